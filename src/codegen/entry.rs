@@ -1,0 +1,1 @@
+//! The entry points of ABI.md.

@@ -1,0 +1,542 @@
+//! Expressions of the loop IR. Each variant's comment is its specification: the interpreter
+//! follows it, every back end is compared with the interpreter.
+
+use super::types::{DType, Type};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A variable: a loop index, a run-time integer, a scalar argument or a `let`. Two variables are
+/// equal if they are the same one (identity), whatever their names.
+#[derive(Clone, Debug)]
+pub struct Var(Arc<VarData>);
+
+#[derive(Debug)]
+struct VarData {
+    name: String,
+    ty: Type,
+}
+
+impl Var {
+    /// A new variable, distinct from every other one. The name is the user's where there is one;
+    /// the printer makes clashing names distinct.
+    pub fn new(name: impl Into<String>, ty: impl Into<Type>) -> Var {
+        Var(Arc::new(VarData { name: name.into(), ty: ty.into() }))
+    }
+
+    /// A new variable of type `index`.
+    pub fn index(name: impl Into<String>) -> Var {
+        Var::new(name, DType::Index)
+    }
+
+    /// The name it was made with; not unique.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> Type {
+        self.0.ty
+    }
+}
+
+impl PartialEq for Var {
+    fn eq(&self, other: &Var) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Var {}
+/// Hashes the identity. Never iterate over a hash map of variables: the order would differ from
+/// run to run, and output must not.
+impl Hash for Var {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// Where a buffer lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scope {
+    /// An argument, or heap memory from the workspace pool.
+    Global,
+    /// Shared by the threads of one GPU block.
+    Shared,
+    /// Private to a thread; on CPUs the stack (small) or the workspace.
+    Local,
+    /// A few elements, all indices constant: they become registers.
+    Register,
+    /// Read-only data of the module itself; [`BufferData::init`] holds it.
+    Constant,
+}
+
+impl Scope {
+    /// The name in schedules and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Global => "global",
+            Scope::Shared => "shared",
+            Scope::Local => "local",
+            Scope::Register => "register",
+            Scope::Constant => "constant",
+        }
+    }
+}
+
+/// A tensor in memory: row-major, contiguous, elements aligned to their size. Equality is
+/// identity, as for [`Var`].
+#[derive(Clone, Debug)]
+pub struct Buffer(Arc<BufferData>);
+
+/// What a [`Buffer`] is made of.
+#[derive(Debug)]
+pub struct BufferData {
+    /// Name in dumps; not unique.
+    pub name: String,
+    /// Element type; never `Index`.
+    pub dtype: DType,
+    /// Extents, type `index`, over run-time integers only. Before `flatten_storage` an access has
+    /// one index per dimension, after it exactly one index whatever the rank. Rank 0 is one element.
+    pub shape: Vec<Expr>,
+    /// Where it lives.
+    pub scope: Scope,
+    /// The elements of a `Constant` buffer, as zero-extended bit patterns.
+    pub init: Option<Vec<u64>>,
+}
+
+impl Buffer {
+    /// A new buffer, distinct from every other one.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
+        Buffer(Arc::new(BufferData { name: name.into(), dtype, shape, scope, init: None }))
+    }
+
+    /// A read-only table of the module.
+    pub fn constant(name: impl Into<String>, dtype: DType, init: Vec<u64>) -> Buffer {
+        let shape = vec![Expr::index(init.len() as i64)];
+        let init = Some(init);
+        Buffer(Arc::new(BufferData {
+            name: name.into(),
+            dtype,
+            shape,
+            scope: Scope::Constant,
+            init,
+        }))
+    }
+
+    /// Number of elements: the product of the extents (1 for rank 0).
+    pub fn len(&self) -> Expr {
+        self.shape
+            .iter()
+            .cloned()
+            .reduce(|a, b| Expr::binary(BinOp::Mul, a, b))
+            .unwrap_or_else(|| Expr::index(1))
+    }
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = BufferData;
+    fn deref(&self) -> &BufferData {
+        &self.0
+    }
+}
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Buffer {}
+impl Hash for Buffer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// A constant's value; its type is the node's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Const {
+    /// Integers, `Index` and `Bool` (0 or 1); always inside the type's range.
+    Int(i128),
+    /// Floats, exactly representable in the node's type (halves included). Compare bits, not
+    /// values, where −0 and NaN matter.
+    Float(f64),
+}
+
+/// One operand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnOp {
+    /// `-x`. Integers wrap (`-MIN = MIN`); floats flip the sign bit, NaN and zero included.
+    Neg,
+    /// Bitwise complement of integers.
+    BitNot,
+    /// Logical not of `bool`.
+    Not,
+    /// Integers: `abs(MIN) = MIN`, identity on unsigned. Floats: clears the sign bit.
+    Abs,
+    /// Floats: round towards −∞. Keeps −0, infinities, NaN.
+    Floor,
+    /// Floats: round towards +∞.
+    Ceil,
+    /// Floats: to nearest, ties to even.
+    Round,
+    /// Floats: towards zero.
+    Trunc,
+    /// Floats: correctly rounded square root; NaN below −0.
+    Sqrt,
+    /// Integers: number of one bits, in the operand's type.
+    Popcount,
+    /// Floats: `bool`, true for NaN.
+    IsNan,
+}
+
+/// Two operands of one type; the result has it too, comparisons give `bool`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinOp {
+    /// Integers wrap; floats round to nearest even. A NaN result has unspecified sign and payload.
+    Add,
+    /// As `Add`.
+    Sub,
+    /// As `Add`.
+    Mul,
+    /// Floats only: IEEE division, never traps.
+    Div,
+    /// Integers: floor division; `x // 0 = 0`, `MIN // -1 = MIN`.
+    FloorDiv,
+    /// Integers: floor modulo, the sign of the divisor; `x % 0 = 0`, `MIN % -1 = 0`.
+    FloorMod,
+    /// `if a < b then a else b`: with a NaN or two zeros on either side, `b`.
+    Min,
+    /// `if a > b then a else b`: with a NaN or two zeros on either side, `b`.
+    Max,
+    /// Integers and `bool`: bitwise.
+    BitAnd,
+    /// Integers and `bool`: bitwise.
+    BitOr,
+    /// Integers and `bool`: bitwise.
+    BitXor,
+    /// Integers: left shift, amount modulo the width.
+    Shl,
+    /// Integers: right shift, arithmetic on signed types, amount modulo the width.
+    Shr,
+    /// Comparison; false if an operand is NaN.
+    Eq,
+    /// Comparison; true if an operand is NaN.
+    Ne,
+    /// Comparison; false if an operand is NaN.
+    Lt,
+    /// Comparison; false if an operand is NaN.
+    Le,
+    /// Comparison; false if an operand is NaN.
+    Gt,
+    /// Comparison; false if an operand is NaN.
+    Ge,
+    /// Logical and of `bool`; the right side is evaluated only if the left is true.
+    And,
+    /// Logical or of `bool`; the right side is evaluated only if the left is false.
+    Or,
+}
+
+impl BinOp {
+    /// True for the six comparisons.
+    pub fn is_comparison(self) -> bool {
+        use BinOp::*;
+        matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
+    }
+
+    /// True if the result is `bool` whatever the operands are.
+    pub fn gives_bool(self) -> bool {
+        self.is_comparison() || matches!(self, BinOp::And | BinOp::Or)
+    }
+}
+
+/// A function of one or more floats. `Fma` is exact everywhere; the others are replaced by
+/// `expand_math` with one fixed sequence of operations, whose error bounds LANGUAGE.md states.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Intrinsic {
+    /// `fma(a, b, c)`: `a*b + c`, rounded once.
+    Fma,
+    /// `1 / sqrt(x)`.
+    Rsqrt,
+    /// e to the x.
+    Exp,
+    /// 2 to the x.
+    Exp2,
+    /// Natural logarithm.
+    Log,
+    /// Base 2 logarithm.
+    Log2,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The error function.
+    Erf,
+    /// Sine of radians.
+    Sin,
+    /// Cosine of radians.
+    Cos,
+    /// Tangent of radians.
+    Tan,
+    /// Arc tangent.
+    Atan,
+    /// `pow(x, y)`, the cases of C99 Annex F.
+    Pow,
+}
+
+impl Intrinsic {
+    /// The name in `.te` files and dumps.
+    pub fn name(self) -> &'static str {
+        use Intrinsic::*;
+        match self {
+            Fma => "fma",
+            Rsqrt => "rsqrt",
+            Exp => "exp",
+            Exp2 => "exp2",
+            Log => "log",
+            Log2 => "log2",
+            Tanh => "tanh",
+            Sigmoid => "sigmoid",
+            Erf => "erf",
+            Sin => "sin",
+            Cos => "cos",
+            Tan => "tan",
+            Atan => "atan",
+            Pow => "pow",
+        }
+    }
+}
+
+/// An expression: immutable, cheap to clone, shared.
+#[derive(Clone, Debug)]
+pub struct Expr(Arc<Node>);
+
+/// An expression's type and what it does.
+#[derive(Debug)]
+pub struct Node {
+    /// Type of the value.
+    pub ty: Type,
+    /// The operation.
+    pub kind: ExprKind,
+}
+
+/// The operations. Operations on vectors act lane by lane. Evaluation has no effects, so order
+/// matters only where a variant says that an operand is not evaluated.
+#[derive(Debug)]
+pub enum ExprKind {
+    /// A scalar constant.
+    Const(Const),
+    /// The value of a variable.
+    Var(Var),
+    /// One operand.
+    Unary(UnOp, Expr),
+    /// Two operands of one type.
+    Binary(BinOp, Expr, Expr),
+    /// `select(c, t, f)`: evaluates all three.
+    Select(Expr, Expr, Expr),
+    /// `if_then_else(c, t, f)`: scalar condition; evaluates only the branch taken.
+    IfThenElse(Expr, Expr, Expr),
+    /// Value conversion to the node's type. Integer to integer wraps. Integer to float rounds to
+    /// nearest even. Float to float rounds to nearest even. Float to integer truncates towards
+    /// zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a number: 0 or 1.
+    /// To and from `Index` as for `Int64`. Integer to a half goes through Float32 (two roundings).
+    Cast(Expr),
+    /// The same bits as another type of the same size (Float32 with Int32/Uint32, Float64 with
+    /// Int64/Uint64, and integers of one size).
+    Bitcast(Expr),
+    /// `buffer[indices]`. Every index is inside the shape; the interpreter traps otherwise.
+    /// A `mask` (bool × lanes) suppresses lanes: they read nothing and give 0.
+    Load {
+        /// What is read.
+        buffer: Buffer,
+        /// One per dimension before `flatten_storage`, exactly one after.
+        indices: Vec<Expr>,
+        /// Lanes that are read; all if absent.
+        mask: Option<Expr>,
+    },
+    /// `base + stride * lane`; scalar operands of an integer type.
+    Ramp(Expr, Expr),
+    /// A scalar in every lane.
+    Broadcast(Expr),
+    /// A function.
+    Call(Intrinsic, Vec<Expr>),
+    /// `let var = value; body`: evaluates `value` once, before `body`.
+    Let(Var, Expr, Expr),
+}
+
+impl std::ops::Deref for Expr {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.0
+    }
+}
+
+impl Expr {
+    /// A node of the given type. Prefer the constructors below, which derive it.
+    pub fn new(ty: impl Into<Type>, kind: ExprKind) -> Expr {
+        Expr(Arc::new(Node { ty: ty.into(), kind }))
+    }
+
+    /// Whether both are the very same node (a quick test for "unchanged").
+    pub fn same(&self, other: &Expr) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The address of the node, for memo tables over shared subtrees.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// An `index` constant.
+    pub fn index(value: i64) -> Expr {
+        Expr::int(DType::Index, value as i128)
+    }
+
+    /// An integer or `bool` constant, wrapped into the type.
+    pub fn int(dtype: DType, value: i128) -> Expr {
+        Expr::new(dtype, ExprKind::Const(Const::Int(dtype.wrap(value))))
+    }
+
+    /// A `bool` constant.
+    pub fn bool(value: bool) -> Expr {
+        Expr::int(DType::Bool, value as i128)
+    }
+
+    /// A floating-point constant; `value` must be representable in `dtype` or is rounded to it.
+    pub fn float(dtype: DType, value: f64) -> Expr {
+        let value = match dtype {
+            DType::Float64 => value,
+            DType::Float32 => value as f32 as f64,
+            DType::Float16 => half::f16::from_f64(value).to_f64(),
+            DType::BFloat16 => half::bf16::from_f64(value).to_f64(),
+            _ => panic!("float constant of type {dtype}"),
+        };
+        Expr::new(dtype, ExprKind::Const(Const::Float(value)))
+    }
+
+    /// A variable's value.
+    pub fn var(var: &Var) -> Expr {
+        Expr::new(var.ty(), ExprKind::Var(var.clone()))
+    }
+
+    /// One operand; `IsNan` and `Not` give `bool`.
+    pub fn unary(op: UnOp, x: Expr) -> Expr {
+        let ty = match op {
+            UnOp::IsNan => x.ty.with_dtype(DType::Bool),
+            _ => x.ty,
+        };
+        Expr::new(ty, ExprKind::Unary(op, x))
+    }
+
+    /// Two operands of one type.
+    ///
+    /// # Panics
+    /// If the types differ: that is a bug in the caller.
+    pub fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
+        assert_eq!(a.ty, b.ty, "operands of {op:?}");
+        let ty = if op.gives_bool() { a.ty.with_dtype(DType::Bool) } else { a.ty };
+        Expr::new(ty, ExprKind::Binary(op, a, b))
+    }
+
+    /// `a + b`, and so on for the methods below.
+    pub fn add(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Add, a, b)
+    }
+    /// `a - b`.
+    pub fn sub(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Sub, a, b)
+    }
+    /// `a * b`.
+    pub fn mul(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Mul, a, b)
+    }
+    /// `a < b`.
+    pub fn lt(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Lt, a, b)
+    }
+    /// `a <= b`.
+    pub fn le(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Le, a, b)
+    }
+    /// `a == b`.
+    pub fn eq(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Eq, a, b)
+    }
+    /// `a and b`.
+    pub fn and(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::And, a, b)
+    }
+    /// `a or b`.
+    pub fn or(a: Expr, b: Expr) -> Expr {
+        Expr::binary(BinOp::Or, a, b)
+    }
+    /// `not a`.
+    #[allow(clippy::should_implement_trait)]
+    pub fn not(a: Expr) -> Expr {
+        Expr::unary(UnOp::Not, a)
+    }
+
+    /// `select(c, t, f)`.
+    pub fn select(c: Expr, t: Expr, f: Expr) -> Expr {
+        assert_eq!(t.ty, f.ty, "branches of select");
+        Expr::new(t.ty, ExprKind::Select(c, t, f))
+    }
+
+    /// `if c then t else f`, lazily.
+    pub fn if_then_else(c: Expr, t: Expr, f: Expr) -> Expr {
+        assert_eq!(t.ty, f.ty, "branches of if_then_else");
+        Expr::new(t.ty, ExprKind::IfThenElse(c, t, f))
+    }
+
+    /// A conversion; the expression itself if it has the type already.
+    pub fn cast(dtype: DType, x: Expr) -> Expr {
+        if x.ty.dtype == dtype {
+            return x;
+        }
+        Expr::new(x.ty.with_dtype(dtype), ExprKind::Cast(x))
+    }
+
+    /// The same bits as another type.
+    pub fn bitcast(dtype: DType, x: Expr) -> Expr {
+        assert_eq!(x.ty.dtype.bytes(), dtype.bytes(), "bitcast");
+        Expr::new(x.ty.with_dtype(dtype), ExprKind::Bitcast(x))
+    }
+
+    /// `buffer[indices]`; the lanes are those of the indices.
+    pub fn load(buffer: &Buffer, indices: Vec<Expr>) -> Expr {
+        let lanes = indices.iter().map(|i| i.ty.lanes).max().unwrap_or(1);
+        let ty = Type { dtype: buffer.dtype, lanes };
+        Expr::new(ty, ExprKind::Load { buffer: buffer.clone(), indices, mask: None })
+    }
+
+    /// A function call; the result has the arguments' type.
+    pub fn call(function: Intrinsic, args: Vec<Expr>) -> Expr {
+        Expr::new(args[0].ty, ExprKind::Call(function, args))
+    }
+
+    /// `let var = value; body`.
+    pub fn let_in(var: Var, value: Expr, body: Expr) -> Expr {
+        assert_eq!(var.ty(), value.ty, "let {}", var.name());
+        Expr::new(body.ty, ExprKind::Let(var, value, body))
+    }
+
+    /// The value of an integer, `index` or `bool` constant.
+    pub fn as_int(&self) -> Option<i128> {
+        match self.kind {
+            ExprKind::Const(Const::Int(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value of a floating-point constant.
+    pub fn as_float(&self) -> Option<f64> {
+        match self.kind {
+            ExprKind::Const(Const::Float(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The variable, if it is one.
+    pub fn as_var(&self) -> Option<&Var> {
+        match &self.kind {
+            ExprKind::Var(var) => Some(var),
+            _ => None,
+        }
+    }
+}

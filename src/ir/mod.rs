@@ -1,0 +1,22 @@
+//! The loop IR: what kernels are between the stage graph and machine code.
+//!
+//! Types, expressions and statements with their exact semantics, and what works on them alone:
+//! printer, visitor, verifier, interpreter, arithmetic, simplifier. The IR knows no target.
+
+mod expr;
+mod stmt;
+mod types;
+
+pub mod arith;
+pub mod interp;
+pub mod print;
+pub mod reference;
+pub mod simplify;
+pub mod verify;
+pub mod visit;
+
+pub use expr::{
+    BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
+};
+pub use stmt::{ActualDim, ForKind, Kernel, Param, Stmt};
+pub use types::{DType, Type};

@@ -1,0 +1,190 @@
+//! Statements of the loop IR and the kernel that holds them.
+
+use super::expr::{Buffer, Expr, Var};
+use super::types::DType;
+
+/// How the iterations of a loop are run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ForKind {
+    /// One after the other, ascending.
+    Serial,
+    /// In any order, at the same time; iterations are independent.
+    Parallel,
+    /// All at once, one lane each; gone after `vectorize_loops`.
+    Vectorized,
+    /// Serial, to be written out; gone after `unroll_loops`.
+    Unrolled,
+    /// One GPU thread (or block, or virtual thread) each: `blockIdx.x`, `threadIdx.y`, `vthread`.
+    Thread(String),
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// One after the other; may be empty.
+    Block(Vec<Stmt>),
+    /// `for var in min .. min + extent`; no iteration if `extent <= 0`.
+    For {
+        /// Loop variable, type `index`, bound in `body` only.
+        var: Var,
+        /// First value.
+        min: Expr,
+        /// Number of iterations, evaluated once, before the first.
+        extent: Expr,
+        /// How they run.
+        kind: ForKind,
+        /// What they do.
+        body: Box<Stmt>,
+    },
+    /// Runs one of the two; scalar condition.
+    If {
+        /// Condition, `bool`.
+        cond: Expr,
+        /// Where it is true.
+        then: Box<Stmt>,
+        /// Where it is false.
+        otherwise: Option<Box<Stmt>>,
+    },
+    /// `buffer[indices] = value`. The value has the buffer's element type (a half value is made
+    /// by a `Cast`). All operands are evaluated before memory changes.
+    Store {
+        /// What is written.
+        buffer: Buffer,
+        /// One per dimension before `flatten_storage`, exactly one after.
+        indices: Vec<Expr>,
+        /// The new value.
+        value: Expr,
+        /// Lanes that are written; all if absent.
+        mask: Option<Expr>,
+    },
+    /// A variable for the statements of `body`.
+    Let {
+        /// The variable.
+        var: Var,
+        /// Evaluated once.
+        value: Expr,
+        /// Where it is visible.
+        body: Box<Stmt>,
+    },
+    /// Memory for `buffer` while `body` runs; uninitialised (the interpreter traps on a read of
+    /// an element never written).
+    Allocate {
+        /// What is allocated.
+        buffer: Buffer,
+        /// Where it is visible.
+        body: Box<Stmt>,
+    },
+    /// A mark for readers of dumps: the statements that compute the stage `name`.
+    Produce {
+        /// The stage's name.
+        name: String,
+        /// What computes it.
+        body: Box<Stmt>,
+    },
+    /// Only in [`Kernel::checks`]: the entry fails with `message` if `cond` is false or if an
+    /// `index` operation in `cond` or `values` overflows.
+    Assert {
+        /// What must hold.
+        cond: Expr,
+        /// User's text; `{0}`, `{1}` … stand for `values` in decimal.
+        message: String,
+        /// At most four, type `index`.
+        values: Vec<Expr>,
+    },
+    /// All threads of the GPU block meet.
+    Barrier,
+    /// An expression for its effect (prefetch); none on this version's targets.
+    Evaluate(Expr),
+}
+
+impl Stmt {
+    /// The empty statement.
+    pub fn nothing() -> Stmt {
+        Stmt::Block(Vec::new())
+    }
+
+    /// A serial loop from 0.
+    pub fn serial(var: Var, extent: Expr, body: Stmt) -> Stmt {
+        let min = Expr::index(0);
+        Stmt::For { var, min, extent, kind: ForKind::Serial, body: Box::new(body) }
+    }
+
+    /// An unmasked store.
+    pub fn store(buffer: &Buffer, indices: Vec<Expr>, value: Expr) -> Stmt {
+        Stmt::Store { buffer: buffer.clone(), indices, value, mask: None }
+    }
+}
+
+/// An argument of the raw entry point, in its order: inputs as declared, outputs as declared,
+/// then every run-time integer.
+#[derive(Clone, Debug)]
+pub enum Param {
+    /// A tensor, passed as a pointer.
+    Tensor {
+        /// Its shape is over the run-time integers.
+        buffer: Buffer,
+        /// Written, not read.
+        output: bool,
+        /// The user allows another layout (manifest).
+        layout_free: bool,
+    },
+    /// A scalar `input`, by value. `dtype` is the declared type; the variable has its compute
+    /// type (a half arrives as `uint16_t`; the prologue of the body widens it).
+    Scalar {
+        /// What the body reads.
+        var: Var,
+        /// The declared type.
+        dtype: DType,
+    },
+    /// A run-time integer (`n: var`).
+    Runtime {
+        /// What shapes, loops and the body read; type `index`.
+        var: Var,
+        /// The first parameter and dimension whose extent is exactly this variable; without one
+        /// it is an argument of the checked entries too.
+        source: Option<(usize, usize)>,
+    },
+}
+
+impl Param {
+    /// The user's name for it.
+    pub fn name(&self) -> &str {
+        match self {
+            Param::Tensor { buffer, .. } => &buffer.name,
+            Param::Scalar { var, .. } | Param::Runtime { var, .. } => var.name(),
+        }
+    }
+}
+
+/// The actual extent of an argument's dimension that is neither a constant nor a lone run-time
+/// integer; the checked entries bind `var` to it and [`Kernel::checks`] compares it.
+#[derive(Clone, Debug)]
+pub struct ActualDim {
+    /// Index into [`Kernel::params`].
+    pub param: usize,
+    /// Which dimension of that tensor.
+    pub dim: usize,
+    /// Bound to the actual extent in `checks` only.
+    pub var: Var,
+}
+
+/// A function of the module.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The exported name.
+    pub name: String,
+    /// Arguments of the raw entry.
+    pub params: Vec<Param>,
+    /// Extra variables of `checks`.
+    pub dims: Vec<ActualDim>,
+    /// What the checked entries verify beyond the types, constant extents and lone run-time
+    /// integers of the arguments: loops, conditions, `let`s and `Assert`s, in order. Reads
+    /// inputs, writes nothing. Assumes nothing but that buffers are as long as their actual extents say.
+    pub checks: Stmt,
+    /// What it computes. Valid when `checks` pass.
+    pub body: Stmt,
+    /// True if the order of floating-point operations may differ from the source.
+    pub reassociated: bool,
+    /// Facts about the run-time integers (`assume`s, extents not negative), for the simplifier.
+    pub facts: Vec<Expr>,
+}

@@ -1,0 +1,193 @@
+//! Element types of tensors and of loop IR values.
+
+use std::fmt;
+
+/// A scalar type. Halves (`Float16`, `BFloat16`) exist only in memory: loads, stores and casts.
+/// All arithmetic on them happens in `Float32` (LANGUAGE.md, section 3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE 754 binary64.
+    Float64,
+    /// IEEE 754 binary32.
+    Float32,
+    /// IEEE 754 binary16, storage only.
+    Float16,
+    /// The upper half of a binary32, storage only.
+    BFloat16,
+    /// Two's complement, wraps.
+    Int8,
+    /// Two's complement, wraps.
+    Int16,
+    /// Two's complement, wraps.
+    Int32,
+    /// Two's complement, wraps.
+    Int64,
+    /// Wraps.
+    Uint8,
+    /// Wraps.
+    Uint16,
+    /// Wraps.
+    Uint32,
+    /// Wraps.
+    Uint64,
+    /// One byte in memory, 0 or 1. A load treats any non-zero byte as true.
+    Bool,
+    /// Loop variables, extents, run-time integers and indices: 64 bits, signed. Its arithmetic
+    /// never overflows in a valid execution (elaboration proves it or an entry check does), so
+    /// the simplifier may reorder it; the interpreter traps when it does overflow.
+    Index,
+}
+
+impl DType {
+    /// Every type a tensor may have, in the order of the language reference.
+    pub const ALL: [DType; 13] = [
+        DType::Float64,
+        DType::Float32,
+        DType::Float16,
+        DType::BFloat16,
+        DType::Int8,
+        DType::Int16,
+        DType::Int32,
+        DType::Int64,
+        DType::Uint8,
+        DType::Uint16,
+        DType::Uint32,
+        DType::Uint64,
+        DType::Bool,
+    ];
+
+    /// The name in `.te` files, manifests and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::Float64 => "float64",
+            DType::Float32 => "float32",
+            DType::Float16 => "float16",
+            DType::BFloat16 => "bfloat16",
+            DType::Int8 => "int8",
+            DType::Int16 => "int16",
+            DType::Int32 => "int32",
+            DType::Int64 => "int64",
+            DType::Uint8 => "uint8",
+            DType::Uint16 => "uint16",
+            DType::Uint32 => "uint32",
+            DType::Uint64 => "uint64",
+            DType::Bool => "bool",
+            DType::Index => "index",
+        }
+    }
+
+    /// The inverse of [`DType::name`] for tensor types; `index` is not one.
+    pub fn from_name(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|ty| ty.name() == name)
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(self) -> u64 {
+        match self {
+            DType::Float64 | DType::Int64 | DType::Uint64 | DType::Index => 8,
+            DType::Float32 | DType::Int32 | DType::Uint32 => 4,
+            DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => 2,
+            DType::Int8 | DType::Uint8 | DType::Bool => 1,
+        }
+    }
+
+    /// Bits of a value; 8 for `bool`.
+    pub fn bits(self) -> u32 {
+        self.bytes() as u32 * 8
+    }
+
+    /// True for the four floating-point types.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::Float64 | DType::Float32 | DType::Float16 | DType::BFloat16)
+    }
+
+    /// True for `Float16` and `BFloat16`.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::Float16 | DType::BFloat16)
+    }
+
+    /// True for the integer types, `Index` included, `Bool` not.
+    pub fn is_int(self) -> bool {
+        !self.is_float() && self != DType::Bool
+    }
+
+    /// True for signed integers, `Index` included.
+    pub fn is_signed(self) -> bool {
+        matches!(self, DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 | DType::Index)
+    }
+
+    /// The type arithmetic happens in: `Float32` for halves, the type itself otherwise.
+    pub fn compute_type(self) -> DType {
+        if self.is_half() { DType::Float32 } else { self }
+    }
+
+    /// Smallest and largest value of an integer type (`Bool`: 0 and 1).
+    ///
+    /// # Panics
+    /// On floating-point types.
+    pub fn int_range(self) -> (i128, i128) {
+        match self {
+            DType::Bool => (0, 1),
+            _ if self.is_float() => panic!("int_range of {self}"),
+            _ if self.is_signed() => {
+                (-(1i128 << (self.bits() - 1)), (1i128 << (self.bits() - 1)) - 1)
+            }
+            _ => (0, (1i128 << self.bits()) - 1),
+        }
+    }
+
+    /// `value` wrapped into an integer type (two's complement).
+    pub fn wrap(self, value: i128) -> i128 {
+        let (min, _) = self.int_range();
+        let modulus = if self == DType::Bool { 2 } else { 1i128 << self.bits() };
+        (value - min).rem_euclid(modulus) + min
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The type of a loop IR value: `lanes` values of one scalar type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Type {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of lanes; 1 is a scalar.
+    pub lanes: u32,
+}
+
+impl Type {
+    /// A scalar.
+    pub const fn scalar(dtype: DType) -> Type {
+        Type { dtype, lanes: 1 }
+    }
+
+    /// The same number of lanes of another element type.
+    pub fn with_dtype(self, dtype: DType) -> Type {
+        Type { dtype, ..self }
+    }
+
+    /// True if there is one lane.
+    pub fn is_scalar(self) -> bool {
+        self.lanes == 1
+    }
+}
+
+impl From<DType> for Type {
+    fn from(dtype: DType) -> Type {
+        Type::scalar(dtype)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lanes == 1 {
+            write!(f, "{}", self.dtype)
+        } else {
+            write!(f, "{}x{}", self.dtype, self.lanes)
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The syntax tree of a `.te` file: what was written, where, and nothing of what it means.
+
+use crate::diag::Span;
+
+/// An identifier.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Name {
+    /// The text.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A file.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct File {
+    /// In source order.
+    pub items: Vec<Item>,
+}
+
+/// A top-level item.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Item {
+    /// `import "file.te"`.
+    Import(Import),
+    /// `def f(a, b) = expr`.
+    Def(Def),
+    /// `reducer r(a, b) = expr identity expr`.
+    Reducer(Reducer),
+    /// `kernel k(params) { … }`.
+    Kernel(Kernel),
+    /// `schedule k.name(params) for target { … }`.
+    Schedule(Schedule),
+}
+
+/// `import "file.te"`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Import {
+    /// The text between the quotes.
+    pub path: String,
+    /// The quoted text.
+    pub span: Span,
+}
+
+/// `def f(a, b) = body`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Def {
+    /// Function name.
+    pub name: Name,
+    /// Parameter names.
+    pub params: Vec<Name>,
+    /// Value.
+    pub body: Expr,
+}
+
+/// `reducer r((ai, av), (bi, bv)) = (…, …) identity (…, …)`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reducer {
+    /// Name.
+    pub name: Name,
+    /// Names of the accumulated value's components (one unless a tuple).
+    pub lhs: Vec<Name>,
+    /// Names of the next value's components.
+    pub rhs: Vec<Name>,
+    /// Combined value, one expression per component.
+    pub result: Vec<Expr>,
+    /// Neutral value, one expression per component.
+    pub identity: Vec<Expr>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `kernel name(params) reassociate { stmts }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Kernel {
+    /// Exported name.
+    pub name: Name,
+    /// Compile-time parameters and run-time integers.
+    pub params: Vec<Param>,
+    /// `reassociate` after the parameters.
+    pub reassociate: bool,
+    /// Body.
+    pub body: Vec<Stmt>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A parameter of a kernel or schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Param {
+    /// Name.
+    pub name: Name,
+    /// What it stands for.
+    pub kind: ParamKind,
+    /// Default value.
+    pub default: Option<Expr>,
+}
+
+/// The kinds of parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParamKind {
+    /// `n = 100` or `n`: compile-time integer.
+    Index,
+    /// `n: var`: run-time integer.
+    Var,
+    /// `T: dtype = float32`.
+    DType,
+    /// `eps: real = 1e-5`.
+    Real,
+    /// `relu: bool = false`.
+    Bool,
+}
+
+/// A statement of a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stmt {
+    /// What it is.
+    pub kind: StmtKind,
+    /// The whole statement.
+    pub span: Span,
+}
+
+/// The statements of a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StmtKind {
+    /// `input A: float32[n, l] layout_free`.
+    Input {
+        /// Name.
+        name: Name,
+        /// Element type: a type's name or a `dtype` parameter.
+        dtype: Name,
+        /// Extents; `None` for a scalar passed by value, empty for `float32[]`.
+        shape: Option<Vec<Expr>>,
+        /// `layout_free`.
+        layout_free: bool,
+    },
+    /// `reduce k: 0..l, r: 1..3`.
+    Reduce(Vec<ReduceAxis>),
+    /// `compute P[i: n] = expr` and `output C[i: n]: float16 = expr`.
+    Stage(Stage),
+    /// `let a, b = expr`; a `_` is `None`.
+    Let {
+        /// New names.
+        names: Vec<Option<Name>>,
+        /// Value.
+        value: Expr,
+    },
+    /// `if c { … } else { … }`; `else if` is an `If` alone in `otherwise`.
+    If {
+        /// Condition.
+        cond: Expr,
+        /// Taken if true.
+        then: Vec<Stmt>,
+        /// Taken if false.
+        otherwise: Vec<Stmt>,
+    },
+    /// `assume n % 16 == 0`.
+    Assume(Expr),
+    /// `assert n >= k, "text"`.
+    Assert(Expr, String),
+}
+
+/// `k: 0..l`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReduceAxis {
+    /// Name.
+    pub name: Name,
+    /// First value.
+    pub min: Expr,
+    /// One past the last.
+    pub end: Expr,
+}
+
+/// A stage.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stage {
+    /// `output`, not `compute`.
+    pub output: bool,
+    /// One name, or several for a tuple reduction, each with an optional type (`(I: int32, V)`).
+    pub names: Vec<(Name, Option<Name>)>,
+    /// Axes and extents.
+    pub axes: Vec<(Name, Expr)>,
+    /// Explicit element type after the axes.
+    pub dtype: Option<Name>,
+    /// Value.
+    pub body: Expr,
+}
+
+/// An expression.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expr {
+    /// What it is.
+    pub kind: Box<ExprKind>,
+    /// The whole expression, outer parentheses excluded.
+    pub span: Span,
+}
+
+/// The kinds of expressions.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ExprKind {
+    /// `12`, `0x1f`: the digits as written.
+    Int(String),
+    /// `0.5`, `1e-5`: as written.
+    Real(String),
+    /// `true`, `false`.
+    Bool(bool),
+    /// A name.
+    Name(Name),
+    /// `target.cores`, `blockIdx.x`, `P.S`: only in schedules.
+    Dotted(Vec<Name>),
+    /// `-x`, `~x`, `not x`.
+    Unary(UnaryOp, Expr),
+    /// `a + b`; the span is the operator's.
+    Binary(BinaryOp, Expr, Expr, Span),
+    /// `x as float32`.
+    Cast(Expr, Name),
+    /// `A[i, j]`.
+    Index(Name, Vec<Expr>),
+    /// `f(x, axis=k)`.
+    Call(Name, Vec<Arg>),
+    /// `if c then a else b`.
+    If(Expr, Expr, Expr),
+    /// `(a, b)`: only where a tuple is reduced.
+    Tuple(Vec<Expr>),
+    /// `[a, b]`: only as an argument.
+    List(Vec<Expr>),
+    /// `*`: only as an argument of a directive.
+    Star,
+}
+
+/// An argument: positional, or `name=value`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Arg {
+    /// Keyword.
+    pub name: Option<Name>,
+    /// Value.
+    pub value: Expr,
+}
+
+/// Prefix operators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnaryOp {
+    /// `-`.
+    Neg,
+    /// `~`.
+    BitNot,
+    /// `not`.
+    Not,
+}
+
+/// Infix operators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryOp {
+    /// `+`.
+    Add,
+    /// `-`.
+    Sub,
+    /// `*`.
+    Mul,
+    /// `/`.
+    Div,
+    /// `//`.
+    FloorDiv,
+    /// `%`.
+    Mod,
+    /// `&`.
+    BitAnd,
+    /// `|`.
+    BitOr,
+    /// `^`.
+    BitXor,
+    /// `<<`.
+    Shl,
+    /// `>>`.
+    Shr,
+    /// `==`.
+    Eq,
+    /// `!=`.
+    Ne,
+    /// `<`.
+    Lt,
+    /// `<=`.
+    Le,
+    /// `>`.
+    Gt,
+    /// `>=`.
+    Ge,
+    /// `and`.
+    And,
+    /// `or`.
+    Or,
+}
+
+/// `schedule kernel.name(params) for target { … }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Schedule {
+    /// Which kernel.
+    pub kernel: Name,
+    /// Its own name.
+    pub name: Option<Name>,
+    /// Parameters.
+    pub params: Vec<Param>,
+    /// `x86-avx512`, as written.
+    pub target: Option<Name>,
+    /// Body.
+    pub body: Vec<ScheduleStmt>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A statement of a schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ScheduleStmt {
+    /// What it is.
+    pub kind: ScheduleStmtKind,
+    /// The whole statement.
+    pub span: Span,
+}
+
+/// The statements of a schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ScheduleStmtKind {
+    /// `let xo, xi = C.split(x, factor=4)`.
+    Directive {
+        /// Names for the results; `None` for `_`; empty without `let`.
+        results: Vec<Option<Name>>,
+        /// `C`, or `P.S`.
+        stage: Vec<Name>,
+        /// `split`.
+        directive: Name,
+        /// Arguments.
+        args: Vec<Arg>,
+    },
+    /// `let t = n * n`, `let S = P`.
+    Let {
+        /// New names.
+        names: Vec<Option<Name>>,
+        /// Value.
+        value: Expr,
+    },
+    /// `if c { … } else { … }`.
+    If {
+        /// Condition.
+        cond: Expr,
+        /// Taken if true.
+        then: Vec<ScheduleStmt>,
+        /// Taken if false.
+        otherwise: Vec<ScheduleStmt>,
+    },
+    /// `for (S, L) in [(AS, AL)] { … }`.
+    For {
+        /// Loop names: one, or as many as each tuple has parts.
+        names: Vec<Name>,
+        /// The list's elements.
+        items: Vec<Expr>,
+        /// Body.
+        body: Vec<ScheduleStmt>,
+    },
+    /// `use NAME`.
+    Use(Name),
+    /// `knob t = 32 in [8, 16]`.
+    Knob {
+        /// Name.
+        name: Name,
+        /// Value without a record.
+        default: Expr,
+        /// All values.
+        choices: Vec<Expr>,
+    },
+    /// `assert c, "text"`.
+    Assert(Expr, String),
+    /// `auto_inline_injective()`.
+    AutoInlineInjective,
+}

@@ -1,0 +1,8 @@
+//! From text to syntax tree. Syntax knows no semantics: nothing here looks a name up.
+
+pub mod ast;
+mod parse;
+mod source;
+
+pub use parse::parse_file;
+pub use source::{Loader, Program, load_program};

@@ -1,0 +1,19 @@
+//! `tec`: an ahead-of-time compiler for tensor expressions. `docs/ARCHITECTURE.md` is the map.
+
+pub mod diag;
+pub mod target;
+
+pub mod lang;
+pub mod te;
+
+pub mod ir;
+pub mod schedule;
+
+pub mod lower;
+
+pub mod codegen;
+pub mod module;
+
+pub mod driver;
+
+pub mod cli;

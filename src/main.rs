@@ -1,0 +1,3 @@
+//! The `tec` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Modules: linking, archives, manifest, header. The only code beside `cli` that writes files.

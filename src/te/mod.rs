@@ -1,0 +1,145 @@
+//! From syntax tree to stage graph: names, parameters, types, `def`s, operators, reducers, bounds.
+//!
+//! The graph says what is computed and nothing of how: axes, extents, and for each stage the
+//! value of one element as a loop IR expression whose loads have one index per dimension.
+
+mod bounds;
+mod contract;
+mod elaborate;
+mod reducer;
+
+pub use bounds::check_bounds;
+pub use contract::contract_floats;
+pub use elaborate::{Defines, elaborate, kernel_names};
+pub use reducer::check_reducer;
+
+use crate::diag::Span;
+use crate::ir::{ActualDim, Buffer, DType, Expr, Stmt, Var};
+
+/// A kernel, elaborated: every parameter has its value, every `if` is decided.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// Exported name.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// Compile-time parameters with their values as text, for the manifest.
+    pub params: Vec<(String, String)>,
+    /// Run-time integers in declaration order.
+    pub vars: Vec<Var>,
+    /// Inputs in declaration order.
+    pub inputs: Vec<Input>,
+    /// Stages in declaration order; a stage reads inputs and earlier stages only. Stages that no
+    /// output needs are dropped.
+    pub stages: Vec<Stage>,
+    /// Outputs in declaration order: buffers of stages.
+    pub outputs: Vec<Buffer>,
+    /// `assume`d conditions over run-time integers, with their source text.
+    pub assumes: Vec<(Expr, String, Span)>,
+    /// `reassociate` after the parameters.
+    pub reassociate: bool,
+    /// Extra variables of `checks` for extents that are expressions.
+    pub dims: Vec<ActualDim>,
+    /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
+    pub checks: Vec<Stmt>,
+}
+
+/// An argument that is read.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// `input A: float32[n]`.
+    Tensor {
+        /// The tensor; scope `Global`.
+        buffer: Buffer,
+        /// `layout_free`.
+        layout_free: bool,
+        /// Declaration.
+        span: Span,
+    },
+    /// `input alpha: float32`.
+    Scalar {
+        /// Read in expressions; has the compute type of `dtype`.
+        var: Var,
+        /// Declared type.
+        dtype: DType,
+        /// Declaration.
+        span: Span,
+    },
+}
+
+/// A stage: `compute` or `output`.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The user's name: `C`, or `P.S` for the inner stage of an operator; of a tuple the first.
+    pub name: String,
+    /// What it fills: one tensor, or one per component of a tuple reduction, all of one shape.
+    pub buffers: Vec<Buffer>,
+    /// Data axes: variables and extents (`0 .. extent`).
+    pub axes: Vec<Axis>,
+    /// What one element is.
+    pub body: Body,
+    /// True if the buffers are results.
+    pub output: bool,
+    /// Declaration.
+    pub span: Span,
+    /// Where each load of the body stands in the source, by [`Expr::id`] of the load.
+    pub load_spans: Vec<(usize, Span)>,
+}
+
+/// `min .. min + extent`.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Loop variable, type `index`.
+    pub var: Var,
+    /// First value; 0 for data axes.
+    pub min: Expr,
+    /// Number of values, over run-time integers.
+    pub extent: Expr,
+}
+
+/// What one element is.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// A value in the compute type of the buffer's element type.
+    Map(Expr),
+    /// A reduction.
+    Reduce(Reduction),
+}
+
+/// A reduction over `axes` in lexicographic order, ascending: `acc = identity; acc = combine(acc,
+/// terms)` for each point where `condition` holds.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// Reduction axes, outermost first.
+    pub axes: Vec<Axis>,
+    /// How two values become one.
+    pub combiner: Combiner,
+    /// Start value per component (`init=` included), compute type.
+    pub identity: Vec<Expr>,
+    /// Next value per component, compute type.
+    pub terms: Vec<Expr>,
+    /// `where=`.
+    pub condition: Option<Expr>,
+    /// The source allows another order.
+    pub reassociate: bool,
+    /// Set by `contract_floats`: a `sum` whose term is a product `x*y` accumulates as
+    /// `fma(x, y, acc)`.
+    pub fused: bool,
+}
+
+/// The combining function of a reduction.
+#[derive(Clone, Debug)]
+pub struct Combiner {
+    /// `sum`, `argmax`, or a reducer's name.
+    pub name: String,
+    /// The accumulated components.
+    pub lhs: Vec<Var>,
+    /// The next components.
+    pub rhs: Vec<Var>,
+    /// The combined components, over `lhs` and `rhs`.
+    pub result: Vec<Expr>,
+    /// Neutral components, constants.
+    pub identity: Vec<Expr>,
+    /// True if the operands may be exchanged.
+    pub commutative: bool,
+}
