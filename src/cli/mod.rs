@@ -3,8 +3,10 @@
 
 mod check;
 mod completions;
+mod data;
 mod explain;
 mod lower;
+mod npy;
 mod options;
 mod report;
 mod targets;
