@@ -1,7 +1,7 @@
 //! From loop IR to machine code.
 
 pub mod clif;
-mod entry;
+pub mod entry;
 
 use crate::ir::Kernel;
 
