@@ -1,5 +1,6 @@
-//! Compiles the runtime that is linked into every module, for the host and, where a cross compiler
-//! is found, for the other CPU families; `tec` carries the objects and needs no compiler later.
+//! What `tec` carries: the runtime that is linked into every module, compiled for the host and,
+//! where a cross compiler is found, for the other CPU families (so no compiler is needed later),
+//! and the table of the error codes, from the files of `docs/errors`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,6 +8,8 @@ use std::{env, fs};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed=build.rs");
+    error_codes(&out);
     runtime(&out);
 }
 
@@ -84,4 +87,28 @@ fn runs(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Writes `error_codes.rs` into `out`: each code and the text of its page, sorted by code. A new page
+/// in `docs/errors` is all that a new code needs.
+fn error_codes(out: &Path) {
+    println!("cargo::rerun-if-changed=docs/errors");
+    let mut codes: Vec<String> = fs::read_dir("docs/errors")
+        .expect("docs/errors holds the error pages")
+        .map(|entry| entry.expect("docs/errors can be listed").file_name())
+        .map(|name| name.into_string().expect("error pages have plain names"))
+        .filter_map(|name| name.strip_suffix(".md").map(str::to_string))
+        .collect();
+    codes.sort();
+    let rows: String = codes
+        .iter()
+        .map(|code| {
+            format!(
+                "    (\"{code}\", \
+                 include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/docs/errors/{code}.md\"))),\n"
+            )
+        })
+        .collect();
+    fs::write(out.join("error_codes.rs"), format!("&[\n{rows}]\n"))
+        .expect("OUT_DIR can be written");
 }

@@ -335,10 +335,7 @@ impl Checked<'_, '_, '_, '_> {
     /// A scalar in its declared type.
     fn scalar_argument(&mut self, args: &[Value], arg: usize, dtype: DType) -> Value {
         if self.convention == Convention::Dl {
-            return match dtype {
-                DType::Bool => self.env.nonzero(args[arg]),
-                _ => args[arg],
-            };
+            return args[arg];
         }
         let kind = self.load(types::I32, args[1], 16 * arg as i32);
         let expected = match dtype {

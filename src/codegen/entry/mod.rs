@@ -9,6 +9,7 @@
 mod checked;
 mod plan;
 
+use super::EntryKernel;
 use super::clif::ObjectOptions;
 use crate::bug;
 use crate::diag::{Diag, Result};
@@ -32,21 +33,6 @@ use plan::Plan;
 
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
-
-/// A compiled kernel that gets its entries.
-#[derive(Clone, Debug)]
-pub struct EntryKernel<'a> {
-    /// Parameters and checks.
-    pub kernel: &'a Kernel,
-    /// `i32 body(raw parameters)`: 0, or 1 if there was no memory.
-    pub body: FuncId,
-    /// `i32 check(raw parameters, one i64 per Kernel::dims, i64 *values)`: 0, or 1 + the number of
-    /// the message whose assertion failed, with bit 30 set if a 64-bit operation overflowed;
-    /// `values` takes the four numbers of the message.
-    pub check: Option<FuncId>,
-    /// The messages of the kernel's assertions.
-    pub messages: Vec<String>,
-}
 
 /// Defines every exported function of a module.
 pub fn emit_entries(
@@ -191,9 +177,8 @@ impl<'a> Emitter<'a> {
         let raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let (body, fp) = (entry.body, (self.runtime.fp_enter, self.runtime.fp_leave));
         self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
-            let args = env.normalize_bools(kernel, args);
             checked::with_default_mode(env, fp, |env| {
-                let call = env.call(body, &args);
+                let call = env.call(body, args);
                 env.builder.inst_results(call)[0]
             })
         });
@@ -349,13 +334,6 @@ impl Env<'_, '_> {
             *colocated = true;
         }
         self.builder.ins().symbol_value(types::I64, global)
-    }
-
-    /// Raw arguments with every `bool` made 0 or 1: C callers may pass any byte.
-    fn normalize_bools(&mut self, kernel: &Kernel, args: &[Value]) -> Vec<Value> {
-        let is_bool = |p: &Param| matches!(p, Param::Scalar { dtype: DType::Bool, .. });
-        let pairs = kernel.params.iter().zip(args);
-        pairs.map(|(param, arg)| if is_bool(param) { self.nonzero(*arg) } else { *arg }).collect()
     }
 
     /// 1 if the integer is not 0.
