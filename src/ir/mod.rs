@@ -8,6 +8,8 @@ mod stmt;
 mod types;
 
 pub mod arith;
+pub mod cost;
+pub mod equal;
 pub mod interp;
 pub mod print;
 pub mod reference;
