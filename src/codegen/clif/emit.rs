@@ -4,7 +4,7 @@
 use super::Unit;
 use super::storage::Place;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
-use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
+use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
 use std::collections::HashMap;
@@ -49,6 +49,8 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) workspace: Option<Value>,
     /// Alias regions in use.
     pub(super) regions: u32,
+    /// One line for each statement so far, if a listing is made.
+    heads: Vec<String>,
     memo: HashMap<usize, Value>,
     memo_log: Vec<usize>,
     depths: HashMap<usize, u32>,
@@ -71,6 +73,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             check_values: None,
             workspace: None,
             regions: 0,
+            heads: Vec::new(),
             memo: HashMap::new(),
             memo_log: Vec::new(),
             depths: HashMap::new(),
@@ -180,8 +183,18 @@ impl<'a, 'u> Emitter<'a, 'u> {
         self.b.inst_results(call).first().copied()
     }
 
-    /// Emits a whole statement tree, then the successful return. False if it is too large.
-    pub(super) fn finish(mut self, stmt: &Stmt) -> bool {
+    /// Marks the code that follows as that of a statement, for the listing.
+    pub(super) fn mark(&mut self, head: impl FnOnce() -> String) {
+        if self.unit.notes.is_some() {
+            let location = SourceLoc::new(self.heads.len() as u32);
+            self.b.set_srcloc(location);
+            self.heads.push(head());
+        }
+    }
+
+    /// Emits a whole statement tree, then the successful return. The heads of its statements for
+    /// the listing, in the order of their source locations; none if the code is too large.
+    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Vec<String>> {
         self.stmt(stmt);
         self.release_workspace();
         let zero = self.int(types::I32, 0);
@@ -189,7 +202,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         let too_large = self.too_large();
         let config = self.unit.module.target_config();
         self.b.finalize(config);
-        !too_large
+        (!too_large).then_some(self.heads)
     }
 }
 

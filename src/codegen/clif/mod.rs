@@ -12,6 +12,7 @@ mod emit;
 mod expr;
 mod int;
 mod isa;
+mod listing;
 mod promote;
 mod range;
 mod stmt;
@@ -23,7 +24,7 @@ mod tests;
 use super::{EntryKernel, Object, entry};
 use crate::diag::{Diag, Result};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Stmt, Var, visit};
-use crate::target::Target;
+use crate::target::{Arch, Target};
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
@@ -32,6 +33,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
 use cranelift_object::{ObjectBuilder, ObjectModule};
 use emit::{Emitter, clif_type};
+use listing::FunctionNotes;
 use std::collections::HashMap;
 
 /// What goes into the object beside the kernels.
@@ -55,10 +57,15 @@ pub fn compile_object(
 ) -> Result<Object> {
     let baseline = isa::baseline_isa(target, options.opt);
     let mut module = new_module(baseline.clone(), &options.module);
-    let entries = compile_kernels(&mut module, kernels, target, options.opt)?;
+    let mut notes = options.listing.then(Vec::new);
+    let entries = compile_kernels(&mut module, kernels, target, options.opt, notes.as_mut())?;
     entry::emit_entries(&mut module, &*baseline, &entries, target, options)?;
     let bytes = module.finish().emit().expect("an object in memory is written");
-    Ok(Object { bytes, listing: None })
+    let listing = notes.map(|notes| match target.arch {
+        Arch::X86_64 => listing::x86_listing(&bytes, &notes),
+        Arch::Aarch64 | Arch::Riscv64 => listing::text_listing(&notes),
+    });
+    Ok(Object { bytes, listing })
 }
 
 fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
@@ -73,10 +80,11 @@ fn compile_kernels<'k>(
     kernels: &'k [Kernel],
     target: &Target,
     opt: u8,
+    notes: Option<&mut Vec<FunctionNotes>>,
 ) -> Result<Vec<EntryKernel<'k>>> {
     kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
     let isa = isa::kernel_isa(target, opt);
-    let mut unit = Unit { module, isa, target, constants: HashMap::new() };
+    let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes };
     kernels.iter().map(|kernel| unit.compile_kernel(kernel)).collect()
 }
 
@@ -86,6 +94,8 @@ pub(self) struct Unit<'u> {
     isa: OwnedTargetIsa,
     target: &'u Target,
     constants: HashMap<Buffer, DataId>,
+    /// Filled for the listing, if one is made.
+    notes: Option<&'u mut Vec<FunctionNotes>>,
 }
 
 impl Unit<'_> {
@@ -130,10 +140,10 @@ impl Unit<'_> {
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
         emitter.place_buffers(stmt);
-        if !emitter.finish(stmt) {
+        let Some(heads) = emitter.finish(stmt) else {
             return Err(too_large(kernel));
-        }
-        self.define(id, &mut context).map_err(|error| match error {
+        };
+        self.define(id, &name, &mut context, heads).map_err(|error| match error {
             CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
             error => crate::bug!("{name}: {error:?}"),
         })?;
@@ -144,8 +154,11 @@ impl Unit<'_> {
     fn define(
         &mut self,
         id: FuncId,
+        name: &str,
         context: &mut Context,
+        heads: Vec<String>,
     ) -> std::result::Result<(), CodegenError> {
+        context.set_disasm(self.notes.is_some());
         context.compile(&*self.isa, &mut ControlPlane::default()).map_err(|error| error.inner)?;
         let code = context.compiled_code().expect("compiled just now");
         let relocs: Vec<ModuleReloc> = code
@@ -157,7 +170,10 @@ impl Unit<'_> {
         let alignment = u64::from(code.buffer.alignment).max(16);
         self.module
             .define_function_bytes(id, alignment, code.code_buffer(), &relocs)
-            .unwrap_or_else(|error| crate::bug!("defining a function: {error}"));
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        if let Some(notes) = &mut self.notes {
+            notes.push(FunctionNotes::new(name, heads, code));
+        }
         Ok(())
     }
 

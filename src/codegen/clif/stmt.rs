@@ -4,6 +4,7 @@
 use super::emit::{Binding, Emitter, clif_type};
 use super::promote;
 use crate::codegen::{CHECK_OVERFLOW, CHECK_VALUES};
+use crate::ir::print::print_expr;
 use crate::ir::{DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, types};
@@ -15,6 +16,7 @@ impl Emitter<'_, '_> {
             return;
         }
         self.forget();
+        self.mark_statement(stmt);
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
             Stmt::For { var, min, extent, body, .. } => self.loop_(var, min, extent, body),
@@ -38,6 +40,23 @@ impl Emitter<'_, '_> {
             Stmt::Barrier => crate::bug!("a barrier passed check_supported"),
         }
         self.forget();
+    }
+
+    fn mark_statement(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::For { var, min, extent, .. } => self.mark(|| {
+                format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent))
+            }),
+            Stmt::Store { buffer, indices, .. } => self.mark(|| {
+                let indices: Vec<String> = indices.iter().map(print_expr).collect();
+                format!("{}[{}] = ...", buffer.name, indices.join(", "))
+            }),
+            Stmt::If { cond, .. } => self.mark(|| format!("if ({})", print_expr(cond))),
+            Stmt::Let { var, .. } => self.mark(|| format!("let {} = ...", var.name())),
+            Stmt::Produce { name, .. } => self.mark(|| format!("produce {name}")),
+            Stmt::Assert { message, .. } => self.mark(|| format!("assert {message:?}")),
+            _ => {}
+        }
     }
 
     fn let_(&mut self, var: &Var, value: &Expr) {

@@ -227,7 +227,10 @@ impl Emitter<'_, '_> {
         let mut flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
         if memory.readonly {
             flags = flags.with_readonly();
-            if self.overflow.is_none() && !self.conditional {
+            // A load that varies with the innermost loop gains nothing by being movable, and one
+            // that stays in its place can become the memory operand of what follows it.
+            let invariant = self.depth_of(index) < self.depth;
+            if self.overflow.is_none() && !self.conditional && invariant {
                 flags = flags.with_can_move();
             }
         }

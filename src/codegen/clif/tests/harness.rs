@@ -52,7 +52,7 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 /// The object file of kernels with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target) -> Vec<u8> {
     let mut module = new_module(isa::baseline_isa(target, 3), "test");
-    let entries = compile_kernels(&mut module, kernels, target, 3).expect("supported");
+    let entries = compile_kernels(&mut module, kernels, target, 3, None).expect("supported");
     for entry in &entries {
         let signature = signature_of(entry.kernel, false);
         export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);
