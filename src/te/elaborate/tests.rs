@@ -1,0 +1,1 @@
+//! Small programs: what their graphs hold, and which errors they give.
