@@ -57,7 +57,7 @@ impl<'a> Elaborator<'a> {
             ExprKind::Index(tensor, indices) => self.element(tensor, indices, expr.span, env),
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
-            ExprKind::Dotted(names) => {
+            ExprKind::Dotted(names) | ExprKind::DottedCall(names, _) => {
                 let text = names.iter().map(|n| n.text.as_str()).collect::<Vec<_>>().join(".");
                 let message = format!("`{text}` has a meaning only in schedules");
                 self.error(Diag::new("E0214", expr.span, message));

@@ -380,6 +380,6 @@ pub fn walk<'a>(expr: &'a ast::Expr, f: &mut dyn FnMut(&'a ast::Expr)) {
             walk(c, f);
         }
         Index(_, exprs) | Tuple(exprs) | List(exprs) => exprs.iter().for_each(|e| walk(e, f)),
-        Call(_, args) => args.iter().for_each(|arg| walk(&arg.value, f)),
+        Call(_, args) | DottedCall(_, args) => args.iter().for_each(|arg| walk(&arg.value, f)),
     }
 }
