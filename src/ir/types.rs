@@ -144,6 +144,28 @@ impl DType {
     }
 }
 
+/// The 16 bits of `value` rounded once, to nearest even, to `Float16` or `BFloat16`.
+///
+/// The conversions of the `half` crate from binary64 round twice. Here the first rounding is to
+/// odd, which keeps what the second one needs to know (Boldo and Melquiond, 2008).
+///
+/// # Panics
+/// On other types.
+pub fn half_bits(value: f64, dtype: DType) -> u16 {
+    let nearest = value as f32;
+    let mut odd = nearest;
+    if !value.is_nan() && nearest as f64 != value {
+        let beyond = (nearest as f64).abs() > value.abs();
+        let towards_zero = nearest.to_bits() - beyond as u32;
+        odd = f32::from_bits(towards_zero | 1);
+    }
+    match dtype {
+        DType::Float16 => half::f16::from_f32(odd).to_bits(),
+        DType::BFloat16 => half::bf16::from_f32(odd).to_bits(),
+        _ => panic!("half_bits of {dtype}"),
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -189,5 +211,27 @@ impl fmt::Display for Type {
         } else {
             write!(f, "{}x{}", self.dtype, self.lanes)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every half, and the points between neighbours, where two roundings go wrong.
+    #[test]
+    fn halves_round_once() {
+        for bits in 0..0x7bffu16 {
+            let (low, high) = (half::f16::from_bits(bits), half::f16::from_bits(bits + 1));
+            let tie = (low.to_f64() + high.to_f64()) / 2.0;
+            let even = if bits % 2 == 0 { bits } else { bits + 1 };
+            assert_eq!(half_bits(low.to_f64(), DType::Float16), bits);
+            assert_eq!(half_bits(tie, DType::Float16), even);
+            assert_eq!(half_bits(tie.next_up(), DType::Float16), bits + 1);
+            assert_eq!(half_bits(tie.next_down(), DType::Float16), bits);
+            assert_eq!(half_bits(-tie, DType::Float16), even | 0x8000);
+        }
+        assert_eq!(half_bits(1e300, DType::BFloat16), 0x7f80);
+        assert_eq!(half_bits(f64::from_bits(1), DType::BFloat16), 0);
     }
 }
