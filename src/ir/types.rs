@@ -136,12 +136,39 @@ impl DType {
         }
     }
 
+    /// `value` rounded once, to nearest even, to a floating-point type. (The `half` crate goes
+    /// from f64 to its types by way of f32, or drops bits: two roundings.)
+    ///
+    /// # Panics
+    /// On other types.
+    pub fn round_float(self, value: f64) -> f64 {
+        match self {
+            DType::Float64 => value,
+            DType::Float32 => value as f32 as f64,
+            DType::Float16 => half::f16::from_f32(round_to_odd(value)).to_f64(),
+            DType::BFloat16 => half::bf16::from_f32(round_to_odd(value)).to_f64(),
+            _ => panic!("round_float of {self}"),
+        }
+    }
+
     /// `value` wrapped into an integer type (two's complement).
     pub fn wrap(self, value: i128) -> i128 {
         let (min, _) = self.int_range();
         let modulus = if self == DType::Bool { 2 } else { 1i128 << self.bits() };
         (value - min).rem_euclid(modulus) + min
     }
+}
+
+/// `value` as float32, an inexact one towards the neighbour with an odd last bit; so rounding the
+/// result to fewer bits gives what rounding `value` itself gives.
+fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let back = f64::from(nearest);
+    if back == value || value.is_nan() {
+        return nearest;
+    }
+    let towards_zero = nearest.to_bits() - u32::from(back.abs() > value.abs());
+    f32::from_bits(towards_zero | 1)
 }
 
 impl fmt::Display for DType {
@@ -189,5 +216,27 @@ impl fmt::Display for Type {
         } else {
             write!(f, "{}x{}", self.dtype, self.lanes)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_rounded_once() {
+        // A little over half way between 1 and the next half, in bits that a float32 drops.
+        let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        assert_eq!(DType::Float16.round_float(value), 1.0 + 2f64.powi(-10));
+        assert_eq!(DType::Float16.round_float(1.0 + 2f64.powi(-11)), 1.0);
+        let value = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
+        assert_eq!(DType::BFloat16.round_float(-value), -1.0 - 2f64.powi(-7));
+        assert_eq!(DType::Float16.round_float(65520.0), f64::INFINITY);
+        assert_eq!(DType::Float16.round_float(65519.999999999), 65504.0);
+        assert_eq!(DType::BFloat16.round_float(1e300), f64::INFINITY);
+        assert_eq!(DType::Float16.round_float(2f64.powi(-25) * (1.0 + 1e-15)), 2f64.powi(-24));
+        assert_eq!(DType::Float16.round_float(2f64.powi(-25)), 0.0);
+        assert!(DType::BFloat16.round_float(f64::NAN).is_nan());
+        assert!(DType::Float16.round_float(-0.0).is_sign_negative());
     }
 }
