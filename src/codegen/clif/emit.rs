@@ -105,6 +105,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
         let conditional = std::mem::replace(&mut self.conditional, true);
         let result = f(self);
         self.conditional = conditional;
+        // Statements inside may have forgotten everything.
+        let mark = mark.min(self.memo_log.len());
         for id in self.memo_log.drain(mark..) {
             self.memo.remove(&id);
         }
