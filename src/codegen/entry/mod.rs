@@ -31,6 +31,8 @@ use cranelift_module::{
 use cranelift_object::ObjectModule;
 use plan::Plan;
 
+pub use plan::dlpack_dtype;
+
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
 

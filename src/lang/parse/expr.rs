@@ -127,12 +127,9 @@ impl Builder {
             Rule::reference => self.reference(pair, in_schedule)?,
             Rule::boolean => ExprKind::Bool(pair.as_str() == "true"),
             Rule::number => {
-                let number = Parts::of(pair).next();
-                let text = number.as_str().to_string();
-                match number.as_rule() {
-                    Rule::real => ExprKind::Real(text),
-                    _ => ExprKind::Int(text),
-                }
+                let text = pair.as_str().to_string();
+                let is_real = !text.starts_with("0x") && text.contains(['.', 'e', 'E']);
+                if is_real { ExprKind::Real(text) } else { ExprKind::Int(text) }
             }
             rule => bug!("{rule:?} as an operand"),
         };

@@ -6,6 +6,7 @@
 mod depth;
 mod error;
 mod expr;
+mod scan;
 mod schedule;
 
 use super::ast::{
