@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// A function with more instructions than this is refused: shared operands of lazy branches are
 /// compiled once per branch, so a small source can ask for very much code.
-pub(super) const MAX_INSTRUCTIONS: usize = 4_000_000;
+pub(super) const MAX_INSTRUCTIONS: usize = 2_000_000;
 
 /// What a variable stands for.
 #[derive(Clone, Copy)]
