@@ -74,7 +74,8 @@ impl Simplifier {
         let (up, down): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.1 > 0);
         let down: Vec<_> = down.into_iter().map(|(term, factor)| (term, -factor)).collect();
         // up + constant OP' down.
-        let up_constant = if up.is_empty() || !down.is_empty() && constant > 0 { constant } else { 0 };
+        let up_constant =
+            if up.is_empty() || !down.is_empty() && constant > 0 { constant } else { 0 };
         let up = Sum::rebuild(up, up_constant)?;
         let down = Sum::rebuild(down, up_constant - constant)?;
         // The difference was right minus left for an inequality.
