@@ -50,7 +50,7 @@ impl LoadedModule {
         match unsafe { Library::new(&local) } {
             Ok(library) => Ok(LoadedModule { library: Arc::new(library) }),
             Err(error) => Err(Box::new(
-                Diag::global("E0503", format!("cannot load module `{}`", path.display()))
+                Diag::global("E0523", format!("cannot load module `{}`", path.display()))
                     .note(error.to_string()),
             )),
         }
@@ -144,7 +144,7 @@ impl BoundCall<'_> {
             return Ok(());
         }
         let message = self.kernel.module.text("tec_last_error")?;
-        Err(Box::new(Diag::global("E0504", message)))
+        Err(Box::new(Diag::global("E0525", message)))
     }
 }
 
@@ -203,7 +203,7 @@ impl TensorView {
 
 fn missing(what: &str) -> Box<Diag> {
     Box::new(
-        Diag::global("E0503", format!("the module has no {what}"))
+        Diag::global("E0524", format!("the module has no {what}"))
             .help("`tec inspect` lists what it has"),
     )
 }
