@@ -12,7 +12,7 @@
 //! features and the default floating-point mode, so an entry has to establish both first.
 
 pub mod clif;
-mod entry;
+pub mod entry;
 
 use crate::ir::Kernel;
 use cranelift_module::FuncId;

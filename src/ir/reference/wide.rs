@@ -1,0 +1,136 @@
+//! Functions of Float64 with 192 bits, by `astro-float`.
+
+use crate::ir::Intrinsic;
+use astro_float::{BigFloat, Consts, RoundingMode, Sign};
+use std::cell::RefCell;
+
+/// Bits of a significand.
+const BITS: usize = 192;
+const NEAREST: RoundingMode = RoundingMode::ToEven;
+
+thread_local! {
+    /// Digits of pi and ln 2, computed when first asked for.
+    static CONSTANTS: RefCell<Consts> =
+        RefCell::new(Consts::new().expect("memory for a few digits"));
+}
+
+/// The value of `function` at `args`, rounded, and what rounding took from it; special values are
+/// dealt with by the caller.
+pub fn evaluate(function: Intrinsic, args: &[f64]) -> (f64, f64) {
+    CONSTANTS.with_borrow_mut(|consts| {
+        let exact = function_value(function, args, consts);
+        let rounded = round(&exact);
+        if !rounded.is_finite() {
+            return (rounded, 0.0);
+        }
+        let rest = exact.sub(&number(rounded), BITS, NEAREST);
+        (rounded, round(&rest))
+    })
+}
+
+fn number(x: f64) -> BigFloat {
+    BigFloat::from_f64(x, BITS)
+}
+
+fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> BigFloat {
+    let x = number(args[0]);
+    match function {
+        Intrinsic::Fma => {
+            x.mul(&number(args[1]), BITS, NEAREST).add(&number(args[2]), BITS, NEAREST)
+        }
+        Intrinsic::Rsqrt => x.sqrt(BITS, NEAREST).reciprocal(BITS, NEAREST),
+        Intrinsic::Exp => x.exp(BITS, NEAREST, consts),
+        Intrinsic::Exp2 => number(2.0).pow(&x, BITS, NEAREST, consts),
+        Intrinsic::Log => x.ln(BITS, NEAREST, consts),
+        Intrinsic::Log2 => x.log2(BITS, NEAREST, consts),
+        Intrinsic::Tanh => x.tanh(BITS, NEAREST, consts),
+        Intrinsic::Sigmoid => {
+            let power = x.neg().exp(BITS, NEAREST, consts);
+            power.add(&number(1.0), BITS, NEAREST).reciprocal(BITS, NEAREST)
+        }
+        Intrinsic::Erf => erf(args[0], consts),
+        Intrinsic::Sin => x.sin(BITS, NEAREST, consts),
+        Intrinsic::Cos => x.cos(BITS, NEAREST, consts),
+        Intrinsic::Tan => x.tan(BITS, NEAREST, consts),
+        Intrinsic::Atan => match args[0].is_infinite() {
+            true => number(1e300f64.copysign(args[0])).atan(BITS, NEAREST, consts),
+            false => x.atan(BITS, NEAREST, consts),
+        },
+        Intrinsic::Pow => {
+            let power = x.abs().pow(&number(args[1]), BITS, NEAREST, consts);
+            if args[0] < 0.0 && (args[1] % 2.0).abs() == 1.0 { power.neg() } else { power }
+        }
+    }
+}
+
+/// `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, all terms of one sign.
+fn erf(x: f64, consts: &mut Consts) -> BigFloat {
+    if x.abs() > 9.0 {
+        return number(1f64.copysign(x));
+    }
+    let big = number(x);
+    let square = big.mul(&big, BITS, NEAREST);
+    let double = square.mul(&number(2.0), BITS, NEAREST);
+    let (mut term, mut sum, mut odd) = (big.clone(), big, 1.0);
+    while exponent(&term) > exponent(&sum) - BITS as i64 {
+        odd += 2.0;
+        term = term.mul(&double, BITS, NEAREST).div(&number(odd), BITS, NEAREST);
+        sum = sum.add(&term, BITS, NEAREST);
+    }
+    let factor = number(2.0).div(&consts_pi(consts).sqrt(BITS, NEAREST), BITS, NEAREST);
+    let power = square.neg().exp(BITS, NEAREST, consts);
+    sum.mul(&factor, BITS, NEAREST).mul(&power, BITS, NEAREST)
+}
+
+/// pi, as four times the arc tangent of 1.
+fn consts_pi(consts: &mut Consts) -> BigFloat {
+    number(1.0).atan(BITS, NEAREST, consts).mul(&number(4.0), BITS, NEAREST)
+}
+
+/// The binary exponent; far below every other one for zero.
+fn exponent(x: &BigFloat) -> i64 {
+    if x.is_zero() { i64::MIN / 2 } else { x.exponent().map_or(0, i64::from) }
+}
+
+/// The nearest Float64, ties to even, denormals and overflow included.
+fn round(x: &BigFloat) -> f64 {
+    if x.is_nan() {
+        return f64::NAN;
+    }
+    if x.is_inf() {
+        return if x.is_inf_pos() { f64::INFINITY } else { f64::NEG_INFINITY };
+    }
+    let (words, _, sign, exponent, _) = x.as_raw_parts().expect("finite numbers have digits");
+    let sign = if sign == Sign::Neg { -1.0 } else { 1.0 };
+    if x.is_zero() {
+        return sign * 0.0;
+    }
+    // The value is 0.words * 2^exponent with the first bit set.
+    let exponent = i64::from(exponent) - 1;
+    let (top, below) = words.split_last().expect("numbers have digits");
+    if exponent > 1023 {
+        return sign * f64::INFINITY;
+    }
+    let digits = if exponent < -1022 { 53 - (-1022 - exponent) } else { 53 };
+    if digits < 0 {
+        return sign * 0.0;
+    }
+    let sticky = below.iter().any(|word| *word != 0);
+    let (kept, rest) = match digits {
+        0 => (0, *top),
+        _ => (*top >> (64 - digits), *top << digits),
+    };
+    let half = 1 << 63;
+    let up = rest > half || (rest == half && (sticky || kept & 1 == 1));
+    let unit = f64_power_of_two(exponent - digits + 1);
+    sign * (kept + up as u64) as f64 * unit
+}
+
+/// `2^exponent`, denormal ones included.
+fn f64_power_of_two(exponent: i64) -> f64 {
+    if exponent >= -1022 {
+        f64::from_bits(((exponent + 1023) as u64) << 52)
+    } else {
+        f64::from_bits(1 << (exponent + 1074))
+    }
+}

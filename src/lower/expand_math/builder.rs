@@ -1,0 +1,344 @@
+//! Builds the expression of one function call: values are written with the usual operators, and
+//! whatever is used more than once becomes a `let`.
+//!
+//! Every value has the lanes of the call, so the same text makes scalar and vector code. Constants
+//! take the type of the operand they stand beside.
+
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
+use std::cell::RefCell;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Sub};
+
+/// The operations of one call, in the order in which they were written.
+pub struct Builder {
+    /// Name of the `let` variables.
+    name: &'static str,
+    lanes: u32,
+    nodes: RefCell<Vec<Op>>,
+}
+
+/// A value of a [`Builder`].
+#[derive(Clone, Copy)]
+pub struct Value<'b> {
+    builder: &'b Builder,
+    id: usize,
+    dtype: DType,
+}
+
+/// One operation; operands are indices of earlier ones.
+enum Op {
+    Leaf(Expr),
+    Unary(UnOp, usize),
+    Binary(BinOp, usize, usize),
+    Select(usize, usize, usize),
+    Fma(usize, usize, usize),
+    Cast(DType, usize),
+    Bitcast(DType, usize),
+    Load(Buffer, usize),
+}
+
+impl Op {
+    fn operands(&self) -> Vec<usize> {
+        match *self {
+            Op::Leaf(_) => vec![],
+            Op::Unary(_, a) | Op::Cast(_, a) | Op::Bitcast(_, a) | Op::Load(_, a) => vec![a],
+            Op::Binary(_, a, b) => vec![a, b],
+            Op::Select(a, b, c) | Op::Fma(a, b, c) => vec![a, b, c],
+        }
+    }
+
+    fn expr(&self, operands: &[Expr]) -> Expr {
+        let at = |i: usize| operands[i].clone();
+        match self {
+            Op::Leaf(expr) => expr.clone(),
+            Op::Unary(op, a) => Expr::unary(*op, at(*a)),
+            Op::Binary(op, a, b) => Expr::binary(*op, at(*a), at(*b)),
+            Op::Select(c, t, f) => Expr::select(at(*c), at(*t), at(*f)),
+            Op::Fma(a, b, c) => Expr::call(Intrinsic::Fma, vec![at(*a), at(*b), at(*c)]),
+            Op::Cast(dtype, a) => Expr::cast(*dtype, at(*a)),
+            Op::Bitcast(dtype, a) => Expr::bitcast(*dtype, at(*a)),
+            Op::Load(buffer, a) => Expr::load(buffer, vec![at(*a)]),
+        }
+    }
+}
+
+/// What may stand beside a value: another value or a constant.
+pub trait Operand<'b> {
+    /// It as a value of the type of `like`.
+    fn beside(self, like: Value<'b>) -> Value<'b>;
+}
+
+impl<'b> Operand<'b> for Value<'b> {
+    fn beside(self, _: Value<'b>) -> Value<'b> {
+        self
+    }
+}
+impl<'b> Operand<'b> for f64 {
+    fn beside(self, like: Value<'b>) -> Value<'b> {
+        like.builder.constant(like.dtype, Expr::float(like.dtype, self))
+    }
+}
+impl<'b> Operand<'b> for i64 {
+    fn beside(self, like: Value<'b>) -> Value<'b> {
+        like.builder.constant(like.dtype, Expr::int(like.dtype, self as i128))
+    }
+}
+
+impl Builder {
+    /// A builder for one call on values of `lanes` lanes.
+    pub fn new(name: &'static str, lanes: u32) -> Builder {
+        Builder { name, lanes, nodes: RefCell::default() }
+    }
+
+    /// An argument of the call.
+    pub fn argument(&self, expr: Expr) -> Value<'_> {
+        let dtype = expr.ty.dtype;
+        self.push(dtype, Op::Leaf(expr))
+    }
+
+    fn constant(&self, dtype: DType, expr: Expr) -> Value<'_> {
+        let expr = match self.lanes {
+            1 => expr,
+            lanes => Expr::new(Type { dtype, lanes }, ExprKind::Broadcast(expr)),
+        };
+        self.push(dtype, Op::Leaf(expr))
+    }
+
+    fn push(&self, dtype: DType, op: Op) -> Value<'_> {
+        let mut nodes = self.nodes.borrow_mut();
+        nodes.push(op);
+        Value { builder: self, id: nodes.len() - 1, dtype }
+    }
+
+    /// The expression of `result`: operations used once stand where they are used, the others
+    /// are bound around it, those that are not used vanish.
+    pub fn finish(&self, result: Value<'_>) -> Expr {
+        let nodes = self.nodes.borrow();
+        let mut uses = vec![0u32; nodes.len()];
+        uses[result.id] = 1;
+        for (id, op) in nodes.iter().enumerate().rev() {
+            if uses[id] > 0 {
+                op.operands().into_iter().for_each(|operand| uses[operand] += 1);
+            }
+        }
+        let mut exprs: Vec<Expr> = Vec::with_capacity(nodes.len());
+        let mut bound = Vec::new();
+        for (id, op) in nodes.iter().enumerate() {
+            let expr = op.expr(&exprs);
+            if uses[id] > 1 && !is_atom(&expr) {
+                let var = Var::new(self.name, expr.ty);
+                exprs.push(Expr::var(&var));
+                bound.push((var, expr));
+            } else {
+                exprs.push(expr);
+            }
+        }
+        let body = exprs[result.id].clone();
+        bound.into_iter().rev().fold(body, |body, (var, value)| Expr::let_in(var, value, body))
+    }
+}
+
+/// Whether an expression costs nothing and so needs no name.
+fn is_atom(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Const(_) | ExprKind::Var(_) => true,
+        ExprKind::Broadcast(inner) => is_atom(inner),
+        _ => false,
+    }
+}
+
+/// Layout of a floating-point type.
+#[derive(Clone, Copy)]
+pub struct Format {
+    /// Explicit bits of the significand.
+    pub mantissa: i64,
+    /// What the exponent field of 1 holds.
+    pub bias: i64,
+    /// `1.5 * 2^mantissa`: adding it rounds to an integer, which then is in the low bits.
+    pub magic: f64,
+    /// The unsigned integer of the same size.
+    pub bits: DType,
+    /// The sign bit as an integer of that type.
+    pub sign: i64,
+}
+
+impl<'b> Value<'b> {
+    /// Its type.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// True for Float32, false for Float64.
+    pub fn is_f32(self) -> bool {
+        self.dtype == DType::Float32
+    }
+
+    /// The layout of its floating-point type.
+    pub fn format(self) -> Format {
+        let (mantissa, bias, bits, sign) = match self.dtype {
+            DType::Float32 => (23, 127, DType::Uint32, 1 << 31),
+            DType::Float64 => (52, 1023, DType::Uint64, i64::MIN),
+            other => crate::bug!("expand_math: a function of {other}"),
+        };
+        Format { mantissa, bias, magic: 1.5 * (1i64 << mantissa) as f64, bits, sign }
+    }
+
+    fn unary(self, op: UnOp) -> Value<'b> {
+        self.builder.push(self.dtype, Op::Unary(op, self.id))
+    }
+
+    fn binary(self, op: BinOp, other: impl Operand<'b>) -> Value<'b> {
+        let other = other.beside(self);
+        let dtype = if op.gives_bool() { DType::Bool } else { self.dtype };
+        self.builder.push(dtype, Op::Binary(op, self.id, other.id))
+    }
+
+    /// A constant of its type.
+    pub fn constant(self, value: impl Operand<'b>) -> Value<'b> {
+        value.beside(self)
+    }
+
+    /// `self * factor + addend`, rounded once.
+    pub fn fma(self, factor: impl Operand<'b>, addend: impl Operand<'b>) -> Value<'b> {
+        let (factor, addend) = (factor.beside(self), addend.beside(self));
+        self.builder.push(self.dtype, Op::Fma(self.id, factor.id, addend.id))
+    }
+
+    /// `c[0] + self * (c[1] + self * …)` by Horner's rule.
+    pub fn polynomial(self, coefficients: &[f64]) -> Value<'b> {
+        let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
+        let start = self.constant(*last);
+        rest.iter().rev().fold(start, |sum, c| sum.fma(self, *c))
+    }
+
+    /// `if self then yes else no`; both are evaluated.
+    pub fn select(self, yes: Value<'b>, no: impl Operand<'b>) -> Value<'b> {
+        let no = no.beside(yes);
+        self.builder.push(yes.dtype, Op::Select(self.id, yes.id, no.id))
+    }
+
+    /// `self < other`, false for NaN; so are the other comparisons.
+    pub fn lt(self, other: impl Operand<'b>) -> Value<'b> {
+        self.binary(BinOp::Lt, other)
+    }
+    /// `self > other`.
+    pub fn gt(self, other: impl Operand<'b>) -> Value<'b> {
+        self.binary(BinOp::Gt, other)
+    }
+    /// `self >= other`.
+    pub fn ge(self, other: impl Operand<'b>) -> Value<'b> {
+        self.binary(BinOp::Ge, other)
+    }
+    /// `self == other`.
+    pub fn eq(self, other: impl Operand<'b>) -> Value<'b> {
+        self.binary(BinOp::Eq, other)
+    }
+
+    /// `self`, but at most `limit`; NaN stays NaN.
+    pub fn at_most(self, limit: f64) -> Value<'b> {
+        limit.beside(self).binary(BinOp::Min, self)
+    }
+    /// `self`, but at least `limit`; NaN stays NaN.
+    pub fn at_least(self, limit: f64) -> Value<'b> {
+        limit.beside(self).binary(BinOp::Max, self)
+    }
+
+    /// The absolute value.
+    pub fn abs(self) -> Value<'b> {
+        self.unary(UnOp::Abs)
+    }
+    /// The correctly rounded square root.
+    pub fn sqrt(self) -> Value<'b> {
+        self.unary(UnOp::Sqrt)
+    }
+    /// The nearest integer, ties to even.
+    pub fn round(self) -> Value<'b> {
+        self.unary(UnOp::Round)
+    }
+
+    /// The bits of a float as an unsigned integer.
+    pub fn bits(self) -> Value<'b> {
+        self.bitcast(self.format().bits)
+    }
+    /// The same bits as a value of another type.
+    pub fn bitcast(self, dtype: DType) -> Value<'b> {
+        self.builder.push(dtype, Op::Bitcast(dtype, self.id))
+    }
+    /// The value converted to another type.
+    pub fn cast(self, dtype: DType) -> Value<'b> {
+        self.builder.push(dtype, Op::Cast(dtype, self.id))
+    }
+    /// `self << amount`.
+    pub fn shl(self, amount: i64) -> Value<'b> {
+        self.binary(BinOp::Shl, amount)
+    }
+    /// `self >> amount`, arithmetic on signed types.
+    pub fn shr(self, amount: i64) -> Value<'b> {
+        self.binary(BinOp::Shr, amount)
+    }
+    /// `table[self]`.
+    pub fn load(self, table: &Buffer) -> Value<'b> {
+        let index = self.cast(DType::Index);
+        self.builder.push(table.dtype, Op::Load(table.clone(), index.id))
+    }
+
+    /// The magnitude of `self` (which has no sign) with the sign of `other`.
+    pub fn with_sign_of(self, other: Value<'b>) -> Value<'b> {
+        let sign = other.bits() & other.format().sign;
+        (self.bits() | sign).bitcast(self.dtype)
+    }
+}
+
+impl<'b> Neg for Value<'b> {
+    type Output = Value<'b>;
+    fn neg(self) -> Value<'b> {
+        self.unary(UnOp::Neg)
+    }
+}
+impl<'b, T: Operand<'b>> Add<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn add(self, other: T) -> Value<'b> {
+        self.binary(BinOp::Add, other)
+    }
+}
+impl<'b, T: Operand<'b>> Sub<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn sub(self, other: T) -> Value<'b> {
+        self.binary(BinOp::Sub, other)
+    }
+}
+impl<'b, T: Operand<'b>> Mul<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn mul(self, other: T) -> Value<'b> {
+        self.binary(BinOp::Mul, other)
+    }
+}
+impl<'b, T: Operand<'b>> Div<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn div(self, other: T) -> Value<'b> {
+        self.binary(BinOp::Div, other)
+    }
+}
+impl<'b, T: Operand<'b>> BitAnd<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn bitand(self, other: T) -> Value<'b> {
+        self.binary(BinOp::BitAnd, other)
+    }
+}
+impl<'b, T: Operand<'b>> BitOr<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn bitor(self, other: T) -> Value<'b> {
+        self.binary(BinOp::BitOr, other)
+    }
+}
+impl<'b> Sub<Value<'b>> for f64 {
+    type Output = Value<'b>;
+    fn sub(self, other: Value<'b>) -> Value<'b> {
+        self.beside(other) - other
+    }
+}
+impl<'b> Div<Value<'b>> for f64 {
+    type Output = Value<'b>;
+    fn div(self, other: Value<'b>) -> Value<'b> {
+        self.beside(other) / other
+    }
+}

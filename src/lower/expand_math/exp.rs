@@ -1,0 +1,124 @@
+//! `exp` and `exp2`, and the reduced exponential that other functions share.
+//!
+//! Range reduction (Cody and Waite): `x = n ln 2 + r`, `n` the nearest integer to `x / ln 2`, with
+//! ln 2 in two parts, so that `|r| <= ln 2 / 2`; `exp2` takes `r = x - n`, which is exact. Then a
+//! minimax polynomial (`tools/minimax.py`) and a product with `2^n` in two factors: the first is
+//! exact, the second rounds once where the result is denormal, overflows or vanishes, so no
+//! special case is left. Largest error measured: `docs/MATH.md`.
+
+use super::builder::Value;
+use std::f64::consts::{LN_2, LOG2_E};
+
+/// `e^x`.
+pub fn exp(x: Value<'_>) -> Value<'_> {
+    let x = if x.is_f32() {
+        x.at_least(-104.0).at_most(89.0)
+    } else {
+        x.at_least(-746.0).at_most(710.0)
+    };
+    let reduced = reduce(x, two_step_shift(x));
+    let power = if x.is_f32() {
+        reduced.exact + reduced.rest() + 1.0
+    } else {
+        let (hi, lo) = power_of_e(&reduced);
+        hi + lo
+    };
+    let (first, second) = two_step_scale(reduced.n_bits);
+    power * first * second
+}
+
+/// `2^x`.
+pub fn exp2(x: Value<'_>) -> Value<'_> {
+    let x = if x.is_f32() {
+        x.at_least(-151.0).at_most(129.0)
+    } else {
+        x.at_least(-1076.0).at_most(1025.0)
+    };
+    let magic = x.format().magic + two_step_shift(x);
+    let shifted = x + magic;
+    let r = x - (shifted - magic);
+    let power = if x.is_f32() {
+        r.fma(r.polynomial(&EXP2_F32), 1.0)
+    } else {
+        let (hi, lo) = power_of_2(r, r.constant(0.0));
+        hi + lo
+    };
+    let (first, second) = two_step_scale(shifted.bits());
+    power * first * second
+}
+
+/// An argument after range reduction.
+pub struct Reduced<'b> {
+    /// `n` plus the shift, in the low bits of an integer.
+    pub n_bits: Value<'b>,
+    /// `r` without its small part, which is `-n` times the low part of ln 2. Exact.
+    pub exact: Value<'b>,
+    /// The small part of `r`.
+    tail: Value<'b>,
+}
+
+impl<'b> Reduced<'b> {
+    /// `e^r - 1 - exact`.
+    pub fn rest(&self) -> Value<'b> {
+        let r = self.exact + self.tail;
+        let coefficients: &[f64] = if r.is_f32() { &EXPM1_F32 } else { &EXPM1_F64 };
+        (r * r).fma(r.polynomial(coefficients), self.tail)
+    }
+}
+
+/// The shift for [`two_step_scale`].
+pub fn two_step_shift(like: Value<'_>) -> f64 {
+    (2 * like.format().bias) as f64
+}
+
+/// Splits `x` (bounded, so that `n` fits) into `n ln 2 + r`; the integer is `n + shift`.
+pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
+    let ln_2_lo = if x.is_f32() { -1.904654212125934e-9 } else { 2.3190468138462996e-17 };
+    let magic = x.format().magic + shift;
+    let shifted = x.fma(LOG2_E, magic);
+    let n = shifted - magic;
+    // Exact: both are multiples of the last bit of the smaller one, and the difference is small.
+    let exact = n.fma(-LN_2, x);
+    Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
+}
+
+/// `2^floor(n/2)` and `2^ceil(n/2)`, where the low bits of `n_bits` hold `n + two_step_shift`.
+pub fn two_step_scale(n_bits: Value<'_>) -> (Value<'_>, Value<'_>) {
+    // Shifting by the bias twice turns the two halves into biased exponents.
+    let (mantissa, dtype) = match n_bits.dtype().bytes() {
+        4 => (23, crate::ir::DType::Float32),
+        _ => (52, crate::ir::DType::Float64),
+    };
+    let half = n_bits.shr(1);
+    let first = half.shl(mantissa).bitcast(dtype);
+    let second = (n_bits - half).shl(mantissa).bitcast(dtype);
+    (first, second)
+}
+
+/// `e^r` as an unevaluated sum, good to a few hundredths of a unit in the last place; the second
+/// part is at most a tenth of the first.
+pub fn power_of_e<'b>(reduced: &Reduced<'b>) -> (Value<'b>, Value<'b>) {
+    let hi = reduced.exact + 1.0;
+    (hi, (1.0 - hi) + reduced.exact + reduced.rest())
+}
+
+/// `2^(r + r_lo)` as an unevaluated sum in Float64, as [`power_of_e`].
+pub fn power_of_2<'b>(r: Value<'b>, r_lo: Value<'b>) -> (Value<'b>, Value<'b>) {
+    let linear = r * LN_2;
+    let linear_lo = r.fma(LN_2, -linear);
+    let rest = (r * r).fma(r.polynomial(&EXP2_F64), r_lo.fma(LN_2, r.fma(LN_2_LO, linear_lo)));
+    let hi = linear + 1.0;
+    (hi, (1.0 - hi) + linear + rest)
+}
+
+/// ln 2 minus its Float64 value.
+const LN_2_LO: f64 = 2.3190468138462996e-17;
+
+/// `(e^r - 1 - r) / r^2`, error relative to `e^r - 1` 2^-26.1, to `e^r` 2^-28.
+const EXPM1_F32: [f64; 5] = [0.5, 0.16666548, 0.041666824, 0.008366107, 0.0013900711];
+
+/// `(2^r - 1) / r`, error relative to `2^r` 2^-28.3.
+const EXP2_F32: [f64; 6] =
+    [0.6931472, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326471];
+const EXPM1_F64: [f64; 2] = [0.5, 0.1666];
+const EXP2_F64: [f64; 2] = [0.5, 0.1666];
