@@ -227,7 +227,6 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::as_kw => "`as`",
         Rule::identity_kw => "`identity`",
         Rule::reassociate => "`reassociate`",
-        Rule::layout_free => "`layout_free`",
         _ => return None,
     })
 }
