@@ -9,7 +9,7 @@ use super::expressions::count;
 use super::statements::Frame;
 use super::values::{SourceType, Tensor, Typed, Value};
 use super::{Elaborator, MAX_NODES};
-use crate::diag::{Diag, Span};
+use crate::diag::{Diag, Span, closest};
 use crate::ir::arith::Facts;
 use crate::ir::{DType, Expr, ExprKind};
 use crate::lang::ast::{self, ParamKind, StmtKind};
@@ -95,7 +95,7 @@ impl<'a> Elaborator<'a> {
                 known = false;
                 let message = format!("`{kernel_name}` has no parameter `{text}`");
                 let diag = Diag::new("E0230", keyword.span, message);
-                self.error(match self.close(text, params) {
+                self.error(match closest(text, params) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag,
                 });
