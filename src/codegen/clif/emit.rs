@@ -3,7 +3,7 @@
 
 use super::Unit;
 use super::storage::Place;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var, half_bits};
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
@@ -150,8 +150,12 @@ impl<'a, 'u> Emitter<'a, 'u> {
             (Const::Int(value), _) => self.int(clif_type(dtype), value),
             (Const::Float(value), DType::Float64) => self.b.ins().f64const(value),
             (Const::Float(value), DType::Float32) => self.b.ins().f32const(value as f32),
-            (Const::Float(value), half) if half.is_half() => {
-                self.int(types::I16, half_bits(value, half).into())
+            // The value is one of the type, so these conversions are exact.
+            (Const::Float(value), DType::Float16) => {
+                self.int(types::I16, half::f16::from_f64(value).to_bits().into())
+            }
+            (Const::Float(value), DType::BFloat16) => {
+                self.int(types::I16, half::bf16::from_f64(value).to_bits().into())
             }
             (Const::Float(_), _) => crate::bug!("a float constant of type {dtype}"),
         }

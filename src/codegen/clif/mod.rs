@@ -35,6 +35,7 @@ use cranelift_object::{ObjectBuilder, ObjectModule};
 use emit::{Emitter, clif_type};
 use listing::FunctionNotes;
 use std::collections::HashMap;
+pub use storage::workspace_bytes;
 
 /// What goes into the object beside the kernels.
 #[derive(Clone, Debug, Default)]
