@@ -32,8 +32,6 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) unit: &'a mut Unit<'u>,
     pub(super) vars: HashMap<Var, Binding>,
     pub(super) places: HashMap<Buffer, Place>,
-    /// Elements of memory that the loop being emitted keeps in a register.
-    pub(super) promoted: HashMap<Buffer, Variable>,
     /// Number of loops around the current position.
     pub(super) depth: u32,
     /// Whether a condition or a loop that may be empty lies around the current position. Loads
@@ -65,7 +63,6 @@ impl<'a, 'u> Emitter<'a, 'u> {
             unit,
             vars: HashMap::new(),
             places: HashMap::new(),
-            promoted: HashMap::new(),
             depth: 0,
             conditional: false,
             overflow: None,

@@ -312,8 +312,10 @@ fn operations_equal_the_interpreter() {
     let cases = all_cases();
     let kernels: Vec<Kernel> = cases.iter().map(|case| case.kernel.clone()).collect();
     for target in Target::all().into_iter().filter(Target::runs_here) {
-        let native = Native::build(&kernels, &target);
-        cases.iter().for_each(|case| case.compare(&native));
+        for opt in [0, 3] {
+            let native = Native::build_at(&kernels, &target, opt);
+            cases.iter().for_each(|case| case.compare(&native));
+        }
     }
 }
 
@@ -321,6 +323,6 @@ fn operations_equal_the_interpreter() {
 fn operations_compile_for_every_target() {
     let kernels: Vec<Kernel> = all_cases().into_iter().map(|case| case.kernel).collect();
     for target in Target::all().into_iter().filter(|target| !target.runs_here()) {
-        assert!(!object(&kernels, &target).is_empty());
+        assert!(!object(&kernels, &target, 3).is_empty());
     }
 }
