@@ -24,6 +24,8 @@ pub(super) struct Binding {
     pub(super) range: (i128, i128),
     /// Set if index arithmetic in its definition overflowed; only in `check` functions.
     pub(super) overflow: Option<Value>,
+    /// The expression that a `let` gave it, by id.
+    pub(super) definition: usize,
 }
 
 /// Makes the code of one function.
@@ -85,6 +87,18 @@ impl<'a, 'u> Emitter<'a, 'u> {
         self.depths.clear();
     }
 
+    /// Binds the variable of a `let`. A pass may have put one variable into two `let`s with
+    /// different values: what was remembered of the one is wrong for the other.
+    pub(super) fn bind_definition(&mut self, var: &Var, value: Value, expr: &Expr) {
+        if self.vars.get(var).is_some_and(|old| old.definition != expr.id()) {
+            self.forget();
+            self.ranges.clear();
+        }
+        let (depth, range) = (self.depth_of(expr), self.range_of(expr));
+        let (overflow, definition) = (None, expr.id());
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
+    }
+
     /// The value of a subexpression computed at a place that dominates this one.
     pub(super) fn recall(&self, expr: &Expr) -> Option<Value> {
         self.memo.get(&expr.id()).copied()
@@ -117,8 +131,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
 
     /// Binds a variable that every code position after this one, inside its scope, can read.
     pub(super) fn bind(&mut self, var: &Var, value: Value, depth: u32, range: (i128, i128)) {
-        let overflow = None;
-        self.vars.insert(var.clone(), Binding { value, depth, range, overflow });
+        let (overflow, definition) = (None, 0);
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
     }
 
     /// The depth of the innermost loop whose variable an expression depends on, so far as that is

@@ -91,6 +91,8 @@ impl Emitter<'_, '_> {
     fn loop_(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
         let count = extent.as_int();
         if count.is_some_and(|count| count <= 0) {
+            // The assertions inside keep their numbers.
+            self.asserts += count_asserts(body);
             return;
         }
         let start = self.expr(min);
@@ -171,6 +173,13 @@ impl Emitter<'_, '_> {
         self.asserts += 1;
         self.start_block(fine);
     }
+}
+
+fn count_asserts(stmt: &Stmt) -> i64 {
+    let mut count = 0;
+    let mut on_stmt = |stmt: &Stmt| count += i64::from(matches!(stmt, Stmt::Assert { .. }));
+    crate::ir::visit::walk_stmt(stmt, &mut on_stmt, &mut |_| {});
+    count
 }
 
 fn is_leaf(expr: &Expr) -> bool {
