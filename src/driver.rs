@@ -2,6 +2,8 @@
 //!
 //! Reads and writes nothing but its arguments; the command line does the rest.
 
+use crate::codegen::Object;
+use crate::codegen::clif::{self, ObjectOptions};
 use crate::diag::{Diag, Result, Sources};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::simplify_kernel;
@@ -9,6 +11,7 @@ use crate::ir::verify::verify_kernel;
 use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
+use crate::module::link::link_module;
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -268,6 +271,29 @@ fn after_pass(
 pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kernel, Failure> {
     let kernel = lower::build_loops::build_loops(graph)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
+}
+
+/// Makes the object file of a module.
+pub fn compile_object(
+    kernels: &[Kernel],
+    target: &Target,
+    object: &ObjectOptions,
+    trace: &mut Trace,
+) -> std::result::Result<Object, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
+}
+
+/// Links an object and the runtime to a shared object.
+pub fn link(
+    object: &[u8],
+    target: &Target,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<u8>, Failure> {
+    Ok(trace.phase("link", &String::new, || link_module(object, target.arch))??)
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

@@ -3,7 +3,7 @@
 
 use super::Unit;
 use super::storage::Place;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var, half_bits};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// A function with more instructions than this is refused: shared operands of lazy branches are
 /// compiled once per branch, so a small source can ask for very much code.
-pub(super) const MAX_INSTRUCTIONS: usize = 4_000_000;
+pub(super) const MAX_INSTRUCTIONS: usize = 2_000_000;
 
 /// What a variable stands for.
 #[derive(Clone, Copy)]
@@ -105,6 +105,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
         let conditional = std::mem::replace(&mut self.conditional, true);
         let result = f(self);
         self.conditional = conditional;
+        // Statements inside may have forgotten everything.
+        let mark = mark.min(self.memo_log.len());
         for id in self.memo_log.drain(mark..) {
             self.memo.remove(&id);
         }
@@ -148,11 +150,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
             (Const::Int(value), _) => self.int(clif_type(dtype), value),
             (Const::Float(value), DType::Float64) => self.b.ins().f64const(value),
             (Const::Float(value), DType::Float32) => self.b.ins().f32const(value as f32),
-            (Const::Float(value), DType::Float16) => {
-                self.int(types::I16, half::f16::from_f64(value).to_bits().into())
-            }
-            (Const::Float(value), DType::BFloat16) => {
-                self.int(types::I16, half::bf16::from_f64(value).to_bits().into())
+            (Const::Float(value), half) if half.is_half() => {
+                self.int(types::I16, half_bits(value, half).into())
             }
             (Const::Float(_), _) => crate::bug!("a float constant of type {dtype}"),
         }

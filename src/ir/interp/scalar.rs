@@ -23,7 +23,7 @@ pub fn from_f64(value: f64, dtype: DType) -> u64 {
     match dtype {
         DType::Float64 => value.to_bits(),
         DType::Float32 => (value as f32).to_bits() as u64,
-        DType::Float16 | DType::BFloat16 => half_bits(value, dtype) as u64,
+        DType::Float16 | DType::BFloat16 => half_bits(value, dtype).into(),
         _ => crate::bug!("float bits of {dtype}"),
     }
 }

@@ -215,7 +215,10 @@ impl Builder {
             let span = self.span(&pair);
             let arg = self.arg(pair, in_schedule)?;
             let named_before = args.last().and_then(|last| last.name.as_ref());
-            if let (None, Some(before)) = (&arg.name, named_before) {
+            // The flag of a reduction, `sum(A[k], axis=k, reassociate)`, may stand anywhere.
+            let is_flag =
+                matches!(&*arg.value.kind, ExprKind::Name(name) if name.text == "reassociate");
+            if let (None, Some(before), false) = (&arg.name, named_before, is_flag) {
                 let message =
                     format!("an argument without a name after the named one `{}`", before.text);
                 return Err(Box::new(

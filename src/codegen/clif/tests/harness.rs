@@ -19,7 +19,8 @@ use std::process::Command;
 const RUNTIME: &str = r#"
 #include <stdlib.h>
 #include <stdint.h>
-int64_t test_blocks;
+static int test_blocks;
+__attribute__((visibility("default"))) int test_blocks_in_use(void) { return test_blocks; }
 void *tec_rt_workspace_acquire(uint64_t n) {
     if (n > (1ull << 40)) return 0;
     test_blocks++;
@@ -110,6 +111,15 @@ impl Native {
         assert!(status.success());
         let library = unsafe { libloading::Library::new(path("k.so")) }.expect("it loads");
         Native { library, _dir: dir }
+    }
+
+    /// Workspace blocks that were acquired and not released.
+    pub(super) fn blocks_in_use(&self) -> i32 {
+        unsafe {
+            let count: libloading::Symbol<'_, unsafe extern "C" fn() -> i32> =
+                self.library.get("test_blocks_in_use").expect("of RUNTIME");
+            count()
+        }
     }
 
     /// Calls `NAME_body` or `NAME_check` with its arguments as words.

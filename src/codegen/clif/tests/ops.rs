@@ -93,8 +93,8 @@ fn special_floats(dtype: DType) -> Vec<u64> {
     magnitudes.extend(numbers.map(|value: f64| match dtype {
         DType::Float64 => value.to_bits(),
         DType::Float32 => (value as f32).to_bits().into(),
-        DType::Float16 => half::f16::from_f64(value).to_bits().into(),
-        _ => half::bf16::from_f64(value).to_bits().into(),
+        DType::Float16 => crate::ir::half_bits(value, dtype).into(),
+        half => crate::ir::half_bits(value, half).into(),
     }));
     magnitudes.sort_unstable();
     magnitudes.dedup();
