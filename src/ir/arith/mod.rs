@@ -20,7 +20,6 @@ mod ranges;
 mod tests;
 
 pub(crate) use atoms::{Key, build_sum};
-pub(crate) use extremes::Extreme;
 pub(crate) use interval::Interval;
 pub(crate) use linear::{Linear, collect};
 pub(crate) use poly::{Poly, floor_div, floor_mod, gcd};
