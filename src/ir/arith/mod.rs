@@ -17,7 +17,7 @@ mod poly;
 mod prove;
 mod ranges;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use atoms::{Key, build_sum};
 pub(crate) use interval::Interval;

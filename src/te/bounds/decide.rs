@@ -213,10 +213,6 @@ fn check_sufficient(
     load: &Load,
     guards: &[(Expr, bool)],
 ) -> bool {
-    let own = walker.profile([load.index]);
-    if !own.inputs && own.at_entry() {
-        return false;
-    }
     let mut checks = Vec::new();
     if load.extent.as_int().is_none() {
         let message = format!("{} has no valid value: the extent is {{0}}", load.name());

@@ -15,23 +15,27 @@ const MAX_BYTES: i64 = 1 << 47;
 pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
     let extents = symbolic_extents(graph, checker);
     let reduced = reduced_extents(graph, checker, &extents);
-    for extent in extents.iter().chain(&reduced) {
-        let text = show(&simplify_expr(extent, &checker.facts));
-        checker.checks.push(Stmt::Assert {
-            cond: Expr::le(Expr::index(0), extent.clone()),
-            message: format!("extent `{text}` is negative: {{0}}"),
-            values: vec![extent.clone()],
-        });
+    for (extent, of_tensor) in
+        extents.iter().map(|e| (e, true)).chain(reduced.iter().map(|e| (e, false)))
+    {
+        let cond = Expr::le(Expr::index(0), extent.clone());
+        // What follows from others need not be asked; that it fits 64 bits is asked with the size
+        // of its tensor.
+        if !of_tensor || !checker.facts.prove(&cond) {
+            let text = show(&simplify_expr(extent, &checker.facts));
+            checker.checks.push(Stmt::Assert {
+                cond: cond.clone(),
+                message: format!("extent `{text}` is negative: {{0}}"),
+                values: vec![extent.clone()],
+            });
+        }
+        checker.facts.assume(&cond);
     }
     for (cond, text, _) in &graph.assumes {
         checker.checks.push(assumption(cond, text));
     }
     for extent in &extents {
-        checker.facts.assume(&Expr::le(Expr::index(0), extent.clone()));
         checker.facts.assume(&Expr::le(extent.clone(), Expr::index(MAX_BYTES)));
-    }
-    for extent in &reduced {
-        checker.facts.assume(&Expr::le(Expr::index(0), extent.clone()));
     }
     for (cond, ..) in &graph.assumes {
         checker.facts.assume(cond);
