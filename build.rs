@@ -1,1 +1,114 @@
-fn main() {}
+//! What `tec` carries: the runtime that is linked into every module, compiled for the host and,
+//! where a cross compiler is found, for the other CPU families (so no compiler is needed later),
+//! and the table of the error codes, from the files of `docs/errors`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed=build.rs");
+    error_codes(&out);
+    runtime(&out);
+}
+
+/// The CPU families with the prefix of Debian's cross compilers and the options each needs: no
+/// calls into libgcc, no linker relaxation.
+const ARCHES: [(&str, &str, &[&str]); 3] = [
+    ("x86_64", "x86_64-linux-gnu-gcc", &["-fcf-protection=none", "-march=x86-64"]),
+    ("aarch64", "aarch64-linux-gnu-gcc", &["-march=armv8-a", "-mno-outline-atomics"]),
+    ("riscv64", "riscv64-linux-gnu-gcc", &["-march=rv64gc", "-mabi=lp64d", "-mno-relax"]),
+];
+
+/// Options for every family: freestanding code without helpers, the same bytes every time.
+const FLAGS: [&str; 20] = [
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffreestanding",
+    "-fno-builtin",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-fno-plt",
+    "-fno-tree-loop-distribute-patterns",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fno-ident",
+    "-U_FORTIFY_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror=implicit-function-declaration",
+    "-Wno-unused-function",
+];
+
+/// Writes `runtimes.rs` into `out`: a function from the family to its object, if there is one.
+fn runtime(out: &Path) {
+    println!("cargo::rerun-if-changed=src/runtime");
+    let host = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
+    let mut arms = String::new();
+    for (arch, cross, flags) in ARCHES {
+        let variable = format!("CC_{arch}");
+        println!("cargo::rerun-if-env-changed={variable}");
+        let compiler = match env::var_os(&variable) {
+            Some(given) => Some(PathBuf::from(given)),
+            None if arch == host => None,
+            None if runs(cross) => Some(PathBuf::from(cross)),
+            None => continue,
+        };
+        let object = out.join(format!("tec_runtime_{arch}.o"));
+        fs::copy(compile(compiler, &out.join(arch), flags), &object)
+            .expect("the runtime object can be copied");
+        arms += &format!("        {arch:?} => Some(include_bytes!({object:?})),\n");
+    }
+    let text = format!(
+        "/// The runtime's object file for a CPU family, if this `tec` was built with one.\n\
+         pub fn object(arch: &str) -> Option<&'static [u8]> {{\n    \
+         match arch {{\n{arms}        _ => None,\n    }}\n}}\n"
+    );
+    fs::write(out.join("runtimes.rs"), text).expect("OUT_DIR can be written");
+}
+
+/// Compiles the runtime's one translation unit; the C compiler is cargo's choice if not given.
+fn compile(compiler: Option<PathBuf>, out: &Path, flags: &[&str]) -> PathBuf {
+    let mut build = cc::Build::new();
+    build.no_default_flags(true).file("src/runtime/tec_runtime.c").out_dir(out);
+    build.flags(FLAGS).flags(flags);
+    if let Some(compiler) = compiler {
+        build.compiler(compiler);
+    }
+    build.compile_intermediates().remove(0)
+}
+
+fn runs(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Writes `error_codes.rs` into `out`: each code and the text of its page, sorted by code. A new page
+/// in `docs/errors` is all that a new code needs.
+fn error_codes(out: &Path) {
+    println!("cargo::rerun-if-changed=docs/errors");
+    let mut codes: Vec<String> = fs::read_dir("docs/errors")
+        .expect("docs/errors holds the error pages")
+        .map(|entry| entry.expect("docs/errors can be listed").file_name())
+        .map(|name| name.into_string().expect("error pages have plain names"))
+        .filter_map(|name| name.strip_suffix(".md").map(str::to_string))
+        .collect();
+    codes.sort();
+    let rows: String = codes
+        .iter()
+        .map(|code| {
+            format!(
+                "    (\"{code}\", \
+                 include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/docs/errors/{code}.md\"))),\n"
+            )
+        })
+        .collect();
+    fs::write(out.join("error_codes.rs"), format!("&[\n{rows}]\n"))
+        .expect("OUT_DIR can be written");
+}

@@ -1,1 +1,323 @@
-//! The compiler as a list.
+//! The compiler as a list: what is done to a program, in order, and what can be watched of it.
+//!
+//! Reads and writes nothing but its arguments; the command line does the rest.
+
+use crate::codegen::Object;
+use crate::codegen::clif::{self, ObjectOptions};
+use crate::diag::{Diag, Result, Sources};
+use crate::ir::cost::Work;
+use crate::ir::print::{Style, print_kernel};
+use crate::ir::simplify::simplify_kernel;
+use crate::ir::verify::verify_kernel;
+use crate::ir::{Kernel, interp};
+use crate::lang::{Loader, Program, load_program};
+use crate::lower;
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
+use crate::target::Target;
+use crate::te::{self, Graph};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// A pass over the loop IR. Its name is the one of `--dump`, `--time` and the golden tests.
+pub struct Pass {
+    /// `verb_noun`.
+    pub name: &'static str,
+    /// The lowest `--opt` that runs it.
+    pub opt: u8,
+    /// Before → after.
+    pub run: fn(Kernel, &Target) -> Result<Kernel>,
+}
+
+/// The passes, in order, after `build_loops`.
+///
+/// `share_storage` compares indices, so it wants them flat and simplified; what
+/// `tec lower --simple` prints is the program after it. `hoist_invariants` stands before
+/// `expand_math`, where a function is still one node.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
+    Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
+    Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
+    Pass {
+        name: "promote_accumulators",
+        opt: 2,
+        run: lower::promote_accumulators::promote_accumulators,
+    },
+    Pass { name: "hoist_invariants", opt: 3, run: lower::hoist_invariants::hoist_invariants },
+    Pass { name: "expand_math", opt: 0, run: lower::expand_math::expand_math },
+];
+
+/// The last pass whose result still looks like the source: `tec lower --simple` shows it.
+pub const LAST_READABLE_PASS: &str = "share_storage";
+
+/// Whether products and sums fuse (LANGUAGE.md, section 3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FpContract {
+    /// As the source rules say.
+    Fast,
+    /// Each operation alone.
+    Off,
+}
+
+impl FpContract {
+    /// `fast`, but `off` where the hardware has no fused multiply-add.
+    pub fn default_for(target: &Target) -> FpContract {
+        if target.fma { FpContract::Fast } else { FpContract::Off }
+    }
+
+    /// The name on the command line and in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            FpContract::Fast => "fast",
+            FpContract::Off => "off",
+        }
+    }
+}
+
+/// What to compile, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For which machine.
+    pub target: Target,
+    /// Only these kernels; all that have their parameters if `None`.
+    pub kernels: Option<Vec<String>>,
+    /// `-D`: optional kernel, name, value as written.
+    pub defines: Vec<(Option<String>, String, String)>,
+    /// `--schedule [KERNEL.]NAME`.
+    pub schedule: Option<(Option<String>, String)>,
+    /// `--fp-contract`.
+    pub fp_contract: FpContract,
+    /// `--opt`.
+    pub opt: u8,
+}
+
+impl Options {
+    /// Everything by default, for a target.
+    pub fn new(target: Target) -> Options {
+        let fp_contract = FpContract::default_for(&target);
+        let (kernels, defines, schedule) = (None, Vec::new(), None);
+        Options { target, kernels, defines, schedule, fp_contract, opt: 3 }
+    }
+}
+
+/// Why a compilation ended.
+#[derive(Debug)]
+pub enum Failure {
+    /// The program is wrong, or the target cannot do it.
+    User(Vec<Diag>),
+    /// `tec` is wrong.
+    Bug {
+        /// The pass or phase at work.
+        pass: String,
+        /// The panic's text, or the verifier's.
+        message: String,
+        /// The loop IR that the pass received; empty before lowering.
+        ir: String,
+    },
+}
+
+impl From<Box<Diag>> for Failure {
+    fn from(diag: Box<Diag>) -> Failure {
+        Failure::User(vec![*diag])
+    }
+}
+
+/// What may be watched: the IR after passes, and the time of each phase.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// The pass to dump, or `all`.
+    pub dump: Option<String>,
+    /// Dumps: kernel, pass, loop IR (`None` if the pass changed nothing).
+    pub dumps: Vec<(String, String, Option<String>)>,
+    /// Time per phase, in order of first use, summed over kernels.
+    pub times: Vec<(String, Duration)>,
+}
+
+impl Trace {
+    /// Runs a phase: its time is added up, its panic becomes a [`Failure::Bug`].
+    pub fn phase<T>(
+        &mut self,
+        name: &str,
+        ir: &dyn Fn() -> String,
+        run: impl FnOnce() -> T,
+    ) -> std::result::Result<T, Failure> {
+        let start = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(run));
+        let elapsed = start.elapsed();
+        match self.times.iter_mut().find(|(known, _)| known == name) {
+            Some((_, time)) => *time += elapsed,
+            None => self.times.push((name.to_string(), elapsed)),
+        }
+        result.map_err(|payload| Failure::Bug {
+            pass: name.to_string(),
+            message: panic_text(&*payload),
+            ir: ir(),
+        })
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic without a message".to_string())
+}
+
+/// Runs `work` on a thread whose stack (1 GiB, committed as used) is deep enough for every
+/// recursion over a program that the parser accepts.
+pub fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    const STACK: usize = 1 << 30;
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(STACK);
+        let thread = builder.spawn_scoped(scope, work).expect("a thread can be made");
+        match thread.join() {
+            Ok(value) => value,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    })
+}
+
+/// Reads and parses a file and what it imports.
+pub fn load(
+    path: &str,
+    loader: &dyn Loader,
+    trace: &mut Trace,
+) -> std::result::Result<Program, (Sources, Failure)> {
+    match trace.phase("parse", &String::new, || load_program(path, loader)) {
+        Ok((program, diags)) if diags.is_empty() => Ok(program),
+        Ok((program, diags)) => Err((program.sources, Failure::User(diags))),
+        Err(failure) => Err((Sources::default(), failure)),
+    }
+}
+
+/// Elaborates the kernels asked for: types, shapes and bounds are right afterwards.
+pub fn elaborate(
+    program: &Program,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<Graph>, Failure> {
+    let kernels = options.kernels.as_deref();
+    let graphs = trace
+        .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
+        .map_err(Failure::User)?;
+    let graphs = trace.phase("contract_floats", &String::new, || match options.fp_contract {
+        FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
+        FpContract::Off => graphs,
+    })?;
+    crate::schedule::select(program, &graphs, options.schedule.as_ref(), &options.target)?;
+    Ok(graphs)
+}
+
+/// Lowers a graph through every pass that `--opt` runs, or through those up to and including
+/// `last`.
+pub fn lower(
+    graph: &Graph,
+    options: &Options,
+    last: Option<&str>,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    let built = trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(graph));
+    let mut kernel = built??;
+    after_pass("build_loops", None, &kernel, trace)?;
+    for pass in PASSES {
+        if last == Some("build_loops") {
+            break;
+        }
+        if options.opt >= pass.opt {
+            kernel = run_pass(pass, kernel, &options.target, trace)?;
+        }
+        if last == Some(pass.name) {
+            break;
+        }
+    }
+    Ok(kernel)
+}
+
+fn run_pass(
+    pass: &Pass,
+    kernel: Kernel,
+    target: &Target,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    let before = kernel.clone();
+    let print = || print_kernel(&before, Style::Full);
+    let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
+    after_pass(pass.name, Some(&before), &kernel, trace)?;
+    Ok(kernel)
+}
+
+/// Verifies what a pass made (in debug builds) and dumps it if asked to.
+fn after_pass(
+    name: &str,
+    before: Option<&Kernel>,
+    kernel: &Kernel,
+    trace: &mut Trace,
+) -> std::result::Result<(), Failure> {
+    if cfg!(debug_assertions)
+        && let Err(message) = verify_kernel(kernel)
+    {
+        let ir = print_kernel(kernel, Style::Full);
+        return Err(Failure::Bug { pass: name.to_string(), message, ir });
+    }
+    if trace.dump.as_deref().is_some_and(|wanted| wanted == name || wanted == "all") {
+        let text = print_kernel(kernel, Style::Full);
+        let unchanged = before.is_some_and(|before| print_kernel(before, Style::Full) == text);
+        let text = (!unchanged).then_some(text);
+        trace.dumps.push((kernel.name.clone(), name.to_string(), text));
+    }
+    Ok(())
+}
+
+/// The kernel that every other form is compared with: the plain loop nest, functions expanded
+/// (their operations are part of the language), nothing else done to it.
+pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kernel, Failure> {
+    let kernel = lower::build_loops::build_loops(graph)?;
+    Ok(lower::expand_math::expand_math(kernel, target)?)
+}
+
+/// Makes the object file of a module.
+pub fn compile_object(
+    kernels: &[Kernel],
+    target: &Target,
+    object: &ObjectOptions,
+    trace: &mut Trace,
+) -> std::result::Result<Object, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
+}
+
+/// Makes a module of lowered kernels.
+pub fn build(
+    kernels: &[Kernel],
+    info: &BuildInfo,
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> std::result::Result<BuiltModule, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// The arithmetic that a graph's plain loop nest does.
+pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
+    Ok(crate::ir::cost::count_work(&lower::build_loops::build_loops(graph)?))
+}
+
+/// Runs a kernel in the reference interpreter; its panics are bugs like any other.
+pub fn interpret(
+    kernel: &Kernel,
+    args: &mut [interp::Value],
+    trace: &mut Trace,
+) -> std::result::Result<std::result::Result<(), interp::Trap>, Failure> {
+    let print = || print_kernel(kernel, Style::Full);
+    trace.phase("interpret", &print, || interp::run(kernel, args))
+}
+
+/// The names that `--dump` and `lower after=` accept.
+pub fn pass_names() -> Vec<&'static str> {
+    ["build_loops"].into_iter().chain(PASSES.iter().map(|pass| pass.name)).collect()
+}

@@ -1,3 +1,7 @@
 //! The `tec` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tec::cli::main()
+}

@@ -15,6 +15,18 @@ pub enum Arch {
     Riscv64,
 }
 
+impl Arch {
+    /// The family of the running CPU, if it is one of these.
+    pub fn host() -> Option<Arch> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Arch::X86_64),
+            "aarch64" => Some(Arch::Aarch64),
+            "riscv64" => Some(Arch::Riscv64),
+            _ => None,
+        }
+    }
+}
+
 /// What code is made for. Two targets are equal if they make the same code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
@@ -104,39 +116,21 @@ impl Target {
         Ok(target)
     }
 
-    /// The best target the running CPU can execute.
+    /// The best target the running CPU can execute; the plainest one of its family if the CPU
+    /// has not even the features of that.
     pub fn native() -> Target {
-        let mut all = Target::all();
-        #[cfg(target_arch = "x86_64")]
-        let name = if std::is_x86_feature_detected!("avx512f")
-            && std::is_x86_feature_detected!("avx512bw")
-            && std::is_x86_feature_detected!("avx512cd")
-            && std::is_x86_feature_detected!("avx512dq")
-            && std::is_x86_feature_detected!("avx512vl")
-            && std::is_x86_feature_detected!("f16c")
-        {
-            "x86-avx512"
-        } else if std::is_x86_feature_detected!("avx2")
-            && std::is_x86_feature_detected!("fma")
-            && std::is_x86_feature_detected!("f16c")
-        {
-            "x86-avx2"
-        } else {
-            "x86-64"
-        };
-        #[cfg(target_arch = "aarch64")]
-        let name = "aarch64";
-        #[cfg(target_arch = "riscv64")]
-        let name = "riscv64";
-        let index = all.iter().position(|t| t.name == name).expect("native target is listed");
-        all.swap_remove(index)
+        let family: Vec<Target> =
+            Target::all().into_iter().filter(|target| Some(target.arch) == Arch::host()).collect();
+        let best = family.iter().rfind(|target| target.runs_here()).or(family.first());
+        match best {
+            Some(target) => target.clone(),
+            None => panic!("tec does not run on this kind of CPU"),
+        }
     }
 
     /// Whether code for it runs on this machine.
     pub fn runs_here(&self) -> bool {
-        let native = Target::native();
-        self.arch == native.arch
-            && self.features.iter().all(|f| native.features.contains(f) || *f == "sse4.1")
+        Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))
     }
 
     /// Lanes of the widest vector of a type; 1 without vectors.
@@ -154,5 +148,64 @@ impl fmt::Display for Target {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether the running CPU, and the operating system with it, has a feature of its family.
+#[cfg(target_arch = "x86_64")]
+fn host_has(feature: &str) -> bool {
+    match feature {
+        "sse4.1" => std::is_x86_feature_detected!("sse4.1"),
+        "avx" => std::is_x86_feature_detected!("avx"),
+        "avx2" => std::is_x86_feature_detected!("avx2"),
+        "fma" => std::is_x86_feature_detected!("fma"),
+        "f16c" => std::is_x86_feature_detected!("f16c"),
+        "avx512f" => std::is_x86_feature_detected!("avx512f"),
+        "avx512bw" => std::is_x86_feature_detected!("avx512bw"),
+        "avx512cd" => std::is_x86_feature_detected!("avx512cd"),
+        "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
+        "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
+        "bf16" => std::is_x86_feature_detected!("avx512bf16"),
+        "fp16" => std::is_x86_feature_detected!("avx512fp16"),
+        "vnni" => std::is_x86_feature_detected!("avx512vnni"),
+        _ => false,
+    }
+}
+
+/// Whether the running CPU has a feature: every CPU of the other families has those we name.
+#[cfg(not(target_arch = "x86_64"))]
+fn host_has(_feature: &str) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_to_what_they_print() {
+        for name in ["x86-64", "x86-avx2", "x86-avx512", "aarch64", "riscv64"] {
+            assert_eq!(Target::parse(name).unwrap().to_string(), name);
+        }
+        let target = Target::parse("x86-avx512+vnni+bf16+vnni").unwrap();
+        assert_eq!(target.to_string(), "x86-avx512+bf16+vnni");
+        assert!(target.features.is_sorted());
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        let error = |name: &str| Target::parse(name).unwrap_err();
+        assert_eq!(error("x86-avx51").help.as_deref(), Some("did you mean `x86-avx512`?"));
+        assert_eq!(error("nvptx-sm_90").code, "E0401");
+        assert_eq!(error("").code, "E0401");
+        assert_eq!(error("x86-avx2+vnni").code, "E0402");
+        assert_eq!(error("x86-avx512+sse9").code, "E0402");
+    }
+
+    #[test]
+    fn the_native_target_runs_here() {
+        let native = Target::native();
+        assert!(native.runs_here() || native.name == "x86-64");
+        assert_eq!(Target::parse("native").unwrap(), native);
     }
 }

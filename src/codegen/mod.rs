@@ -1,15 +1,41 @@
 //! From loop IR to machine code.
+//!
+//! [`clif`] compiles each kernel to two functions that only this object sees, then
+//! `entry::emit_entries` builds the exported entry points of ABI.md around them:
+//!
+//! - `NAME.body(params…) -> i32`: 0 when done, 1 when out of memory. It verifies nothing.
+//! - `NAME.check(params…, dims…, values) -> i32`: 0, or 1 + the index of the `Assert` that failed.
+//!
+//! Both take [`Kernel::params`](crate::ir::Kernel::params) in order: tensors as pointers (i64),
+//! run-time integers as i64, scalars in their declared type (floats as f64 or f32, halves as the
+//! i16 of their bits, `bool` as i8, any non-zero value is true). They use the target's CPU
+//! features and the default floating-point mode, so an entry has to establish both first.
 
 pub mod clif;
-mod entry;
+pub mod entry;
 
 use crate::ir::Kernel;
+use cranelift_module::FuncId;
 
-/// A kernel that is ready for a back end, with what the manifest and the entries need of it.
+/// Set in the result of `NAME.check` beside the index when index arithmetic of the failed
+/// `Assert` overflowed 64 bits; `values` are meaningless then.
+pub const CHECK_OVERFLOW: i32 = 1 << 30;
+
+/// Number of i64 elements that the `values` argument of `NAME.check` points to.
+pub const CHECK_VALUES: usize = 4;
+
+/// A compiled kernel, as the entry points see it.
 #[derive(Clone, Debug)]
-pub struct CompiledKernel {
-    /// The lowered kernel; params and checks describe the entries.
-    pub kernel: Kernel,
+pub struct EntryKernel<'a> {
+    /// Its params, dims and name.
+    pub kernel: &'a Kernel,
+    /// `NAME.body`.
+    pub body: FuncId,
+    /// `NAME.check`; none if the kernel has no checks. After the params it takes one i64 per
+    /// [`Kernel::dims`], then a pointer to [`CHECK_VALUES`] i64, which it fills for the message.
+    pub check: Option<FuncId>,
+    /// The text of each `Assert` in textual order; `{0}` … `{3}` stand for the values.
+    pub messages: Vec<String>,
 }
 
 /// The object file of a module: kernels and entries, the runtime's symbols undefined.

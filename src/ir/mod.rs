@@ -8,6 +8,8 @@ mod stmt;
 mod types;
 
 pub mod arith;
+pub mod cost;
+pub mod equal;
 pub mod interp;
 pub mod print;
 pub mod reference;
@@ -19,4 +21,4 @@ pub use expr::{
     BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
 pub use stmt::{ActualDim, ForKind, Kernel, Param, Stmt};
-pub use types::{DType, Type};
+pub use types::{DType, Type, half_bits};

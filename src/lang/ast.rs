@@ -218,6 +218,8 @@ pub enum ExprKind {
     Index(Name, Vec<Expr>),
     /// `f(x, axis=k)`.
     Call(Name, Vec<Arg>),
+    /// `target.lanes(T)`: only in schedules.
+    DottedCall(Vec<Name>, Vec<Arg>),
     /// `if c then a else b`.
     If(Expr, Expr, Expr),
     /// `(a, b)`: only where a tuple is reduced.

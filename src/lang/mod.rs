@@ -1,6 +1,7 @@
 //! From text to syntax tree. Syntax knows no semantics: nothing here looks a name up.
 
 pub mod ast;
+mod library;
 mod parse;
 mod source;
 

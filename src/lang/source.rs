@@ -1,7 +1,11 @@
 //! Reading a file and everything it imports.
+//!
+//! Paths are compared as text, after `.` and `..` are worked out: the loader is the only one who
+//! knows a file system.
 
-use super::ast;
-use crate::diag::{Diag, Sources};
+use super::library::LIB;
+use super::{ast, parse_file};
+use crate::diag::{Diag, SourceFile, Sources, Span, closest};
 
 /// How imports are found; the command line gives one that reads the disk, tests one in memory.
 pub trait Loader {
@@ -24,6 +28,292 @@ pub struct Program {
 /// the embedded `lib/`. Each file once; a cycle is an error. The program is returned beside the
 /// errors so that they can be shown.
 pub fn load_program(path: &str, loader: &dyn Loader) -> (Program, Vec<Diag>) {
-    let _ = (path, loader);
-    (Program::default(), vec![Diag::global("E0101", "no parser yet")])
+    let (program, keys, open, errors) = Default::default();
+    let mut reading = Reading { loader, program, keys, open, errors };
+    match loader.read(path) {
+        Ok(bytes) => {
+            reading.add(Key::Disk(normalize(path)), path.to_string(), bytes);
+        }
+        Err(reason) => {
+            let message = format!("cannot read `{path}`: {reason}");
+            reading.errors.push(Diag::global("E0120", message));
+        }
+    }
+    (reading.program, reading.errors)
+}
+
+/// What makes a file the same file.
+#[derive(Clone, PartialEq, Debug)]
+enum Key {
+    /// A path, normalised.
+    Disk(String),
+    /// A file of the embedded library.
+    Embedded(&'static str),
+}
+
+struct Reading<'a> {
+    loader: &'a dyn Loader,
+    program: Program,
+    /// By index of file.
+    keys: Vec<Key>,
+    /// The files whose imports are being read, outermost first.
+    open: Vec<u32>,
+    errors: Vec<Diag>,
+}
+
+impl Reading<'_> {
+    /// Parses a file and reads its imports; its index.
+    fn add(&mut self, key: Key, path: String, bytes: Vec<u8>) -> u32 {
+        let index = self.keys.len() as u32;
+        self.keys.push(key);
+        let (text, mut error) = decode(bytes, index, &path);
+        let mut parsed = ast::File::default();
+        if error.is_none() {
+            match parse_file(&text, index) {
+                Ok(file) => parsed = file,
+                Err(diag) => error = Some(*diag),
+            }
+        }
+        self.errors.extend(error);
+        let imports: Vec<ast::Import> = parsed.items.iter().filter_map(import).cloned().collect();
+        self.program.sources.files.push(SourceFile { path, text });
+        self.program.files.push(parsed);
+        self.program.imports.push(Vec::new());
+        self.open.push(index);
+        for import in imports {
+            if let Some(imported) = self.import(index, &import) {
+                let known = &mut self.program.imports[index as usize];
+                if !known.contains(&imported) {
+                    known.push(imported);
+                }
+            }
+        }
+        self.open.pop();
+        index
+    }
+
+    /// The index of an imported file, which is read now if it was not before.
+    fn import(&mut self, importer: u32, import: &ast::Import) -> Option<u32> {
+        let (key, path, bytes) = self.find(importer, import)?;
+        let Some(known) = self.keys.iter().position(|k| *k == key) else {
+            return Some(self.add(key, path, bytes?));
+        };
+        let known = known as u32;
+        let Some(start) = self.open.iter().position(|open| *open == known) else {
+            return Some(known);
+        };
+        let names = self.open[start..].iter().chain([&known]);
+        let cycle = names.map(|file| self.shown(*file)).collect::<Vec<_>>().join(" -> ");
+        self.errors.push(
+            Diag::new("E0122", import.span, format!("import cycle: {cycle}"))
+                .help("move what both files need into a third one that imports neither"),
+        );
+        None
+    }
+
+    /// A file's path in quotes, as seen from the folder of the file given to `tec`.
+    fn shown(&self, file: u32) -> String {
+        let files = &self.program.sources.files;
+        let folder = files[0].path.rfind('/').map_or("", |slash| &files[0].path[..=slash]);
+        let path = &files[file as usize].path;
+        format!("`{}`", path.strip_prefix(folder).unwrap_or(path))
+    }
+
+    /// Where an imported file is: its key, the path to show, and its bytes unless it is known.
+    fn find(
+        &mut self,
+        importer: u32,
+        import: &ast::Import,
+    ) -> Option<(Key, String, Option<Vec<u8>>)> {
+        let name = normalize(&import.path);
+        let mut notes = Vec::new();
+        if let Key::Disk(importer) = &self.keys[importer as usize] {
+            let path = join(importer, &import.path);
+            let key = Key::Disk(path.clone());
+            if self.keys.contains(&key) {
+                return Some((key, path, None));
+            }
+            match self.loader.read(&path) {
+                Ok(bytes) => return Some((key, path, Some(bytes))),
+                Err(reason) => notes.push(format!("`{path}`: {reason}")),
+            }
+        }
+        if let Some((name, text)) = LIB.iter().find(|(known, _)| *known == name) {
+            let path = format!("lib/{name}");
+            return Some((Key::Embedded(name), path, Some(text.as_bytes().to_vec())));
+        }
+        notes.push(format!("the library that comes with tec has no `{name}`"));
+        let message = format!("cannot find the file `{}`", import.path);
+        let mut diag = Diag { notes, ..Diag::new("E0120", import.span, message) };
+        diag.help = closest(&name, LIB.iter().map(|(known, _)| *known))
+            .map(|known| format!("the library has `{known}`"));
+        self.errors.push(diag);
+        None
+    }
+}
+
+fn import(item: &ast::Item) -> Option<&ast::Import> {
+    match item {
+        ast::Item::Import(import) => Some(import),
+        _ => None,
+    }
+}
+
+/// The text of a file without its byte order mark, and what is wrong with it.
+fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    if bytes.len() >= u32::MAX as usize {
+        let message = format!("cannot read `{path}`: it has {} bytes, 4 GiB at most", bytes.len());
+        return (String::new(), Some(Diag::global("E0120", message)));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes()[at];
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let span = Span { file, start: at as u32, end: at as u32 + 1 };
+            let message = format!("the file is not UTF-8: byte 0x{byte:02x} at offset {at}");
+            let diag = Diag::new("E0121", span, message);
+            (text, Some(diag.help("save the file in the encoding UTF-8")))
+        }
+    }
+}
+
+/// The path of a file named in another one.
+fn join(importer: &str, path: &str) -> String {
+    match importer.rfind('/') {
+        Some(slash) if !path.starts_with('/') => {
+            normalize(&format!("{}/{path}", &importer[..slash]))
+        }
+        _ => normalize(path),
+    }
+}
+
+/// The same path without empty parts, `.` and, where it can be worked out, `..`.
+fn normalize(path: &str) -> String {
+    let is_absolute = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match parts.last() {
+                Some(&last) if last != ".." => {
+                    parts.pop();
+                }
+                None if is_absolute => {}
+                _ => parts.push(".."),
+            },
+            _ => parts.push(part),
+        }
+    }
+    let relative = parts.join("/");
+    if is_absolute { format!("/{relative}") } else { relative }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    struct Memory(HashMap<&'static str, Vec<u8>>);
+
+    impl Loader for Memory {
+        fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+            self.0.get(path).cloned().ok_or_else(|| "no such file".to_string())
+        }
+    }
+
+    fn load(files: &[(&'static str, &str)]) -> (Program, Vec<Diag>) {
+        let files = files.iter().map(|(path, text)| (*path, text.as_bytes().to_vec()));
+        load_program(files.clone().next().unwrap().0, &Memory(files.collect()))
+    }
+
+    fn errors(files: &[(&'static str, &str)]) -> Vec<String> {
+        load(files).1.iter().map(Diag::to_string).collect()
+    }
+
+    #[test]
+    fn imports_are_found_beside_the_file_and_read_once() {
+        let (program, errors) = load(&[
+            ("a/main.te", "import \"x.te\" import \"../b/y.te\" import \"./x.te\""),
+            ("a/x.te", "import \"../b/y.te\""),
+            ("b/y.te", "def one() = 1"),
+        ]);
+        assert_eq!(errors, []);
+        let paths: Vec<_> = program.sources.files.iter().map(|file| &file.path).collect();
+        assert_eq!(paths, ["a/main.te", "a/x.te", "b/y.te"]);
+        assert_eq!(program.imports, [vec![1, 2], vec![2], vec![]]);
+        assert_eq!(program.files[2].items.len(), 1);
+    }
+
+    #[test]
+    fn the_library_comes_after_the_folder() {
+        let (program, errors) = load(&[("main.te", "import \"nn.te\"")]);
+        assert_eq!(errors, []);
+        assert_eq!(program.sources.files[1].path, "lib/nn.te");
+        let (program, errors) = load(&[("main.te", "import \"nn.te\""), ("nn.te", "# mine")]);
+        assert_eq!(errors, []);
+        assert_eq!(program.sources.files[1].text, "# mine");
+    }
+
+    #[test]
+    fn cycles_are_shown() {
+        let cycle = [
+            ("main.te", "import \"a.te\""),
+            ("a.te", "import \"b.te\""),
+            ("b.te", "import \"a.te\""),
+        ];
+        assert_eq!(errors(&cycle), ["E0122: import cycle: `a.te` -> `b.te` -> `a.te`"]);
+        let itself = [("main.te", "import \"./main.te\"")];
+        assert_eq!(errors(&itself), ["E0122: import cycle: `main.te` -> `main.te`"]);
+    }
+
+    #[test]
+    fn a_missing_file_says_where_it_was_looked_for() {
+        let (_, errors) = load(&[("a/main.te", "import \"nm.te\"")]);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].to_string(), "E0120: cannot find the file `nm.te`");
+        assert_eq!(errors[0].span, Some(Span { file: 0, start: 7, end: 14 }));
+        assert_eq!(
+            errors[0].notes,
+            ["`a/nm.te`: no such file", "the library that comes with tec has no `nm.te`"]
+        );
+        assert_eq!(errors[0].help.as_deref(), Some("the library has `nn.te`"));
+        let missing = load_program("none.te", &Memory(HashMap::new())).1;
+        assert_eq!(missing[0].to_string(), "E0120: cannot read `none.te`: no such file");
+    }
+
+    #[test]
+    fn encodings() {
+        let bytes = b"def a() = 1\n# caf\xe9\n".to_vec();
+        let (program, errors) = load_program("x.te", &Memory(HashMap::from([("x.te", bytes)])));
+        assert_eq!(errors[0].to_string(), "E0121: the file is not UTF-8: byte 0xe9 at offset 17");
+        assert_eq!(program.sources.line_column(errors[0].span.unwrap()), (2, 6));
+        let (program, errors) = load(&[("x.te", "\u{feff}def a() = 1")]);
+        assert_eq!(errors, []);
+        assert_eq!(program.sources.files[0].text, "def a() = 1");
+    }
+
+    #[test]
+    fn every_file_reports_its_own_error() {
+        let files = [("main.te", "import \"a.te\" import \"b.te\""), ("a.te", "}"), ("b.te", "(")];
+        assert_eq!(errors(&files).len(), 2);
+    }
+
+    #[test]
+    fn paths_are_normalised() {
+        for (path, normal) in [
+            ("./a//b.te", "a/b.te"),
+            ("a/../../b.te", "../b.te"),
+            ("/../a.te", "/a.te"),
+            ("../../a.te", "../../a.te"),
+        ] {
+            assert_eq!(normalize(path), normal);
+        }
+        assert_eq!(join("a/main.te", "/x.te"), "/x.te");
+        assert_eq!(join("main.te", "x.te"), "x.te");
+    }
 }

@@ -1,11 +1,321 @@
-//! `hoist_invariants`.
+//! Hoist invariants: what a loop computes anew in every iteration is computed before it, and what
+//! a statement computes twice is computed once.
+//!
+//! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
+//! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`
+//! Needs: one index per access.  Ensures: nothing is evaluated that the program did not evaluate
+//! except operations that cannot trap.  Breaks: simplified form.
+//! Placed before `expand_math`, where a function is still one node. Index arithmetic is left to
+//! the back end.
 
 use crate::diag::Result;
-use crate::ir::Kernel;
+use crate::ir::equal::{ExprHasher, equal};
+use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
+use std::collections::{HashMap, HashSet};
 
-/// See above.
-pub fn hoist_invariants(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let _ = target;
-    Ok(kernel)
+/// Hoists out of every loop, innermost first, then shares within statements.
+pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    let mut names = Names(0);
+    let body = hoist(kernel.body, &mut names);
+    Ok(Kernel { body, ..kernel })
+}
+
+/// Numbers for the new variables, in the manner of TVM's `cse_var_1`.
+struct Names(usize);
+
+impl Names {
+    fn fresh(&mut self, value: &Expr) -> Var {
+        self.0 += 1;
+        Var::new(format!("cse_var_{}", self.0), value.ty)
+    }
+}
+
+fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
+    let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
+    match stmt {
+        Stmt::For { .. } => hoist_loop(stmt, names),
+        Stmt::Store { .. } => share_in_store(stmt, names),
+        other => other,
+    }
+}
+
+fn wrap_lets(lets: Vec<(Var, Expr)>, body: Stmt) -> Stmt {
+    lets.into_iter().rev().fold(body, |body, (var, value)| Stmt::Let {
+        var,
+        value,
+        body: Box::new(body),
+    })
+}
+
+fn hoist_loop(stmt: Stmt, names: &mut Names) -> Stmt {
+    let Stmt::For { var, min, extent, kind, body } = stmt else {
+        crate::bug!("hoist_loop of another statement");
+    };
+    let mut hoister = Hoister::new(&var, &body, names);
+    let body = hoister.visit_stmt(*body);
+    let lets = hoister.lets;
+    let reads = lets.iter().any(|(_, value)| has_load(value));
+    let cond = Expr::lt(Expr::index(0), extent.clone());
+    let runs = extent.as_int().is_some_and(|extent| extent > 0);
+    let nest = Stmt::For { var, min, extent, kind, body: Box::new(body) };
+    let nest = wrap_lets(lets, nest);
+    // What a loop without iterations does not read may lie outside its buffer.
+    if reads && !runs {
+        return Stmt::If { cond, then: Box::new(nest), otherwise: None };
+    }
+    nest
+}
+
+/// Takes invariant expressions out of one loop's body.
+struct Hoister<'a> {
+    /// Variables bound by the loop or inside it.
+    bound: HashSet<Var>,
+    /// Buffers that the loop writes.
+    stored: HashSet<Buffer>,
+    /// By node; the expression keeps the address taken.
+    known: HashMap<usize, (Expr, Traits)>,
+    lets: Vec<(Var, Expr)>,
+    /// Positions in `lets` by hash of the value.
+    by_hash: HashMap<u64, Vec<usize>>,
+    hasher: ExprHasher,
+    names: &'a mut Names,
+}
+
+/// What matters of an expression to one loop.
+#[derive(Clone, Copy)]
+struct Traits {
+    invariant: bool,
+    reads: bool,
+    /// Loads, divisions, roots and functions; additions and the like the back end hoists itself.
+    worth: bool,
+}
+
+impl<'a> Hoister<'a> {
+    fn new(var: &Var, body: &Stmt, names: &'a mut Names) -> Hoister<'a> {
+        let mut bound = HashSet::from([var.clone()]);
+        let mut stored = HashSet::new();
+        walk_stmt(
+            body,
+            &mut |stmt| match stmt {
+                Stmt::For { var, .. } | Stmt::Let { var, .. } => {
+                    bound.insert(var.clone());
+                }
+                Stmt::Store { buffer, .. } | Stmt::Allocate { buffer, .. } => {
+                    stored.insert(buffer.clone());
+                }
+                _ => {}
+            },
+            &mut |_| {},
+        );
+        let (known, by_hash) = (HashMap::new(), HashMap::new());
+        let (lets, hasher) = (Vec::new(), ExprHasher::default());
+        Hoister { bound, stored, known, lets, by_hash, hasher, names }
+    }
+
+    /// Only statements that every iteration runs; what an inner loop or branch could give up it
+    /// has given up already.
+    fn visit_stmt(&mut self, stmt: Stmt) -> Stmt {
+        let stmt = map_exprs(stmt, &mut |expr| self.visit_expr(expr, false));
+        match stmt {
+            Stmt::For { .. } | Stmt::If { .. } => stmt,
+            other => map_stmts(other, &mut |inner| self.visit_stmt(inner)),
+        }
+    }
+
+    /// `lazy`: the expression might not be evaluated, so nothing that reads memory moves.
+    fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
+        let traits = self.traits(expr);
+        if traits.invariant && traits.worth && !(lazy && traits.reads) {
+            return self.replace(expr);
+        }
+        if traits.invariant && !(lazy && traits.worth) {
+            return expr.clone();
+        }
+        match &expr.kind {
+            ExprKind::IfThenElse(c, t, f) => Expr::new(
+                expr.ty,
+                ExprKind::IfThenElse(
+                    self.visit_expr(c, lazy),
+                    self.visit_expr(t, true),
+                    self.visit_expr(f, true),
+                ),
+            ),
+            ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+                Expr::binary(*op, self.visit_expr(a, lazy), self.visit_expr(b, true))
+            }
+            ExprKind::Let(var, value, body) => {
+                self.bound.insert(var.clone());
+                self.known.clear();
+                let value = self.visit_expr(value, lazy);
+                Expr::let_in(var.clone(), value, self.visit_expr(body, lazy))
+            }
+            _ => map_children(expr, &mut |child| self.visit_expr(child, lazy)),
+        }
+    }
+
+    fn replace(&mut self, expr: &Expr) -> Expr {
+        let hash = self.hasher.hash(expr);
+        let known = self.by_hash.entry(hash).or_default();
+        if let Some(index) = known.iter().find(|index| equal(&self.lets[**index].1, expr)) {
+            return Expr::var(&self.lets[*index].0);
+        }
+        known.push(self.lets.len());
+        let var = self.names.fresh(expr);
+        self.lets.push((var.clone(), expr.clone()));
+        Expr::var(&var)
+    }
+
+    fn traits(&mut self, expr: &Expr) -> Traits {
+        if let Some((_, traits)) = self.known.get(&expr.id()) {
+            return *traits;
+        }
+        let mut traits = match &expr.kind {
+            ExprKind::Var(var) | ExprKind::Let(var, ..) => {
+                Traits { invariant: !self.bound.contains(var), reads: false, worth: false }
+            }
+            ExprKind::Load { buffer, .. } => {
+                Traits { invariant: !self.stored.contains(buffer), reads: true, worth: true }
+            }
+            _ => Traits { invariant: true, reads: false, worth: is_costly(expr) },
+        };
+        for_each_child(expr, &mut |child| {
+            let inner = self.traits(child);
+            traits.invariant &= inner.invariant;
+            traits.reads |= inner.reads;
+            traits.worth |= inner.worth;
+        });
+        self.known.insert(expr.id(), (expr.clone(), traits));
+        traits
+    }
+}
+
+fn has_load(expr: &Expr) -> bool {
+    let mut found = matches!(expr.kind, ExprKind::Load { .. });
+    for_each_child(expr, &mut |child| found = found || has_load(child));
+    found
+}
+
+fn is_costly(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Call(..) | ExprKind::Unary(UnOp::Sqrt, _) => true,
+        ExprKind::Binary(BinOp::Div | BinOp::FloorDiv | BinOp::FloorMod, _, divisor) => {
+            divisor.as_int().is_none_or(|divisor| divisor.count_ones() != 1)
+        }
+        _ => false,
+    }
+}
+
+/// Gives a variable to each costly expression that the statement evaluates more than once.
+fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
+    let Stmt::Store { buffer, indices, value, mask } = stmt else {
+        crate::bug!("share_in_store of another statement");
+    };
+    let mut lets = Vec::new();
+    let value = share_in_expr(&value, names, &mut lets);
+    wrap_lets(lets, Stmt::Store { buffer, indices, value, mask })
+}
+
+fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) -> Expr {
+    let mut sharer = Sharer::default();
+    sharer.count(expr, false, &HashSet::new());
+    if sharer.seen.iter().all(|seen| !seen.is_shared()) {
+        return expr.clone();
+    }
+    let shared = sharer.replace(expr, names);
+    for seen in sharer.seen {
+        if let Some(var) = seen.var {
+            let value = share_in_expr(&seen.expr, names, lets);
+            lets.push((var, value));
+        }
+    }
+    shared
+}
+
+/// An expression met while counting.
+struct Seen {
+    expr: Expr,
+    always: usize,
+    total: usize,
+    var: Option<Var>,
+}
+
+impl Seen {
+    fn is_shared(&self) -> bool {
+        self.always > 0 && self.total > 1
+    }
+}
+
+#[derive(Default)]
+struct Sharer {
+    hasher: ExprHasher,
+    by_hash: HashMap<u64, Vec<usize>>,
+    seen: Vec<Seen>,
+}
+
+impl Sharer {
+    fn find(&mut self, expr: &Expr) -> Option<usize> {
+        let hash = self.hasher.hash(expr);
+        let candidates = self.by_hash.get(&hash)?;
+        candidates.iter().copied().find(|index| equal(&self.seen[*index].expr, expr))
+    }
+
+    /// Counts the costly expressions, those that use a variable of an inner `let` excepted.
+    fn count(&mut self, expr: &Expr, lazy: bool, inner: &HashSet<Var>) {
+        if is_costly(expr) && (inner.is_empty() || !mentions(expr, inner)) {
+            let index = self.find(expr).unwrap_or_else(|| {
+                let hash = self.hasher.hash(expr);
+                self.by_hash.entry(hash).or_default().push(self.seen.len());
+                self.seen.push(Seen { expr: expr.clone(), always: 0, total: 0, var: None });
+                self.seen.len() - 1
+            });
+            self.seen[index].total += 1;
+            self.seen[index].always += usize::from(!lazy);
+            if self.seen[index].total > 1 && self.seen[index].always > 0 {
+                return;
+            }
+        }
+        match &expr.kind {
+            ExprKind::IfThenElse(c, t, f) => {
+                self.count(c, lazy, inner);
+                self.count(t, true, inner);
+                self.count(f, true, inner);
+            }
+            ExprKind::Binary(BinOp::And | BinOp::Or, a, b) => {
+                self.count(a, lazy, inner);
+                self.count(b, true, inner);
+            }
+            ExprKind::Let(var, value, body) => {
+                self.count(value, lazy, inner);
+                let mut inner = inner.clone();
+                inner.insert(var.clone());
+                self.count(body, lazy, &inner);
+            }
+            _ => for_each_child(expr, &mut |child| {
+                self.count(child, lazy, inner);
+            }),
+        }
+    }
+
+    /// Replaces the outermost shared expressions by variables.
+    fn replace(&mut self, expr: &Expr, names: &mut Names) -> Expr {
+        if is_costly(expr)
+            && let Some(index) = self.find(expr)
+            && self.seen[index].is_shared()
+        {
+            if self.seen[index].var.is_none() {
+                self.seen[index].var = Some(names.fresh(expr));
+            }
+            let var = self.seen[index].var.as_ref().expect("just set");
+            return Expr::var(var);
+        }
+        map_children(expr, &mut |child| self.replace(child, names))
+    }
+}
+
+fn mentions(expr: &Expr, vars: &HashSet<Var>) -> bool {
+    let mut found = expr.as_var().is_some_and(|var| vars.contains(var));
+    for_each_child(expr, &mut |child| found = found || mentions(child, vars));
+    found
 }

@@ -1,7 +1,12 @@
 //! From stage graph to loop IR, then the passes over it, in the order of `driver::PASSES`.
 
 pub mod build_loops;
-pub mod expand_math;
+
 pub mod flatten_storage;
-pub mod hoist_invariants;
 pub mod share_storage;
+
+pub mod promote_accumulators;
+
+pub mod hoist_invariants;
+
+pub mod expand_math;

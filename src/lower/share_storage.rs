@@ -1,11 +1,232 @@
-//! `share_storage`.
+//! Share storage: intermediate buffers whose lives do not meet use one allocation, and an
+//! elementwise stage writes over the buffer that it reads for the last time.
+//!
+//! Before: `allocate T; allocate U; produce T { T[i] = … }  produce U { U[i] = T[i]/2 }  … U …`
+//! After:  `allocate T;             produce T { T[i] = … }  produce U { T[i] = T[i]/2 }  … T …`
+//! Needs: flattened, simplified indices; all allocations around one sequence of statements.
+//! Ensures: arguments are never shared.
 
 use crate::diag::Result;
-use crate::ir::Kernel;
+use crate::ir::equal::equal;
+use crate::ir::visit::{
+    for_each_expr, for_each_stmt, rewrite_expr, rewrite_exprs, walk_expr, walk_stmt,
+};
+use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
+use std::collections::HashMap;
 
-/// See above.
-pub fn share_storage(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let _ = target;
-    Ok(kernel)
+/// Merges the allocations around the kernel's sequence of statements.
+pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    let (buffers, stmts) = peel_allocations(kernel.body);
+    let lives = find_lives(&buffers, &stmts);
+    let homes = assign_homes(&buffers, &stmts, &lives);
+    let stmts = stmts.into_iter().map(|stmt| rename_buffers(stmt, &homes)).collect();
+    let mut body = Stmt::Block(stmts);
+    for buffer in buffers.iter().rev().filter(|buffer| !homes.contains_key(*buffer)) {
+        body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
+    }
+    Ok(Kernel { body, ..kernel })
+}
+
+/// The nest of allocations and the statements inside.
+fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
+    let mut buffers = Vec::new();
+    let mut body = body;
+    while let Stmt::Allocate { buffer, body: inner } = body {
+        buffers.push(buffer);
+        body = *inner;
+    }
+    match body {
+        Stmt::Block(stmts) => (buffers, stmts),
+        stmt => (buffers, vec![stmt]),
+    }
+}
+
+/// First and last statement that touches each buffer.
+fn find_lives(buffers: &[Buffer], stmts: &[Stmt]) -> HashMap<Buffer, (usize, usize)> {
+    let mut lives: HashMap<Buffer, (usize, usize)> = HashMap::new();
+    for (position, stmt) in stmts.iter().enumerate() {
+        for_each_access(stmt, &mut |buffer| {
+            if buffers.contains(buffer) {
+                lives.entry(buffer.clone()).or_insert((position, position)).1 = position;
+            }
+        });
+    }
+    lives
+}
+
+fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
+    let mut touched: Vec<Buffer> = Vec::new();
+    let mut stores: Vec<Buffer> = Vec::new();
+    walk_stmt(
+        stmt,
+        &mut |s| {
+            if let Stmt::Store { buffer, .. } = s {
+                stores.push(buffer.clone());
+            }
+        },
+        &mut |expr| {
+            walk_expr(expr, &mut |e| {
+                if let ExprKind::Load { buffer, .. } = &e.kind {
+                    touched.push(buffer.clone());
+                }
+            });
+        },
+    );
+    stores.iter().chain(&touched).for_each(f);
+}
+
+/// For each buffer that moves into another one's allocation, that other buffer.
+fn assign_homes(
+    buffers: &[Buffer],
+    stmts: &[Stmt],
+    lives: &HashMap<Buffer, (usize, usize)>,
+) -> HashMap<Buffer, Buffer> {
+    let mut homes: HashMap<Buffer, Buffer> = HashMap::new();
+    // A home is busy until the last statement of its latest tenant.
+    let mut tenants: Vec<(Buffer, Buffer)> = Vec::new();
+    let mut order: Vec<&Buffer> = buffers.iter().filter(|b| lives.contains_key(*b)).collect();
+    order.sort_by_key(|buffer| lives[*buffer].0);
+    for buffer in order {
+        let born = lives[buffer].0;
+        let free = tenants.iter_mut().find(|(home, tenant)| {
+            if home.dtype != buffer.dtype || home.scope != Scope::Global || !same_size(home, buffer)
+            {
+                return false;
+            }
+            let dies = lives[tenant].1;
+            dies < born || (dies == born && writes_over(&stmts[born], buffer, tenant))
+        });
+        match free {
+            Some((home, tenant)) => {
+                *tenant = buffer.clone();
+                homes.insert(buffer.clone(), home.clone());
+            }
+            None => tenants.push((buffer.clone(), buffer.clone())),
+        }
+    }
+    homes
+}
+
+fn same_size(a: &Buffer, b: &Buffer) -> bool {
+    let constant = |buffer: &Buffer| {
+        buffer.shape.iter().try_fold(1i128, |product, extent| Some(product * extent.as_int()?))
+    };
+    match (constant(a), constant(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => {
+            a.shape.len() == b.shape.len() && a.shape.iter().zip(&b.shape).all(|(x, y)| equal(x, y))
+        }
+    }
+}
+
+/// Whether `stmt` may write `new` into the memory of `old`: one store, run once per element, each
+/// of whose iterations reads from `old` only the element that it writes.
+fn writes_over(stmt: &Stmt, new: &Buffer, old: &Buffer) -> bool {
+    let mut search = Search { new, old, loops: Vec::new(), stores: 0, fits: true };
+    search.visit(stmt);
+    search.fits && search.stores == 1
+}
+
+struct Search<'a> {
+    new: &'a Buffer,
+    old: &'a Buffer,
+    loops: Vec<(Var, Expr)>,
+    stores: usize,
+    fits: bool,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Store { buffer, indices, value, mask } if buffer == self.new => {
+                self.stores += 1;
+                self.fits &= mask.is_none() && self.covers_once(&indices[0]);
+                walk_expr(value, &mut |e| match &e.kind {
+                    ExprKind::Load { buffer, indices: read, .. } if buffer == self.old => {
+                        self.fits &= equal(&read[0], &indices[0]);
+                    }
+                    ExprKind::Load { buffer, .. } if buffer == self.new => self.fits = false,
+                    _ => {}
+                });
+                indices.iter().for_each(|index| self.refuse_reads(index));
+            }
+            Stmt::For { var, min, extent, body, .. } => {
+                self.fits &= min.as_int() == Some(0);
+                self.refuse_reads(extent);
+                self.loops.push((var.clone(), extent.clone()));
+                self.visit(body);
+                self.loops.pop();
+            }
+            other => {
+                for_each_expr(other, &mut |expr| self.refuse_reads(expr));
+                for_each_stmt(other, &mut |inner| self.visit(inner));
+            }
+        }
+    }
+
+    /// Outside of the one store neither buffer is read.
+    fn refuse_reads(&mut self, expr: &Expr) {
+        walk_expr(expr, &mut |e| {
+            if let ExprKind::Load { buffer, .. } = &e.kind {
+                self.fits &= buffer != self.old && buffer != self.new;
+            }
+        });
+    }
+
+    /// The index is the row-major number of the iteration, so no element is written twice.
+    fn covers_once(&self, index: &Expr) -> bool {
+        let mut flat: Option<Expr> = None;
+        let mut stride: Option<Expr> = None;
+        for (var, extent) in self.loops.iter().rev() {
+            let term = match &stride {
+                None => Expr::var(var),
+                Some(stride) => Expr::mul(Expr::var(var), stride.clone()),
+            };
+            flat = Some(match flat {
+                None => term,
+                Some(rest) => Expr::add(term, rest),
+            });
+            stride = Some(match stride {
+                None => extent.clone(),
+                Some(stride) => Expr::mul(extent.clone(), stride),
+            });
+        }
+        let facts = crate::ir::arith::Facts::new();
+        let flat = flat.unwrap_or_else(|| Expr::index(0));
+        equal(index, &crate::ir::simplify::simplify_expr(&flat, &facts))
+    }
+}
+
+fn rename_buffers(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
+    if homes.is_empty() {
+        return stmt;
+    }
+    let stmt = rewrite_exprs(stmt, &mut |expr| {
+        rewrite_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Load { buffer, indices, mask } => match homes.get(buffer) {
+                Some(home) => Expr::new(
+                    e.ty,
+                    ExprKind::Load {
+                        buffer: home.clone(),
+                        indices: indices.clone(),
+                        mask: mask.clone(),
+                    },
+                ),
+                None => e,
+            },
+            _ => e,
+        })
+    });
+    rename_stores(stmt, homes)
+}
+
+fn rename_stores(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
+    match stmt {
+        Stmt::Store { buffer, indices, value, mask } => {
+            let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
+            Stmt::Store { buffer, indices, value, mask }
+        }
+        other => crate::ir::visit::map_stmts(other, &mut |inner| rename_stores(inner, homes)),
+    }
 }

@@ -1,0 +1,75 @@
+# Everything runs from a fresh clone with Rust, a C compiler and Python 3. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+CARGO  ?= cargo
+TEC    ?= target/release/tec
+
+.DEFAULT_GOAL := build
+.PHONY: help build run test test-rust test-python golden bless fuzz bench size dump test-cross \
+        test-exhaustive
+
+help:                ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
+
+build:               ## the release build: target/release/tec
+	$(CARGO) build --release
+
+run: build $(VENV)/ready  ## compile samples/matmul.te, call it from Python, check and time it
+	$(TEC) build samples/matmul.te -o target/matmul.so
+	$(PY) samples/matmul.py target/matmul.so
+
+test: test-rust test-python  ## format, clippy and every test, those in Python included
+
+test-rust:           ## format, clippy and the tests in Rust
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) test
+
+test-python: $(VENV)/ready  ## the tests in Python, with the debug build
+	$(CARGO) build
+	TEC=target/debug/tec $(PY) -m pytest -q tests/python
+
+golden:              ## golden tests whose path contains T: make golden T=lower/conv
+	TEC_GOLDEN='$(T)' $(CARGO) test --test golden
+
+bless:               ## rewrites the expectations of the golden tests whose path contains T
+	@test -n '$(T)' || { echo 'say which: make bless T=lower/conv'; exit 2; }
+	TEC_BLESS=1 TEC_GOLDEN='$(T)' $(CARGO) test --test golden
+
+N    ?= 10000
+SEED ?= 0
+fuzz:                ## N random programs from SEED on: interpreter against machine code
+	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz -- --nocapture
+
+bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call
+	$(PY) tests/python/bench.py $(TEC)
+
+size:                ## lines of each source file; fails where a file is over the cap of 800
+	@find src -name '*.rs' | xargs wc -l | sort -n
+	@find src -name '*.rs' | xargs wc -l | awk '$$2 != "total" && $$1 > 800 { print $$2 " is over 800 lines"; bad = 1 } END { exit bad }'
+
+P ?= all
+dump:                ## the loop IR of F after pass P: make dump F=samples/conv.te P=simplify
+	@test -n '$(F)' || { echo 'say which: make dump F=samples/conv.te P=simplify'; exit 2; }
+	$(CARGO) run -q -- lower $(F) --dump $(P)
+
+test-cross:          ## the tests of other architectures, under qemu; says what is skipped
+	$(CARGO) test --test cross -- --nocapture
+
+FUNCTIONS := rsqrt exp exp2 log log2 tanh sigmoid erf sin cos tan atan
+test-exhaustive:     ## every float32 through function F: make test-exhaustive F=exp (all without F)
+	@for f in $(or $(F),$(FUNCTIONS)); do \
+	    TEC_EXHAUSTIVE=$$f $(CARGO) test --release --test math exhaustive -- --nocapture || exit 1; \
+	done
+
+# The packages of requirements.txt. Debian ships Python without `ensurepip`; there the environment is
+# made by `virtualenv` if it is installed.
+$(VENV)/ready: requirements.txt
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } || { \
+	    rm -rf $(VENV); \
+	    echo 'Python cannot make a virtual environment: install the package python3-venv (Debian: apt install python3-venv),'; \
+	    echo 'or give another Python: make PYTHON=python3.11 run'; exit 1; }
+	$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
+	@touch $@

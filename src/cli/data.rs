@@ -1,0 +1,239 @@
+//! Arguments for kernels that are run from the command line: values of run-time integers, random
+//! tensors, and what to say about results.
+
+use crate::diag::{Diag, Result};
+use crate::ir::arith::Facts;
+use crate::ir::interp::{Tensor, Value};
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::substitute;
+use crate::ir::{Buffer, DType, Expr, Kernel, Param, Var};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// What the command line gives: tensors by name, run-time integers, scalars as written, the seed.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// `--input A=a.npy`, read.
+    pub tensors: Vec<(String, Tensor)>,
+    /// `--var n=100`.
+    pub vars: Vec<(String, i64)>,
+    /// `--scalar alpha=0.5`.
+    pub scalars: Vec<(String, String)>,
+    /// `--seed`.
+    pub seed: u64,
+}
+
+/// Arguments for `kernel` in the order of its parameters; outputs are zero.
+pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
+    let vars = find_vars(kernel, given)?;
+    let mut random = ChaCha8Rng::seed_from_u64(given.seed);
+    let mut args = Vec::new();
+    for param in &kernel.params {
+        args.push(match param {
+            Param::Tensor { buffer, output, .. } => {
+                let shape = shape_of(kernel, buffer, &vars)?;
+                let known = given.tensors.iter().find(|(name, _)| *name == buffer.name);
+                Value::Tensor(match known {
+                    Some((_, tensor)) if tensor.shape == shape => tensor.clone(),
+                    Some((_, tensor)) => {
+                        let text = format!(
+                            "`{}` has shape {shape:?}, the file {:?}",
+                            buffer.name, tensor.shape
+                        );
+                        return Err(Box::new(Diag::global("E0542", text)));
+                    }
+                    None if *output => zeros(buffer.dtype, shape),
+                    None => random_tensor(buffer.dtype, shape, &mut random),
+                })
+            }
+            Param::Scalar { var, dtype } => scalar_value(var, *dtype, given, &mut random)?,
+            Param::Runtime { var, .. } => {
+                let value = vars.iter().find(|(known, _)| known == var);
+                Value::Index(value.expect("find_vars gives every one").1)
+            }
+        });
+    }
+    Ok(args)
+}
+
+/// Values of the run-time integers, from `--var` or from the shapes of given tensors.
+fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
+    let mut vars = Vec::new();
+    for param in &kernel.params {
+        let Param::Runtime { var, .. } = param else { continue };
+        let named = given.vars.iter().find(|(name, _)| name == var.name()).map(|(_, value)| *value);
+        let from_shape = kernel.params.iter().find_map(|param| {
+            let Param::Tensor { buffer, .. } = param else { return None };
+            let (_, tensor) = given.tensors.iter().find(|(name, _)| *name == buffer.name)?;
+            let dim = buffer.shape.iter().position(|extent| extent.as_var() == Some(var))?;
+            tensor.shape.get(dim).copied()
+        });
+        let Some(value) = named.or(from_shape) else {
+            let name = var.name();
+            let text = format!("`{}` needs a value for its run-time integer `{name}`", kernel.name);
+            let help = format!("give it with `--var {name}=100`");
+            return Err(Box::new(Diag::global("E0543", text).help(help)));
+        };
+        vars.push((var.clone(), value));
+    }
+    Ok(vars)
+}
+
+/// A tensor's extents for these values of the run-time integers.
+fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
+    let mut shape = Vec::new();
+    for extent in &buffer.shape {
+        let value = substitute(extent, &mut |var| {
+            vars.iter().find(|(known, _)| known == var).map(|(_, value)| Expr::index(*value))
+        });
+        let value = simplify_expr(&value, &Facts::new());
+        match value.as_int() {
+            Some(extent) if (0..=1 << 40).contains(&extent) => shape.push(extent as i64),
+            Some(extent) => {
+                let text = format!("an extent of `{}` would be {extent}", buffer.name);
+                return Err(Box::new(Diag::global("E0543", text)));
+            }
+            None => crate::bug!("shape of {} in {} is not constant", buffer.name, kernel.name),
+        }
+    }
+    let bytes = shape.iter().try_fold(buffer.dtype.bytes() as i64, |n, e| n.checked_mul(*e));
+    if bytes.is_none_or(|bytes| bytes > 1 << 40) {
+        let text = format!("`{}` of shape {shape:?} is too large to run", buffer.name);
+        return Err(Box::new(Diag::global("E0543", text)));
+    }
+    Ok(shape)
+}
+
+fn scalar_value(var: &Var, dtype: DType, given: &Given, random: &mut ChaCha8Rng) -> Result<Value> {
+    let name = var.name();
+    let Some((_, text)) = given.scalars.iter().find(|(known, _)| known == name) else {
+        return Ok(match dtype {
+            _ if dtype.is_float() => Value::Float(round_to(dtype, random.random::<f64>())),
+            DType::Bool => Value::Int(random.random_range(0..2)),
+            _ => Value::Int(random.random_range(0..100)),
+        });
+    };
+    let wrong = || {
+        let text = format!("`{text}` is no value for the {dtype} scalar `{name}`");
+        Box::new(Diag::global("E0543", text))
+    };
+    if dtype.is_float() {
+        return Ok(Value::Float(round_to(dtype, text.parse::<f64>().map_err(|_| wrong())?)));
+    }
+    let value: i128 = match (dtype, &text[..]) {
+        (DType::Bool, "true") => 1,
+        (DType::Bool, "false") => 0,
+        _ => text.parse().map_err(|_| wrong())?,
+    };
+    let (min, max) = dtype.int_range();
+    if (min..=max).contains(&value) { Ok(Value::Int(value)) } else { Err(wrong()) }
+}
+
+fn round_to(dtype: DType, value: f64) -> f64 {
+    Expr::float(dtype, value).as_float().expect("a float constant")
+}
+
+fn zeros(dtype: DType, shape: Vec<i64>) -> Tensor {
+    let count: i64 = shape.iter().product();
+    Tensor { dtype, data: vec![0; count as usize * dtype.bytes() as usize], shape }
+}
+
+/// Uniform in [0, 1) for floats, 0 to 99 for integers.
+fn random_tensor(dtype: DType, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Tensor {
+    let mut tensor = zeros(dtype, shape);
+    for element in tensor.data.chunks_exact_mut(dtype.bytes() as usize) {
+        match dtype {
+            DType::Float64 => element.copy_from_slice(&random.random::<f64>().to_le_bytes()),
+            DType::Float32 => element.copy_from_slice(&random.random::<f32>().to_le_bytes()),
+            DType::Float16 => {
+                let value = half::f16::from_f32(random.random::<f32>());
+                element.copy_from_slice(&value.to_le_bytes());
+            }
+            DType::BFloat16 => {
+                let value = half::bf16::from_f32(random.random::<f32>());
+                element.copy_from_slice(&value.to_le_bytes());
+            }
+            DType::Bool => element[0] = random.random_range(0..2),
+            _ => element[0] = random.random_range(0..100),
+        }
+    }
+    tensor
+}
+
+/// The value of an element, for statistics; integers beyond 2^53 are rounded.
+pub fn element(tensor: &Tensor, index: usize) -> f64 {
+    let size = tensor.dtype.bytes() as usize;
+    let mut bits = [0u8; 8];
+    bits[..size].copy_from_slice(&tensor.data[index * size..][..size]);
+    let bits = u64::from_le_bytes(bits);
+    match tensor.dtype {
+        DType::Float64 => f64::from_bits(bits),
+        DType::Float32 => f32::from_bits(bits as u32) as f64,
+        DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
+        DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        dtype => dtype.wrap(bits as i128) as f64,
+    }
+}
+
+/// One line about a result: type, shape, smallest, largest, mean.
+pub fn summary(name: &str, tensor: &Tensor) -> String {
+    let extents: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
+    let head = format!("{name}: {}[{}]", tensor.dtype, extents.join(", "));
+    let count = tensor.data.len() / tensor.dtype.bytes() as usize;
+    if count == 0 {
+        return format!("{head}  empty");
+    }
+    let values = || (0..count).map(|index| element(tensor, index));
+    let nans = values().filter(|value| value.is_nan()).count();
+    let min = values().fold(f64::INFINITY, f64::min);
+    let max = values().fold(f64::NEG_INFINITY, f64::max);
+    let mean = values().sum::<f64>() / count as f64;
+    let nans = if nans > 0 { format!("  {nans} NaN") } else { String::new() };
+    format!("{head}  min {min:.6}  max {max:.6}  mean {mean:.6}{nans}")
+}
+
+/// How two results differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Difference {
+    /// Elements whose bits differ (any NaN equals any NaN).
+    pub elements: usize,
+    /// Largest absolute difference.
+    pub absolute: f64,
+    /// Largest distance in units of the last place (floats) or of 1 (integers).
+    pub ulp: f64,
+}
+
+/// Compares two tensors of one type and shape.
+pub fn compare(actual: &Tensor, expected: &Tensor) -> Difference {
+    let mut difference = Difference::default();
+    let size = actual.dtype.bytes() as usize;
+    let pairs = actual.data.chunks_exact(size).zip(expected.data.chunks_exact(size));
+    for (index, (a, b)) in pairs.enumerate() {
+        if a == b {
+            continue;
+        }
+        let (x, y) = (element(actual, index), element(expected, index));
+        if x.is_nan() && y.is_nan() {
+            continue;
+        }
+        difference.elements += 1;
+        difference.absolute = difference.absolute.max((x - y).abs());
+        difference.ulp = difference.ulp.max(ulp_distance(actual.dtype, a, b));
+    }
+    difference
+}
+
+fn ulp_distance(dtype: DType, a: &[u8], b: &[u8]) -> f64 {
+    let order = |bytes: &[u8]| {
+        let mut wide = [0u8; 8];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_le_bytes(wide) as i128;
+        let sign = 1i128 << (dtype.bits() - 1);
+        match dtype {
+            _ if dtype.is_float() && bits & sign != 0 => -(bits & !sign),
+            _ if dtype.is_float() => bits,
+            _ => dtype.wrap(bits),
+        }
+    };
+    (order(a) - order(b)).unsigned_abs() as f64
+}

@@ -1,0 +1,50 @@
+//! `tec lower`: prints the loop IR.
+
+use super::options::{CompileArgs, front};
+use super::report::{Error, Reporter, print, show_trace};
+use crate::driver;
+use crate::ir::print::{Style, print_kernel};
+
+/// Print the loops that a kernel becomes.
+///
+/// Without options: the loop IR as the back end receives it, with types, arguments and entry
+/// checks. With --simple: pseudo-C of the loops as written and scheduled, before functions are
+/// expanded and invariants hoisted.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The `.te` file.
+    file: String,
+    /// Pseudo-C.
+    #[arg(long)]
+    simple: bool,
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+    let options = args.compile.options()?;
+    let mut trace = args.compile.trace()?;
+    let (program, graphs) = front(&args.file, &options, &mut trace)?;
+    let (style, last) = match args.simple {
+        true => (Style::Simple, Some(driver::LAST_READABLE_PASS)),
+        false => (Style::Full, None),
+    };
+    let mut text = String::new();
+    for (index, graph) in graphs.iter().enumerate() {
+        let kernel = match driver::lower(graph, &options, last, &mut trace) {
+            Ok(kernel) => kernel,
+            Err(failure) => {
+                show_trace(&trace, args.compile.time);
+                return Err(Error::Compile(program.sources, failure));
+            }
+        };
+        if args.simple && graphs.len() > 1 {
+            let gap = if index > 0 { "\n" } else { "" };
+            text.push_str(&format!("{gap}# {}\n", kernel.name));
+        }
+        text.push_str(&print_kernel(&kernel, style));
+    }
+    show_trace(&trace, args.compile.time);
+    print(&text)
+}

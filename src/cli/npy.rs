@@ -1,0 +1,87 @@
+//! NumPy files: `--input A=a.npy`, `--output C=c.npy`.
+
+use super::options::io_text;
+use crate::diag::{Diag, Result};
+use crate::ir::DType;
+use crate::ir::interp::Tensor;
+use crate::module::write::{OutputFile, write_files};
+use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
+use std::io::{BufReader, Read};
+
+/// Reads a tensor of the given element type. `what` names the argument in messages.
+pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
+    let wrong = |text: String| Box::new(Diag::global("E0542", format!("{path}: {text}")));
+    let file = std::fs::File::open(path).map_err(|error| wrong(io_text(&error)))?;
+    let mut reader = BufReader::new(file);
+    let header = NpyHeader::from_reader(&mut reader)
+        .map_err(|error| wrong(format!("not a NumPy file: {error}")))?;
+    check_dtype(&header, dtype)
+        .map_err(|found| wrong(format!("{what} has element type {dtype}, the file {found}")))?;
+    if header.order() == Order::Fortran && header.shape().len() > 1 {
+        let diag = wrong("the array is in Fortran order".to_string());
+        return Err(Box::new(diag.help("save it with `np.save(path, np.ascontiguousarray(a))`")));
+    }
+    let shape: Vec<i64> = header.shape().iter().map(|extent| *extent as i64).collect();
+    let bytes = header.shape().iter().try_fold(dtype.bytes(), |n, extent| n.checked_mul(*extent));
+    let bytes = bytes.ok_or_else(|| wrong(format!("shape {shape:?} overflows")))?;
+    // Not allocated in advance: a damaged header may claim any size.
+    let mut data = Vec::new();
+    let read = reader.take(bytes).read_to_end(&mut data).map_err(|e| wrong(io_text(&e)))?;
+    if (read as u64) < bytes {
+        return Err(wrong(format!("truncated: {read} of {bytes} bytes of data")));
+    }
+    Ok(Tensor { dtype, shape, data })
+}
+
+/// What the file holds instead, if it is not `dtype`.
+fn check_dtype(header: &NpyHeader, dtype: DType) -> std::result::Result<(), String> {
+    let npyz::DType::Plain(found) = header.dtype() else {
+        return Err("a structured type".to_string());
+    };
+    let expected = type_string(dtype);
+    let big = found.endianness() == Endianness::Big && found.num_bytes() != Some(1);
+    // ml_dtypes saves bfloat16 as two opaque bytes.
+    let opaque = dtype == DType::BFloat16
+        && found.type_char() == TypeChar::RawData
+        && found.num_bytes() == Some(2);
+    let same = found.to_string()[1..] == expected[1..];
+    if (same || opaque) && !big {
+        return Ok(());
+    }
+    let known = DType::ALL.iter().find(|dtype| found.to_string()[1..] == type_string(**dtype)[1..]);
+    let name = known.map_or(format!("`{found}`"), |dtype| dtype.to_string());
+    Err(if big { format!("big-endian {name}") } else { name })
+}
+
+fn type_string(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Float64 => "<f8",
+        DType::Float32 => "<f4",
+        DType::Float16 => "<f2",
+        DType::BFloat16 => "|V2",
+        DType::Int8 => "|i1",
+        DType::Int16 => "<i2",
+        DType::Int32 => "<i4",
+        DType::Int64 | DType::Index => "<i8",
+        DType::Uint8 => "|u1",
+        DType::Uint16 => "<u2",
+        DType::Uint32 => "<u4",
+        DType::Uint64 => "<u8",
+        DType::Bool => "|b1",
+    }
+}
+
+/// Writes a tensor; the file appears complete or not at all.
+pub fn write(path: &str, tensor: &Tensor) -> Result<()> {
+    let shape: Vec<u64> = tensor.shape.iter().map(|extent| *extent as u64).collect();
+    let dtype = type_string(tensor.dtype).parse().expect("a valid type string");
+    let mut bytes = Vec::new();
+    npyz::WriteOptions::new_header_only()
+        .dtype(npyz::DType::Plain(dtype))
+        .shape(&shape)
+        .writer(&mut bytes)
+        .write_header_only()
+        .expect("memory can be written");
+    bytes.extend_from_slice(&tensor.data);
+    write_files(&[OutputFile { path: path.into(), bytes, executable: false }])
+}

@@ -1,0 +1,141 @@
+//! Options of every command that compiles.
+
+use super::report::Error;
+use crate::diag::Diag;
+use crate::driver::{self, Failure, FpContract, Options, Trace};
+use crate::lang::{Loader, Program};
+use crate::target::Target;
+use crate::te::Graph;
+
+/// What to compile, and how.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Compilation")]
+pub struct CompileArgs {
+    /// Only this kernel (repeatable); all by default.
+    #[arg(long, value_name = "NAME")]
+    pub kernel: Vec<String>,
+    /// The machine to compile for: `tec targets` lists them.
+    #[arg(long, default_value = "native", value_name = "TARGET")]
+    pub target: String,
+    /// A parameter's value: n=512, or matmul.n=512 (repeatable).
+    #[arg(short = 'D', value_name = "[KERNEL.]NAME=VALUE")]
+    pub define: Vec<String>,
+    /// The schedule to use; `default` is the plain loop nest.
+    #[arg(long, value_name = "[KERNEL.]NAME")]
+    pub schedule: Option<String>,
+    /// Whether products and sums fuse; by default where the target can.
+    #[arg(long, value_name = "fast|off", value_enum)]
+    pub fp_contract: Option<Contract>,
+    /// 0: no optimisation. 1: simplified indices, Cranelift's optimiser. 2: storage sharing and
+    /// accumulators in registers. 3: invariants hoisted. None changes a result.
+    #[arg(long, default_value_t = 3, value_name = "0-3", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub opt: u8,
+    /// Print the loop IR after a pass, or after `all` of them, to standard error.
+    #[arg(long, value_name = "PASS|all")]
+    pub dump: Option<String>,
+    /// Print the milliseconds of each phase to standard error.
+    #[arg(long)]
+    pub time: bool,
+}
+
+/// `--fp-contract`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Contract {
+    /// Each operation alone.
+    Off,
+    /// Fused as the language reference says.
+    Fast,
+}
+
+impl CompileArgs {
+    /// The driver's options.
+    pub fn options(&self) -> Result<Options, Error> {
+        let mut options = Options::new(Target::parse(&self.target)?);
+        options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
+        options.defines =
+            self.define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
+        options.schedule = self.schedule.as_deref().map(split_kernel);
+        options.opt = self.opt;
+        match self.fp_contract {
+            Some(Contract::Fast) => options.fp_contract = FpContract::Fast,
+            Some(Contract::Off) => options.fp_contract = FpContract::Off,
+            None => {}
+        }
+        Ok(options)
+    }
+
+    /// A trace that watches what was asked for.
+    pub fn trace(&self) -> Result<Trace, Error> {
+        let names = driver::pass_names();
+        match &self.dump {
+            Some(dump) if dump != "all" && !names.contains(&dump.as_str()) => {
+                let all = names.join(", ");
+                Err(Error::Usage(format!("unknown pass `{dump}`; passes: all, {all}")))
+            }
+            dump => Ok(Trace { dump: dump.clone(), ..Trace::default() }),
+        }
+    }
+}
+
+fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(Error::Usage(format!("`-D {text}` has no value: write `-D {text}=VALUE`")));
+    };
+    let (kernel, name) = split_kernel(name);
+    Ok((kernel, name, value.to_string()))
+}
+
+fn split_kernel(text: &str) -> (Option<String>, String) {
+    match text.split_once('.') {
+        Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
+        None => (None, text.to_string()),
+    }
+}
+
+/// Imports come from the disk.
+pub struct DiskLoader;
+
+impl Loader for DiskLoader {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| io_text(&error))
+    }
+}
+
+/// The operating system's words without its number.
+pub fn io_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_lowercase().to_string()).unwrap_or_default();
+    first + chars.as_str()
+}
+
+/// Reads a file and elaborates its kernels, of which there is at least one.
+pub fn front(
+    path: &str,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
+    let (program, graphs) = front_all(path, options, trace)?;
+    if graphs.is_empty() {
+        let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
+            .note("a kernel whose parameter has no value is not built by itself")
+            .help("give the value with `-D name=value`");
+        return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
+    }
+    Ok((program, graphs))
+}
+
+/// Reads a file and elaborates its kernels, if it has any that can be built.
+pub fn front_all(
+    path: &str,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
+    let program = driver::load(path, &DiskLoader, trace)
+        .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
+    match driver::elaborate(&program, options, trace) {
+        Ok(graphs) => Ok((program, graphs)),
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}

@@ -1,0 +1,143 @@
+//! How a command ends: diagnostics, bugs, plain errors, and their exit status.
+
+use crate::diag::{Diag, Sources, render};
+use crate::driver::{Failure, Trace};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// When messages are coloured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The compiler refused, or has a bug.
+    Compile(Sources, Failure),
+    /// Anything else: what went wrong, status 1.
+    Plain(Diag),
+    /// Everything was said already; status 1.
+    Silent,
+    /// The command line contradicts itself: status 2.
+    Usage(String),
+    /// Nobody reads our output any more.
+    BrokenPipe,
+}
+
+impl From<Diag> for Error {
+    fn from(diag: Diag) -> Error {
+        Error::Plain(diag)
+    }
+}
+
+impl From<Box<Diag>> for Error {
+    fn from(diag: Box<Diag>) -> Error {
+        Error::Plain(*diag)
+    }
+}
+
+/// Writes messages.
+#[derive(Debug)]
+pub struct Reporter {
+    color: bool,
+}
+
+impl Reporter {
+    /// Decides about colours once.
+    pub fn new(color: Color) -> Reporter {
+        let color = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+            }
+        };
+        Reporter { color }
+    }
+
+    /// A sign of life on a terminal for work that may last; the caller clears it.
+    pub fn spinner(&self, text: String) -> indicatif::ProgressBar {
+        if !std::io::stderr().is_terminal() {
+            return indicatif::ProgressBar::hidden();
+        }
+        let spinner = indicatif::ProgressBar::new_spinner().with_message(text);
+        spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+        spinner
+    }
+
+    /// Says what went wrong and gives the exit status.
+    pub fn fail(&self, error: Error) -> ExitCode {
+        match error {
+            Error::Silent => ExitCode::from(1),
+            Error::BrokenPipe => ExitCode::SUCCESS,
+            Error::Plain(diag) => {
+                self.show(&diag, &Sources::default());
+                ExitCode::from(1)
+            }
+            Error::Usage(text) => {
+                eprintln!("error: {text}\n\nFor more information, try '--help'.");
+                ExitCode::from(2)
+            }
+            Error::Compile(sources, Failure::User(diags)) => {
+                diags.iter().for_each(|diag| self.show(diag, &sources));
+                if diags.len() > 1 {
+                    eprintln!("{} errors", diags.len());
+                }
+                ExitCode::from(1)
+            }
+            Error::Compile(_, Failure::Bug { pass, message, ir }) => {
+                eprintln!("{message}\n\nThis is a bug in tec, in `{pass}`, not in your program.");
+                eprintln!("Please report it with the file, the command and this text.");
+                if !ir.is_empty() {
+                    eprintln!("\nloop IR before `{pass}`:\n{ir}");
+                }
+                ExitCode::from(101)
+            }
+        }
+    }
+
+    fn show(&self, diag: &Diag, sources: &Sources) {
+        // Standard error may be closed; there is nowhere left to say so.
+        let _ = write!(std::io::stderr(), "{}", render(diag, sources, self.color));
+    }
+}
+
+/// What a later version does.
+pub fn not_in_this_version(what: &str) -> Error {
+    let text = format!("{what} is not in this version");
+    Diag::global("E0546", text).note("docs/CHANGELOG.md says what each version has").into()
+}
+
+/// Writes to stdout; a reader that went away ends the command quietly.
+pub fn print(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Error::BrokenPipe,
+        _ => Diag::global("E0501", format!("cannot write to standard output: {error}")).into(),
+    })
+}
+
+/// What `--dump` and `--time` asked for, on stderr.
+pub fn show_trace(trace: &Trace, time: bool) {
+    for (kernel, pass, text) in &trace.dumps {
+        match text {
+            Some(text) => eprintln!("# {kernel} after {pass}\n{}", text.trim_end()),
+            None => eprintln!("# {kernel} after {pass} (unchanged)"),
+        }
+    }
+    if time {
+        let total: std::time::Duration = trace.times.iter().map(|(_, time)| *time).sum();
+        for (phase, time) in &trace.times {
+            eprintln!("{:>10.3} ms  {phase}", time.as_secs_f64() * 1e3);
+        }
+        eprintln!("{:>10.3} ms  total", total.as_secs_f64() * 1e3);
+    }
+}

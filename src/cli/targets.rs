@@ -1,0 +1,46 @@
+//! `tec targets`: what code can be made for.
+
+use super::report::{Error, Reporter, print};
+use crate::ir::DType;
+use crate::target::Target;
+
+/// List the targets, with lanes and required CPU features; `*` marks the native one.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+    let native = Target::native();
+    if args.json {
+        let list: Vec<serde_json::Value> = Target::all()
+            .iter()
+            .map(|target| {
+                serde_json::json!({
+                    "name": target.name,
+                    "native": *target == native,
+                    "vector_bytes": target.vector_bytes,
+                    "float32_lanes": target.lanes(DType::Float32),
+                    "fma": target.fma,
+                    "features": target.features,
+                })
+            })
+            .collect();
+        let text = serde_json::to_string_pretty(&list).expect("plain data");
+        return print(&(text + "\n"));
+    }
+    let mut text = String::from("  target      float32 lanes  fma  CPU features\n");
+    for target in Target::all() {
+        let mark = if target == native { '*' } else { ' ' };
+        let fma = if target.fma { "yes" } else { "no" };
+        let lanes = target.lanes(DType::Float32);
+        let features = target.features.join(" ");
+        let line = format!("{mark} {:<11} {lanes:<14} {fma:<4} {features}", target.name);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    print(&text)
+}

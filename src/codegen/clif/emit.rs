@@ -1,0 +1,233 @@
+//! The state of one function while its code is made, and what every part of the emitter uses:
+//! bindings, scoped memoisation, constants, calls of the runtime.
+
+use super::Unit;
+use super::storage::Place;
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
+use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
+use cranelift_frontend::{FunctionBuilder, Variable};
+use cranelift_module::Module;
+use std::collections::HashMap;
+
+/// A function with more instructions than this is refused: shared operands of lazy branches are
+/// compiled once per branch, so a small source can ask for very much code.
+pub(super) const MAX_INSTRUCTIONS: usize = 2_000_000;
+
+/// What a variable stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Binding {
+    /// Its value, available wherever the variable is visible.
+    pub(super) value: Value,
+    /// The number of loops around its definition that it depends on.
+    pub(super) depth: u32,
+    /// Smallest and largest value, of an integer.
+    pub(super) range: (i128, i128),
+    /// Set if index arithmetic in its definition overflowed; only in `check` functions.
+    pub(super) overflow: Option<Value>,
+    /// The expression that a `let` gave it, by id.
+    pub(super) definition: usize,
+}
+
+/// Makes the code of one function.
+pub(super) struct Emitter<'a, 'u> {
+    pub(super) b: FunctionBuilder<'a>,
+    pub(super) unit: &'a mut Unit<'u>,
+    pub(super) vars: HashMap<Var, Binding>,
+    pub(super) places: HashMap<Buffer, Place>,
+    /// Number of loops around the current position.
+    pub(super) depth: u32,
+    /// Whether a condition or a loop that may be empty lies around the current position. Loads
+    /// stay where they are then: the address may be valid only under the condition.
+    pub(super) conditional: bool,
+    /// In a `check` function, set when index arithmetic overflowed.
+    pub(super) overflow: Option<Variable>,
+    /// Number of `Assert`s emitted.
+    pub(super) asserts: i64,
+    /// Where a `check` function stores the values of a failed `Assert`.
+    pub(super) check_values: Option<Value>,
+    /// The block from the workspace pool, if the function has one.
+    pub(super) workspace: Option<Value>,
+    /// Alias regions in use.
+    pub(super) regions: u32,
+    /// One line for each statement so far, if a listing is made.
+    heads: Vec<String>,
+    memo: HashMap<usize, Value>,
+    memo_log: Vec<usize>,
+    depths: HashMap<usize, u32>,
+    pub(super) ranges: HashMap<usize, (i128, i128)>,
+}
+
+impl<'a, 'u> Emitter<'a, 'u> {
+    /// An emitter that continues at the current position of `b`.
+    pub(super) fn new(b: FunctionBuilder<'a>, unit: &'a mut Unit<'u>) -> Emitter<'a, 'u> {
+        Emitter {
+            b,
+            unit,
+            vars: HashMap::new(),
+            places: HashMap::new(),
+            depth: 0,
+            conditional: false,
+            overflow: None,
+            asserts: 0,
+            check_values: None,
+            workspace: None,
+            regions: 0,
+            heads: Vec::new(),
+            memo: HashMap::new(),
+            memo_log: Vec::new(),
+            depths: HashMap::new(),
+            ranges: HashMap::new(),
+        }
+    }
+
+    /// Forgets the values of subexpressions: memory or the position changed.
+    pub(super) fn forget(&mut self) {
+        self.memo.clear();
+        self.memo_log.clear();
+        self.depths.clear();
+    }
+
+    /// Binds the variable of a `let`. A pass may have put one variable into two `let`s with
+    /// different values: what was remembered of the one is wrong for the other.
+    pub(super) fn bind_definition(&mut self, var: &Var, value: Value, expr: &Expr) {
+        if self.vars.get(var).is_some_and(|old| old.definition != expr.id()) {
+            self.forget();
+            self.ranges.clear();
+        }
+        let (depth, range) = (self.depth_of(expr), self.range_of(expr));
+        let (overflow, definition) = (None, expr.id());
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
+    }
+
+    /// The value of a subexpression computed at a place that dominates this one.
+    pub(super) fn recall(&self, expr: &Expr) -> Option<Value> {
+        self.memo.get(&expr.id()).copied()
+    }
+
+    pub(super) fn remember(&mut self, expr: &Expr, value: Value) {
+        if self.memo.insert(expr.id(), value).is_none() {
+            self.memo_log.push(expr.id());
+        }
+    }
+
+    /// Runs `f` for code that does not dominate what follows it.
+    pub(super) fn conditionally<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let mark = self.memo_log.len();
+        let conditional = std::mem::replace(&mut self.conditional, true);
+        let result = f(self);
+        self.conditional = conditional;
+        // Statements inside may have forgotten everything.
+        let mark = mark.min(self.memo_log.len());
+        for id in self.memo_log.drain(mark..) {
+            self.memo.remove(&id);
+        }
+        result
+    }
+
+    /// True once the function has grown past [`MAX_INSTRUCTIONS`]; nothing more is emitted then.
+    pub(super) fn too_large(&self) -> bool {
+        self.b.func.dfg.num_insts() > MAX_INSTRUCTIONS
+    }
+
+    /// Binds a variable that every code position after this one, inside its scope, can read.
+    pub(super) fn bind(&mut self, var: &Var, value: Value, depth: u32, range: (i128, i128)) {
+        let (overflow, definition) = (None, 0);
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
+    }
+
+    /// The depth of the innermost loop whose variable an expression depends on, so far as that is
+    /// seen without looking into memory; only the order of additions depends on it.
+    pub(super) fn depth_of(&mut self, expr: &Expr) -> u32 {
+        match &expr.kind {
+            ExprKind::Const(_) => return 0,
+            ExprKind::Var(var) => return self.vars.get(var).map_or(self.depth, |v| v.depth),
+            ExprKind::Load { .. } => return self.depth,
+            _ => {}
+        }
+        if let Some(depth) = self.depths.get(&expr.id()) {
+            return *depth;
+        }
+        let mut depth = 0;
+        crate::ir::visit::for_each_child(expr, &mut |child| {
+            depth = depth.max(self.depth_of(child));
+        });
+        self.depths.insert(expr.id(), depth);
+        depth
+    }
+
+    /// A constant of the IR.
+    pub(super) fn constant(&mut self, dtype: DType, value: Const) -> Value {
+        match (value, dtype) {
+            (Const::Int(value), _) => self.int(clif_type(dtype), value),
+            (Const::Float(value), DType::Float64) => self.b.ins().f64const(value),
+            (Const::Float(value), DType::Float32) => self.b.ins().f32const(value as f32),
+            // The value is one of the type, so these conversions are exact.
+            (Const::Float(value), DType::Float16) => {
+                self.int(types::I16, half::f16::from_f64(value).to_bits().into())
+            }
+            (Const::Float(value), DType::BFloat16) => {
+                self.int(types::I16, half::bf16::from_f64(value).to_bits().into())
+            }
+            (Const::Float(_), _) => crate::bug!("a float constant of type {dtype}"),
+        }
+    }
+
+    /// In a `check` function, notes that index arithmetic overflowed where `flag` is 1.
+    pub(super) fn note_overflow(&mut self, flag: Value) {
+        if let Some(variable) = self.overflow {
+            let before = self.b.use_var(variable);
+            let after = self.b.ins().bor(before, flag);
+            self.b.def_var(variable, after);
+        }
+    }
+
+    /// Calls a function of the runtime, which lies in the same module.
+    pub(super) fn call_runtime(
+        &mut self,
+        name: &'static str,
+        args: &[Value],
+        result: Option<Type>,
+    ) -> Option<Value> {
+        let param_types: Vec<Type> =
+            args.iter().map(|arg| self.b.func.dfg.value_type(*arg)).collect();
+        let id = self.unit.runtime_function(name, &param_types, result);
+        let callee = self.unit.module.declare_func_in_func(id, self.b.func);
+        self.b.func.dfg.ext_funcs[callee].colocated = true;
+        let call = self.b.ins().call(callee, args);
+        self.b.inst_results(call).first().copied()
+    }
+
+    /// Marks the code that follows as that of a statement, for the listing.
+    pub(super) fn mark(&mut self, head: impl FnOnce() -> String) {
+        if self.unit.notes.is_some() {
+            let location = SourceLoc::new(self.heads.len() as u32);
+            self.b.set_srcloc(location);
+            self.heads.push(head());
+        }
+    }
+
+    /// Emits a whole statement tree, then the successful return. The heads of its statements for
+    /// the listing, in the order of their source locations; none if the code is too large.
+    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Vec<String>> {
+        self.stmt(stmt);
+        self.release_workspace();
+        let zero = self.int(types::I32, 0);
+        self.b.ins().return_(&[zero]);
+        let too_large = self.too_large();
+        let config = self.unit.module.target_config();
+        self.b.finalize(config);
+        (!too_large).then_some(self.heads)
+    }
+}
+
+/// The type of a value of `dtype` in code; halves are their bits.
+pub(super) fn clif_type(dtype: DType) -> Type {
+    match dtype {
+        DType::Float64 => types::F64,
+        DType::Float32 => types::F32,
+        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
+        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
+        DType::Int32 | DType::Uint32 => types::I32,
+        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
+    }
+}

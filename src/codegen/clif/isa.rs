@@ -1,0 +1,60 @@
+//! The Cranelift instruction sets behind a target: the one kernels are compiled for and the
+//! baseline of its family, which the entry points use before the CPU's features are known.
+
+use crate::target::{Arch, Target};
+use cranelift_codegen::isa::{self, OwnedTargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+
+/// The ISA that kernels are compiled for.
+pub(super) fn kernel_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
+    make_isa(target.arch, &target.features, opt)
+}
+
+/// The ISA of every CPU that can run modules of this family at all.
+pub(super) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
+    let features: &[&str] = match target.arch {
+        Arch::X86_64 => &["sse4.1"],
+        Arch::Aarch64 | Arch::Riscv64 => &[],
+    };
+    make_isa(target.arch, features, opt)
+}
+
+fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {
+    let mut shared = settings::builder();
+    let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
+    for (name, value) in [
+        ("opt_level", if opt == 0 { "none" } else { "speed" }),
+        ("is_pic", "true"),
+        ("unwind_info", "false"),
+        ("enable_probestack", "false"),
+        ("enable_verifier", verifier),
+    ] {
+        shared.set(name, value).expect("a setting of this Cranelift");
+    }
+    let triple = match arch {
+        Arch::X86_64 => "x86_64-unknown-linux-gnu",
+        Arch::Aarch64 => "aarch64-unknown-linux-gnu",
+        Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
+    };
+    let triple = triple.parse().expect("a triple of target-lexicon");
+    let mut builder = isa::lookup(triple).expect("every Arch is compiled in");
+    for flag in features.iter().flat_map(|feature| cranelift_flags(feature)) {
+        builder.enable(flag).expect("a flag of this ISA");
+    }
+    builder.finish(settings::Flags::new(shared)).expect("consistent settings")
+}
+
+/// Cranelift's names for one of our features. An instruction set implies those before it.
+/// Nothing else is enabled: a module checks exactly the features its target names.
+fn cranelift_flags(feature: &str) -> &'static [&'static str] {
+    match feature {
+        "sse4.1" => &["has_sse3", "has_ssse3", "has_sse41"],
+        "avx" => &["has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_avx"],
+        "avx2" => &["has_avx2"],
+        "fma" => &["has_fma"],
+        "avx512f" => &["has_avx512f"],
+        "avx512dq" => &["has_avx512dq"],
+        "avx512vl" => &["has_avx512vl"],
+        _ => &[],
+    }
+}

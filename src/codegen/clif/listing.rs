@@ -1,0 +1,218 @@
+//! The assembly listing: for x86 the object's code disassembled, entries included, in GNU syntax;
+//! for the other families Cranelift's own text of each kernel's functions. Comments name the
+//! loop IR statement that the code below them belongs to.
+
+use cranelift_codegen::CompiledCode;
+use iced_x86::{
+    Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
+    SymbolResult,
+};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::rc::Rc;
+
+/// What is known about a kernel's function beside its bytes.
+pub(super) struct FunctionNotes {
+    /// Its symbol.
+    name: String,
+    /// Statement heads with the offset of the first instruction of each.
+    comments: Vec<(u32, String)>,
+    /// Cranelift's text.
+    text: String,
+}
+
+impl FunctionNotes {
+    /// The notes of a compiled function; source location `n` stands for `heads[n]`.
+    pub(super) fn new(name: &str, heads: Vec<String>, code: &CompiledCode) -> FunctionNotes {
+        let mut comments = Vec::new();
+        let mut shown = BTreeSet::new();
+        for location in code.buffer.get_srclocs_sorted() {
+            if let Some(head) = heads.get(location.loc.bits() as usize)
+                && shown.insert(location.loc.bits())
+            {
+                comments.push((location.start, head.clone()));
+            }
+        }
+        FunctionNotes {
+            name: name.to_string(),
+            comments,
+            text: code.vcode.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// The listing of an x86 object file.
+pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
+    let file = object::File::parse(object).expect("the object was just written");
+    let text = file.section_by_name(".text").expect("it has code");
+    let code = text.data().expect("the section is in the file");
+    let mut relocations = BTreeMap::new();
+    for (offset, relocation) in text.relocations() {
+        if let RelocationTarget::Symbol(index) = relocation.target()
+            && let Ok(symbol) = file.symbol_by_index(index)
+        {
+            relocations.insert(offset, symbol.name().unwrap_or_default().to_string());
+        }
+    }
+    let mut functions: Vec<(u64, u64, String, bool)> = file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+        .map(|symbol| {
+            let name = symbol.name().unwrap_or_default().to_string();
+            (symbol.address(), symbol.size(), name, symbol.is_global())
+        })
+        .collect();
+    functions.sort();
+    let mut out = String::from("        .text\n");
+    for (start, size, name, global) in functions {
+        let (from, to) = (start as usize, (start + size) as usize);
+        if global {
+            let _ = writeln!(out, "\n        .globl {name}");
+        } else {
+            out.push('\n');
+        }
+        let _ = writeln!(out, "        .type {name}, @function\n{name}:");
+        let notes = notes.iter().find(|notes| notes.name == name);
+        let comments = notes.map_or(&[][..], |notes| &notes.comments);
+        let function = Code { bytes: &code[from..to], start, relocations: &relocations, comments };
+        function.write(&mut out);
+    }
+    out
+}
+
+/// The listing where no disassembler is at hand.
+pub(super) fn text_listing(notes: &[FunctionNotes]) -> String {
+    let mut out = String::new();
+    for function in notes {
+        let _ = writeln!(out, "{}:", function.name);
+        for line in function.text.lines() {
+            let _ = writeln!(out, "{line}");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// One function.
+struct Code<'c> {
+    bytes: &'c [u8],
+    start: u64,
+    /// By offset in the section.
+    relocations: &'c BTreeMap<u64, String>,
+    comments: &'c [(u32, String)],
+}
+
+/// A function taken apart.
+struct Decoded {
+    instructions: Vec<Instruction>,
+    /// Offset of the constants behind the instructions.
+    end: usize,
+    /// Names of branch targets and constants, by address.
+    labels: BTreeMap<u64, String>,
+}
+
+impl Code<'_> {
+    fn write(&self, out: &mut String) {
+        let Decoded { instructions, end, labels } = self.decode();
+        let relocation = Rc::new(RefCell::new(None));
+        let names = Names { labels: labels.clone(), relocation: relocation.clone() };
+        let mut formatter = GasFormatter::with_options(Some(Box::new(names)), None);
+        let mut comments = self.comments.iter().peekable();
+        for instruction in &instructions {
+            if let Some(label) = labels.get(&instruction.ip()) {
+                let _ = writeln!(out, "{label}:");
+            }
+            let offset = instruction.ip() - self.start;
+            while let Some((_, text)) = comments.next_if(|(at, _)| u64::from(*at) <= offset) {
+                let _ = writeln!(out, "        # {text}");
+            }
+            *relocation.borrow_mut() = self.relocation_of(instruction).cloned();
+            let mut text = String::new();
+            formatter.format(instruction, &mut text);
+            let _ = writeln!(out, "        {text}");
+        }
+        let mut at = end;
+        while at < self.bytes.len() {
+            let address = self.start + at as u64;
+            if let Some(label) = labels.get(&address) {
+                let _ = writeln!(out, "{label}:");
+            }
+            let next = labels.range(address + 1..).next().map_or(u64::MAX, |(label, _)| *label);
+            let stop = (at + 8).min(self.bytes.len()).min((next - self.start) as usize);
+            let list: Vec<String> =
+                self.bytes[at..stop].iter().map(|byte| format!("{byte:#04x}")).collect();
+            let _ = writeln!(out, "        .byte {}", list.join(", "));
+            at = stop;
+        }
+    }
+
+    fn relocation_of(&self, instruction: &Instruction) -> Option<&String> {
+        let span = instruction.ip()..instruction.next_ip();
+        self.relocations.range(span).next().map(|(_, name)| name)
+    }
+
+    fn decode(&self) -> Decoded {
+        let mut end = self.bytes.len();
+        let mut instructions = Vec::new();
+        let (mut targets, mut constants) = (BTreeSet::new(), BTreeSet::new());
+        let mut decoder = Decoder::with_ip(64, self.bytes, self.start, DecoderOptions::NONE);
+        while decoder.can_decode() && decoder.position() < end {
+            let instruction = decoder.decode();
+            if self.relocation_of(&instruction).is_none() {
+                let inside = self.start..self.start + self.bytes.len() as u64;
+                if instruction.is_ip_rel_memory_operand() {
+                    let address = instruction.ip_rel_memory_address();
+                    if inside.contains(&address) {
+                        end = end.min((address - self.start) as usize);
+                        constants.insert(address);
+                    }
+                } else if instruction.op_count() > 0
+                    && instruction.op0_kind() == OpKind::NearBranch64
+                {
+                    targets.insert(instruction.near_branch64());
+                }
+            }
+            instructions.push(instruction);
+        }
+        let mut labels = BTreeMap::new();
+        for (number, address) in targets.into_iter().enumerate() {
+            labels.insert(address, format!(".L{number}"));
+        }
+        for (number, address) in constants.into_iter().enumerate() {
+            labels.insert(address, format!(".LC{number}"));
+        }
+        Decoded { instructions, end, labels }
+    }
+}
+
+/// Tells the formatter the names of addresses.
+struct Names {
+    labels: BTreeMap<u64, String>,
+    /// The symbol that the current instruction refers to.
+    relocation: Rc<RefCell<Option<String>>>,
+}
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        _operand: u32,
+        instruction_operand: Option<u32>,
+        address: u64,
+        _address_size: u32,
+    ) -> Option<SymbolResult<'_>> {
+        let kind = instruction_operand.map(|operand| instruction.op_kind(operand));
+        let is_address = match kind {
+            Some(OpKind::NearBranch64) => true,
+            Some(OpKind::Memory) => instruction.is_ip_rel_memory_operand(),
+            _ => false,
+        };
+        let name = match &*self.relocation.borrow() {
+            Some(symbol) => symbol.clone(),
+            None => self.labels.get(&address)?.clone(),
+        };
+        is_address.then(|| SymbolResult::with_string(address, name))
+    }
+}

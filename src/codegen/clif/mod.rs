@@ -1,0 +1,314 @@
+//! The Cranelift back end: every CPU target, scalar code.
+//!
+//! Takes kernels after `expand_math` and `flatten_storage` (one index per access, of calls only
+//! `fma`) and makes one relocatable ELF object. What Cranelift lacks is composed here of what it
+//! has: floor division without traps (`int`), saturating casts and halves (`cast`), addresses
+//! that suit its loop-invariant code motion (`address`).
+//! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
+
+mod address;
+mod cast;
+mod emit;
+mod expr;
+mod int;
+mod isa;
+mod listing;
+mod range;
+mod stmt;
+mod storage;
+mod support;
+#[cfg(test)]
+mod tests;
+
+use super::{EntryKernel, Object, entry};
+use crate::diag::{Diag, Result};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Stmt, Var, visit};
+use crate::target::{Arch, Target};
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, Type, Value, types};
+use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::{CodegenError, Context};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
+use cranelift_object::{ObjectBuilder, ObjectModule};
+use emit::{Emitter, clif_type};
+use listing::FunctionNotes;
+use std::collections::HashMap;
+pub use storage::workspace_bytes;
+
+/// What goes into the object beside the kernels.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectOptions {
+    /// The module's name: prefix of `MODULE_last_error` and its like.
+    pub module: String,
+    /// Text returned by `MODULE_manifest`.
+    pub manifest: String,
+    /// Also make an assembly listing.
+    pub listing: bool,
+    /// `--opt`: 0 leaves Cranelift's optimiser off.
+    pub opt: u8,
+}
+
+/// Compiles kernels, their checks and their entries into one object file.
+pub fn compile_object(
+    kernels: &[Kernel],
+    target: &Target,
+    options: &ObjectOptions,
+) -> Result<Object> {
+    let baseline = isa::baseline_isa(target, options.opt);
+    let mut module = new_module(baseline.clone(), &options.module);
+    let mut notes = options.listing.then(Vec::new);
+    let entries = compile_kernels(&mut module, kernels, target, options.opt, notes.as_mut())?;
+    entry::emit_entries(&mut module, &*baseline, &entries, target, options)?;
+    let bytes = module.finish().emit().expect("an object in memory is written");
+    let listing = notes.map(|notes| match target.arch {
+        Arch::X86_64 => listing::x86_listing(&bytes, &notes),
+        Arch::Aarch64 | Arch::Riscv64 => listing::text_listing(&notes),
+    });
+    Ok(Object { bytes, listing })
+}
+
+fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
+    let no_libcalls = |call| crate::bug!("Cranelift wants the library function {call}");
+    let builder = ObjectBuilder::new(baseline, name.as_bytes(), Box::new(no_libcalls))
+        .expect("ELF is supported for every target");
+    ObjectModule::new(builder)
+}
+
+fn compile_kernels<'k>(
+    module: &mut ObjectModule,
+    kernels: &'k [Kernel],
+    target: &Target,
+    opt: u8,
+    notes: Option<&mut Vec<FunctionNotes>>,
+) -> Result<Vec<EntryKernel<'k>>> {
+    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
+    let isa = isa::kernel_isa(target, opt);
+    let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes };
+    kernels.iter().map(|kernel| unit.compile_kernel(kernel)).collect()
+}
+
+/// The functions of a module while they are made.
+struct Unit<'u> {
+    module: &'u mut ObjectModule,
+    isa: OwnedTargetIsa,
+    target: &'u Target,
+    constants: HashMap<Buffer, DataId>,
+    /// Filled for the listing, if one is made.
+    notes: Option<&'u mut Vec<FunctionNotes>>,
+}
+
+impl Unit<'_> {
+    fn compile_kernel<'k>(&mut self, kernel: &'k Kernel) -> Result<EntryKernel<'k>> {
+        let mut messages = Vec::new();
+        visit::walk_stmt(
+            &kernel.checks,
+            &mut |stmt| {
+                if let Stmt::Assert { message, .. } = stmt {
+                    messages.push(message.clone());
+                }
+            },
+            &mut |_| {},
+        );
+        let check = match messages.is_empty() {
+            true => None,
+            false => Some(self.compile_function(kernel, true)?),
+        };
+        let body = self.compile_function(kernel, false)?;
+        Ok(EntryKernel { kernel, body, check, messages })
+    }
+
+    fn compile_function(&mut self, kernel: &Kernel, check: bool) -> Result<FuncId> {
+        let signature = signature_of(kernel, check);
+        let name = format!("{}.{}", kernel.name, if check { "check" } else { "body" });
+        let id = self
+            .module
+            .declare_function(&name, Linkage::Local, &signature)
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        let mut context = Context::for_function(Function::with_name_signature(
+            cranelift_codegen::ir::UserFuncName::user(0, id.as_u32()),
+            signature,
+        ));
+        let mut builder_context = FunctionBuilderContext::new();
+        let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        builder.seal_block(entry);
+        let args = builder.block_params(entry).to_vec();
+        let mut emitter = Emitter::new(builder, self);
+        emitter.bind_params(kernel, &args, check);
+        let stmt = if check { &kernel.checks } else { &kernel.body };
+        emitter.place_buffers(stmt);
+        let Some(heads) = emitter.finish(stmt) else {
+            return Err(too_large(kernel));
+        };
+        self.define(id, &name, &mut context, heads).map_err(|error| match error {
+            CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
+            error => crate::bug!("{name}: {error:?}"),
+        })?;
+        Ok(id)
+    }
+
+    /// Compiles for the kernels' instruction set, which is not that of the module.
+    fn define(
+        &mut self,
+        id: FuncId,
+        name: &str,
+        context: &mut Context,
+        heads: Vec<String>,
+    ) -> std::result::Result<(), CodegenError> {
+        context.set_disasm(self.notes.is_some());
+        context.compile(&*self.isa, &mut ControlPlane::default()).map_err(|error| error.inner)?;
+        let code = context.compiled_code().expect("compiled just now");
+        let relocs: Vec<ModuleReloc> = code
+            .buffer
+            .relocs()
+            .iter()
+            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
+            .collect();
+        let alignment = u64::from(code.buffer.alignment).max(16);
+        self.module
+            .define_function_bytes(id, alignment, code.code_buffer(), &relocs)
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        if let Some(notes) = &mut self.notes {
+            notes.push(FunctionNotes::new(name, heads, code));
+        }
+        Ok(())
+    }
+
+    /// A function of the runtime, which is linked into the same module.
+    fn runtime_function(
+        &mut self,
+        name: &'static str,
+        params: &[Type],
+        result: Option<Type>,
+    ) -> FuncId {
+        let mut signature = Signature::new(CallConv::SystemV);
+        signature.params.extend(params.iter().map(|ty| AbiParam::new(*ty)));
+        signature.returns.extend(result.map(AbiParam::new));
+        self.module
+            .declare_function(name, Linkage::Import, &signature)
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"))
+    }
+
+    /// The read-only data of a constant buffer.
+    fn constant_data(&mut self, buffer: &Buffer) -> DataId {
+        if let Some(id) = self.constants.get(buffer) {
+            return *id;
+        }
+        let Some(init) = &buffer.init else {
+            crate::bug!("constant buffer `{}` without values", buffer.name)
+        };
+        let size = buffer.dtype.bytes() as usize;
+        let bytes: Vec<u8> =
+            init.iter().flat_map(|bits| bits.to_le_bytes().into_iter().take(size)).collect();
+        let id = self.module.declare_anonymous_data(false, false).expect("a fresh name");
+        let mut data = DataDescription::new();
+        data.define(bytes.into_boxed_slice());
+        data.set_align(64);
+        self.module.define_data(id, &data).expect("defined once");
+        self.constants.insert(buffer.clone(), id);
+        id
+    }
+}
+
+fn signature_of(kernel: &Kernel, check: bool) -> Signature {
+    let mut signature = Signature::new(CallConv::SystemV);
+    for param in &kernel.params {
+        let ty = match param {
+            Param::Tensor { .. } | Param::Runtime { .. } => types::I64,
+            Param::Scalar { dtype, .. } => clif_type(*dtype),
+        };
+        signature.params.push(AbiParam::new(ty));
+    }
+    if check {
+        let extra = kernel.dims.len() + 1;
+        signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), extra));
+    }
+    signature.returns.push(AbiParam::new(types::I32));
+    signature
+}
+
+fn too_large(kernel: &Kernel) -> Box<Diag> {
+    Box::new(
+        Diag::global("E0404", format!("kernel `{}` is too large to compile", kernel.name))
+            .help("split it into several stages, or into several kernels"),
+    )
+}
+
+impl Emitter<'_, '_> {
+    /// Binds the parameters of a kernel to the function's arguments.
+    fn bind_params(&mut self, kernel: &Kernel, args: &[Value], check: bool) {
+        let anything = DType::Index.int_range();
+        for (param, arg) in kernel.params.iter().zip(args) {
+            match param {
+                Param::Tensor { buffer, output, .. } => self.place_argument(buffer, *arg, *output),
+                Param::Scalar { var, dtype } => {
+                    let value = match dtype {
+                        DType::Bool => self.b.ins().icmp_imm_u(
+                            cranelift_codegen::ir::condcodes::IntCC::NotEqual,
+                            *arg,
+                            0,
+                        ),
+                        half if half.is_half() => self.widen(*half, *arg),
+                        _ => *arg,
+                    };
+                    let range = if dtype.is_float() { (0, 0) } else { dtype.int_range() };
+                    self.bind(var, value, 0, range);
+                }
+                Param::Runtime { var, .. } => {
+                    // Only the body may rely on the facts: the checks establish them.
+                    let range = if check { anything } else { fact_range(kernel, var) };
+                    self.bind(var, *arg, 0, range);
+                }
+            }
+        }
+        if check {
+            let mut extra = args[kernel.params.len()..].iter();
+            for dim in &kernel.dims {
+                let arg = extra.next().expect("one per dimension");
+                self.bind(&dim.var, *arg, 0, anything);
+            }
+            self.check_values = extra.next().copied();
+            let flag = self.b.declare_var(types::I8);
+            let zero = self.int(types::I8, 0);
+            self.b.def_var(flag, zero);
+            self.overflow = Some(flag);
+        }
+    }
+}
+
+/// Bounds of a run-time integer that a kernel's facts state directly.
+fn fact_range(kernel: &Kernel, var: &Var) -> (i128, i128) {
+    let (mut low, mut high) = DType::Index.int_range();
+    for fact in &kernel.facts {
+        let ExprKind::Binary(op, a, b) = &fact.kind else { continue };
+        let is_var = |expr: &Expr| expr.as_var() == Some(var);
+        let (op, value) = match (a.as_int(), b.as_int()) {
+            (None, Some(value)) if is_var(a) => (*op, value),
+            (Some(value), None) if is_var(b) => (mirrored(*op), value),
+            _ => continue,
+        };
+        match op {
+            BinOp::Ge => low = low.max(value),
+            BinOp::Gt => low = low.max(value + 1),
+            BinOp::Le => high = high.min(value),
+            BinOp::Lt => high = high.min(value - 1),
+            BinOp::Eq => (low, high) = (value, value),
+            _ => {}
+        }
+    }
+    (low, high)
+}
+
+/// The comparison with its operands exchanged.
+fn mirrored(op: BinOp) -> BinOp {
+    match op {
+        BinOp::Ge => BinOp::Le,
+        BinOp::Gt => BinOp::Lt,
+        BinOp::Le => BinOp::Ge,
+        BinOp::Lt => BinOp::Gt,
+        other => other,
+    }
+}

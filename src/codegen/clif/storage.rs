@@ -1,0 +1,391 @@
+//! Where buffers live: registers, the stack, the workspace, the module's constants. Everything is
+//! laid out at the start of the function; loads and stores go through here.
+
+use super::emit::{Emitter, clif_type};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, visit};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value,
+    types,
+};
+use cranelift_frontend::Variable;
+use cranelift_module::Module;
+use std::collections::{HashMap, HashSet};
+
+/// Stack that one function may use for buffers.
+const STACK_BYTES: u64 = 4096;
+/// A buffer of constant indices has at most this many elements in registers.
+const MAX_REGISTERS: i128 = 64;
+/// Alignment of buffers in the workspace, and of the workspace.
+const ALIGNMENT: i64 = 64;
+/// Buffers beyond this number share one alias region: Cranelift's bookkeeping grows with each.
+const MAX_REGIONS: u32 = 24;
+/// No workspace is larger than this; sums of sizes stay far from overflow.
+const MAX_WORKSPACE: i64 = 1 << 62;
+
+/// Where a buffer lives.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// In memory.
+    Memory(Memory),
+    /// One variable per element.
+    Registers(Vec<Variable>),
+}
+
+/// A buffer in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    base: Value,
+    region: AliasRegion,
+    /// Never written while the function runs.
+    readonly: bool,
+    /// A `bool` may be any non-zero byte.
+    foreign: bool,
+}
+
+impl Emitter<'_, '_> {
+    /// Makes the place of a tensor argument at address `base`.
+    pub(super) fn place_argument(&mut self, buffer: &Buffer, base: Value, output: bool) {
+        let region = if output { self.new_region() } else { self.region(0) };
+        let memory = Memory { base, region, readonly: !output, foreign: true };
+        self.places.insert(buffer.clone(), Place::Memory(memory));
+    }
+
+    /// Makes the places of all buffers that `stmt` allocates or that are constants; returns from
+    /// the function if the workspace cannot be had.
+    pub(super) fn place_buffers(&mut self, stmt: &Stmt) {
+        let survey = Survey::of(stmt);
+        for buffer in &survey.constants {
+            let data = self.unit.constant_data(buffer);
+            let global = self.unit.module.declare_data_in_func(data, self.b.func);
+            let base = self.b.ins().symbol_value(types::I64, global);
+            let region = self.region(0);
+            let memory = Memory { base, region, readonly: true, foreign: false };
+            self.places.insert(buffer.clone(), Place::Memory(memory));
+        }
+        let mut workspace = Vec::new();
+        for (buffer, home) in survey.homes() {
+            match home {
+                Home::Registers(count) => {
+                    let ty = clif_type(buffer.dtype);
+                    let variables = (0..count).map(|_| self.b.declare_var(ty)).collect();
+                    self.places.insert(buffer.clone(), Place::Registers(variables));
+                }
+                Home::Stack(bytes) => self.place_on_stack(buffer, bytes),
+                Home::Workspace => workspace.push(buffer.clone()),
+            }
+        }
+        if !workspace.is_empty() {
+            self.place_in_workspace(&workspace);
+        }
+    }
+
+    fn place_on_stack(&mut self, buffer: &Buffer, bytes: u64) {
+        let size = u32::try_from(bytes.max(1)).expect("at most STACK_BYTES");
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4);
+        let slot = self.b.create_sized_stack_slot(data);
+        let base = self.b.ins().stack_addr(types::I64, slot, 0);
+        self.place_own(buffer, base);
+    }
+
+    fn place_own(&mut self, buffer: &Buffer, base: Value) {
+        let region = self.new_region();
+        let memory = Memory { base, region, readonly: false, foreign: false };
+        self.places.insert(buffer.clone(), Place::Memory(memory));
+    }
+
+    /// One block for all of `buffers`, each at a multiple of [`ALIGNMENT`].
+    fn place_in_workspace(&mut self, buffers: &[Buffer]) {
+        // Those of constant size come first: their offsets need no code.
+        let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
+        let mut fixed_bytes = 0i64;
+        for buffer in buffers {
+            match constant_bytes(buffer).filter(|bytes| *bytes <= MAX_WORKSPACE - fixed_bytes) {
+                Some(bytes) => {
+                    fixed.push((buffer, self.int(types::I64, fixed_bytes.into())));
+                    fixed_bytes += (bytes + ALIGNMENT - 1) & -ALIGNMENT;
+                }
+                None => dynamic.push(buffer),
+            }
+        }
+        let mut total = self.int(types::I64, fixed_bytes.into());
+        let mut impossible = self.int(types::I8, 0);
+        let mut offsets = fixed;
+        for buffer in dynamic {
+            offsets.push((buffer, total));
+            let bytes = self.buffer_bytes(buffer, &mut impossible);
+            total = self.b.ins().iadd(total, bytes);
+            let over = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, total, MAX_WORKSPACE);
+            impossible = self.b.ins().bor(impossible, over);
+        }
+        // A size that cannot be had is asked for all the same: the answer is no.
+        let least = self.int(types::I64, ALIGNMENT.into());
+        let total = self.b.ins().umax(total, least);
+        let none = self.int(types::I64, -1);
+        let total = self.b.ins().select(impossible, none, total);
+        let block = self
+            .call_runtime("tec_rt_workspace_acquire", &[total], Some(types::I64))
+            .expect("it has a result");
+        let (fine, failed) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(block, fine, &[], failed, &[]);
+        self.b.set_cold_block(failed);
+        self.start_block(failed);
+        let one = self.int(types::I32, 1);
+        self.b.ins().return_(&[one]);
+        self.start_block(fine);
+        self.workspace = Some(block);
+        for (buffer, offset) in offsets {
+            let base = self.b.ins().iadd(block, offset);
+            self.place_own(buffer, base);
+        }
+    }
+
+    /// Bytes of a buffer rounded up to [`ALIGNMENT`]; sets `impossible` where they are no
+    /// reasonable number, negative extents included.
+    fn buffer_bytes(&mut self, buffer: &Buffer, impossible: &mut Value) -> Value {
+        let mut bytes = self.int(types::I64, buffer.dtype.bytes().into());
+        for extent in &buffer.shape {
+            let extent = self.expr(extent);
+            let high = self.b.ins().umulhi(bytes, extent);
+            bytes = self.b.ins().imul(bytes, extent);
+            let over = self.b.ins().icmp_imm_u(IntCC::NotEqual, high, 0);
+            *impossible = self.b.ins().bor(*impossible, over);
+        }
+        let over =
+            self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, bytes, MAX_WORKSPACE - ALIGNMENT);
+        *impossible = self.b.ins().bor(*impossible, over);
+        let rounded = self.b.ins().iadd_imm_s(bytes, ALIGNMENT - 1);
+        self.b.ins().band_imm_s(rounded, -ALIGNMENT)
+    }
+
+    /// Gives the workspace back before the function returns.
+    pub(super) fn release_workspace(&mut self) {
+        if let Some(block) = self.workspace {
+            self.call_runtime("tec_rt_workspace_release", &[block], None);
+        }
+    }
+
+    /// The alias region with a number; region 0 is memory that is only read.
+    fn region(&mut self, number: u32) -> AliasRegion {
+        let description = std::borrow::Cow::Borrowed("");
+        let data = AliasRegionData { user_id: number, description };
+        self.b.func.dfg.alias_regions.insert(data)
+    }
+
+    /// A region of its own for the next buffer that is written.
+    fn new_region(&mut self) -> AliasRegion {
+        self.regions = (self.regions + 1).min(MAX_REGIONS);
+        self.region(self.regions)
+    }
+
+    pub(super) fn is_in_registers(&self, buffer: &Buffer) -> bool {
+        matches!(self.places.get(buffer), Some(Place::Registers(_)))
+    }
+
+    fn place(&self, buffer: &Buffer) -> Place {
+        match self.places.get(buffer) {
+            Some(place) => place.clone(),
+            None => crate::bug!("buffer `{}` is not visible here", buffer.name),
+        }
+    }
+
+    /// The variable that holds `buffer[index]`, if it is in a register now.
+    fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
+        match self.places.get(buffer)? {
+            Place::Memory(_) => None,
+            Place::Registers(variables) => {
+                let index = index.as_int().and_then(|i| usize::try_from(i).ok());
+                match index.and_then(|i| variables.get(i)) {
+                    Some(variable) => Some(*variable),
+                    None => crate::bug!("index outside register buffer `{}`", buffer.name),
+                }
+            }
+        }
+    }
+
+    /// The value of `buffer[index]`.
+    pub(super) fn load(&mut self, buffer: &Buffer, indices: &[Expr]) -> Value {
+        let [index] = indices else {
+            crate::bug!("access to `{}` is not flat", buffer.name);
+        };
+        if let Some(variable) = self.register(buffer, index) {
+            return self.b.use_var(variable);
+        }
+        let Place::Memory(memory) = self.place(buffer) else { unreachable!("else a register") };
+        // In a check function an index may overflow, so it is evaluated as it stands.
+        let (address, offset) = if self.overflow.is_some() {
+            let index = self.expr(index);
+            let bytes = self.b.ins().imul_imm_s(index, buffer.dtype.bytes() as i64);
+            (self.b.ins().iadd(memory.base, bytes), 0)
+        } else {
+            self.address(memory.base, buffer.dtype.bytes(), index)
+        };
+        let mut flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        if memory.readonly {
+            flags = flags.with_readonly();
+            // A load that varies with the innermost loop gains nothing by being movable, and one
+            // that stays in its place can become the memory operand of what follows it.
+            let invariant = self.depth_of(index) < self.depth;
+            if self.overflow.is_none() && !self.conditional && invariant {
+                flags = flags.with_can_move();
+            }
+        }
+        let value = self.b.ins().load(clif_type(buffer.dtype), flags, address, offset);
+        if buffer.dtype == DType::Bool && memory.foreign {
+            return self.b.ins().icmp_imm_u(IntCC::NotEqual, value, 0);
+        }
+        value
+    }
+
+    /// `buffer[index] = value`; `value` is evaluated already.
+    pub(super) fn store(&mut self, buffer: &Buffer, indices: &[Expr], value: Value) {
+        let [index] = indices else {
+            crate::bug!("access to `{}` is not flat", buffer.name);
+        };
+        if let Some(variable) = self.register(buffer, index) {
+            self.b.def_var(variable, value);
+            return;
+        }
+        let Place::Memory(memory) = self.place(buffer) else { unreachable!("else a register") };
+        if memory.readonly {
+            crate::bug!("store to `{}`, which is only read", buffer.name);
+        }
+        let (address, offset) = self.address(memory.base, buffer.dtype.bytes(), index);
+        let flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        self.b.ins().store(flags, value, address, offset);
+    }
+
+    /// Starts the life of an allocated buffer.
+    pub(super) fn allocate(&mut self, buffer: &Buffer) {
+        if let Some(Place::Registers(variables)) = self.places.get(buffer).cloned() {
+            for variable in variables {
+                let zero = self.zero(buffer.dtype);
+                self.b.def_var(variable, zero);
+            }
+        }
+    }
+
+    fn zero(&mut self, dtype: DType) -> Value {
+        match dtype {
+            DType::Float64 => self.b.ins().f64const(0.0),
+            DType::Float32 => self.b.ins().f32const(0.0),
+            _ => self.int(clif_type(dtype), 0),
+        }
+    }
+}
+
+/// Bytes of a buffer whose extents are constants, if they fit in 62 bits.
+fn constant_bytes(buffer: &Buffer) -> Option<i64> {
+    let bytes =
+        buffer.shape.iter().try_fold(i128::from(buffer.dtype.bytes()), |bytes, extent| {
+            bytes.checked_mul(extent.as_int()?.max(0))
+        })?;
+    i64::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_WORKSPACE)
+}
+
+/// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the
+/// manifest.
+pub fn workspace_bytes(kernel: &Kernel) -> Expr {
+    let survey = Survey::of(&kernel.body);
+    let rounded = |buffer: &Buffer| {
+        let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
+        let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
+        let blocks = Expr::binary(BinOp::FloorDiv, blocks, Expr::index(ALIGNMENT));
+        Expr::mul(blocks, Expr::index(ALIGNMENT))
+    };
+    let homes = survey.homes();
+    let total = homes
+        .filter(|(_, home)| matches!(home, Home::Workspace))
+        .map(|(buffer, _)| rounded(buffer))
+        .reduce(Expr::add);
+    simplify_expr(&total.unwrap_or_else(|| Expr::index(0)), &Facts::new())
+}
+
+/// Where an allocated buffer goes.
+enum Home {
+    /// This many elements, each a variable.
+    Registers(i128),
+    /// This many bytes of the function's frame.
+    Stack(u64),
+    /// The block that the function takes from the runtime.
+    Workspace,
+}
+
+/// The buffers of a statement, in textual order.
+#[derive(Default)]
+struct Survey {
+    allocated: Vec<Buffer>,
+    constants: Vec<Buffer>,
+    /// Accessed with an index that is not constant.
+    varying: HashSet<Buffer>,
+}
+
+impl Survey {
+    fn of(stmt: &Stmt) -> Survey {
+        let (mut survey, mut accesses) = (Survey::default(), Survey::default());
+        let mut seen = HashMap::new();
+        visit::walk_stmt(
+            stmt,
+            &mut |stmt| match stmt {
+                Stmt::Allocate { buffer, .. } => survey.allocated.push(buffer.clone()),
+                Stmt::Store { buffer, indices, .. } if !is_constant(indices) => {
+                    survey.varying.insert(buffer.clone());
+                }
+                _ => {}
+            },
+            &mut |expr| accesses.scan(expr, &mut seen),
+        );
+        survey.constants = accesses.constants;
+        survey.varying.extend(accesses.varying);
+        survey
+    }
+
+    /// Decides for each allocated buffer.
+    fn homes(&self) -> impl Iterator<Item = (&Buffer, Home)> {
+        let mut stack_left = STACK_BYTES;
+        self.allocated.iter().map(move |buffer| {
+            let count = buffer
+                .shape
+                .iter()
+                .try_fold(1i128, |product, extent| product.checked_mul(extent.as_int()?.max(0)));
+            let bytes =
+                count.and_then(|n| u64::try_from(n.checked_mul(buffer.dtype.bytes().into())?).ok());
+            let home = match (count, bytes) {
+                (Some(count), _)
+                    if buffer.scope == Scope::Register
+                        && count <= MAX_REGISTERS
+                        && !self.varying.contains(buffer) =>
+                {
+                    Home::Registers(count)
+                }
+                (_, Some(bytes)) if bytes <= stack_left => {
+                    stack_left -= bytes;
+                    Home::Stack(bytes)
+                }
+                _ => Home::Workspace,
+            };
+            (buffer, home)
+        })
+    }
+
+    fn scan(&mut self, expr: &Expr, seen: &mut HashMap<usize, ()>) {
+        if seen.insert(expr.id(), ()).is_some() {
+            return;
+        }
+        if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+            if buffer.init.is_some() && !self.constants.contains(buffer) {
+                self.constants.push(buffer.clone());
+            }
+            if !is_constant(indices) {
+                self.varying.insert(buffer.clone());
+            }
+        }
+        visit::for_each_child(expr, &mut |child| self.scan(child, seen));
+    }
+}
+
+fn is_constant(indices: &[Expr]) -> bool {
+    indices.iter().all(|index| index.as_int().is_some())
+}

@@ -1,0 +1,143 @@
+//! Compiles kernels into a library and calls their `body` and `check` functions.
+//!
+//! Those are local to the object, so each gets an exported caller here that takes its arguments
+//! as an array of 64-bit words. The system's C compiler links, with the runtime's functions in C.
+
+use crate::codegen::clif::{compile_kernels, isa, new_module, signature_of};
+use crate::ir::{Kernel, Stmt};
+use crate::target::Target;
+use cranelift_codegen::Context;
+use cranelift_codegen::ir::{
+    AbiParam, Function, InstBuilder, MemFlagsData, Signature, UserFuncName, types,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_module::{FuncId, Linkage, Module};
+use cranelift_object::ObjectModule;
+use std::process::Command;
+
+const RUNTIME: &str = r#"
+#include <stdlib.h>
+#include <stdint.h>
+static int test_blocks;
+__attribute__((visibility("default"))) int test_blocks_in_use(void) { return test_blocks; }
+void *tec_rt_workspace_acquire(uint64_t n) {
+    if (n > (1ull << 40)) return 0;
+    test_blocks++;
+    return aligned_alloc(64, (n + 63) & ~63ull);
+}
+void tec_rt_workspace_release(void *p) { test_blocks--; free(p); }
+float tec_rt_fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+double tec_rt_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+"#;
+
+/// A loaded library.
+pub(super) struct Native {
+    library: libloading::Library,
+    _dir: tempfile::TempDir,
+}
+
+/// A kernel without checks.
+pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> Kernel {
+    Kernel {
+        name: name.into(),
+        params,
+        dims: Vec::new(),
+        checks: Stmt::nothing(),
+        body,
+        reassociated: false,
+        facts: Vec::new(),
+    }
+}
+
+/// The object file of kernels with an exported caller of every function.
+pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
+    let mut module = new_module(isa::baseline_isa(target, opt), "test");
+    let entries = compile_kernels(&mut module, kernels, target, opt, None).expect("supported");
+    for entry in &entries {
+        let signature = signature_of(entry.kernel, false);
+        export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);
+        if let Some(check) = entry.check {
+            let signature = signature_of(entry.kernel, true);
+            export_caller(&mut module, &format!("{}_check", entry.kernel.name), check, &signature);
+        }
+    }
+    module.finish().emit().expect("written")
+}
+
+fn export_caller(module: &mut ObjectModule, name: &str, callee: FuncId, inner: &Signature) {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.push(AbiParam::new(types::I64));
+    signature.returns.push(AbiParam::new(types::I32));
+    let id = module.declare_function(name, Linkage::Export, &signature).unwrap();
+    let user = UserFuncName::user(0, id.as_u32());
+    let mut context = Context::for_function(Function::with_name_signature(user, signature));
+    let callee = module.declare_func_in_func(callee, &mut context.func);
+    let mut builder_context = FunctionBuilderContext::new();
+    let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
+    let block = b.create_block();
+    b.append_block_params_for_function_params(block);
+    b.switch_to_block(block);
+    b.seal_block(block);
+    let words = b.block_params(block)[0];
+    let args: Vec<_> = inner
+        .params
+        .iter()
+        .enumerate()
+        .map(|(i, param)| {
+            b.ins().load(param.value_type, MemFlagsData::trusted(), words, i as i32 * 8)
+        })
+        .collect();
+    let call = b.ins().call(callee, &args);
+    let result = b.inst_results(call)[0];
+    b.ins().return_(&[result]);
+    b.finalize(module.target_config());
+    module.define_function(id, &mut context).unwrap();
+}
+
+impl Native {
+    /// Compiles, links and loads.
+    pub(super) fn build(kernels: &[Kernel], target: &Target) -> Native {
+        Native::build_at(kernels, target, 3)
+    }
+
+    /// The same with `--opt`.
+    pub(super) fn build_at(kernels: &[Kernel], target: &Target, opt: u8) -> Native {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("k.o"), object(kernels, target, opt)).unwrap();
+        std::fs::write(path("rt.c"), RUNTIME).unwrap();
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-o"])
+            .args([path("k.so"), path("k.o"), path("rt.c")])
+            .arg("-lm")
+            .status()
+            .expect("a C compiler");
+        assert!(status.success());
+        let library = unsafe { libloading::Library::new(path("k.so")) }.expect("it loads");
+        Native { library, _dir: dir }
+    }
+
+    /// Workspace blocks that were acquired and not released.
+    pub(super) fn blocks_in_use(&self) -> i32 {
+        unsafe {
+            let count: libloading::Symbol<'_, unsafe extern "C" fn() -> i32> =
+                self.library.get("test_blocks_in_use").expect("of RUNTIME");
+            count()
+        }
+    }
+
+    /// Calls `NAME_body` or `NAME_check` with its arguments as words.
+    pub(super) fn call(&self, name: &str, words: &[u64]) -> i32 {
+        unsafe {
+            let function: libloading::Symbol<'_, unsafe extern "C" fn(*const u64) -> i32> =
+                self.library.get(name).expect("an exported caller");
+            function(words.as_ptr())
+        }
+    }
+}
+
+/// The address of a slice, as an argument.
+pub(super) fn pointer<T>(data: &mut [T]) -> u64 {
+    data.as_mut_ptr() as u64
+}

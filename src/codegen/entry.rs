@@ -1,1 +1,0 @@
-//! The entry points of ABI.md.

@@ -1,0 +1,509 @@
+//! The checked entries: a straight path over all arguments, and a cold block behind it.
+//!
+//! The straight path accepts the ordinary call (present tensors of the right type, contiguous, no
+//! extent 0) in a few nanoseconds. A test that fails jumps to the cold block, which has the runtime
+//! check everything again, in order: it raises, or accepts after all and hands over the arguments.
+//! So the straight path must accept nothing that the runtime refuses; it may refuse anything.
+
+use super::plan::{Extent, Plan, PlanParam, dlpack_dtype};
+use super::{Env, param_type};
+use crate::ir::{DType, Kernel};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    Block, BlockArg, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value,
+    types,
+};
+use cranelift_module::{DataId, FuncId};
+
+/// How the arguments arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Convention {
+    /// `DLTensor` pointers and typed scalars.
+    Dl,
+    /// An array of 16-byte cells.
+    Packed,
+}
+
+/// What a checked entry calls and refers to.
+pub(super) struct Functions {
+    pub body: FuncId,
+    pub check: Option<FuncId>,
+    pub blob: DataId,
+    pub check_call: FuncId,
+    pub fail_check: FuncId,
+    pub fail_memory: FuncId,
+    pub fp: (FuncId, FuncId),
+    pub cpu: DataId,
+}
+
+/// Beyond so many pairs of tensors only the runtime compares them: the code would grow large.
+const MAX_PAIRS: usize = 64;
+
+/// Runs `build` in the default floating-point mode; `fp` enters it and leaves it.
+pub(super) fn with_default_mode(
+    env: &mut Env<'_, '_>,
+    fp: (FuncId, FuncId),
+    build: impl FnOnce(&mut Env<'_, '_>) -> Value,
+) -> Value {
+    let call = env.call(fp.0, &[]);
+    let saved = env.builder.inst_results(call)[0];
+    let result = build(env);
+    let restore = env.builder.create_block();
+    let done = env.builder.create_block();
+    env.builder.set_cold_block(restore);
+    env.builder.ins().brif(saved, restore, &[], done, &[]);
+    env.builder.switch_to_block(restore);
+    env.call(fp.1, &[saved]);
+    env.builder.ins().jump(done, &[]);
+    env.builder.switch_to_block(done);
+    result
+}
+
+/// The body of a checked entry; the value is its result.
+pub(super) fn emit_checked(
+    env: &mut Env<'_, '_>,
+    kernel: &Kernel,
+    plan: &Plan,
+    functions: &Functions,
+    convention: Convention,
+    args: &[Value],
+) -> Value {
+    with_default_mode(env, functions.fp, |env| {
+        let cold = env.builder.create_block();
+        env.builder.set_cold_block(cold);
+        let run = env.builder.create_block();
+        let done = env.builder.create_block();
+        let result = env.builder.append_block_param(done, types::I32);
+        let mut slot_types: Vec<_> = kernel.params.iter().map(param_type).collect();
+        slot_types.resize(plan.slots, types::I64);
+        let slots: Vec<Value> =
+            slot_types.iter().map(|ty| env.builder.append_block_param(run, *ty)).collect();
+
+        let mut checked = Checked { env, kernel, plan, functions, convention, cold };
+        match checked.straight_path(args) {
+            Some(values) => checked.jump(run, &values),
+            None => checked.jump(cold, &[]),
+        }
+        checked.env.builder.switch_to_block(cold);
+        checked.complete_check(args, run, done);
+        checked.env.builder.switch_to_block(run);
+        checked.run(&slots, done);
+        checked.env.builder.switch_to_block(done);
+        result
+    })
+}
+
+struct Checked<'e, 'a, 'b, 'c> {
+    env: &'e mut Env<'a, 'b>,
+    kernel: &'c Kernel,
+    plan: &'c Plan,
+    functions: &'c Functions,
+    convention: Convention,
+    cold: Block,
+}
+
+/// A tensor that passed: where it begins and how long it is.
+struct Span {
+    start: Value,
+    bytes: Bytes,
+    output: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Bytes {
+    Const(i64),
+    Value(Value),
+}
+
+impl Checked<'_, '_, '_, '_> {
+    /// Checks everything; gives the slots. `None` if only the complete check can do it.
+    fn straight_path(&mut self, args: &[Value]) -> Option<Vec<Value>> {
+        if !self.has_straight_path() {
+            return None;
+        }
+        if self.plan.features != 0 {
+            let address = self.env.address(self.functions.cpu);
+            let found = self.load(types::I32, address, 0);
+            let ins = self.env.builder.ins();
+            let found = ins.band_imm_u(found, i64::from(self.plan.features));
+            self.require_equal(found, i64::from(self.plan.features));
+        }
+        if self.convention == Convention::Packed {
+            self.require_equal(args[2], self.plan.args as i64);
+        }
+        let mut slots: Vec<Option<Value>> = vec![None; self.plan.slots];
+        let mut spans = Vec::new();
+        for (index, param) in self.plan.params.iter().enumerate() {
+            match param {
+                PlanParam::Tensor { dtype, extents, output, arg } => {
+                    let tensor = self.tensor_argument(args, *arg);
+                    let span = self.tensor(tensor, *dtype, extents, *output, &mut slots);
+                    slots[index] = Some(span.start);
+                    spans.push(span);
+                }
+                PlanParam::Scalar { dtype, arg } => {
+                    slots[index] = Some(self.scalar_argument(args, *arg, *dtype));
+                }
+                PlanParam::Bound => {}
+            }
+        }
+        self.require_apart(&spans);
+        let filled = "every run-time integer and extent stands in a shape";
+        Some(slots.into_iter().map(|slot| slot.expect(filled)).collect())
+    }
+
+    fn has_straight_path(&self) -> bool {
+        let tensors = || self.plan.params.iter().filter(|p| matches!(p, PlanParam::Tensor { .. }));
+        let outputs = tensors().filter(|p| matches!(p, PlanParam::Tensor { output: true, .. }));
+        let ordinary = |param: &PlanParam| match param {
+            PlanParam::Tensor { dtype, extents, .. } => extent_limit(*dtype, extents).is_some(),
+            PlanParam::Scalar { dtype, .. } => {
+                self.convention == Convention::Dl || !dtype.is_half()
+            }
+            PlanParam::Bound => true,
+        };
+        tensors().count() * outputs.count() <= MAX_PAIRS && self.plan.params.iter().all(ordinary)
+    }
+
+    /// The address of an argument's `DLTensor`.
+    fn tensor_argument(&mut self, args: &[Value], arg: usize) -> Value {
+        if self.convention == Convention::Dl {
+            self.require(args[arg]);
+            return args[arg];
+        }
+        let kind = self.load(types::I32, args[1], 16 * arg as i32);
+        let pointer = self.load(types::I64, args[1], 16 * arg as i32 + 8);
+        let builder = &mut self.env.builder;
+        let (object, other) = (builder.create_block(), builder.create_block());
+        let found = builder.create_block();
+        let tensor = builder.append_block_param(found, types::I64);
+        let is_object = builder.ins().icmp_imm_u(IntCC::Equal, kind, 70);
+        builder.ins().brif(is_object, object, &[], other, &[]);
+        builder.switch_to_block(object);
+        let inner = builder.ins().iadd_imm_u(pointer, 24);
+        self.jump(found, &[inner]);
+        self.env.builder.switch_to_block(other);
+        self.require_equal(kind, 7);
+        self.require(pointer);
+        self.jump(found, &[pointer]);
+        self.env.builder.switch_to_block(found);
+        tensor
+    }
+
+    /// The tests of docs/ABI.md, section 3.1, from `ndim` on.
+    fn tensor(
+        &mut self,
+        tensor: Value,
+        dtype: DType,
+        extents: &[Extent],
+        output: bool,
+        slots: &mut [Option<Value>],
+    ) -> Span {
+        let kind = self.load(types::I64, tensor, 16);
+        let expected = extents.len() as i64 | i64::from(dlpack_dtype(dtype)) << 32;
+        self.require_equal(kind, expected);
+        let device = self.load(types::I32, tensor, 8);
+        self.require_equal(device, 1);
+        let mut bytes = Bytes::Const(dtype.bytes() as i64);
+        if !extents.is_empty() {
+            let actual = self.shape(tensor, dtype, extents, slots);
+            bytes = self.strides(tensor, dtype, extents, &actual);
+        }
+        let data = self.load(types::I64, tensor, 0);
+        self.require(data);
+        let offset = self.load(types::I64, tensor, 40);
+        let start = self.env.builder.ins().iadd(data, offset);
+        if dtype.bytes() > 1 {
+            let low = self.env.builder.ins().band_imm_u(start, dtype.bytes() as i64 - 1);
+            self.require_equal(low, 0);
+        }
+        Span { start, bytes, output }
+    }
+
+    /// Compares the shape; gives the extents that are no constants.
+    fn shape(
+        &mut self,
+        tensor: Value,
+        dtype: DType,
+        extents: &[Extent],
+        slots: &mut [Option<Value>],
+    ) -> Vec<Option<Value>> {
+        let limit = extent_limit(dtype, extents).expect("a straight path");
+        let shape = self.load(types::I64, tensor, 24);
+        self.require(shape);
+        let mut actual = Vec::new();
+        for (k, extent) in extents.iter().enumerate() {
+            let value = self.load(types::I64, shape, 8 * k as i32);
+            match *extent {
+                Extent::Const(expected) => self.require_equal(value, expected),
+                Extent::Equals(slot) => {
+                    let bound = slots[slot].expect("bound by an earlier dimension");
+                    let same = self.env.builder.ins().icmp(IntCC::Equal, value, bound);
+                    self.require(same);
+                }
+                Extent::Binds(slot) | Extent::Actual(slot) => slots[slot] = Some(value),
+            }
+            if matches!(extent, Extent::Const(_)) {
+                actual.push(None);
+                continue;
+            }
+            // 1 <= value <= limit in one comparison.
+            let ins = self.env.builder.ins();
+            let below = ins.iadd_imm_s(value, -1);
+            let ins = self.env.builder.ins();
+            let fits = ins.icmp_imm_u(IntCC::UnsignedLessThan, below, limit);
+            self.require(fits);
+            actual.push(Some(value));
+        }
+        actual
+    }
+
+    /// Requires row-major strides; gives the size in bytes.
+    fn strides(
+        &mut self,
+        tensor: Value,
+        dtype: DType,
+        extents: &[Extent],
+        actual: &[Option<Value>],
+    ) -> Bytes {
+        let strides = self.load(types::I64, tensor, 32);
+        let given = self.env.builder.create_block();
+        let contiguous = self.env.builder.create_block();
+        // Products of the extents behind each dimension, needed on both ways.
+        let mut steps = vec![Bytes::Const(1)];
+        for (extent, value) in extents.iter().zip(actual).rev() {
+            let step = self.multiply(*steps.last().expect("not empty"), *extent, *value);
+            steps.push(step);
+        }
+        let elements = steps.pop().expect("not empty");
+        let size = self.multiply(elements, Extent::Const(dtype.bytes() as i64), None);
+        self.env.builder.ins().brif(strides, given, &[], contiguous, &[]);
+        self.env.builder.switch_to_block(given);
+        for (k, step) in (0..extents.len()).zip(steps.into_iter().rev()) {
+            if extents[k] == Extent::Const(1) {
+                continue;
+            }
+            let stride = self.load(types::I64, strides, 8 * k as i32);
+            match step {
+                Bytes::Const(step) => self.require_equal(stride, step),
+                Bytes::Value(step) => {
+                    let same = self.env.builder.ins().icmp(IntCC::Equal, stride, step);
+                    self.require(same);
+                }
+            }
+        }
+        self.jump(contiguous, &[]);
+        self.env.builder.switch_to_block(contiguous);
+        size
+    }
+
+    fn multiply(&mut self, a: Bytes, extent: Extent, value: Option<Value>) -> Bytes {
+        let ins = self.env.builder.ins();
+        match (a, extent, value) {
+            (Bytes::Const(a), Extent::Const(b), _) => Bytes::Const(a * b),
+            (Bytes::Value(a), Extent::Const(b), _) => Bytes::Value(ins.imul_imm_s(a, b)),
+            (Bytes::Const(1), _, Some(b)) => Bytes::Value(b),
+            (Bytes::Const(a), _, Some(b)) => Bytes::Value(ins.imul_imm_s(b, a)),
+            (Bytes::Value(a), _, Some(b)) => Bytes::Value(ins.imul(a, b)),
+            (_, _, None) => crate::bug!("an extent that is no constant has a value"),
+        }
+    }
+
+    /// No output may share memory with another tensor. No size is 0 here.
+    fn require_apart(&mut self, spans: &[Span]) {
+        let ends: Vec<Value> = spans
+            .iter()
+            .map(|span| match span.bytes {
+                Bytes::Const(bytes) => self.env.builder.ins().iadd_imm_s(span.start, bytes),
+                Bytes::Value(bytes) => self.env.builder.ins().iadd(span.start, bytes),
+            })
+            .collect();
+        for (i, out) in spans.iter().enumerate().filter(|(_, span)| span.output) {
+            for (j, other) in spans.iter().enumerate() {
+                if i == j || (other.output && j > i) {
+                    continue;
+                }
+                let cc = IntCC::UnsignedLessThanOrEqual;
+                let before = self.env.builder.ins().icmp(cc, ends[i], other.start);
+                let after = self.env.builder.ins().icmp(cc, ends[j], out.start);
+                let apart = self.env.builder.ins().bor(before, after);
+                self.require(apart);
+            }
+        }
+    }
+
+    /// A scalar in its declared type.
+    fn scalar_argument(&mut self, args: &[Value], arg: usize, dtype: DType) -> Value {
+        if self.convention == Convention::Dl {
+            return args[arg];
+        }
+        let kind = self.load(types::I32, args[1], 16 * arg as i32);
+        let expected = match dtype {
+            DType::Bool => 2,
+            _ if dtype.is_float() => 3,
+            _ => 1,
+        };
+        self.require_equal(kind, expected);
+        let at = 16 * arg as i32 + 8;
+        match dtype {
+            DType::Float64 => self.load(types::F64, args[1], at),
+            DType::Float32 => {
+                let value = self.load(types::F64, args[1], at);
+                self.env.builder.ins().fdemote(types::F32, value)
+            }
+            DType::Bool => {
+                let value = self.load(types::I64, args[1], at);
+                self.env.nonzero(value)
+            }
+            _ => self.int_argument(args[1], at, dtype),
+        }
+    }
+
+    /// An integer that fits its type.
+    fn int_argument(&mut self, cells: Value, at: i32, dtype: DType) -> Value {
+        let value = self.load(types::I64, cells, at);
+        if dtype == DType::Uint64 {
+            let positive =
+                self.env.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, value, 0);
+            self.require(positive);
+        }
+        if dtype.bytes() == 8 {
+            return value;
+        }
+        let narrow = self.env.builder.ins().ireduce(super::scalar_type(dtype), value);
+        let ins = self.env.builder.ins();
+        let wide = if dtype.is_signed() {
+            ins.sextend(types::I64, narrow)
+        } else {
+            ins.uextend(types::I64, narrow)
+        };
+        let same = self.env.builder.ins().icmp(IntCC::Equal, wide, value);
+        self.require(same);
+        narrow
+    }
+
+    /// The runtime's check: goes to `run` with the slots, or to `done` with -1.
+    fn complete_check(&mut self, args: &[Value], run: Block, done: Block) {
+        let blob = self.env.address(self.functions.blob);
+        let slots = self.stack_words(self.plan.slots);
+        let slots = self.stack_address(slots);
+        let call = match self.convention {
+            Convention::Packed => {
+                self.env.call(self.functions.check_call, &[blob, args[1], args[2], slots])
+            }
+            Convention::Dl => {
+                let words = self.stack_words(args.len());
+                for (k, arg) in args.iter().enumerate() {
+                    self.env.builder.ins().stack_store(types::I64, *arg, words, 8 * k as i32);
+                }
+                let words = self.stack_address(words);
+                self.env.call(self.functions.check_call, &[blob, words, slots])
+            }
+        };
+        let result = self.env.builder.inst_results(call)[0];
+        let accepted = self.env.builder.create_block();
+        self.env.builder.set_cold_block(accepted);
+        let refused = [BlockArg::Value(result)];
+        self.env.builder.ins().brif(result, done, &refused, accepted, &[]);
+        self.env.builder.switch_to_block(accepted);
+        let mut values = Vec::new();
+        for slot in 0..self.plan.slots {
+            let ty = self.kernel.params.get(slot).map_or(types::I64, param_type);
+            values.push(self.load(ty, slots, 8 * slot as i32));
+        }
+        self.jump(run, &values);
+    }
+
+    /// The kernel's own check, then its body; goes to `done`.
+    fn run(&mut self, slots: &[Value], done: Block) {
+        let raw = &slots[..self.kernel.params.len()];
+        if let Some(check) = self.functions.check {
+            let numbers = self.stack_words(4);
+            let numbers = self.stack_address(numbers);
+            let call = self.env.call(check, &[slots, &[numbers]].concat());
+            let code = self.env.builder.inst_results(call)[0];
+            let (failed, passed) = self.cold_branch(code);
+            self.env.builder.switch_to_block(failed);
+            let packed = self.packed_flag();
+            let blob = self.env.address(self.functions.blob);
+            let fail = self.functions.fail_check;
+            let call = self.env.call(fail, &[blob, code, numbers, packed]);
+            let result = self.env.builder.inst_results(call)[0];
+            self.jump(done, &[result]);
+            self.env.builder.switch_to_block(passed);
+        }
+        let call = self.env.call(self.functions.body, raw);
+        let code = self.env.builder.inst_results(call)[0];
+        let (failed, passed) = self.cold_branch(code);
+        self.env.builder.switch_to_block(failed);
+        let packed = self.packed_flag();
+        let blob = self.env.address(self.functions.blob);
+        let call = self.env.call(self.functions.fail_memory, &[blob, packed]);
+        let result = self.env.builder.inst_results(call)[0];
+        self.jump(done, &[result]);
+        self.env.builder.switch_to_block(passed);
+        let zero = self.env.builder.ins().iconst(types::I32, 0);
+        self.jump(done, &[zero]);
+    }
+
+    /// Blocks for a failure code: not 0, 0.
+    fn cold_branch(&mut self, code: Value) -> (Block, Block) {
+        let builder = &mut self.env.builder;
+        let (failed, passed) = (builder.create_block(), builder.create_block());
+        builder.set_cold_block(failed);
+        builder.ins().brif(code, failed, &[], passed, &[]);
+        (failed, passed)
+    }
+
+    fn packed_flag(&mut self) -> Value {
+        let packed = i64::from(self.convention == Convention::Packed);
+        self.env.builder.ins().iconst(types::I32, packed)
+    }
+
+    /// Goes on if `condition` is not 0, to the cold block otherwise.
+    fn require(&mut self, condition: Value) {
+        let next = self.env.builder.create_block();
+        self.env.builder.ins().brif(condition, next, &[], self.cold, &[]);
+        self.env.builder.switch_to_block(next);
+    }
+
+    fn require_equal(&mut self, value: Value, expected: i64) {
+        let equal = self.env.builder.ins().icmp_imm_s(IntCC::Equal, value, expected);
+        self.require(equal);
+    }
+
+    /// A load of aligned, present memory.
+    fn load(&mut self, ty: types::Type, address: Value, offset: i32) -> Value {
+        self.env.builder.ins().load(ty, MemFlagsData::trusted(), address, offset)
+    }
+
+    fn jump(&mut self, block: Block, values: &[Value]) {
+        let values: Vec<BlockArg> = values.iter().map(|value| BlockArg::Value(*value)).collect();
+        self.env.builder.ins().jump(block, &values);
+    }
+
+    fn stack_words(&mut self, words: usize) -> StackSlot {
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
+        self.env.builder.create_sized_stack_slot(data)
+    }
+
+    fn stack_address(&mut self, slot: StackSlot) -> Value {
+        self.env.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+}
+
+/// The largest value of each run-time extent for which neither the size in bytes nor a stride can
+/// overflow; `None` if a constant extent is 0 or the constants alone are too large.
+fn extent_limit(dtype: DType, extents: &[Extent]) -> Option<i64> {
+    let mut constant = dtype.bytes() as i64;
+    let mut variables = 0;
+    for extent in extents {
+        match extent {
+            Extent::Const(value) if *value < 1 => return None,
+            Extent::Const(value) => constant = constant.checked_mul(*value)?,
+            _ => variables += 1,
+        }
+    }
+    let bits = 62u32.checked_sub(64 - (constant - 1).leading_zeros())?;
+    Some(1 << bits.checked_div(variables).unwrap_or(0))
+}

@@ -1,0 +1,365 @@
+//! The entry points of docs/ABI.md around compiled bodies: raw, `_dl` and packed, and the
+//! functions of the module itself.
+//!
+//! Before: an object module that declares the bodies and check functions of its kernels.
+//! After: it defines everything a module exports, and refers to the runtime's functions.
+//! All of this is compiled for the baseline instruction set: an entry must be able to say that
+//! the CPU lacks something.
+
+mod checked;
+mod plan;
+mod text;
+
+use super::EntryKernel;
+use super::clif::ObjectOptions;
+use crate::bug;
+use crate::diag::{Diag, Result};
+use crate::ir::{DType, Kernel, Param};
+use crate::target::Target;
+use checked::Convention;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{
+    AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, Type as ClifType,
+    Value, types,
+};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::{Context, ir};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_module::{
+    DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleResult,
+};
+use cranelift_object::ObjectModule;
+use plan::Plan;
+
+pub use plan::dlpack_dtype;
+pub use text::{LEVELS, extent_text};
+
+/// The section that holds the manifest, in objects and in modules.
+pub const MANIFEST_SECTION: &str = ".tec.manifest";
+
+/// Defines every exported function of a module.
+pub fn emit_entries(
+    module: &mut ObjectModule,
+    baseline: &dyn TargetIsa,
+    kernels: &[EntryKernel<'_>],
+    target: &Target,
+    options: &ObjectOptions,
+) -> Result<()> {
+    check_names(kernels, options)?;
+    let mut emit = Emitter::new(module, baseline);
+    for entry in kernels {
+        emit.kernel(entry, target);
+    }
+    emit.module_functions(options);
+    Ok(())
+}
+
+/// The type of a raw parameter: halves are their bits, `bool` is a byte.
+pub fn param_type(param: &Param) -> ClifType {
+    match param {
+        Param::Tensor { .. } | Param::Runtime { .. } => types::I64,
+        Param::Scalar { dtype, .. } => scalar_type(*dtype),
+    }
+}
+
+/// What a caller of the checked entries sees: `add(a: float32[100], alpha: float32, n: int)`.
+pub fn signature_text(kernel: &Kernel) -> String {
+    let args: Vec<String> = kernel
+        .params
+        .iter()
+        .filter_map(|param| match param {
+            Param::Tensor { buffer, .. } => {
+                let shape: Vec<String> = buffer.shape.iter().map(extent_text).collect();
+                Some(format!("{}: {}[{}]", buffer.name, buffer.dtype, shape.join(", ")))
+            }
+            Param::Scalar { var, dtype } => Some(format!("{}: {dtype}", var.name())),
+            Param::Runtime { var, source: None } => Some(format!("{}: int", var.name())),
+            Param::Runtime { .. } => None,
+        })
+        .collect();
+    format!("{}({})", kernel.name, args.join(", "))
+}
+
+/// What `tvm_ffi` shows as a function's type: an object with a text that is JSON itself.
+fn metadata_text(kernel: &Kernel) -> String {
+    let mut schema = String::from(r#"{"type":"ffi.Function","args":[{"type":"None"}"#);
+    for param in &kernel.params {
+        let name = match param {
+            Param::Tensor { .. } => "DLTensor*",
+            Param::Scalar { dtype, .. } if dtype.is_float() => "float",
+            Param::Scalar { dtype: DType::Bool, .. } => "bool",
+            Param::Scalar { .. } | Param::Runtime { source: None, .. } => "int",
+            Param::Runtime { .. } => continue,
+        };
+        schema += &format!(r#",{{"type":"{name}"}}"#);
+    }
+    schema += "]}";
+    format!(r#"{{"type_schema":{}}}"#, serde_json::Value::String(schema))
+}
+
+/// Two exported symbols of one name would be one function.
+fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<()> {
+    let module = &options.module;
+    for suffix in ["last_error", "manifest", "set_num_threads", "set_parallel_for"] {
+        let reserved = format!("{module}_{suffix}");
+        if kernels.iter().any(|entry| entry.kernel.name == reserved) {
+            return Err(Box::new(
+                Diag::global(
+                    "E0521",
+                    format!("kernel `{reserved}` has the name of a function of module `{module}`"),
+                )
+                .help("rename the kernel, or give the module another name with `--module`"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn scalar_type(dtype: DType) -> ClifType {
+    match dtype {
+        DType::Float64 => types::F64,
+        DType::Float32 => types::F32,
+        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
+        DType::Int32 | DType::Uint32 => types::I32,
+        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
+        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
+    }
+}
+
+/// Functions of the runtime that entries call.
+struct Runtime {
+    check_packed: FuncId,
+    check_dl: FuncId,
+    fail_check: FuncId,
+    fail_memory: FuncId,
+    return_text: FuncId,
+    last_error: FuncId,
+    fp_enter: FuncId,
+    fp_leave: FuncId,
+    set_num_threads: FuncId,
+    set_parallel_for: FuncId,
+    cpu: DataId,
+}
+
+/// Names and bytes of the object being made.
+struct Emitter<'a> {
+    module: &'a mut ObjectModule,
+    baseline: &'a dyn TargetIsa,
+    runtime: Runtime,
+    builders: FunctionBuilderContext,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(module: &'a mut ObjectModule, baseline: &'a dyn TargetIsa) -> Emitter<'a> {
+        use types::{I32, I64};
+        let mut import = |name: &str, params: &[ClifType], result: Option<ClifType>| {
+            let signature = c_signature(baseline, params, result);
+            accept(module.declare_function(name, Linkage::Import, &signature))
+        };
+        let runtime = Runtime {
+            check_packed: import("tec_rt_check_packed", &[I64, I64, I32, I64], Some(I32)),
+            check_dl: import("tec_rt_check_dl", &[I64, I64, I64], Some(I32)),
+            fail_check: import("tec_rt_fail_check", &[I64, I32, I64, I32], Some(I32)),
+            fail_memory: import("tec_rt_fail_memory", &[I64, I32], Some(I32)),
+            return_text: import("tec_rt_return_text", &[I64, I64, I64], Some(I32)),
+            last_error: import("tec_rt_last_error", &[], Some(I64)),
+            fp_enter: import("tec_rt_fp_enter", &[], Some(I32)),
+            fp_leave: import("tec_rt_fp_leave", &[I32], None),
+            set_num_threads: import("tec_rt_set_num_threads", &[I32], None),
+            set_parallel_for: import("tec_rt_set_parallel_for", &[I64, I64], None),
+            cpu: accept(module.declare_data("tec_rt_cpu", Linkage::Import, true, false)),
+        };
+        Emitter { module, baseline, runtime, builders: FunctionBuilderContext::new() }
+    }
+
+    /// The entries of one kernel.
+    fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target) {
+        let (kernel, name) = (entry.kernel, &entry.kernel.name);
+        let plan = Plan::new(kernel, target);
+        let blob = self.data(&plan.blob(kernel, target, &entry.messages), None);
+        let raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
+        let (body, fp) = (entry.body, (self.runtime.fp_enter, self.runtime.fp_leave));
+        self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
+            checked::with_default_mode(env, fp, |env| {
+                let call = env.call(body, args);
+                env.builder.inst_results(call)[0]
+            })
+        });
+        let dl: Vec<ClifType> = kernel
+            .params
+            .iter()
+            .zip(&plan.params)
+            .filter(|(_, plan)| !matches!(plan, plan::PlanParam::Bound))
+            .map(|(param, _)| param_type(param))
+            .collect();
+        let packed = [types::I64, types::I64, types::I32, types::I64];
+        for (name, params, convention) in [
+            (format!("{name}_dl"), &dl[..], Convention::Dl),
+            (format!("__tvm_ffi_{name}"), &packed[..], Convention::Packed),
+        ] {
+            let functions = checked::Functions {
+                body,
+                check: entry.check,
+                blob,
+                check_call: match convention {
+                    Convention::Dl => self.runtime.check_dl,
+                    Convention::Packed => self.runtime.check_packed,
+                },
+                fail_check: self.runtime.fail_check,
+                fail_memory: self.runtime.fail_memory,
+                fp,
+                cpu: self.runtime.cpu,
+            };
+            self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
+                checked::emit_checked(env, kernel, &plan, &functions, convention, args)
+            });
+        }
+        self.text_function(&format!("__tvm_ffi__doc_{name}"), &signature_text(kernel));
+        self.text_function(&format!("__tvm_ffi__metadata_{name}"), &metadata_text(kernel));
+    }
+
+    /// A packed function that returns a text.
+    fn text_function(&mut self, name: &str, text: &str) {
+        let (data, length) = (self.data(text.as_bytes(), None), text.len() as i64);
+        let return_text = self.runtime.return_text;
+        let params = [types::I64, types::I64, types::I32, types::I64];
+        self.function(name, Linkage::Export, &params, Some(types::I32), |env, args| {
+            let text = env.address(data);
+            let length = env.builder.ins().iconst(types::I64, length);
+            let call = env.call(return_text, &[text, length, args[3]]);
+            env.builder.inst_results(call)[0]
+        });
+    }
+
+    /// What a module exports beside its kernels.
+    fn module_functions(&mut self, options: &ObjectOptions) {
+        let name = &options.module;
+        let mut manifest = options.manifest.clone().into_bytes();
+        manifest.push(0);
+        let manifest = self.data(&manifest, Some(MANIFEST_SECTION));
+        let own = format!("{name}_manifest");
+        for (name, linkage) in
+            [(own.as_str(), Linkage::Export), ("tec_manifest", Linkage::Preemptible)]
+        {
+            self.function(name, linkage, &[], Some(types::I64), |env, _| env.address(manifest));
+        }
+        let last_error = self.runtime.last_error;
+        let own = format!("{name}_last_error");
+        self.function(&own, Linkage::Export, &[], Some(types::I64), |env, _| {
+            let call = env.call(last_error, &[]);
+            env.builder.inst_results(call)[0]
+        });
+        for (suffix, callee, params) in [
+            ("set_num_threads", self.runtime.set_num_threads, &[types::I32][..]),
+            ("set_parallel_for", self.runtime.set_parallel_for, &[types::I64, types::I64]),
+        ] {
+            let own = format!("{name}_{suffix}");
+            self.function(&own, Linkage::Export, params, None, |env, args| {
+                env.call(callee, args);
+                args[0]
+            });
+        }
+    }
+
+    /// Defines a function; `build` gets the parameters and gives the result.
+    fn function(
+        &mut self,
+        name: &str,
+        linkage: Linkage,
+        params: &[ClifType],
+        result: Option<ClifType>,
+        build: impl FnOnce(&mut Env<'_, '_>, &[Value]) -> Value,
+    ) {
+        let signature = c_signature(self.baseline, params, result);
+        let id = accept(self.module.declare_function(name, linkage, &signature));
+        let mut context = Context::new();
+        context.func =
+            ir::Function::with_name_signature(ir::UserFuncName::user(0, id.as_u32()), signature);
+        let mut builder = FunctionBuilder::new(&mut context.func, &mut self.builders);
+        let block = builder.create_block();
+        builder.append_block_params_for_function_params(block);
+        builder.switch_to_block(block);
+        let args = builder.block_params(block).to_vec();
+        let mut env = Env { builder, module: self.module };
+        let value = build(&mut env, &args);
+        let mut builder = env.builder;
+        builder.ins().return_(if result.is_some() { std::slice::from_ref(&value) } else { &[] });
+        builder.seal_all_blocks();
+        builder.finalize(self.baseline.frontend_config());
+        if let Err(error) = context.compile(self.baseline, &mut ControlPlane::default()) {
+            bug!("entry {name}: {:?}", error.inner);
+        }
+        let compiled = context.compiled_code().expect("compiled just now");
+        let (alignment, bytes) =
+            (u64::from(compiled.buffer.alignment), compiled.buffer.data().to_vec());
+        let relocs: Vec<ModuleReloc> = compiled
+            .buffer
+            .relocs()
+            .iter()
+            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
+            .collect();
+        accept(self.module.define_function_bytes(id, alignment.max(16), &bytes, &relocs));
+    }
+
+    /// Read-only data of the module, aligned to 8.
+    fn data(&mut self, bytes: &[u8], section: Option<&str>) -> DataId {
+        let id = accept(self.module.declare_anonymous_data(false, false));
+        let mut description = DataDescription::new();
+        description.define(bytes.into());
+        description.set_align(8);
+        if let Some(section) = section {
+            description.set_custom_section(section);
+        }
+        accept(self.module.define_data(id, &description));
+        id
+    }
+}
+
+/// The function being built and the names it may use.
+struct Env<'a, 'b> {
+    builder: FunctionBuilder<'a>,
+    module: &'b mut ObjectModule,
+}
+
+impl Env<'_, '_> {
+    /// A direct call: nothing of a module can be replaced by the host.
+    fn call(&mut self, callee: FuncId, args: &[Value]) -> ir::Inst {
+        let callee: FuncRef = self.module.declare_func_in_func(callee, self.builder.func);
+        self.builder.func.dfg.ext_funcs[callee].colocated = true;
+        self.builder.ins().call(callee, args)
+    }
+
+    /// The address of data of the module or its runtime.
+    fn address(&mut self, data: DataId) -> Value {
+        let global: GlobalValue = self.module.declare_data_in_func(data, self.builder.func);
+        let data = &mut self.builder.func.global_values[global];
+        if let GlobalValueData::Symbol { colocated, .. } = data {
+            *colocated = true;
+        }
+        self.builder.ins().symbol_value(types::I64, global)
+    }
+
+    /// 1 if the integer is not 0.
+    fn nonzero(&mut self, value: Value) -> Value {
+        self.builder.ins().icmp_imm_u(ir::condcodes::IntCC::NotEqual, value, 0)
+    }
+}
+
+/// A signature as C has it; narrow integers are extended, which only RISC-V looks at.
+fn c_signature(isa: &dyn TargetIsa, params: &[ClifType], result: Option<ClifType>) -> Signature {
+    let mut signature = Signature::new(isa.default_call_conv());
+    let abi = |ty: &ClifType| match *ty {
+        types::I32 => AbiParam::new(types::I32).sext(),
+        ty => AbiParam::new(ty),
+    };
+    signature.params.extend(params.iter().map(abi));
+    signature.returns.extend(result.iter().map(abi));
+    signature
+}
+
+fn accept<T>(result: ModuleResult<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => bug!("object module: {error}"),
+    }
+}

@@ -1,0 +1,269 @@
+//! What the entries of a kernel check, worked out once: for the straight path of the compiled
+//! entries and, as a blob of bytes, for the runtime's complete check.
+//!
+//! The blob holds offsets from its own start and no addresses, so it is plain read-only data.
+//! `src/runtime/tec_runtime.h` declares its layout.
+
+use super::signature_text;
+use crate::bug;
+use crate::ir::{DType, Kernel, Param, Var};
+use crate::target::Target;
+
+/// What the extent of a dimension has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// This number.
+    Const(i64),
+    /// Anything; it gives the run-time integer of this slot.
+    Binds(usize),
+    /// What the slot of an earlier dimension holds.
+    Equals(usize),
+    /// Anything; it fills this slot, and the kernel's check function compares it.
+    Actual(usize),
+}
+
+/// A parameter of the raw entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PlanParam {
+    /// A tensor, argument `arg` of the checked entries.
+    Tensor {
+        /// Element type.
+        dtype: DType,
+        /// One per dimension.
+        extents: Vec<Extent>,
+        /// Written, so it may share no memory with another.
+        output: bool,
+        /// Argument number, from 0.
+        arg: usize,
+    },
+    /// A scalar of the declared type, or a run-time integer that no shape gives.
+    Scalar {
+        /// `Index` for a run-time integer.
+        dtype: DType,
+        /// Argument number, from 0.
+        arg: usize,
+    },
+    /// A run-time integer that a shape gives.
+    Bound,
+}
+
+/// The checks of a kernel. A slot is a 64-bit word: one per raw parameter, then one per
+/// [`Kernel::dims`].
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In the order of the raw entry.
+    pub params: Vec<PlanParam>,
+    /// Number of arguments of the checked entries.
+    pub args: usize,
+    /// Number of slots.
+    pub slots: usize,
+    /// CPU features, as bits of the runtime's `tec_rt_cpu`.
+    pub features: u32,
+}
+
+/// Names of the CPU features in the order of their bits, as in `src/runtime/cpu.c`.
+const FEATURES: [&str; 14] = [
+    "sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq",
+    "avx512vl", "bf16", "fp16", "vnni", "neon",
+];
+
+impl Plan {
+    /// The checks of `kernel`, compiled for `target`.
+    pub fn new(kernel: &Kernel, target: &Target) -> Plan {
+        let mut args = 0;
+        let mut next_arg = || {
+            args += 1;
+            args - 1
+        };
+        let mut bound = Vec::new();
+        let mut params = Vec::new();
+        for (index, param) in kernel.params.iter().enumerate() {
+            params.push(match param {
+                Param::Tensor { buffer, output, .. } => PlanParam::Tensor {
+                    dtype: buffer.dtype,
+                    extents: (0..buffer.shape.len())
+                        .map(|dim| extent(kernel, (index, dim), &mut bound))
+                        .collect(),
+                    output: *output,
+                    arg: next_arg(),
+                },
+                Param::Scalar { dtype, .. } => PlanParam::Scalar { dtype: *dtype, arg: next_arg() },
+                Param::Runtime { source: None, .. } => {
+                    PlanParam::Scalar { dtype: DType::Index, arg: next_arg() }
+                }
+                Param::Runtime { .. } => PlanParam::Bound,
+            });
+        }
+        let features = target.features.iter().map(|name| feature_bit(name)).sum();
+        Plan { params, args, slots: kernel.params.len() + kernel.dims.len(), features }
+    }
+
+    /// The blob of the runtime's check. `messages` are the texts of the kernel's own checks.
+    pub fn blob(&self, kernel: &Kernel, target: &Target, messages: &[String]) -> Vec<u8> {
+        const HEADER: usize = 32;
+        const PARAM: usize = 24;
+        const EXTENT: usize = 16;
+        let extent_total: usize = self.params.iter().map(|p| p.extents().len()).sum();
+        let param_at = HEADER;
+        let extents_at = param_at + PARAM * self.params.len();
+        let messages_at = extents_at + EXTENT * extent_total;
+        let texts_at = messages_at + 4 * messages.len();
+
+        let mut texts = Texts { bytes: Vec::new(), start: texts_at };
+        let mut header = Vec::new();
+        put_u32(&mut header, self.features);
+        put_u32(&mut header, self.params.len() as u32);
+        put_u32(&mut header, self.args as u32);
+        put_u32(&mut header, messages.len() as u32);
+        put_u32(&mut header, texts.add(&target.to_string()));
+        put_u32(&mut header, texts.add(&signature_text(kernel)));
+        put_u32(&mut header, param_at as u32);
+        put_u32(&mut header, messages_at as u32);
+
+        let mut records = Vec::new();
+        let mut extents = Vec::new();
+        for (plan, param) in self.params.iter().zip(&kernel.params) {
+            let (dtype, arg, kind, output) = match plan {
+                PlanParam::Tensor { dtype, output, arg, .. } => {
+                    (*dtype, *arg as i32, 0, u8::from(*output))
+                }
+                PlanParam::Scalar { dtype: DType::Index, arg } => (DType::Int64, *arg as i32, 2, 0),
+                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0),
+                PlanParam::Bound => (DType::Int64, -1, 2, 0),
+            };
+            put_u32(&mut records, texts.add(param.name()));
+            put_u32(&mut records, dlpack_dtype(dtype));
+            put_u32(&mut records, arg as u32);
+            records.extend([kind, output, 0, 0]);
+            put_u32(&mut records, plan.extents().len() as u32);
+            put_u32(&mut records, (extents_at + extents.len()) as u32);
+            for extent in plan.extents() {
+                let (value, kind) = match *extent {
+                    Extent::Const(value) => (value, 0),
+                    Extent::Binds(slot) => (slot as i64, 1),
+                    Extent::Equals(slot) => (slot as i64, 2),
+                    Extent::Actual(slot) => (slot as i64, 3),
+                };
+                extents.extend(value.to_le_bytes());
+                put_u32(&mut extents, kind);
+                put_u32(&mut extents, 0);
+            }
+        }
+        let mut offsets = Vec::new();
+        for message in messages {
+            put_u32(&mut offsets, texts.add(message));
+        }
+        [header, records, extents, offsets, texts.bytes].concat()
+    }
+}
+
+impl PlanParam {
+    /// The extents of a tensor; nothing for the others.
+    pub fn extents(&self) -> &[Extent] {
+        match self {
+            PlanParam::Tensor { extents, .. } => extents,
+            _ => &[],
+        }
+    }
+}
+
+/// The DLPack type as one word: code, bits, lanes.
+pub fn dlpack_dtype(dtype: DType) -> u32 {
+    let code = match dtype {
+        DType::Float64 | DType::Float32 | DType::Float16 => 2,
+        DType::BFloat16 => 4,
+        DType::Bool => 6,
+        _ if dtype.is_signed() => 0,
+        _ => 1,
+    };
+    1 << 16 | dtype.bits() << 8 | code
+}
+
+fn feature_bit(name: &str) -> u32 {
+    match FEATURES.iter().position(|known| *known == name) {
+        Some(bit) => 1 << bit,
+        None => bug!("the runtime does not know CPU feature {name}"),
+    }
+}
+
+/// The rule of one dimension; `bound` collects the variables that earlier ones gave.
+fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Extent {
+    let Param::Tensor { buffer, .. } = &kernel.params[place.0] else {
+        bug!("only tensors have extents")
+    };
+    let expr = &buffer.shape[place.1];
+    if let Some(value) = expr.as_int() {
+        return Extent::Const(value as i64);
+    }
+    if let Some(var) = expr.as_var() {
+        for (slot, param) in kernel.params.iter().enumerate() {
+            match param {
+                Param::Runtime { var: v, source } if v == var && *source == Some(place) => {
+                    bound.push(v.clone());
+                    return Extent::Binds(slot);
+                }
+                Param::Runtime { var: v, .. } if v == var && bound.contains(v) => {
+                    return Extent::Equals(slot);
+                }
+                _ => {}
+            }
+        }
+    }
+    let dim = kernel.dims.iter().position(|dim| (dim.param, dim.dim) == place);
+    match dim {
+        Some(index) => Extent::Actual(kernel.params.len() + index),
+        None => {
+            bug!("kernel {}: nothing checks dimension {} of {}", kernel.name, place.1, buffer.name)
+        }
+    }
+}
+
+/// NUL-terminated texts behind the tables.
+struct Texts {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Texts {
+    /// The offset of a copy of `text`, up to its first NUL if it has one.
+    fn add(&mut self, text: &str) -> u32 {
+        let offset = self.start + self.bytes.len();
+        self.bytes.extend(text.bytes().take_while(|byte| *byte != 0));
+        self.bytes.push(0);
+        offset as u32
+    }
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend(value.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_those_of_the_runtime() {
+        let source = include_str!("../../runtime/cpu.c");
+        let table = source.split("feature_names[][12] = {").nth(1).expect("the table");
+        let table = table.split("};").next().expect("its end");
+        let names: Vec<&str> = table
+            .split(',')
+            .map(|s| s.trim().trim_matches('"'))
+            .filter(|s| !s.is_empty())
+            .collect();
+        assert_eq!(names, FEATURES);
+        for target in Target::all() {
+            target.features.iter().for_each(|name| assert_ne!(feature_bit(name), 0));
+        }
+    }
+
+    #[test]
+    fn dtypes_are_those_of_dlpack() {
+        assert_eq!(dlpack_dtype(DType::Float32), 0x0001_2002);
+        assert_eq!(dlpack_dtype(DType::BFloat16), 0x0001_1004);
+        assert_eq!(dlpack_dtype(DType::Bool), 0x0001_0806);
+        assert_eq!(dlpack_dtype(DType::Uint64), 0x0001_4001);
+        assert_eq!(dlpack_dtype(DType::Int8), 0x0001_0800);
+    }
+}

@@ -1,0 +1,233 @@
+//! Learning: conditions become inequalities, congruences and constant ranges.
+
+use super::atoms::{AtomKind, is_exact_integer};
+use super::interval::Interval;
+use super::poly::{Atom, Poly, floor_div, floor_mod};
+use super::prove::prove_directly;
+use super::{Facts, Undo};
+use crate::ir::{BinOp, Expr, ExprKind, UnOp};
+use std::rc::Rc;
+
+/// More inequalities than this are not kept: a longer conjunction would make proofs slow.
+const MAX_INEQUALITIES: usize = 256;
+/// Steps of range propagation after one new inequality.
+const MAX_PROPAGATION: usize = 64;
+
+impl Facts {
+    /// `cond` is `truth`.
+    pub(crate) fn assume_truth(&mut self, cond: &Expr, truth: bool) {
+        match &cond.kind {
+            ExprKind::Unary(UnOp::Not, a) => self.assume_truth(a, !truth),
+            ExprKind::Binary(BinOp::And, a, b) if truth => {
+                self.assume_truth(a, true);
+                self.assume_truth(b, true);
+            }
+            ExprKind::Binary(BinOp::Or, a, b) if !truth => {
+                self.assume_truth(a, false);
+                self.assume_truth(b, false);
+            }
+            ExprKind::Binary(BinOp::Or, a, b) => self.assume_either(a.clone(), b.clone()),
+            ExprKind::Binary(BinOp::And, a, b) => {
+                self.assume_either(Expr::not(a.clone()), Expr::not(b.clone()));
+            }
+            ExprKind::Binary(op, a, b)
+                if op.is_comparison() && a.ty.is_scalar() && is_exact_integer(a.ty.dtype) =>
+            {
+                self.assume_comparison(*op, a, b, truth);
+            }
+            _ => {
+                let key = self.key(cond);
+                if let std::collections::hash_map::Entry::Vacant(slot) = self.truths.entry(key) {
+                    slot.insert(truth);
+                    self.trail.push(Undo::Truth(key));
+                }
+            }
+        }
+    }
+
+    fn assume_either(&mut self, a: Expr, b: Expr) {
+        if prove_directly(self, &a, false) {
+            self.assume(&b);
+        } else if prove_directly(self, &b, false) {
+            self.assume(&a);
+        } else {
+            self.disjunctions.push([a, b]);
+            self.trail.push(Undo::Disjunction);
+        }
+    }
+
+    fn assume_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr, truth: bool) {
+        let (a, b) = (self.poly(a), self.poly(b));
+        let op = if truth { op } else { negated(op) };
+        let less = |a: &Poly, b: &Poly, by: i128| b.minus(a).and_then(|d| d.add_constant(-by));
+        match op {
+            BinOp::Lt => self.add_inequality(less(&a, &b, 1)),
+            BinOp::Le => self.add_inequality(less(&a, &b, 0)),
+            BinOp::Gt => self.add_inequality(less(&b, &a, 1)),
+            BinOp::Ge => self.add_inequality(less(&b, &a, 0)),
+            BinOp::Eq => {
+                self.add_inequality(less(&a, &b, 0));
+                self.add_inequality(less(&b, &a, 0));
+                if let Some(difference) = a.minus(&b) {
+                    self.learn_congruence(&difference);
+                }
+            }
+            BinOp::Ne => {
+                if let Some(difference) = a.minus(&b) {
+                    self.add_nonzero(difference);
+                }
+            }
+            _ => crate::bug!("{op:?} is no comparison"),
+        }
+    }
+
+    /// `poly >= 0`; nothing if it could not be formed.
+    pub(super) fn add_inequality(&mut self, poly: Option<Poly>) {
+        let Some(poly) = poly else { return };
+        let Some(poly) = tightened(poly) else { return };
+        // An inequality without atoms says that the facts contradict each other: the code is
+        // dead, and nothing need be learnt about it.
+        let known = self.inequalities.len() >= MAX_INEQUALITIES || poly.terms.is_empty();
+        if known || poly.terms.len() > 64 || self.inequalities.iter().any(|p| **p == poly) {
+            return;
+        }
+        self.clear_cache();
+        let at = self.inequalities.len();
+        for atom in poly.atoms() {
+            self.mentions.entry(atom).or_default().push(at);
+        }
+        self.inequalities.push(Rc::new(poly));
+        self.trail.push(Undo::Inequality);
+        self.propagate(at);
+    }
+
+    fn add_nonzero(&mut self, poly: Poly) {
+        let range = self.poly_interval(&poly);
+        if range.lo == 0 {
+            self.add_inequality(poly.add_constant(-1));
+        } else if range.hi == 0 {
+            self.add_inequality(poly.neg().and_then(|p| p.add_constant(-1)));
+        } else {
+            self.nonzero.push(Rc::new(poly));
+            self.trail.push(Undo::Nonzero);
+        }
+    }
+
+    /// From `difference == 0`: `x % m == r`, or `x == m*y + r`.
+    fn learn_congruence(&mut self, difference: &Poly) {
+        let kind = |atom: &Atom| self.arena.borrow().kind(*atom).clone();
+        if let [(mono, factor @ (1 | -1))] = difference.terms.as_slice()
+            && let [atom] = mono.as_slice()
+            && let AtomKind::Mod(x, m) = kind(atom)
+            && let Some(m) = m.as_constant()
+            && let [(inner, unit @ (1 | -1))] = x.terms.as_slice()
+            && let [x_atom] = inner.as_slice()
+        {
+            // factor·(x % m) + c == 0, x = unit·atom + k.
+            let r = -difference.constant * factor;
+            self.set_congruence(*x_atom, m, floor_mod((r - x.constant) * unit, m));
+            return;
+        }
+        for (mono, coefficient) in &difference.terms {
+            if let ([atom], 1 | -1) = (mono.as_slice(), coefficient) {
+                let Some((_, rest)) = difference.split(*atom) else { continue };
+                let (m, r) = self.congruence(&rest);
+                if m > 1 {
+                    self.set_congruence(*atom, m, floor_mod(-r * coefficient, m));
+                }
+            }
+        }
+    }
+
+    fn set_congruence(&mut self, atom: Atom, m: i128, r: i128) {
+        if m <= 1 {
+            return;
+        }
+        let old = self.congruences.get(&atom).copied();
+        if old.is_none_or(|(old, _)| m % old == 0) {
+            self.congruences.insert(atom, (m, r));
+            self.trail.push(Undo::Congruence(atom, old));
+        }
+    }
+
+    /// Narrows the constant ranges of atoms until nothing follows any more, or long enough.
+    fn propagate(&mut self, start: usize) {
+        let mut queue = vec![start];
+        let mut steps = 0;
+        while let Some(at) = queue.pop() {
+            steps += 1;
+            if steps > MAX_PROPAGATION {
+                return;
+            }
+            let poly = self.inequalities[at].clone();
+            for (atom, range) in self.consequences(&poly) {
+                let old = self.ranges.get(&atom).copied();
+                let new = old.unwrap_or(Interval::ALL).intersect(range);
+                if old == Some(new)
+                    || self.atom_interval(atom).intersect(range) == self.atom_interval(atom)
+                {
+                    continue;
+                }
+                self.ranges.insert(atom, new);
+                self.trail.push(Undo::Range(atom, old));
+                self.clear_cache();
+                queue.extend(self.mentions[&atom].iter().rev().take(16));
+            }
+        }
+    }
+
+    /// Ranges that one inequality gives its atoms.
+    fn consequences(&self, poly: &Poly) -> Vec<(Atom, Interval)> {
+        let mut ranges = Vec::new();
+        for (at, (mono, coefficient)) in poly.terms.iter().enumerate() {
+            // coefficient·mono >= -rest, so at least -(the largest value of the rest).
+            let mut rest = poly.clone();
+            rest.terms.remove(at);
+            let most = self.poly_interval(&rest);
+            if !most.has_hi() || most.hi.checked_neg().is_none() {
+                continue;
+            }
+            let range = match *coefficient > 0 {
+                true => Interval::new(-floor_div(most.hi, *coefficient), i128::MAX),
+                false => Interval::new(i128::MIN, floor_div(most.hi, -coefficient)),
+            };
+            match mono.as_slice() {
+                [atom] => ranges.push((*atom, range)),
+                // A product of factors that are not negative is at least 1: so is each factor.
+                factors if range.lo >= 1 => {
+                    if factors.iter().all(|&atom| self.atom_interval(atom).lo >= 0) {
+                        ranges.extend(factors.iter().map(|&a| (a, Interval::new(1, i128::MAX))));
+                    }
+                }
+                _ => {}
+            }
+        }
+        ranges
+    }
+}
+
+/// Divided by the common factor of its coefficients, the constant rounded down: the same
+/// inequality over the integers.
+fn tightened(mut poly: Poly) -> Option<Poly> {
+    let g = poly.gcd();
+    if g > 1 {
+        for term in &mut poly.terms {
+            term.1 /= g;
+        }
+        poly.constant = floor_div(poly.constant, g);
+    }
+    Some(poly)
+}
+
+/// The comparison that holds exactly where `op` does not (integers only).
+pub(super) fn negated(op: BinOp) -> BinOp {
+    match op {
+        BinOp::Lt => BinOp::Ge,
+        BinOp::Le => BinOp::Gt,
+        BinOp::Gt => BinOp::Le,
+        BinOp::Ge => BinOp::Lt,
+        BinOp::Eq => BinOp::Ne,
+        BinOp::Ne => BinOp::Eq,
+        _ => crate::bug!("{op:?} is no comparison"),
+    }
+}

@@ -1,0 +1,176 @@
+//! Symbolic minima and maxima: an affine or monotone expression takes them at a corner.
+
+use super::Facts;
+use super::atoms::AtomKind;
+use super::poly::{Atom, Poly};
+use crate::ir::{Expr, Var};
+
+/// The smallest or largest value of an expression and where it is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Extreme {
+    pub(crate) value: Expr,
+    /// The variables that matter, with their values there, outermost first.
+    pub(crate) at: Vec<(Var, Expr)>,
+}
+
+impl Facts {
+    /// The extreme of `expr` while `over` run through their ranges, none of them empty; exact or
+    /// `None`. A range may depend on variables bound before.
+    pub(crate) fn extreme(&self, expr: &Expr, over: &[Var], maximum: bool) -> Option<Extreme> {
+        let mut poly = (*self.poly(expr)).clone();
+        let mut atoms: Vec<(Atom, &Var)> =
+            over.iter().map(|var| (self.arena.borrow_mut().var(var), var)).collect();
+        atoms.sort_by_key(|(atom, _)| std::cmp::Reverse(self.rank.get(atom).copied().unwrap_or(0)));
+        let mut at: Vec<(&Var, Poly)> = Vec::new();
+        for (atom, var) in atoms {
+            if !self.depends(&poly, atom) {
+                continue;
+            }
+            let (low, high) = self.range_of(atom)?;
+            let rising = self.is_monotone(&poly, atom)?;
+            let value = if rising == maximum { high } else { low };
+            poly = self.replace(&poly, atom, &value)?;
+            for (_, earlier) in &mut at {
+                *earlier = self.replace(earlier, atom, &value)?;
+            }
+            at.push((var, value));
+        }
+        // Later (outer) choices appear in the values of inner ones only through `replace` above.
+        let at = at.iter().rev().map(|(var, value)| Some(((*var).clone(), self.poly_expr(value)?)));
+        Some(Extreme { value: self.poly_expr(&poly)?, at: at.collect::<Option<_>>()? })
+    }
+
+    /// First and last value of a loop variable, as its binding gave them.
+    fn range_of(&self, atom: Atom) -> Option<(Poly, Poly)> {
+        let mut ends = (None, None);
+        for &at in self.mentions.get(&atom)? {
+            let (factor, rest) = self.inequalities[at].split(atom)?;
+            let earlier = rest.atoms().iter().all(|a| !self.depends_on_later(*a, atom));
+            match factor.as_constant() {
+                Some(1) if ends.0.is_none() && earlier => ends.0 = rest.neg(),
+                Some(-1) if ends.1.is_none() && earlier => ends.1 = Some(rest),
+                _ => {}
+            }
+        }
+        Some((ends.0?, ends.1?))
+    }
+
+    fn depends_on_later(&self, other: Atom, atom: Atom) -> bool {
+        let rank = |atom| self.rank.get(&atom).copied().unwrap_or(0);
+        rank(other) >= rank(atom) && rank(other) > 0
+    }
+
+    /// True if `atom` occurs anywhere in `poly`, inside other atoms too.
+    fn depends(&self, poly: &Poly, atom: Atom) -> bool {
+        poly.atoms().iter().any(|&a| {
+            let kind = self.arena.borrow().kind(a).clone();
+            a == atom
+                || match &kind {
+                    AtomKind::Div(x, y)
+                    | AtomKind::Mod(x, y)
+                    | AtomKind::Min(x, y)
+                    | AtomKind::Max(x, y) => self.depends(x, atom) || self.depends(y, atom),
+                    AtomKind::Narrow(_, x) => self.depends(x, atom),
+                    AtomKind::Choose(..) | AtomKind::Opaque(_) => true,
+                    AtomKind::Var(_) => false,
+                }
+        })
+    }
+
+    /// `Some(true)` if `poly` never falls while `atom` grows, `Some(false)` if it never rises.
+    fn is_monotone(&self, poly: &Poly, atom: Atom) -> Option<bool> {
+        let mut rising = None;
+        let mut join = |next: bool| match rising.replace(next) {
+            Some(before) if before != next => None,
+            _ => Some(()),
+        };
+        let (direct, rest) = poly.split(atom)?;
+        if direct != Poly::default() {
+            join(self.sign_of(&direct)?)?;
+        }
+        if direct.atoms().iter().any(|&a| self.depends(&Poly::atom(a), atom)) {
+            return None;
+        }
+        for composite in rest.atoms() {
+            if !self.depends(&Poly::atom(composite), atom) {
+                continue;
+            }
+            let (factor, others) = rest.split(composite)?;
+            let entangled = factor.atoms().iter().any(|&a| self.depends(&Poly::atom(a), atom));
+            if entangled || others.contains(composite) {
+                return None;
+            }
+            let up = self.sign_of(&factor)?;
+            let kind = self.arena.borrow().kind(composite).clone();
+            let inner = match &kind {
+                AtomKind::Div(x, y) if !self.depends(y, atom) => {
+                    let up = self.sign_of(y)?;
+                    self.is_monotone(x, atom)? == up
+                }
+                AtomKind::Min(x, y) | AtomKind::Max(x, y) => {
+                    match (self.depends(x, atom), self.depends(y, atom)) {
+                        (true, false) => self.is_monotone(x, atom)?,
+                        (false, true) => self.is_monotone(y, atom)?,
+                        _ => {
+                            let up = self.is_monotone(x, atom)?;
+                            if self.is_monotone(y, atom)? != up {
+                                return None;
+                            }
+                            up
+                        }
+                    }
+                }
+                _ => return None,
+            };
+            join(inner == up)?;
+        }
+        rising
+    }
+
+    fn sign_of(&self, factor: &Poly) -> Option<bool> {
+        if self.at_least(factor, 0) {
+            return Some(true);
+        }
+        self.at_least(&factor.neg()?, 0).then_some(false)
+    }
+
+    /// `poly` with `atom` replaced everywhere, inside other atoms too.
+    fn replace(&self, poly: &Poly, atom: Atom, value: &Poly) -> Option<Poly> {
+        let mut result = Poly::of_constant(poly.constant);
+        for (mono, coefficient) in &poly.terms {
+            let mut product = Poly::of_constant(*coefficient);
+            for &factor in mono {
+                product = product.mul(&self.replace_atom(factor, atom, value)?)?;
+            }
+            result = result.add(&product)?;
+        }
+        Some(result)
+    }
+
+    fn replace_atom(&self, factor: Atom, atom: Atom, value: &Poly) -> Option<Poly> {
+        if factor == atom {
+            return Some(value.clone());
+        }
+        let kind = self.arena.borrow().kind(factor).clone();
+        let inner = |poly: &Poly| self.replace(poly, atom, value);
+        match &kind {
+            AtomKind::Div(x, y) => {
+                let (x, y) = (inner(x)?, inner(y)?);
+                self.arena.borrow_mut().div(&x, &y)
+            }
+            AtomKind::Mod(x, y) => {
+                let (x, y) = (inner(x)?, inner(y)?);
+                self.arena.borrow_mut().modulo(&x, &y)
+            }
+            AtomKind::Min(x, y) | AtomKind::Max(x, y) => {
+                let (x, y) = (inner(x)?.into(), inner(y)?.into());
+                let op = match kind {
+                    AtomKind::Min(..) => crate::ir::BinOp::Min,
+                    _ => crate::ir::BinOp::Max,
+                };
+                Some(self.arena.borrow_mut().min_max(op, x, y))
+            }
+            _ => Some(Poly::atom(factor)),
+        }
+    }
+}

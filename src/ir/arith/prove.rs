@@ -1,0 +1,403 @@
+//! The prover: conditions by cases, inequalities by eliminating one atom after the other.
+//!
+//! A goal `p >= 0` with `p = a·x + b` and a known `q = α·x + r >= 0` of the same direction gives
+//! the smaller goal `|α|·b - sgn(α)·a·r + |α| - 1 >= 0`, without `x`. Divisions and moduli bring
+//! the inequalities that define them, minima, maxima and choices are split into cases. Atoms are
+//! eliminated innermost first; the number of steps is bounded.
+
+use super::assume::negated;
+use super::atoms::{AtomKind, is_exact_integer};
+use super::poly::{Atom, Poly};
+use super::{Facts, Undo};
+use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
+use std::collections::HashMap;
+
+/// Elimination steps per goal.
+const STEPS: i32 = 150;
+/// Nested eliminations.
+const DEPTH: u32 = 9;
+/// Nested case distinctions.
+const SPLITS: u32 = 4;
+
+/// True if `cond` is certainly `truth`.
+pub(super) fn prove(facts: &Facts, cond: &Expr, truth: bool) -> bool {
+    prove_cases(facts, cond, truth, SPLITS)
+}
+
+/// As [`prove`], without case distinctions: learning uses it, and case distinctions learn.
+pub(super) fn prove_directly(facts: &Facts, cond: &Expr, truth: bool) -> bool {
+    prove_cases(facts, cond, truth, 0)
+}
+
+fn prove_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
+    if let Some(value) = cond.as_int() {
+        return (value != 0) == truth;
+    }
+    if !cond.ty.is_scalar() {
+        return false;
+    }
+    match &cond.kind {
+        ExprKind::Unary(UnOp::Not, a) => prove_cases(facts, a, !truth, splits),
+        ExprKind::Binary(BinOp::And | BinOp::Or, ..) => prove_logic(facts, cond, truth, splits),
+        ExprKind::Binary(op, a, b) if op.is_comparison() && is_exact_integer(a.ty.dtype) => {
+            prove_comparison(facts, if truth { *op } else { negated(*op) }, (a, b), splits)
+                || by_cases(facts, cond, truth, splits)
+        }
+        ExprKind::Binary(op, a, b) if op.is_comparison() && a.ty.dtype == DType::Uint64 => {
+            prove_by_intervals(facts, if truth { *op } else { negated(*op) }, a, b)
+        }
+        ExprKind::Select(c, t, f) | ExprKind::IfThenElse(c, t, f) => {
+            let branch = |assumed: bool, value: &Expr| {
+                let mut inner = facts.clone();
+                inner.assume_truth(c, assumed);
+                prove_cases(&inner, value, truth, splits - 1)
+            };
+            splits > 0 && branch(true, t) && branch(false, f)
+        }
+        _ => {
+            let key = facts.key(cond);
+            facts.truths.get(&key) == Some(&truth)
+        }
+    }
+}
+
+/// `and` and `or`, flattened so that a long chain costs one pass.
+fn prove_logic(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
+    let ExprKind::Binary(op, ..) = cond.kind else { crate::bug!("a connective is expected") };
+    let parts = flatten_logic(op, cond);
+    let all = (op == BinOp::And) == truth;
+    if all {
+        return parts.iter().all(|part| prove_cases(facts, part, truth, splits));
+    }
+    // One of them suffices; each may assume that the others fail.
+    if parts.iter().any(|part| prove_cases(facts, part, truth, splits)) {
+        return true;
+    }
+    if splits == 0 || parts.len() > 8 {
+        return false;
+    }
+    let mut inner = facts.clone();
+    parts.iter().any(|part| {
+        let proved = prove_cases(&inner, part, truth, splits - 1);
+        inner.assume_truth(part, !truth);
+        proved
+    })
+}
+
+/// The operands of nested `op`s, in order.
+pub(crate) fn flatten_logic(op: BinOp, cond: &Expr) -> Vec<Expr> {
+    let mut parts = Vec::new();
+    let mut stack = vec![cond];
+    while let Some(next) = stack.pop() {
+        match &next.kind {
+            ExprKind::Binary(inner, a, b) if *inner == op => stack.extend([b, a]),
+            _ => parts.push(next.clone()),
+        }
+    }
+    parts
+}
+
+/// Under each alternative of a known disjunction.
+fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
+    if splits == 0 {
+        return false;
+    }
+    (0..facts.disjunctions.len()).rev().take(3).any(|at| {
+        facts.disjunctions[at].iter().all(|case| {
+            let mut inner = facts.clone();
+            inner.disjunctions.remove(at);
+            // The trail counts disjunctions by their number only, so the scopes of the copy
+            // cannot be closed any more; it lives only here.
+            inner.trail.retain(|undo| !matches!(undo, Undo::Disjunction));
+            inner.assume(case);
+            prove_cases(&inner, cond, truth, splits - 1)
+        })
+    })
+}
+
+fn prove_comparison(facts: &Facts, op: BinOp, (a, b): (&Expr, &Expr), splits: u32) -> bool {
+    let (a, b) = (facts.poly(a), facts.poly(b));
+    let (Some(up), Some(down)) = (b.minus(&a), a.minus(&b)) else { return false };
+    let at_least = |poly: &Poly, least| facts.at_least_in_cases(poly, least, splits);
+    match op {
+        BinOp::Lt => at_least(&up, 1),
+        BinOp::Le => at_least(&up, 0),
+        BinOp::Gt => at_least(&down, 1),
+        BinOp::Ge => at_least(&down, 0),
+        BinOp::Eq => at_least(&up, 0) && at_least(&down, 0),
+        BinOp::Ne => facts.differs_from_zero(&up, splits),
+        _ => crate::bug!("{op:?} is no comparison"),
+    }
+}
+
+fn prove_by_intervals(facts: &Facts, op: BinOp, a: &Expr, b: &Expr) -> bool {
+    let (a, b) = (facts.interval(a), facts.interval(b));
+    match op {
+        BinOp::Lt => a.hi < b.lo,
+        BinOp::Le => a.hi <= b.lo,
+        BinOp::Gt => a.lo > b.hi,
+        BinOp::Ge => a.lo >= b.hi,
+        BinOp::Eq => a.lo == a.hi && a == b,
+        BinOp::Ne => a.hi < b.lo || b.hi < a.lo,
+        _ => crate::bug!("{op:?} is no comparison"),
+    }
+}
+
+impl Facts {
+    /// True if `poly >= least` certainly holds.
+    pub(crate) fn at_least(&self, poly: &Poly, least: i128) -> bool {
+        self.at_least_in_cases(poly, least, SPLITS)
+    }
+
+    fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
+        let Some(goal) = poly.add_constant(-least) else { return false };
+        let mut search = Search { steps: STEPS, failed: HashMap::new() };
+        search.non_negative(self, &goal, DEPTH, splits)
+    }
+
+    /// True if `poly` is certainly not 0.
+    pub(crate) fn is_nonzero(&self, poly: &Poly) -> bool {
+        self.differs_from_zero(poly, SPLITS)
+    }
+
+    fn differs_from_zero(&self, poly: &Poly, splits: u32) -> bool {
+        if let Some(value) = poly.as_constant() {
+            return value != 0;
+        }
+        let (m, r) = self.congruence(poly);
+        if m != 1 && r != 0 {
+            return true;
+        }
+        let negative = poly.neg();
+        self.nonzero.iter().any(|known| **known == *poly || Some(&**known) == negative.as_ref())
+            || self.at_least_in_cases(poly, 1, splits)
+            || negative.is_some_and(|negative| self.at_least_in_cases(&negative, 1, splits))
+    }
+}
+
+struct Search {
+    steps: i32,
+    /// Goals that could not be reached, with the depth allowed then.
+    failed: HashMap<Poly, u32>,
+}
+
+impl Search {
+    fn non_negative(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
+        let range = facts.poly_interval(goal);
+        if range.lo >= 0 {
+            return true;
+        }
+        if range.hi < 0 || depth == 0 || goal.terms.is_empty() || goal.terms.len() > 64 {
+            return false;
+        }
+        if self.failed.get(goal).is_some_and(|tried| *tried >= depth) {
+            return false;
+        }
+        self.steps -= 1;
+        if self.steps < 0 {
+            return false;
+        }
+        let found = match self.split(facts, goal, depth, splits) {
+            Some(found) => found,
+            None => self.eliminate(facts, goal, depth, splits),
+        };
+        if !found {
+            self.failed.insert(goal.clone(), depth);
+        }
+        found
+    }
+
+    /// Both cases of a minimum, maximum or choice; `None` if the goal has none.
+    fn split(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> Option<bool> {
+        let find = |atom: &Atom| {
+            let kind = facts.arena.borrow().kind(*atom).clone();
+            let case = matches!(
+                kind,
+                AtomKind::Min(..) | AtomKind::Max(..) | AtomKind::Choose(..) | AtomKind::Narrow(..)
+            );
+            case.then_some((*atom, kind))
+        };
+        let candidates: Vec<_> = goal.atoms().iter().rev().filter_map(find).collect();
+        for (atom, kind) in candidates {
+            if let AtomKind::Narrow(ty, value) = &kind {
+                let (lo, hi) = ty.int_range();
+                let range = facts.poly_interval(value);
+                if range.lo >= lo && range.hi <= hi {
+                    let goal = goal.substitute(atom, value)?;
+                    return Some(self.non_negative(facts, &goal, depth, splits));
+                }
+                continue;
+            }
+            if splits == 0 {
+                continue;
+            }
+            let mut cases = Vec::new();
+            match &kind {
+                AtomKind::Min(a, b) => {
+                    cases.push((a, b.minus(a), None));
+                    cases.push((b, a.minus(b), None));
+                }
+                AtomKind::Max(a, b) => {
+                    cases.push((a, a.minus(b), None));
+                    cases.push((b, b.minus(a), None));
+                }
+                AtomKind::Choose(c, t, f) => {
+                    let c = facts.arena.borrow().expr(*c);
+                    cases.push((t, None, Some((c.clone(), true))));
+                    cases.push((f, None, Some((c, false))));
+                }
+                _ => continue,
+            }
+            return Some(cases.into_iter().all(|(value, known, cond)| {
+                let Some(goal) = goal.substitute(atom, value) else { return false };
+                let mut inner = facts.clone();
+                inner.add_inequality(known);
+                if let Some((cond, truth)) = cond {
+                    inner.assume_truth(&cond, truth);
+                }
+                // What failed without the case may hold within it.
+                let outer = std::mem::take(&mut self.failed);
+                let found = self.non_negative(&inner, &goal, depth - 1, splits - 1);
+                self.failed = outer;
+                found
+            }));
+        }
+        None
+    }
+
+    fn eliminate(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
+        let mut atoms = goal.atoms();
+        atoms.sort_by_key(|atom| std::cmp::Reverse(rank(facts, *atom)));
+        for &atom in atoms.iter().take(6) {
+            let Some((a, b)) = goal.split(atom) else { continue };
+            let Some(up) = self.sign(facts, &a, depth) else { continue };
+            for known in self.known_about(facts, goal, atom) {
+                let Some(next) = self.combine(facts, (&a, &b), up, &known, atom) else { continue };
+                if self.non_negative(facts, &next, depth - 1, splits) {
+                    return true;
+                }
+                if self.steps < 0 {
+                    return false;
+                }
+            }
+        }
+        self.eliminate_products(facts, goal, depth, splits)
+    }
+
+    /// Whole products: a known `d·M + … >= 0` cancels `c·M` of the same sign.
+    fn eliminate_products(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
+        for (mono, c) in goal.terms.iter().filter(|term| term.0.len() > 1) {
+            let about = facts.mentions.get(&mono[0]).map_or(&[][..], |list| list);
+            for &at in about.iter().rev().take(12) {
+                let known = facts.inequalities[at].clone();
+                let Some((_, d)) = known.terms.iter().find(|term| term.0 == *mono) else {
+                    continue;
+                };
+                if (*c > 0) != (*d > 0) {
+                    continue;
+                }
+                let next = goal
+                    .scale(d.abs())
+                    .and_then(|p| p.plus_scaled(&known, -c.abs()))
+                    .and_then(|p| p.add_constant(d.abs() - 1));
+                if next.is_some_and(|next| self.non_negative(facts, &next, depth - 1, splits)) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// `Some(true)` if never negative, `Some(false)` if never positive.
+    fn sign(&mut self, facts: &Facts, factor: &Poly, depth: u32) -> Option<bool> {
+        let range = facts.poly_interval(factor);
+        if range.lo >= 0 {
+            return Some(true);
+        }
+        if range.hi <= 0 {
+            return Some(false);
+        }
+        if depth < 3 {
+            return None;
+        }
+        if self.non_negative(facts, factor, depth - 3, 0) {
+            return Some(true);
+        }
+        let negative = factor.neg()?;
+        self.non_negative(facts, &negative, depth - 3, 0).then_some(false)
+    }
+
+    /// Polynomials that are at least 0 and mention `atom`: learnt ones, newest first, and those
+    /// that define it.
+    fn known_about(&mut self, facts: &Facts, goal: &Poly, atom: Atom) -> Vec<Poly> {
+        let mut known = Vec::new();
+        let kind = facts.arena.borrow().kind(atom).clone();
+        let x = Poly::atom(atom);
+        match &kind {
+            AtomKind::Div(a, b) if self.is_positive(facts, b) => {
+                // b·x <= a <= b·x + b - 1
+                if let Some(product) = b.mul(&x) {
+                    known.extend(a.minus(&product));
+                    let above = product.add(b).and_then(|p| p.add_constant(-1));
+                    known.extend(above.and_then(|p| p.minus(a)));
+                }
+            }
+            AtomKind::Mod(a, b) if self.is_positive(facts, b) => {
+                known.push(x.clone());
+                known.extend(b.add_constant(-1).and_then(|p| p.minus(&x)));
+                if facts.poly_interval(a).lo >= 0 {
+                    known.extend(a.minus(&x));
+                }
+                // x = a - b·(a // b), where the quotient is in the goal too.
+                let quotient = AtomKind::Div(a.clone(), b.clone());
+                let quotient = facts.arena.borrow().find(&quotient);
+                if let Some(quotient) = quotient.filter(|q| goal.contains(*q))
+                    && let Some(value) =
+                        b.mul(&Poly::atom(quotient)).and_then(|product| a.minus(&product))
+                {
+                    known.splice(0..0, value.minus(&x).into_iter().chain(x.minus(&value)));
+                }
+            }
+            _ => {}
+        }
+        let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
+        known.extend(learnt.iter().rev().take(12).map(|&at| (*facts.inequalities[at]).clone()));
+        known
+    }
+
+    fn is_positive(&mut self, facts: &Facts, poly: &Poly) -> bool {
+        facts.poly_interval(poly).lo >= 1
+    }
+
+    /// The goal without `atom`, using one known inequality; `None` if it points the other way.
+    fn combine(
+        &mut self,
+        facts: &Facts,
+        (a, b): (&Poly, &Poly),
+        up: bool,
+        known: &Poly,
+        atom: Atom,
+    ) -> Option<Poly> {
+        let (alpha, r) = known.split(atom)?;
+        let range = facts.poly_interval(&alpha);
+        let magnitude = match up {
+            true if range.lo >= 1 => alpha,
+            false if range.hi <= -1 => alpha.neg()?,
+            _ => return None,
+        };
+        let other = a.mul(&r)?;
+        let scaled = magnitude.mul(b)?;
+        let next = if up { scaled.minus(&other)? } else { scaled.add(&other)? };
+        next.add(&magnitude)?.add_constant(-1)
+    }
+}
+
+/// Composite atoms first (the newer, the more they depend on), then loop variables from the
+/// innermost out, then the rest.
+fn rank(facts: &Facts, atom: Atom) -> u64 {
+    match facts.arena.borrow().kind(atom) {
+        AtomKind::Var(_) => facts.rank.get(&atom).copied().unwrap_or(0).into(),
+        AtomKind::Opaque(_) => 0,
+        _ => (1 << 32) + u64::from(atom),
+    }
+}

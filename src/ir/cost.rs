@@ -1,0 +1,84 @@
+//! How much work a kernel is: arithmetic on its data, and the bytes of its arguments.
+
+use super::visit::for_each_child;
+use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp};
+
+/// Work as expressions over the run-time integers (constants where shapes are).
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Arithmetic operations on data (not on indices); a fused multiply-add counts two, a
+    /// function one, a comparison or conversion none. Lazily evaluated branches count as the
+    /// costlier one.
+    pub flops: Expr,
+    /// Bytes of all tensors passed: what must move at least.
+    pub bytes: Expr,
+}
+
+/// Counts a kernel before `expand_math`.
+pub fn count_work(kernel: &Kernel) -> Work {
+    let bytes = kernel
+        .params
+        .iter()
+        .filter_map(|param| match param {
+            Param::Tensor { buffer, .. } => Some(bytes_of(buffer)),
+            _ => None,
+        })
+        .reduce(Expr::add)
+        .unwrap_or_else(|| Expr::index(0));
+    let facts = super::arith::Facts::new();
+    Work {
+        flops: super::simplify::simplify_expr(&count_stmt(&kernel.body), &facts),
+        bytes: super::simplify::simplify_expr(&bytes, &facts),
+    }
+}
+
+fn bytes_of(buffer: &Buffer) -> Expr {
+    Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64))
+}
+
+fn count_stmt(stmt: &Stmt) -> Expr {
+    match stmt {
+        Stmt::Block(stmts) => sum(stmts.iter().map(count_stmt)),
+        Stmt::For { extent, body, kind, .. } => {
+            debug_assert!(!matches!(kind, ForKind::Thread(_)), "threads are counted on GPUs");
+            let body = count_stmt(body);
+            // An extent that depends on an outer loop is not a number of the kernel.
+            if body.as_int() == Some(0) { body } else { Expr::mul(extent.clone(), body) }
+        }
+        Stmt::If { then, otherwise, .. } => match otherwise {
+            None => count_stmt(then),
+            Some(otherwise) => Expr::binary(BinOp::Max, count_stmt(then), count_stmt(otherwise)),
+        },
+        Stmt::Store { value, .. } => Expr::index(count_expr(value) as i64),
+        Stmt::Let { value, body, .. } => {
+            sum([Expr::index(count_expr(value) as i64), count_stmt(body)].into_iter())
+        }
+        Stmt::Allocate { body, .. } | Stmt::Produce { body, .. } => count_stmt(body),
+        Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => Expr::index(0),
+    }
+}
+
+fn sum(terms: impl Iterator<Item = Expr>) -> Expr {
+    terms
+        .filter(|term| term.as_int() != Some(0))
+        .reduce(|a, b| match (a.as_int(), b.as_int()) {
+            (Some(x), Some(y)) => Expr::int(DType::Index, x + y),
+            _ => Expr::add(a, b),
+        })
+        .unwrap_or_else(|| Expr::index(0))
+}
+
+fn count_expr(expr: &Expr) -> u64 {
+    if let ExprKind::IfThenElse(c, t, f) = &expr.kind {
+        return count_expr(c) + count_expr(t).max(count_expr(f));
+    }
+    let mut count = match &expr.kind {
+        _ if matches!(expr.ty.dtype, DType::Index | DType::Bool) => 0,
+        ExprKind::Binary(..) | ExprKind::Unary(UnOp::Sqrt, _) => 1,
+        ExprKind::Call(Intrinsic::Fma, _) => 2,
+        ExprKind::Call(..) => 1,
+        _ => 0,
+    };
+    for_each_child(expr, &mut |child| count += count_expr(child));
+    count
+}

@@ -1,0 +1,88 @@
+//! Structural equality and hashing of expressions.
+
+use super::{Const, Expr, ExprKind};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Whether two expressions are built alike: same operations, same variables and buffers (by
+/// identity), same constants (floats by their bits).
+pub fn equal(a: &Expr, b: &Expr) -> bool {
+    if a.same(b) {
+        return true;
+    }
+    if a.ty != b.ty {
+        return false;
+    }
+    use ExprKind::*;
+    match (&a.kind, &b.kind) {
+        (Const(x), Const(y)) => equal_consts(*x, *y),
+        (Var(x), Var(y)) => x == y,
+        (Unary(op, x), Unary(other, y)) => op == other && equal(x, y),
+        (Cast(x), Cast(y)) | (Bitcast(x), Bitcast(y)) | (Broadcast(x), Broadcast(y)) => equal(x, y),
+        (Binary(op, x, y), Binary(other, z, w)) => op == other && equal(x, z) && equal(y, w),
+        (Ramp(x, y), Ramp(z, w)) => equal(x, z) && equal(y, w),
+        (Let(v, x, y), Let(w, z, u)) => v == w && equal(x, z) && equal(y, u),
+        (Select(x, y, z), Select(u, v, w)) | (IfThenElse(x, y, z), IfThenElse(u, v, w)) => {
+            equal(x, u) && equal(y, v) && equal(z, w)
+        }
+        (
+            Load { buffer, indices, mask },
+            Load { buffer: other, indices: other_indices, mask: other_mask },
+        ) => {
+            buffer == other
+                && equal_all(indices, other_indices)
+                && match (mask, other_mask) {
+                    (None, None) => true,
+                    (Some(x), Some(y)) => equal(x, y),
+                    _ => false,
+                }
+        }
+        (Call(f, x), Call(g, y)) => f == g && equal_all(x, y),
+        _ => false,
+    }
+}
+
+fn equal_all(a: &[Expr], b: &[Expr]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| equal(x, y))
+}
+
+fn equal_consts(a: Const, b: Const) -> bool {
+    match (a, b) {
+        (Const::Int(x), Const::Int(y)) => x == y,
+        (Const::Float(x), Const::Float(y)) => x.to_bits() == y.to_bits(),
+        _ => false,
+    }
+}
+
+/// Hashes that agree with [`equal`], each node's computed once. The hasher holds on to every
+/// expression it has seen, so that addresses stay unique.
+#[derive(Default)]
+pub struct ExprHasher {
+    known: HashMap<usize, (Expr, u64)>,
+}
+
+impl ExprHasher {
+    /// The hash of `expr`. Differs from run to run: never let its order show.
+    pub fn hash(&mut self, expr: &Expr) -> u64 {
+        if let Some((_, hash)) = self.known.get(&expr.id()) {
+            return *hash;
+        }
+        let mut state = DefaultHasher::new();
+        std::mem::discriminant(&expr.kind).hash(&mut state);
+        expr.ty.hash(&mut state);
+        match &expr.kind {
+            ExprKind::Const(Const::Int(value)) => value.hash(&mut state),
+            ExprKind::Const(Const::Float(value)) => value.to_bits().hash(&mut state),
+            ExprKind::Var(var) | ExprKind::Let(var, ..) => var.hash(&mut state),
+            ExprKind::Unary(op, _) => op.hash(&mut state),
+            ExprKind::Binary(op, ..) => op.hash(&mut state),
+            ExprKind::Call(function, _) => function.hash(&mut state),
+            ExprKind::Load { buffer, .. } => buffer.hash(&mut state),
+            _ => {}
+        }
+        super::visit::for_each_child(expr, &mut |child| self.hash(child).hash(&mut state));
+        let hash = state.finish();
+        self.known.insert(expr.id(), (expr.clone(), hash));
+        hash
+    }
+}

@@ -1,0 +1,427 @@
+//! `index` arithmetic: one flat sum in the order of its terms' first occurrence, constant last;
+//! divisions and moduli by what divides them.
+
+use super::{Simplifier, fold};
+use crate::ir::arith::{Facts, Linear, Poly, build_sum, collect, floor_div, floor_mod, gcd};
+use crate::ir::visit::map_children;
+use crate::ir::{BinOp, Expr, ExprKind};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Sums with a number beyond this keep their form, so that no intermediate value of the new form
+/// can overflow where the old one did not.
+const LARGEST: i128 = 1 << 62;
+
+/// `Σ factor · term + constant`; terms have different normal forms.
+#[derive(Default)]
+pub(super) struct Sum {
+    terms: Vec<(Expr, Rc<Poly>, i128)>,
+    at: HashMap<Rc<Poly>, usize>,
+    constant: i128,
+}
+
+impl Sum {
+    /// Adds a simple expression, `factor` times. `None` if numbers grow too large.
+    pub(super) fn add(&mut self, facts: &Facts, expr: &Expr, factor: i128) -> Option<()> {
+        let Linear { terms, constant } = collect(expr)?;
+        self.constant = self.constant.checked_add(constant.checked_mul(factor)?)?;
+        for (term, coefficient) in terms {
+            let coefficient = coefficient.checked_mul(factor)?;
+            let poly = facts.poly(&term);
+            match self.at.get(&poly) {
+                Some(&at) => {
+                    self.terms[at].2 = self.terms[at].2.checked_add(coefficient)?;
+                }
+                None => {
+                    self.at.insert(poly.clone(), self.terms.len());
+                    self.terms.push((term, poly, coefficient));
+                }
+            }
+        }
+        Some(())
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<(Expr, i128)>, i128) {
+        let terms = self.terms.into_iter().filter(|t| t.2 != 0).map(|t| (t.0, t.2)).collect();
+        (terms, self.constant)
+    }
+
+    fn build(self) -> Option<Expr> {
+        let (terms, constant) = self.into_parts();
+        Sum::rebuild(terms, constant)
+    }
+
+    /// The expression of a sum; `None` if numbers grew too large.
+    pub(super) fn rebuild(terms: Vec<(Expr, i128)>, constant: i128) -> Option<Expr> {
+        let large = |value: i128| value.abs() >= LARGEST;
+        if large(constant) || terms.iter().any(|term| large(term.1)) {
+            return None;
+        }
+        Some(build_sum(terms, constant))
+    }
+
+    /// The normal form of the whole, if products inside it are worth multiplying out: then it has
+    /// fewer terms.
+    fn expanded(&self) -> Option<Poly> {
+        let live = self.terms.iter().filter(|t| t.2 != 0).count();
+        if live > 32 || self.terms.iter().all(|t| t.1.term_count() <= 1) {
+            return None;
+        }
+        let mut sum = Poly::of_constant(self.constant);
+        for (_, poly, factor) in &self.terms {
+            sum = sum.plus_scaled(poly, *factor)?;
+        }
+        (sum.term_count() < live).then_some(sum)
+    }
+}
+
+impl Simplifier {
+    /// A scalar `index` expression.
+    pub(super) fn index(&mut self, expr: &Expr) -> Expr {
+        match self.sum(expr) {
+            Some(sum) => self.reuse(expr, sum),
+            None => map_children(expr, &mut |child| self.expr(child)),
+        }
+    }
+
+    fn sum(&mut self, expr: &Expr) -> Option<Expr> {
+        let Linear { terms, constant } = collect(expr)?;
+        let mut sum = Sum { constant, ..Sum::default() };
+        for (leaf, factor) in terms {
+            let simple = if leaf.same(expr) { self.leaf(&leaf)? } else { self.expr(&leaf) };
+            sum.add(&self.facts, &simple, factor)?;
+        }
+        self.join_div_mod(&mut sum)?;
+        if let Some(poly) = sum.expanded() {
+            return self.facts.poly_expr(&poly);
+        }
+        sum.build()
+    }
+
+    /// A node that is no sum; operands are not simple yet.
+    fn leaf(&mut self, expr: &Expr) -> Option<Expr> {
+        match &expr.kind {
+            ExprKind::Binary(BinOp::Mul, a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                self.product(&a, &b)
+            }
+            ExprKind::Binary(BinOp::FloorDiv, a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                self.divide(&a, &b)
+            }
+            ExprKind::Binary(BinOp::FloorMod, a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                self.modulo(&a, &b)
+            }
+            ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                Some(self.min_max(*op, a, b))
+            }
+            ExprKind::Select(..) | ExprKind::IfThenElse(..) => Some(self.choice(expr)),
+            ExprKind::Let(var, value, body) => Some(self.let_in(expr, var, value, body)),
+            ExprKind::Var(_) | ExprKind::Const(_) => Some(self.expr(expr)),
+            _ => Some(fold::fold_node(map_children(expr, &mut |child| self.expr(child)))),
+        }
+    }
+
+    /// The product of simple operands: constant factors go to the right end.
+    fn product(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
+        for (a, b) in [(a, b), (b, a)] {
+            if let Some(factor) = b.as_int() {
+                let mut sum = Sum::default();
+                sum.add(&self.facts, a, factor)?;
+                return sum.build();
+            }
+        }
+        let single = |expr: &Expr| -> Option<(Expr, i128)> {
+            let Linear { mut terms, constant } = collect(expr)?;
+            match terms.len() == 1 && constant == 0 {
+                true => terms.pop(),
+                false => Some((expr.clone(), 1)),
+            }
+        };
+        let ((a, ca), (b, cb)) = (single(a)?, single(b)?);
+        Sum::rebuild(vec![(Expr::mul(a, b), ca.checked_mul(cb)?)], 0)
+    }
+
+    /// `a // b` for simple operands.
+    fn divide(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
+        match b.as_int() {
+            Some(0) => Some(Expr::index(0)),
+            Some(1) => Some(a.clone()),
+            Some(c) if c < 0 => {
+                let negative = self.scaled(a, -1)?;
+                self.divide_constant(&negative, -c)
+            }
+            Some(c) => self.divide_constant(a, c),
+            None => self.divide_symbolic(a, b),
+        }
+    }
+
+    /// `a // c`, `c > 0`: multiples of c come out, common factors cancel, divisions join.
+    fn divide_constant(&mut self, a: &Expr, c: i128) -> Option<Expr> {
+        if c == 1 {
+            return Some(a.clone());
+        }
+        let Linear { terms, constant } = collect(a)?;
+        let (mut quotient, mut rest): (Vec<_>, Vec<_>) =
+            terms.into_iter().partition(|term| term.1 % c == 0);
+        quotient.iter_mut().for_each(|term| term.1 /= c);
+        let mut whole = floor_div(constant, c);
+        let mut low = floor_mod(constant, c);
+        let mut c = c;
+        let g = gcd(rest.iter().fold(0, |g, term| gcd(g, term.1)), c);
+        if g > 1 && !rest.is_empty() {
+            rest.iter_mut().for_each(|term| term.1 /= g);
+            low = floor_div(low, g);
+            c /= g;
+        }
+        let remainder = Sum::rebuild(rest.clone(), low)?;
+        let range = self.facts.interval(&remainder);
+        if c == 1 {
+            return self.joined(quotient, whole, remainder);
+        }
+        if range.has_lo() && range.has_hi() && floor_div(range.lo, c) == floor_div(range.hi, c) {
+            whole += floor_div(range.lo, c);
+            return Sum::rebuild(quotient, whole);
+        }
+        if let [(term, 1)] = rest.as_slice()
+            && let ExprKind::Binary(op, x, d) = &term.kind
+            && let Some(d) = d.as_int().filter(|d| *d > 0)
+        {
+            if *op == BinOp::FloorDiv {
+                let inner = self.shifted(x, low.checked_mul(d)?)?;
+                let joined = self.divide_constant(&inner, d.checked_mul(c)?)?;
+                return self.joined(quotient, whole, joined);
+            }
+            if *op == BinOp::FloorMod && low == 0 && d % c == 0 {
+                let inner = self.divide_constant(x, c)?;
+                let reduced = self.modulo_constant(&inner, d / c)?;
+                return self.joined(quotient, whole, reduced);
+            }
+        }
+        let divided = Expr::binary(BinOp::FloorDiv, remainder, Expr::index(i64::try_from(c).ok()?));
+        self.joined(quotient, whole, divided)
+    }
+
+    fn divide_symbolic(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
+        if a.as_int() == Some(0) {
+            return Some(Expr::index(0));
+        }
+        let (quotient, rest, constant) = self.split_multiples(a, b)?;
+        let divisor = self.facts.poly(b);
+        if !quotient.is_empty() && self.facts.is_nonzero(&divisor) {
+            let remainder = Sum::rebuild(rest, constant)?;
+            let divided = match self.inside(&remainder, b) {
+                true => Expr::index(0),
+                false if remainder.as_int() == Some(0) => Expr::index(0),
+                false => Expr::binary(BinOp::FloorDiv, remainder, b.clone()),
+            };
+            return self.joined(quotient, 0, divided);
+        }
+        Some(match self.inside(a, b) {
+            true => Expr::index(0),
+            false => Expr::binary(BinOp::FloorDiv, a.clone(), b.clone()),
+        })
+    }
+
+    /// `a % b` for simple operands.
+    fn modulo(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
+        match b.as_int() {
+            Some(0) => Some(Expr::index(0)),
+            Some(c) if c < 0 => {
+                let negative = self.scaled(a, -1)?;
+                let reduced = self.modulo_constant(&negative, -c)?;
+                self.scaled(&reduced, -1)
+            }
+            Some(c) => self.modulo_constant(a, c),
+            None => {
+                // Multiples drop out, of 0 too: there everything is 0.
+                let (_, rest, constant) = self.split_multiples(a, b)?;
+                let remainder = Sum::rebuild(rest, constant)?;
+                if remainder.as_int() == Some(0) || self.inside(&remainder, b) {
+                    return Some(remainder);
+                }
+                Some(Expr::binary(BinOp::FloorMod, remainder, b.clone()))
+            }
+        }
+    }
+
+    /// `a % c`, `c > 0`.
+    fn modulo_constant(&mut self, a: &Expr, c: i128) -> Option<Expr> {
+        if c == 1 {
+            return Some(Expr::index(0));
+        }
+        let poly = self.facts.poly(a);
+        if let Some(value) = self.facts.residue(&poly, c) {
+            return Sum::rebuild(Vec::new(), value);
+        }
+        let Linear { terms, constant } = collect(a)?;
+        let mut rest: Vec<_> = terms.into_iter().filter(|term| term.1 % c != 0).collect();
+        let low = floor_mod(constant, c);
+        let g = gcd(rest.iter().fold(0, |g, term| gcd(g, term.1)), c);
+        if g > 1 && !rest.is_empty() {
+            rest.iter_mut().for_each(|term| term.1 /= g);
+            let inner = Sum::rebuild(rest, floor_div(low, g))?;
+            let inner = self.modulo_constant(&inner, c / g)?;
+            let scaled = self.scaled(&inner, g)?;
+            return self.shifted(&scaled, floor_mod(low, g));
+        }
+        let remainder = Sum::rebuild(rest.clone(), low)?;
+        let range = self.facts.interval(&remainder);
+        if range.has_lo() && range.has_hi() && floor_div(range.lo, c) == floor_div(range.hi, c) {
+            let period = floor_div(range.lo, c).checked_mul(c)?;
+            return self.shifted(&remainder, -period);
+        }
+        if let [(term, 1)] = rest.as_slice()
+            && let ExprKind::Binary(BinOp::FloorMod, x, d) = &term.kind
+            && d.as_int().is_some_and(|d| d > 0 && d % c == 0)
+        {
+            let inner = self.shifted(x, low)?;
+            return self.modulo_constant(&inner, c);
+        }
+        let c = Expr::index(i64::try_from(c).ok()?);
+        Some(Expr::binary(BinOp::FloorMod, remainder, c))
+    }
+
+    fn min_max(&mut self, op: BinOp, a: Expr, b: Expr) -> Expr {
+        let (pa, pb) = (self.facts.poly(&a), self.facts.poly(&b));
+        let least = op == BinOp::Min;
+        if pb.minus(&pa).is_some_and(|d| self.facts.at_least(&d, 0)) {
+            return if least { a } else { b };
+        }
+        if pa.minus(&pb).is_some_and(|d| self.facts.at_least(&d, 0)) {
+            return if least { b } else { a };
+        }
+        Expr::binary(op, a, b)
+    }
+
+    /// `k*c*(a // c) + k*(a % c)` is `k*a`, and `k*c*(a // c)` is `k*(a - r)` where `a % c` is
+    /// known to be r. `None` if numbers grow too large.
+    pub(super) fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
+        let mut at = 0;
+        let mut budget = 4 * sum.terms.len();
+        while at < sum.terms.len() && budget > 0 {
+            budget -= 1;
+            let (term, _, k) = sum.terms[at].clone();
+            at += 1;
+            let ExprKind::Binary(op, a, b) = &term.kind else { continue };
+            if k == 0 {
+                continue;
+            }
+            if *op == BinOp::FloorDiv
+                && let Some(c) = b.as_int().filter(|c| *c > 1 && k % c == 0)
+            {
+                let poly = self.facts.poly(a);
+                if let Some(r) = self.facts.residue(&poly, c) {
+                    sum.terms[at - 1].2 = 0;
+                    sum.add(&self.facts, a, k / c)?;
+                    sum.constant = sum.constant.checked_sub(r.checked_mul(k / c)?)?;
+                    at = 0;
+                }
+                continue;
+            }
+            // Only for constants: the seeds keep `floordiv(i, m)` and `floormod(i, m)` of symbolic
+            // shapes apart.
+            if *op != BinOp::FloorMod || b.as_int().is_none_or(|c| c == 0) {
+                continue;
+            }
+            let quotient = self.divide(a, b)?;
+            let product = self.product(&quotient, b)?;
+            let whole = collect(&product)?;
+            let [(part, factor)] = whole.terms.as_slice() else { continue };
+            let part = self.facts.poly(part);
+            let Some(&other) = sum.at.get(&part) else { continue };
+            if sum.terms[other].2 != k.checked_mul(*factor)? {
+                continue;
+            }
+            // a == b*(a // b) + a % b, and the product is factor*part + constant.
+            sum.terms[at - 1].2 = 0;
+            sum.terms[other].2 = 0;
+            sum.constant = sum.constant.checked_sub(whole.constant.checked_mul(k)?)?;
+            let place = other.min(at - 1);
+            self.add_at(sum, place, a, k)?;
+            at = 0;
+        }
+        Some(())
+    }
+
+    /// Adds `k*a`; if its first term is new, it takes the place of a term that vanished.
+    fn add_at(&mut self, sum: &mut Sum, place: usize, a: &Expr, k: i128) -> Option<()> {
+        let before = sum.terms.len();
+        sum.add(&self.facts, a, k)?;
+        if sum.terms.len() > before {
+            sum.terms.swap(place, before);
+            for slot in [place, before] {
+                sum.at.insert(sum.terms[slot].1.clone(), slot);
+            }
+        }
+        Some(())
+    }
+
+    /// True if `0 <= a < b` certainly holds.
+    fn inside(&self, a: &Expr, b: &Expr) -> bool {
+        let (a, b) = (self.facts.poly(a), self.facts.poly(b));
+        b.minus(&a).is_some_and(|d| self.facts.at_least(&d, 1)) && self.facts.at_least(&a, 0)
+    }
+
+    /// The terms of `a` that `b` divides, divided, and the others.
+    #[allow(clippy::type_complexity)]
+    fn split_multiples(
+        &mut self,
+        a: &Expr,
+        b: &Expr,
+    ) -> Option<(Vec<(Expr, i128)>, Vec<(Expr, i128)>, i128)> {
+        let Linear { terms, constant } = collect(a)?;
+        let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+        let divisor = factors(b);
+        for (term, coefficient) in terms {
+            match self.without_factors(&term, &divisor) {
+                Some(left) => quotient.push((left, coefficient)),
+                None => rest.push((term, coefficient)),
+            }
+        }
+        Some((quotient, rest, constant))
+    }
+
+    /// `term` without the factors of a divisor; `None` if it lacks one.
+    fn without_factors(&mut self, term: &Expr, divisor: &[Expr]) -> Option<Expr> {
+        let mut left = factors(term);
+        for factor in divisor {
+            let poly = self.facts.poly(factor);
+            let at = left.iter().position(|other| self.facts.poly(other) == poly)?;
+            left.remove(at);
+        }
+        Some(left.into_iter().reduce(Expr::mul).unwrap_or_else(|| Expr::index(1)))
+    }
+
+    fn scaled(&mut self, a: &Expr, factor: i128) -> Option<Expr> {
+        let mut sum = Sum::default();
+        sum.add(&self.facts, a, factor)?;
+        sum.build()
+    }
+
+    fn shifted(&mut self, a: &Expr, by: i128) -> Option<Expr> {
+        let mut sum = Sum::default();
+        sum.add(&self.facts, a, 1)?;
+        sum.constant = sum.constant.checked_add(by)?;
+        sum.build()
+    }
+
+    fn joined(&mut self, terms: Vec<(Expr, i128)>, constant: i128, last: Expr) -> Option<Expr> {
+        let mut sum = Sum { constant, ..Sum::default() };
+        for (term, factor) in terms {
+            sum.add(&self.facts, &term, factor)?;
+        }
+        sum.add(&self.facts, &last, 1)?;
+        sum.build()
+    }
+}
+
+/// The factors of a product, left to right.
+fn factors(expr: &Expr) -> Vec<Expr> {
+    match &expr.kind {
+        ExprKind::Binary(BinOp::Mul, a, b) => [factors(a), factors(b)].concat(),
+        _ => vec![expr.clone()],
+    }
+}

@@ -1,0 +1,118 @@
+//! Statements: loops bind facts, empty and single iterations go, decided branches are taken.
+
+use super::Simplifier;
+use crate::ir::arith::Facts;
+use crate::ir::{Expr, ForKind, Kernel, Stmt};
+
+/// Simplifies every expression of a kernel's body under the facts of its loops and conditions;
+/// drops empty loops and decided branches, replaces the variable of a loop of one iteration,
+/// flattens blocks. `checks` stay as they are: they may not rely on what they verify.
+pub fn simplify_kernel(kernel: Kernel) -> Kernel {
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let body = Simplifier::new(facts).stmt(&kernel.body);
+    Kernel { body, ..kernel }
+}
+
+impl Simplifier {
+    fn stmt(&mut self, stmt: &Stmt) -> Stmt {
+        match stmt {
+            Stmt::Block(stmts) => {
+                let mut flat = Vec::new();
+                for inner in stmts {
+                    match self.stmt(inner) {
+                        Stmt::Block(inner) => flat.extend(inner),
+                        other => flat.push(other),
+                    }
+                }
+                if flat.len() == 1 { flat.remove(0) } else { Stmt::Block(flat) }
+            }
+            Stmt::For { .. } => self.for_loop(stmt),
+            Stmt::If { cond, then, otherwise } => self.if_stmt(cond, then, otherwise.as_deref()),
+            Stmt::Store { buffer, indices, value, mask } => Stmt::Store {
+                buffer: buffer.clone(),
+                indices: indices.iter().map(|index| self.expr(index)).collect(),
+                value: self.expr(value),
+                mask: mask.as_ref().map(|mask| self.expr(mask)),
+            },
+            Stmt::Let { var, value, body } => {
+                let value = self.expr(value);
+                self.push();
+                self.facts.define(var, &value);
+                let body = self.stmt(body);
+                self.pop();
+                if is_nothing(&body) {
+                    return body;
+                }
+                Stmt::Let { var: var.clone(), value, body: Box::new(body) }
+            }
+            Stmt::Allocate { buffer, body } => match self.stmt(body) {
+                body if is_nothing(&body) => body,
+                body => Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) },
+            },
+            Stmt::Produce { name, body } => {
+                Stmt::Produce { name: name.clone(), body: Box::new(self.stmt(body)) }
+            }
+            Stmt::Assert { .. } | Stmt::Barrier => stmt.clone(),
+            Stmt::Evaluate(value) => Stmt::Evaluate(self.expr(value)),
+        }
+    }
+
+    fn for_loop(&mut self, stmt: &Stmt) -> Stmt {
+        let Stmt::For { var, min, extent, kind, body } = stmt else {
+            crate::bug!("a loop is expected")
+        };
+        let (min, extent) = (self.expr(min), self.expr(extent));
+        if extent.as_int().is_some_and(|extent| extent <= 0) {
+            return Stmt::nothing();
+        }
+        let thread = matches!(kind, ForKind::Thread(_));
+        if extent.as_int() == Some(1) && !thread {
+            // The variable is bound here only, so it keeps its replacement for good.
+            self.replaced.insert(var.clone(), min);
+            return self.stmt(body);
+        }
+        self.push();
+        self.facts.bind(var, &min, &extent);
+        let body = self.stmt(body);
+        self.pop();
+        if is_nothing(&body) {
+            return body;
+        }
+        Stmt::For { var: var.clone(), min, extent, kind: kind.clone(), body: Box::new(body) }
+    }
+
+    fn if_stmt(&mut self, cond: &Expr, then: &Stmt, otherwise: Option<&Stmt>) -> Stmt {
+        let cond = self.expr(cond);
+        if let Some(value) = cond.as_int() {
+            return match (value != 0, otherwise) {
+                (true, _) => self.stmt(then),
+                (false, Some(otherwise)) => self.stmt(otherwise),
+                (false, None) => Stmt::nothing(),
+            };
+        }
+        let mut branch = |truth: bool, stmt: &Stmt| {
+            self.push();
+            self.facts.assume_truth(&cond, truth);
+            let stmt = self.stmt(stmt);
+            self.pop();
+            stmt
+        };
+        let then = branch(true, then);
+        let otherwise = otherwise.map(|stmt| branch(false, stmt)).filter(|s| !is_nothing(s));
+        match (is_nothing(&then), otherwise) {
+            (true, None) => Stmt::nothing(),
+            (true, Some(otherwise)) => {
+                let cond = self.negation(&cond);
+                Stmt::If { cond, then: Box::new(otherwise), otherwise: None }
+            }
+            (false, otherwise) => {
+                Stmt::If { cond, then: Box::new(then), otherwise: otherwise.map(Box::new) }
+            }
+        }
+    }
+}
+
+fn is_nothing(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Block(stmts) if stmts.is_empty())
+}

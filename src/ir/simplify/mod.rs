@@ -1,0 +1,150 @@
+//! The simplifier: canonical indices, folded constants, decided conditions. Never changes a bit
+//! of a floating-point result.
+//!
+//! Before: `A[(i1 - 1)*12 + (i2 - 1) + i0*144]`, `i1 >= 12 + 1`, `if 3 < 2 then x else y`
+//! After: `A[((i1*12) + i2) + (i0*144)) - 13]`, `(13 <= i1)`, `y`
+//! Only `index` arithmetic is reassociated (its values never overflow in a valid execution);
+//! machine integers and floats keep their operations. The result simplifies to itself.
+//!
+//! Parts: [`index`] sums, products, divisions; [`logic`] comparisons, connectives, choices;
+//! [`fold`] constants and identities of the other types; [`kernel`] statements.
+
+pub(crate) mod fold;
+mod index;
+mod kernel;
+mod logic;
+#[cfg(test)]
+mod tests;
+
+pub use kernel::simplify_kernel;
+
+use super::arith::Facts;
+use super::visit::map_children;
+use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use std::collections::HashMap;
+
+/// Visits of nodes under the facts of a branch, after which branches are simplified with what is
+/// known outside only: an expression that shares subterms can have exponentially many paths.
+const BRANCH_VISITS: usize = 50_000;
+
+/// `expr` in simplest form under `facts`.
+pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
+    Simplifier::new(facts.clone()).expr(expr)
+}
+
+/// The state of one run over an expression or a kernel.
+struct Simplifier {
+    facts: Facts,
+    /// Per open scope of facts: results by the address of the original, which is held.
+    memo: Vec<HashMap<usize, (Expr, Expr)>>,
+    /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
+    replaced: HashMap<Var, Expr>,
+    visits: usize,
+}
+
+impl Simplifier {
+    fn new(facts: Facts) -> Simplifier {
+        let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
+        Simplifier { facts, memo, replaced, visits: 0 }
+    }
+
+    /// Opens a scope of facts.
+    fn push(&mut self) {
+        self.facts.push();
+        self.memo.push(HashMap::new());
+    }
+
+    /// Closes it.
+    fn pop(&mut self) {
+        self.facts.pop();
+        self.memo.pop();
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Expr {
+        match &expr.kind {
+            ExprKind::Const(_) => return expr.clone(),
+            ExprKind::Var(var) => {
+                return self.replaced.get(var).cloned().unwrap_or_else(|| expr.clone());
+            }
+            _ => {}
+        }
+        let memo = self.memo.last().expect("a scope is open");
+        if let Some((_, result)) = memo.get(&expr.id()) {
+            return result.clone();
+        }
+        if self.memo.len() > 1 {
+            self.visits += 1;
+        }
+        let result = self.node(expr);
+        let memo = self.memo.last_mut().expect("a scope is open");
+        memo.insert(expr.id(), (expr.clone(), result.clone()));
+        result
+    }
+
+    fn node(&mut self, expr: &Expr) -> Expr {
+        if expr.ty == DType::Index.into() {
+            return self.index(expr);
+        }
+        match &expr.kind {
+            ExprKind::Binary(BinOp::And | BinOp::Or, ..) if expr.ty.is_scalar() => {
+                self.connective(expr)
+            }
+            ExprKind::Binary(op, a, b) if op.is_comparison() && expr.ty.is_scalar() => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                let simple = self.comparison(*op, a, b);
+                self.reuse(expr, simple)
+            }
+            ExprKind::Unary(UnOp::Not, a) if expr.ty.is_scalar() => {
+                let a = self.expr(a);
+                let simple = self.negation(&a);
+                self.reuse(expr, simple)
+            }
+            ExprKind::Select(..) | ExprKind::IfThenElse(..) => self.choice(expr),
+            ExprKind::Let(var, value, body) => self.let_in(expr, var, value, body),
+            ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), ..) => {
+                let expr = map_children(expr, &mut |child| self.expr(child));
+                self.machine_min_max(*op, expr)
+            }
+            _ => fold::fold_node(map_children(expr, &mut |child| self.expr(child))),
+        }
+    }
+
+    fn let_in(&mut self, expr: &Expr, var: &Var, value: &Expr, body: &Expr) -> Expr {
+        let new = self.expr(value);
+        if matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_)) {
+            self.replaced.insert(var.clone(), new);
+            return self.expr(body);
+        }
+        self.facts.define(var, &new);
+        let inner = self.expr(body);
+        if new.same(value) && inner.same(body) {
+            return expr.clone();
+        }
+        if matches!(inner.kind, ExprKind::Const(_)) {
+            return inner;
+        }
+        Expr::let_in(var.clone(), new, inner)
+    }
+
+    /// Integer minima and maxima whose operands have disjoint ranges.
+    fn machine_min_max(&mut self, op: BinOp, expr: Expr) -> Expr {
+        let ExprKind::Binary(_, a, b) = &expr.kind else { crate::bug!("a minimum is expected") };
+        if !expr.ty.is_scalar() || expr.ty.dtype.is_float() || expr.ty.dtype == DType::Bool {
+            return fold::fold_node(expr);
+        }
+        let (ra, rb) = (self.facts.interval(a), self.facts.interval(b));
+        let least = op == BinOp::Min;
+        if ra.hi <= rb.lo {
+            return if least { a.clone() } else { b.clone() };
+        }
+        if rb.hi <= ra.lo {
+            return if least { b.clone() } else { a.clone() };
+        }
+        fold::fold_node(expr)
+    }
+
+    /// `new`, or `old` itself where they are structurally equal.
+    fn reuse(&mut self, old: &Expr, new: Expr) -> Expr {
+        if new.same(old) || self.facts.key(&new) == self.facts.key(old) { old.clone() } else { new }
+    }
+}

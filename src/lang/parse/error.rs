@@ -1,0 +1,468 @@
+//! pest's syntax errors in the words of the language: what was expected, what was found, and for
+//! common slips what to write instead.
+
+use super::Rule;
+use super::depth::too_deep;
+use super::scan::{Kind, Token, tokens};
+use crate::diag::{Diag, Span, closest};
+use pest::error::{Error, ErrorVariant, InputLocation};
+
+/// What stands at the place of the error, and what should.
+pub(super) fn syntax_error(text: &str, file: u32, error: &Error<Rule>) -> Diag {
+    let (InputLocation::Pos(at) | InputLocation::Span((at, _))) = error.location;
+    let ErrorVariant::ParsingError { positives, .. } = &error.variant else {
+        // The parser found the stack at its end: a thread smaller than those that `tec` makes.
+        return too_deep(Span { file, start: at as u32, end: at as u32 });
+    };
+    let place = Place::find(text, file, at, positives);
+    let special = [wrong_number, open_string, chained, foreign_sign, reserved_name];
+    let mut diag =
+        special.iter().find_map(|special| special(&place)).unwrap_or_else(|| place.unexpected());
+    if diag.code == "E0101" {
+        diag.help = diag.help.or_else(|| help(&place));
+        diag.related.extend(place.unclosed());
+    }
+    diag
+}
+
+/// The place of an error.
+struct Place<'a> {
+    file: u32,
+    text: &'a str,
+    /// What stands there; none at the end of the file.
+    found: Option<Token<'a>>,
+    /// What stands before it.
+    before: Option<Token<'a>>,
+    /// What stands before that.
+    before_that: Option<Token<'a>>,
+    /// The innermost open bracket.
+    opener: Option<Token<'a>>,
+    /// Whether the place is in a schedule.
+    in_schedule: bool,
+    /// The rules that might have matched.
+    rules: &'a [Rule],
+}
+
+impl<'a> Place<'a> {
+    fn find(text: &'a str, file: u32, at: usize, rules: &'a [Rule]) -> Place<'a> {
+        let mut open = Vec::new();
+        let (mut before, mut before_that, mut in_schedule) = (None, None, false);
+        let mut found = None;
+        for token in tokens(text, 0) {
+            if token.end() > at {
+                found = Some(token);
+                break;
+            }
+            match token.text {
+                "(" | "[" | "{" => open.push(token),
+                ")" | "]" | "}" => {
+                    open.pop();
+                }
+                "schedule" | "kernel" => in_schedule = token.text == "schedule",
+                _ => {}
+            }
+            before_that = before.replace(token);
+        }
+        let opener = open.pop();
+        Place { file, text, found, before, before_that, opener, in_schedule, rules }
+    }
+
+    fn span_of(&self, token: &Token) -> Span {
+        Span { file: self.file, start: token.start as u32, end: token.end() as u32 }
+    }
+
+    fn span(&self) -> Span {
+        match (&self.found, &self.before) {
+            (Some(found), _) => self.span_of(found),
+            (None, Some(before)) => Span { start: before.end() as u32, ..self.span_of(before) },
+            (None, None) => Span { file: self.file, start: 0, end: 0 },
+        }
+    }
+
+    fn found(&self) -> &'a str {
+        self.found.map_or("", |token| token.text)
+    }
+
+    fn expects(&self, rule: Rule) -> bool {
+        self.rules.contains(&rule)
+    }
+
+    fn expects_expression(&self) -> bool {
+        self.expects(Rule::expr) || self.expects(Rule::arg) || self.expects(Rule::number)
+    }
+
+    fn expects_operator(&self) -> bool {
+        self.expects(Rule::add)
+    }
+
+    fn expects_statement(&self) -> bool {
+        self.expects(Rule::stmt) || self.expects(Rule::schedule_stmt)
+    }
+
+    fn expects_item(&self) -> bool {
+        self.expects(Rule::item) || self.expects(Rule::file)
+    }
+
+    /// Whether a line ends between two places.
+    fn breaks_line(&self, from: usize, to: usize) -> bool {
+        self.text[from..to].contains('\n')
+    }
+
+    /// `expected `)` or `,`, found `x``
+    fn unexpected(&self) -> Diag {
+        let found = match self.found {
+            None => "the end of the file".to_string(),
+            Some(token) if token.kind == Kind::String => "a string".to_string(),
+            Some(token) => quote(token.text),
+        };
+        let message = match self.expected() {
+            expected if expected.is_empty() => format!("unexpected {found}"),
+            expected => format!("expected {expected}, found {found}"),
+        };
+        Diag::new("E0101", self.span(), message)
+    }
+
+    fn expected(&self) -> String {
+        let mut words: Vec<&str> = if self.expects_expression() {
+            let others = self.rules.iter().filter(|rule| is_after_expression(**rule));
+            ["an expression"].into_iter().chain(others.filter_map(|rule| word(*rule))).collect()
+        } else {
+            let is_operand = self.expects_operator();
+            let rules = self.rules.iter();
+            let rules = rules.filter(|rule| !is_operand || !continues_operand(**rule));
+            rules.filter_map(|rule| word(*rule)).collect()
+        };
+        words.sort_by_key(|word| (!word.starts_with('`'), *word));
+        words.dedup();
+        if words.is_empty() && self.expects_operator() {
+            words.push("an operator");
+        }
+        match words.split_last() {
+            Some((last, [])) => last.to_string(),
+            Some((last, [.., _])) if words.len() > 6 => format!("one of {}", words.join(", "))
+                .replace(&format!(", {last}"), &format!(" or {last}")),
+            Some((last, before)) => format!("{} or {last}", before.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// The open bracket, if the error may come from its not being closed.
+    fn unclosed(&self) -> Option<(Span, String)> {
+        let opener = self.opener?;
+        let closer = match opener.text {
+            "(" => Rule::rparen,
+            "[" => Rule::rbracket,
+            _ => Rule::rbrace,
+        };
+        let end = self.found.map_or(self.text.len(), |token| token.start);
+        let is_open = match closer {
+            Rule::rbrace => self.found.is_none_or(|token| ITEMS.contains(&token.text)),
+            _ => self.found.is_none() || self.breaks_line(opener.start, end),
+        };
+        (self.expects(closer) && is_open)
+            .then(|| (self.span_of(&opener), format!("this `{}` is not closed", opener.text)))
+    }
+}
+
+/// A token in backquotes; control characters become visible and long ones are cut.
+fn quote(token: &str) -> String {
+    let mut text: String = token.chars().take(40).flat_map(visible).collect();
+    if token.chars().nth(40).is_some() {
+        text.push('…');
+    }
+    format!("`{text}`")
+}
+
+fn visible(c: char) -> impl Iterator<Item = char> {
+    let shown = if c.is_control() || c.is_whitespace() || is_invisible(c) {
+        c.escape_unicode().to_string()
+    } else {
+        c.to_string()
+    };
+    shown.chars().collect::<Vec<_>>().into_iter()
+}
+
+/// Characters that show nothing, or change the direction of the text around them.
+fn is_invisible(c: char) -> bool {
+    let ranges = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}'];
+    c == '\u{feff}' || ranges.iter().any(|range| range.contains(&c))
+}
+
+/// Rules that may follow where an expression may be missing too.
+fn is_after_expression(rule: Rule) -> bool {
+    matches!(rule, Rule::rparen | Rule::rbracket | Rule::rbrace)
+}
+
+/// Rules that only continue an operand that stands there already: where something else is expected
+/// they are not worth naming.
+fn continues_operand(rule: Rule) -> bool {
+    matches!(rule, Rule::lparen | Rule::lbracket | Rule::dot | Rule::as_kw | Rule::assign)
+}
+
+/// A rule in the words of the language; none for operators.
+fn word(rule: Rule) -> Option<&'static str> {
+    Some(match rule {
+        Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel` or `schedule`",
+        Rule::stmt | Rule::schedule_stmt => "a statement",
+        Rule::name | Rule::components | Rule::results | Rule::result => "a name",
+        Rule::param => "a parameter",
+        Rule::axis | Rule::reduce_axis => "an axis",
+        Rule::string => "a string in double quotes",
+        Rule::target => "a target",
+        Rule::expr => "an expression",
+        Rule::block | Rule::schedule_block | Rule::lbrace => "`{`",
+        Rule::params | Rule::args | Rule::lparen => "`(`",
+        Rule::shape | Rule::axes | Rule::index | Rule::list | Rule::lbracket => "`[`",
+        Rule::rparen => "`)`",
+        Rule::rbracket => "`]`",
+        Rule::rbrace => "`}`",
+        Rule::comma => "`,`",
+        Rule::colon => "`:`",
+        Rule::assign => "`=`",
+        Rule::dots => "`..`",
+        Rule::dot => "`.`",
+        Rule::then_kw => "`then`",
+        Rule::else_kw => "`else`",
+        Rule::for_kw => "`for`",
+        Rule::in_kw => "`in`",
+        Rule::as_kw => "`as`",
+        Rule::identity_kw => "`identity`",
+        Rule::reassociate => "`reassociate`",
+        _ => return None,
+    })
+}
+
+/// `12abc`, `1.`, `.5`
+fn wrong_number(place: &Place) -> Option<Diag> {
+    let found = place.found?;
+    let text = found.text;
+    let digit_follows = || place.text[found.end()..].starts_with(|c: char| c.is_ascii_digit());
+    if text == "." && place.expects_expression() && digit_follows() {
+        let number = tokens(place.text, found.end()).next()?;
+        let span = Span { end: number.end() as u32, ..place.span() };
+        let message = format!("malformed number `.{}`", number.text);
+        let help = format!("a digit stands before the point too: `0.{}`", number.text);
+        return Some(Diag::new("E0103", span, message).help(help));
+    }
+    if found.kind != Kind::Number || !place.expects_expression() {
+        return None;
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at(digits);
+    let help = match rest.bytes().next() {
+        _ if text.starts_with("0x") => "hexadecimal digits follow `0x`, nothing else".to_string(),
+        Some(b'.') if rest.len() == 1 => format!("digits stand behind the point too: `{text}0`"),
+        Some(b'.') => "a number has one point, with digits on both sides".to_string(),
+        Some(b'_') => "digits are written without `_`".to_string(),
+        Some(b'e' | b'E') => format!("an exponent has digits: `{number}e5`, `{number}e-5`"),
+        _ => format!("no letter follows a number directly; a product is `{number} * {rest}`"),
+    };
+    Some(Diag::new("E0103", place.span(), format!("malformed number {}", quote(text))).help(help))
+}
+
+/// `"text` without its end
+fn open_string(place: &Place) -> Option<Diag> {
+    let found = place.found.filter(|token| token.kind == Kind::OpenString)?;
+    let span = Span { end: found.start as u32 + 1, ..place.span() };
+    let message = "this string is not closed on its line";
+    Some(Diag::new("E0105", span, message).help("a string ends with `\"` and has no line breaks"))
+}
+
+/// `a < b < c`
+fn chained(place: &Place) -> Option<Diag> {
+    let is_comparison = matches!(place.found(), "==" | "!=" | "<" | "<=" | ">" | ">=");
+    if !is_comparison || !place.expects_operator() {
+        return None;
+    }
+    Some(
+        Diag::new("E0107", place.span(), "comparisons do not chain")
+            .help("join two comparisons by `and`: `a < b and b < c`"),
+    )
+}
+
+/// `;`, `&&`, `!` and other signs that the language does not have.
+fn foreign_sign(place: &Place) -> Option<Diag> {
+    let found = place.found.filter(|token| token.kind == Kind::Sign)?;
+    let help = match found.text {
+        ";" => "statements need no semicolons",
+        "&&" => "write `and`",
+        "||" => "write `or`",
+        "!" => "write `not`",
+        "**" => "a power is `pow(x, y)`",
+        "?" => "a choice is `if c then a else b`",
+        "'" => "a string stands in double quotes",
+        "->" | "=>" | "::" | ":=" | "@" | "$" | "`" | "\\" => "",
+        "+=" | "-=" | "*=" | "/=" => "a value is computed once, by `=`",
+        "/*" => "a comment begins with `#` and ends with its line",
+        "//" if place.expects_expression() || place.expects_statement() => {
+            "a comment begins with `#`"
+        }
+        "×" | "·" | "⋅" => "write `*`",
+        "÷" => "write `/`, or `//` for integers",
+        "≤" => "write `<=`",
+        "≥" => "write `>=`",
+        "≠" => "write `!=`",
+        "–" | "—" | "−" => "write `-`",
+        "“" | "”" | "‘" | "’" | "„" => "a string stands in double quotes: `\"`",
+        text if !text.is_ascii() => "outside comments and strings a file is ASCII",
+        _ => return None,
+    };
+    let message = format!("the language has no {}", quote(found.text));
+    let message = if found.text == "//" { "unexpected `//`".to_string() } else { message };
+    let diag = Diag::new("E0106", place.span(), message);
+    Some(if help.is_empty() { diag } else { diag.help(help) })
+}
+
+/// `let input = 1`
+fn reserved_name(place: &Place) -> Option<Diag> {
+    let found = place.found.filter(|token| is_reserved(token.text))?;
+    let is_name = place.expects(Rule::name)
+        || place.expects(Rule::param)
+        || place.expects(Rule::axis)
+        || place.expects(Rule::reduce_axis)
+        || place.expects(Rule::result)
+        || place.expects(Rule::results)
+        || place.expects(Rule::components)
+        || place.expects_expression();
+    let before = place.before?;
+    if !is_name || place.breaks_line(before.end(), found.start) {
+        return None;
+    }
+    if place.expects_expression() && (starts_statement(found.text) || found.text == "not") {
+        // `A[input, 0]` and `input + 1` use it as a name; `let x = let y = 1` does not.
+        let next = tokens(place.text, found.end()).next().map_or("", |token| token.text);
+        if found.text == "not" || next.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return None;
+        }
+    }
+    let is_operator = matches!(found.text, "if" | "then" | "else" | "and" | "or" | "as" | "in");
+    if place.expects_expression() && is_operator {
+        return None;
+    }
+    let message = format!("`{}` is a reserved word and no name", found.text);
+    let help = format!("choose another name, `{}_` for example", found.text);
+    Some(Diag::new("E0104", place.span(), message).help(help))
+}
+
+fn is_reserved(word: &str) -> bool {
+    starts_statement(word)
+        || matches!(
+            word,
+            "import"
+                | "def"
+                | "reducer"
+                | "kernel"
+                | "schedule"
+                | "then"
+                | "else"
+                | "in"
+                | "or"
+                | "and"
+                | "not"
+                | "as"
+                | "identity"
+                | "true"
+                | "false"
+        )
+}
+
+const KERNEL_STATEMENTS: [&str; 7] =
+    ["input", "reduce", "compute", "output", "let", "assume", "assert"];
+const SCHEDULE_STATEMENTS: [&str; 6] =
+    ["let", "for", "use", "knob", "assert", "auto_inline_injective"];
+const ITEMS: [&str; 5] = ["import", "def", "reducer", "kernel", "schedule"];
+
+fn starts_statement(word: &str) -> bool {
+    word == "if" || KERNEL_STATEMENTS.contains(&word) || SCHEDULE_STATEMENTS.contains(&word)
+}
+
+/// What to write instead, for slips that leave a plain syntax error.
+fn help(place: &Place) -> Option<String> {
+    let found = place.found();
+    if place.expects_expression() {
+        return match found {
+            "if" | "not" => Some(format!("as an operand, `{found}` needs parentheses")),
+            _ => None,
+        };
+    }
+    if found == "=" && place.expects_operator() && !place.expects(Rule::rbracket) {
+        return Some("equality is `==`".to_string());
+    }
+    if found == "[" && place.before.is_some_and(|before| before.text == "]") {
+        return Some("all indices stand in one pair of brackets: `A[i, j]`".to_string());
+    }
+    if place.in_schedule && place.expects(Rule::dot) {
+        let name = place.before?.text;
+        return match place.found?.kind {
+            _ if found == "=" => Some(format!("a new name is declared by `let {name} = …`")),
+            Kind::Word => closest(name, SCHEDULE_STATEMENTS)
+                .map(|word| format!("did you mean `{word}` for `{name}`?")),
+            _ => None,
+        };
+    }
+    if place.expects_item() {
+        if found == "}" {
+            return Some("no `{` is open here".to_string());
+        }
+        let statement = KERNEL_STATEMENTS.contains(&found) || found == "if";
+        return match closest(found, ITEMS) {
+            _ if statement => Some(format!("`{found}` stands inside a kernel")),
+            Some(item) if place.found?.kind == Kind::Word => {
+                Some(format!("did you mean `{item}`?"))
+            }
+            _ => None,
+        };
+    }
+    if place.expects(Rule::else_kw) && matches!(found, "elif" | "elseif" | "elsif") {
+        return Some("write `else if`".to_string());
+    }
+    if place.expects_statement() {
+        return statement_help(place, found);
+    }
+    let ends_if = place.expects(Rule::then_kw) && (found == ":" || found == "{");
+    ends_if.then(|| "a choice of values is `if c then a else b`".to_string())
+}
+
+/// What to write instead of a wrong beginning of a statement.
+fn statement_help(place: &Place, found: &str) -> Option<String> {
+    let word = place.found.filter(|token| token.kind == Kind::Word)?;
+    if ITEMS.contains(&found) {
+        return None;
+    }
+    match found {
+        "elif" | "elseif" | "elsif" => return Some("write `else if`".to_string()),
+        "return" if !place.in_schedule => {
+            return Some("a result is declared by `output C[i: n] = …`".to_string());
+        }
+        "for" | "while" if !place.in_schedule => {
+            return Some(
+                "a kernel has no loops: a stage computes every element of its axes".into(),
+            );
+        }
+        _ => {}
+    }
+    let (own, others, other_place) = match place.in_schedule {
+        true => (&SCHEDULE_STATEMENTS[..], &KERNEL_STATEMENTS[..], "kernel"),
+        false => (&KERNEL_STATEMENTS[..], &SCHEDULE_STATEMENTS[..], "schedule"),
+    };
+    if others.contains(&found) {
+        return Some(format!("`{found}` stands only in a {other_place}"));
+    }
+    let mut after = tokens(place.text, word.end());
+    let next = after.next().map_or("", |token| token.text);
+    if next == "=" {
+        return Some(format!("a constant is declared by `let {found} = …`"));
+    }
+    if next == "[" && !place.in_schedule {
+        return Some(format!("a stage is declared by `compute {found}[…] = …` or `output`"));
+    }
+    if next == "." && !place.in_schedule {
+        return Some("directives stand in a `schedule`".to_string());
+    }
+    let is_operand = |token: Token| matches!(token.kind, Kind::Word | Kind::Number);
+    let same_line = place.before.is_some_and(|t| !place.breaks_line(t.end(), word.start));
+    if same_line && place.before.is_some_and(is_operand) && place.before_that.is_some() {
+        return None;
+    }
+    closest(found, own.iter().copied()).map(|word| format!("did you mean `{word}`?"))
+}

@@ -1,0 +1,366 @@
+//! The parser: `grammar/te.pest`, whose parse tree is turned into the syntax tree of `ast`.
+//!
+//! Functions are named after the grammar's rules. A parse tree is linear in the file and so is its
+//! reading: positions are byte offsets, lines and columns are counted when an error is shown.
+
+mod depth;
+mod error;
+mod expr;
+mod scan;
+mod schedule;
+
+use super::ast::{
+    Def, File, Import, Item, Kernel, Name, Param, ParamKind, ReduceAxis, Reducer, Stage, Stmt,
+    StmtKind,
+};
+use crate::bug;
+use crate::diag::{Diag, Result, Span};
+use pest::Parser;
+use pest::pratt_parser::PrattParser;
+
+/// The parser that pest makes of the grammar.
+#[derive(pest_derive::Parser)]
+#[grammar = "../grammar/te.pest"]
+struct Grammar;
+
+type Pair<'i> = pest::iterators::Pair<'i, Rule>;
+
+/// Parses one file; `file` is its index for spans. One syntax error per file.
+pub fn parse_file(text: &str, file: u32) -> Result<File> {
+    depth::check_nesting(text, file)?;
+    let mut pairs = Grammar::parse(Rule::file, text)
+        .map_err(|err| Box::new(error::syntax_error(text, file, &err)))?;
+    let root = pairs.next().unwrap_or_else(|| bug!("a parse tree without a root"));
+    let builder = Builder { file, operators: expr::operators() };
+    let items = root.into_inner().filter(|pair| pair.as_rule() == Rule::item);
+    Ok(File { items: items.map(|pair| builder.item(pair)).collect::<Result<_>>()? })
+}
+
+/// Turns pairs of the parse tree into the syntax tree.
+struct Builder {
+    file: u32,
+    operators: PrattParser<Rule>,
+}
+
+/// The children of a pair, signs and reserved words left out, taken in order.
+struct Parts<'i> {
+    pairs: std::iter::Peekable<std::vec::IntoIter<Pair<'i>>>,
+}
+
+impl<'i> Parts<'i> {
+    fn of(pair: Pair<'i>) -> Parts<'i> {
+        let pairs: Vec<_> = pair.into_inner().filter(|p| !is_sign(p.as_rule())).collect();
+        Parts { pairs: pairs.into_iter().peekable() }
+    }
+
+    /// The next child, if it is of this rule.
+    fn take(&mut self, rule: Rule) -> Option<Pair<'i>> {
+        self.pairs.next_if(|pair| pair.as_rule() == rule)
+    }
+
+    /// The next child, which the grammar says is there.
+    fn next(&mut self) -> Pair<'i> {
+        self.pairs.next().unwrap_or_else(|| bug!("the parse tree lacks a child"))
+    }
+
+    /// Whether all children were taken.
+    fn is_done(&mut self) -> bool {
+        self.pairs.peek().is_none()
+    }
+
+    /// All further children of this rule.
+    fn all(mut self, rule: Rule) -> impl Iterator<Item = Pair<'i>> {
+        std::iter::from_fn(move || self.take(rule))
+    }
+}
+
+/// Signs and reserved words that say nothing which the rule around them does not say.
+fn is_sign(rule: Rule) -> bool {
+    use Rule::*;
+    matches!(
+        rule,
+        lparen
+            | rparen
+            | lbracket
+            | rbracket
+            | lbrace
+            | rbrace
+            | comma
+            | colon
+            | assign
+            | dots
+            | dot
+            | import_kw
+            | def_kw
+            | reducer_kw
+            | kernel_kw
+            | schedule_kw
+            | input_kw
+            | reduce_kw
+            | compute_kw
+            | let_kw
+            | if_kw
+            | then_kw
+            | else_kw
+            | assume_kw
+            | assert_kw
+            | for_kw
+            | in_kw
+            | use_kw
+            | knob_kw
+            | as_kw
+            | identity_kw
+            | auto_inline_kw
+    )
+}
+
+/// One past the last byte of a pair's text, without the white space that pest counts in where an
+/// optional end is missing.
+fn end_of(pair: &Pair) -> usize {
+    match pair.clone().into_inner().next_back() {
+        Some(last) => end_of(&last),
+        None => pair.as_span().end(),
+    }
+}
+
+impl Builder {
+    fn span(&self, pair: &Pair) -> Span {
+        let start = pair.as_span().start();
+        Span { file: self.file, start: start as u32, end: end_of(pair) as u32 }
+    }
+
+    /// `item = import | def | reducer | kernel | schedule`
+    fn item(&self, pair: Pair) -> Result<Item> {
+        let pair = Parts::of(pair).next();
+        Ok(match pair.as_rule() {
+            Rule::import => Item::Import(self.import(pair)),
+            Rule::def => Item::Def(self.def(pair)?),
+            Rule::reducer => Item::Reducer(self.reducer(pair)?),
+            Rule::kernel => Item::Kernel(self.kernel(pair)?),
+            Rule::schedule => Item::Schedule(self.schedule(pair)?),
+            rule => bug!("{rule:?} as an item"),
+        })
+    }
+
+    /// `import = "import" string`
+    fn import(&self, pair: Pair) -> Import {
+        let path = Parts::of(pair).next();
+        Import { span: self.span(&path), path: string(&path) }
+    }
+
+    /// `def = "def" name "(" names? ")" "=" expr`
+    fn def(&self, pair: Pair) -> Result<Def> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let mut params = Vec::new();
+        while let Some(param) = parts.take(Rule::name) {
+            params.push(self.name(param));
+        }
+        Ok(Def { name, params, body: self.expr(parts.next(), false)? })
+    }
+
+    /// `reducer = "reducer" name "(" components "," components ")" "=" expr "identity" expr`
+    fn reducer(&self, pair: Pair) -> Result<Reducer> {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let lhs = self.components(parts.next());
+        let rhs = self.components(parts.next());
+        let count = lhs.len();
+        let result = self.tuple(parts.next(), count, &name)?;
+        let identity = self.tuple(parts.next(), count, &name)?;
+        if rhs.len() != count {
+            let message = format!(
+                "the two operands of reducer `{}` have {count} and {} components",
+                name.text,
+                rhs.len()
+            );
+            return Err(Box::new(Diag::new("E0111", name.span, message)));
+        }
+        Ok(Reducer { name, lhs, rhs, result, identity, span })
+    }
+
+    /// `components = name | "(" names ")"`
+    fn components(&self, pair: Pair) -> Vec<Name> {
+        Parts::of(pair).all(Rule::name).map(|name| self.name(name)).collect()
+    }
+
+    /// `kernel = "kernel" name params "reassociate"? block`
+    fn kernel(&self, pair: Pair) -> Result<Kernel> {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let params = self.params(parts.next(), false)?;
+        let reassociate = parts.take(Rule::reassociate).is_some();
+        Ok(Kernel { name, params, reassociate, body: self.block(parts.next())?, span })
+    }
+
+    /// `params = "(" (param ("," param)* ","?)? ")"`
+    fn params(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Param>> {
+        Parts::of(pair).all(Rule::param).map(|param| self.param(param, in_schedule)).collect()
+    }
+
+    /// `param = name (":" name)? ("=" expr)?`
+    fn param(&self, pair: Pair, in_schedule: bool) -> Result<Param> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let kind = match parts.take(Rule::name) {
+            None => ParamKind::Index,
+            Some(kind) => self.param_kind(&name, kind)?,
+        };
+        let default = match parts.take(Rule::expr) {
+            None => None,
+            Some(value) => Some(self.expr(value, in_schedule)?),
+        };
+        Ok(Param { name, kind, default })
+    }
+
+    fn param_kind(&self, param: &Name, pair: Pair) -> Result<ParamKind> {
+        Ok(match pair.as_str() {
+            "var" => ParamKind::Var,
+            "dtype" => ParamKind::DType,
+            "real" => ParamKind::Real,
+            "bool" => ParamKind::Bool,
+            other => {
+                let param = &param.text;
+                let message = format!("`{other}` is no kind of parameter");
+                return Err(Box::new(Diag::new("E0108", self.span(&pair), message).help(format!(
+                    "write `{param} = 1` for a compile-time integer, `{param}: var` for a \
+                     run-time integer, or `dtype`, `real` or `bool` in place of `{other}`"
+                ))));
+            }
+        })
+    }
+
+    /// `block = "{" stmt* "}"`
+    fn block(&self, pair: Pair) -> Result<Vec<Stmt>> {
+        Parts::of(pair).all(Rule::stmt).map(|stmt| self.stmt(stmt)).collect()
+    }
+
+    /// `stmt = input | reduce | stage | let_stmt | if_stmt | assume | assert`
+    fn stmt(&self, pair: Pair) -> Result<Stmt> {
+        let pair = Parts::of(pair).next();
+        let span = self.span(&pair);
+        let kind = match pair.as_rule() {
+            Rule::input => self.input(pair)?,
+            Rule::reduce => self.reduce(pair)?,
+            Rule::stage => StmtKind::Stage(self.stage(pair)?),
+            Rule::let_stmt => {
+                let (names, value) = self.let_stmt(pair, false)?;
+                StmtKind::Let { names, value }
+            }
+            Rule::if_stmt => return self.if_stmt(pair),
+            Rule::assume => StmtKind::Assume(self.expr(Parts::of(pair).next(), false)?),
+            Rule::assert => {
+                let (cond, text) = self.assert(pair, false)?;
+                StmtKind::Assert(cond, text)
+            }
+            rule => bug!("{rule:?} as a statement"),
+        };
+        Ok(Stmt { kind, span })
+    }
+
+    /// `input = "input" name ":" name shape? "layout_free"?`
+    fn input(&self, pair: Pair) -> Result<StmtKind> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let dtype = self.name(parts.next());
+        let shape = match parts.take(Rule::shape) {
+            None => None,
+            Some(shape) => Some(self.exprs(shape, false)?),
+        };
+        let layout_free = parts.take(Rule::layout_free).is_some();
+        Ok(StmtKind::Input { name, dtype, shape, layout_free })
+    }
+
+    /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`
+    fn reduce(&self, pair: Pair) -> Result<StmtKind> {
+        let axes = Parts::of(pair).all(Rule::reduce_axis).map(|axis| {
+            let mut parts = Parts::of(axis);
+            let name = self.name(parts.next());
+            let min = self.expr(parts.next(), false)?;
+            Ok(ReduceAxis { name, min, end: self.expr(parts.next(), false)? })
+        });
+        Ok(StmtKind::Reduce(axes.collect::<Result<_>>()?))
+    }
+
+    /// `stage = ("compute" | "output") results axes (":" name)? "=" expr`
+    fn stage(&self, pair: Pair) -> Result<Stage> {
+        let mut parts = Parts::of(pair);
+        let output = parts.take(Rule::output_kw).is_some();
+        let names = self.results(parts.next());
+        let axes = Parts::of(parts.next()).all(Rule::axis).map(|axis| {
+            let mut parts = Parts::of(axis);
+            Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
+        });
+        let axes = axes.collect::<Result<_>>()?;
+        let dtype = parts.take(Rule::name).map(|name| self.name(name));
+        Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
+    }
+
+    /// `results = name | "(" result ("," result)* ","? ")"`, `result = name (":" name)?`
+    fn results(&self, pair: Pair) -> Vec<(Name, Option<Name>)> {
+        let mut names = Vec::new();
+        let mut parts = Parts::of(pair);
+        while !parts.is_done() {
+            let mut result = Parts::of(parts.next());
+            let name = self.name(result.next());
+            names.push((name, result.take(Rule::name).map(|dtype| self.name(dtype))));
+        }
+        names
+    }
+
+    /// `let_stmt = "let" name ("," name)* "=" expr`
+    fn let_stmt(
+        &self,
+        pair: Pair,
+        in_schedule: bool,
+    ) -> Result<(Vec<Option<Name>>, super::ast::Expr)> {
+        let mut parts = Parts::of(pair);
+        let mut names = Vec::new();
+        while let Some(name) = parts.take(Rule::name) {
+            names.push(Some(self.name(name)).filter(|name| name.text != "_"));
+        }
+        Ok((names, self.expr(parts.next(), in_schedule)?))
+    }
+
+    /// `if_stmt = "if" expr block ("else" "if" expr block)* ("else" block)?`
+    fn if_stmt(&self, pair: Pair) -> Result<Stmt> {
+        let (span, mut parts) = (self.span(&pair), Parts::of(pair));
+        let mut branches = Vec::new();
+        while let Some(cond) = parts.take(Rule::expr) {
+            let start = cond.as_span().start() as u32;
+            let cond = self.expr(cond, false)?;
+            branches.push((start, cond, self.block(parts.next())?));
+        }
+        let mut otherwise = match parts.take(Rule::block) {
+            None => Vec::new(),
+            Some(block) => self.block(block)?,
+        };
+        // The last branch is the innermost; the first one begins at its `if`.
+        for (i, (start, cond, then)) in branches.into_iter().enumerate().rev() {
+            let span = Span { start: if i == 0 { span.start } else { start }, ..span };
+            otherwise = vec![Stmt { kind: StmtKind::If { cond, then, otherwise }, span }];
+        }
+        otherwise.pop().map_or_else(|| bug!("an `if` without a condition"), Ok)
+    }
+
+    /// `assert = "assert" expr "," string`
+    fn assert(&self, pair: Pair, in_schedule: bool) -> Result<(super::ast::Expr, String)> {
+        let mut parts = Parts::of(pair);
+        Ok((self.expr(parts.next(), in_schedule)?, string(&parts.next())))
+    }
+
+    /// `name`
+    fn name(&self, pair: Pair) -> Name {
+        Name { span: self.span(&pair), text: pair.as_str().to_string() }
+    }
+}
+
+/// `string`: the text between the quotes.
+fn string(pair: &Pair) -> String {
+    pair.as_str().trim_matches('"').to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! A rough look at a text: words, numbers, strings, signs, without the grammar. It finds deep
+//! nesting before the parser recurses into it, and names what stands at the place of an error.
+
+/// What a token looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// An identifier or a reserved word.
+    Word,
+    /// What begins with a digit and goes on like a number, also a malformed one.
+    Number,
+    /// A string in double quotes.
+    String,
+    /// A string that its line does not close.
+    OpenString,
+    /// Anything else.
+    Sign,
+}
+
+/// A token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token<'i> {
+    pub kind: Kind,
+    pub start: usize,
+    pub text: &'i str,
+}
+
+impl Token<'_> {
+    pub fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+}
+
+/// Signs of more than one character, those of other languages included.
+const SIGNS: [&str; 20] = [
+    "==", "!=", "<=", ">=", "<<", ">>", "//", "/*", "..", "&&", "||", "->", "=>", "**", "+=", "-=",
+    "*=", "/=", ":=", "::",
+];
+
+/// All tokens of a text from the byte `at` on, which begins one.
+pub(super) fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
+    let mut at = at;
+    std::iter::from_fn(move || {
+        at = skip_blank(text, at);
+        let rest = &text[at..];
+        let first = rest.chars().next()?;
+        let (kind, length) = match first {
+            'a'..='z' | 'A'..='Z' | '_' => (Kind::Word, word_length(rest)),
+            '0'..='9' => (Kind::Number, number_length(rest)),
+            '"' => match rest[1..].find(['"', '\n']) {
+                Some(i) if rest.as_bytes()[i + 1] == b'"' => (Kind::String, i + 2),
+                Some(i) => (Kind::OpenString, i + 1),
+                None => (Kind::OpenString, rest.len()),
+            },
+            _ => {
+                let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
+                (Kind::Sign, sign.map_or(first.len_utf8(), |sign| sign.len()))
+            }
+        };
+        let token = Token { kind, start: at, text: &rest[..length] };
+        at += length;
+        Some(token)
+    })
+}
+
+/// Past white space and comments.
+fn skip_blank(text: &str, mut at: usize) -> usize {
+    let bytes = text.as_bytes();
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => at += 1,
+            b'#' => at = text[at..].find('\n').map_or(text.len(), |i| at + i),
+            _ => break,
+        }
+    }
+    at
+}
+
+fn is_word_byte(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || *byte == b'_'
+}
+
+fn word_length(text: &str) -> usize {
+    text.bytes().take_while(is_word_byte).count()
+}
+
+/// A number with everything that is stuck to it: `12abc`, `1.`, `1e+`.
+fn number_length(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut length = word_length(text);
+    loop {
+        let is_exponent = matches!(bytes[length - 1], b'e' | b'E') && !text.starts_with("0x");
+        match bytes.get(length) {
+            Some(b'+' | b'-') if is_exponent => length += 1,
+            Some(b'.') if bytes.get(length + 1) != Some(&b'.') => length += 1,
+            _ => return length,
+        }
+        length += word_length(&text[length..]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Linking objects to a shared object, in this process and in memory: `libwild` reads from and
+//! writes to a table of byte strings, so nothing on disk can be half written.
+//!
+//! Undefined symbols stay undefined (the C library's, and weak ones of libtvm_ffi); the objects'
+//! hidden symbols stay inside.
+
+use crate::bug;
+use crate::diag::{Diag, Result};
+use crate::target::Arch;
+use libwild::{
+    FileSystem, FileType, InputFileData, Linker, OutputFileData, OutputOptions, error as wild,
+};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The runtime's object for a CPU family.
+mod runtimes {
+    include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
+}
+
+/// Links an object and the runtime to a module.
+pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
+    let Some(runtime) = runtime_object(arch) else {
+        let name = arch_name(arch);
+        return Err(Box::new(
+            Diag::global("E0522", format!("this `tec` has no runtime for {name} to link with"))
+                .note(format!("it was built without a C compiler for {name}"))
+                .help(format!(
+                    "write a `.o` or `.tar`, or build `tec` with `CC_{name}` set to a cross compiler"
+                )),
+        ));
+    };
+    match link(arch, &[("module.o", object), ("tec_runtime.o", runtime)]) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) => bug!("linking failed: {error:?}"),
+    }
+}
+
+/// The runtime compiled for a family, if this `tec` was built with it.
+pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
+    runtimes::object(arch_name(arch))
+}
+
+/// The family's name, as in compiler triples.
+pub fn arch_name(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "x86_64",
+        Arch::Aarch64 => "aarch64",
+        Arch::Riscv64 => "riscv64",
+    }
+}
+
+fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
+    let emulation = match arch {
+        Arch::X86_64 => "elf_x86_64",
+        Arch::Aarch64 => "aarch64linux",
+        Arch::Riscv64 => "elf64lriscv",
+    };
+    let output = "module.so";
+    let mut arguments = vec!["wild", "-m", emulation, "-shared", "-o", output];
+    arguments.extend(["--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "now"]);
+    arguments.extend(objects.iter().map(|(name, _)| *name));
+
+    let files = MemoryFiles::default();
+    for (name, bytes) in objects {
+        files.table().insert(PathBuf::from(name), Arc::from(*bytes));
+    }
+    let arguments = || arguments.iter().copied();
+    let mut args = libwild::Args::new(arguments)?;
+    args.parse(arguments)?;
+    let linker = Linker::with_file_system(files.clone());
+    linker.run(&args)?;
+    let linked = files.table().remove(Path::new(output));
+    linked.map(|bytes| bytes.to_vec()).ok_or_else(|| libwild::error!("the linker wrote nothing"))
+}
+
+/// Paths and contents; clones share one table.
+#[derive(Clone, Default)]
+struct MemoryFiles(Arc<Mutex<HashMap<PathBuf, Arc<[u8]>>>>);
+
+impl MemoryFiles {
+    fn table(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<[u8]>>> {
+        self.0.lock().expect("no holder of the lock panics")
+    }
+
+    fn get(&self, path: &Path) -> wild::Result<Arc<[u8]>> {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound).into();
+        self.table().get(path).cloned().ok_or_else(missing)
+    }
+}
+
+#[derive(Debug)]
+struct Input(Arc<[u8]>);
+
+impl InputFileData for Input {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+struct Output {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    files: MemoryFiles,
+}
+
+impl OutputFileData for Output {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn finish(self) -> wild::Result {
+        self.files.table().insert(self.path, self.bytes.into());
+        Ok(())
+    }
+}
+
+impl FileSystem for MemoryFiles {
+    type Input = Input;
+    type Output = Output;
+
+    fn open_input(&self, path: &Path, _: bool) -> wild::Result<(Input, Option<Arc<File>>)> {
+        Ok((Input(self.get(path)?), None))
+    }
+
+    fn file_type(&self, path: &Path) -> wild::Result<FileType> {
+        self.get(path).map(|_| FileType::File)
+    }
+
+    fn canonicalize(&self, path: &Path) -> wild::Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
+
+    fn remove_file(&self, path: &Path) -> wild::Result<()> {
+        let bytes = self.get(path)?;
+        self.table().remove(path);
+        drop(bytes);
+        Ok(())
+    }
+
+    fn rename_file(&self, path: &Path, new_path: &Path) -> wild::Result<()> {
+        let bytes = self.get(path)?;
+        let mut table = self.table();
+        table.remove(path);
+        table.insert(new_path.to_path_buf(), bytes);
+        Ok(())
+    }
+
+    fn create_output(&self, path: Arc<Path>, options: OutputOptions) -> wild::Result<Output> {
+        let bytes = vec![0; options.size as usize];
+        Ok(Output { path: path.to_path_buf(), bytes, files: self.clone() })
+    }
+
+    fn write_auxiliary(&self, path: &Path, bytes: &[u8]) -> wild::Result {
+        self.table().insert(path.to_path_buf(), bytes.into());
+        Ok(())
+    }
+}

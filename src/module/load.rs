@@ -1,0 +1,222 @@
+//! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: the one
+//! place with `unsafe`.
+//!
+//! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
+//! arguments are, and every argument is checked before anything is written.
+
+use crate::diag::{Diag, Result};
+use crate::ir::DType;
+use libloading::{Library, Symbol};
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An argument of a checked entry, in its order.
+#[derive(Debug)]
+pub enum Arg<'a> {
+    /// A tensor that is read.
+    Input(DType, &'a [i64], &'a [u8]),
+    /// A tensor that is written.
+    Output(DType, &'a [i64], &'a mut [u8]),
+    /// An integer scalar, or a run-time integer.
+    Int(i64),
+    /// An unsigned scalar of 64 bits.
+    Uint(u64),
+    /// A floating-point scalar.
+    Float(f64),
+    /// A `bool` scalar.
+    Bool(bool),
+}
+
+/// A module in this process; it stays while one of its kernels is held.
+#[derive(Clone, Debug)]
+pub struct LoadedModule {
+    library: Arc<Library>,
+}
+
+type PackedFn = unsafe extern "C" fn(*mut c_void, *const Cell, i32, *mut Cell) -> i32;
+type TextFn = unsafe extern "C" fn() -> *const c_char;
+
+impl LoadedModule {
+    /// Loads a module. A path without a directory means the current one, not the library path.
+    pub fn open(path: &Path) -> Result<LoadedModule> {
+        let local = if path.components().count() == 1 {
+            Path::new(".").join(path)
+        } else {
+            path.to_path_buf()
+        };
+        // SAFETY: loading runs the constructors of the file, which the user asked to run.
+        match unsafe { Library::new(&local) } {
+            Ok(library) => Ok(LoadedModule { library: Arc::new(library) }),
+            Err(error) => Err(Box::new(
+                Diag::global("E0523", format!("cannot load module `{}`", path.display()))
+                    .note(error.to_string()),
+            )),
+        }
+    }
+
+    /// The manifest, as JSON text.
+    pub fn manifest(&self) -> Result<String> {
+        self.text("tec_manifest")
+    }
+
+    /// Limits the threads that the module's kernels use.
+    pub fn set_num_threads(&self, threads: i32) -> Result<()> {
+        // SAFETY: this is the signature of the function of that name in every module.
+        unsafe {
+            let function: Symbol<'_, unsafe extern "C" fn(i32)> = self
+                .library
+                .get("tec_set_num_threads".as_bytes())
+                .map_err(|_| missing("function `tec_set_num_threads`"))?;
+            function(threads);
+        }
+        Ok(())
+    }
+
+    /// A kernel by its name.
+    pub fn kernel(&self, name: &str) -> Result<LoadedKernel> {
+        let symbol = format!("__tvm_ffi_{name}");
+        // SAFETY: this is the signature of every symbol with the prefix.
+        let entry: Symbol<'_, PackedFn> = unsafe { self.library.get(symbol.as_bytes()) }
+            .map_err(|_| missing(&format!("kernel `{name}`")))?;
+        Ok(LoadedKernel { entry: *entry, module: self.clone() })
+    }
+
+    /// What a function of a module without arguments says.
+    fn text(&self, symbol: &str) -> Result<String> {
+        // SAFETY: a module's functions of these names have this signature, and return a text that
+        // stays valid until the next failing call of this thread.
+        unsafe {
+            let function: Symbol<'_, TextFn> = self
+                .library
+                .get(symbol.as_bytes())
+                .map_err(|_| missing(&format!("function `{symbol}`")))?;
+            Ok(CStr::from_ptr(function()).to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// A kernel of a loaded module.
+#[derive(Clone, Debug)]
+pub struct LoadedKernel {
+    entry: PackedFn,
+    module: LoadedModule,
+}
+
+impl LoadedKernel {
+    /// Checks the arguments and runs the kernel; the error is the module's own message.
+    pub fn call(&self, args: Vec<Arg<'_>>) -> Result<()> {
+        self.bind(args).call()
+    }
+
+    /// A call that can be repeated without cost for its preparation.
+    pub fn bind<'a>(&self, args: Vec<Arg<'a>>) -> BoundCall<'a> {
+        // The cells point to the tensors, which therefore must not move: a boxed slice.
+        let mut tensors: Box<[TensorView]> = args.iter().filter_map(TensorView::new).collect();
+        let mut next = tensors.iter_mut();
+        let cells = args
+            .iter()
+            .map(|arg| match arg {
+                Arg::Input(..) | Arg::Output(..) => {
+                    let tensor: *mut TensorView = next.next().expect("one per tensor");
+                    Cell { kind: 7, zero: 0, value: tensor as u64 }
+                }
+                Arg::Int(value) => Cell { kind: 1, zero: 0, value: *value as u64 },
+                Arg::Uint(value) => Cell { kind: 4, zero: 0, value: *value },
+                Arg::Float(value) => Cell { kind: 3, zero: 0, value: value.to_bits() },
+                Arg::Bool(value) => Cell { kind: 2, zero: 0, value: u64::from(*value) },
+            })
+            .collect();
+        BoundCall { kernel: self.clone(), cells, tensors, borrows: PhantomData }
+    }
+}
+
+/// A kernel with its arguments.
+#[derive(Debug)]
+pub struct BoundCall<'a> {
+    kernel: LoadedKernel,
+    cells: Vec<Cell>,
+    /// Where the cells of tensors point.
+    #[allow(dead_code)]
+    tensors: Box<[TensorView]>,
+    borrows: PhantomData<Arg<'a>>,
+}
+
+impl BoundCall<'_> {
+    /// Checks the arguments and runs the kernel.
+    pub fn call(&mut self) -> Result<()> {
+        let mut result = Cell { kind: 0, zero: 0, value: 0 };
+        // SAFETY: the cells are initialised, their tensors live as long as `self` and describe
+        // memory that `self` borrows; the entry refuses what its kernel does not take.
+        let status = unsafe {
+            let count = self.cells.len() as i32;
+            (self.kernel.entry)(std::ptr::null_mut(), self.cells.as_ptr(), count, &mut result)
+        };
+        if status == 0 {
+            return Ok(());
+        }
+        let message = self.kernel.module.text("tec_last_error")?;
+        Err(Box::new(Diag::global("E0525", message)))
+    }
+}
+
+/// A value cell of the packed call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    kind: i32,
+    zero: u32,
+    value: u64,
+}
+
+/// `DLTensor`.
+#[repr(C)]
+#[derive(Debug)]
+struct TensorView {
+    data: *mut u8,
+    device_type: i32,
+    device_id: i32,
+    ndim: i32,
+    dtype: u32,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+impl TensorView {
+    /// The view of a tensor argument.
+    ///
+    /// # Panics
+    /// If there are fewer bytes than the shape says.
+    fn new(arg: &Arg<'_>) -> Option<TensorView> {
+        let (dtype, shape, data, bytes) = match arg {
+            Arg::Input(dtype, shape, data) => {
+                (*dtype, *shape, data.as_ptr().cast_mut(), data.len())
+            }
+            Arg::Output(dtype, shape, data) => {
+                (*dtype, *shape, data.as_ptr().cast_mut(), data.len())
+            }
+            _ => return None,
+        };
+        let elements: i64 = shape.iter().product();
+        assert!(elements as u64 * dtype.bytes() <= bytes as u64, "tensor of {bytes} bytes");
+        Some(TensorView {
+            data,
+            device_type: 1,
+            device_id: 0,
+            ndim: shape.len() as i32,
+            dtype: crate::codegen::entry::dlpack_dtype(dtype),
+            shape: shape.as_ptr(),
+            strides: std::ptr::null(),
+            byte_offset: 0,
+        })
+    }
+}
+
+fn missing(what: &str) -> Box<Diag> {
+    Box::new(
+        Diag::global("E0524", format!("the module has no {what}"))
+            .help("`tec inspect` lists what it has"),
+    )
+}

@@ -1,0 +1,510 @@
+/* The complete check of a call, driven by the kernel's signature blob, and its messages.
+ *
+ * Compiled entries try a straight path first and come here when anything is out of the ordinary: a
+ * wrong argument, but also a right one that the short path does not accept (an empty tensor, a
+ * dimension of extent 1 with an odd stride, an int for a float). So this file alone decides, in the
+ * order of ABI.md, section 3.1, and nothing was written when it refuses. */
+#include "tec_runtime.h"
+
+/* A call being checked. */
+struct call {
+    const struct signature *sig;
+    int32_t packed;
+    const struct any *cells;   /* if packed */
+    const uint64_t *words;     /* else: pointers and the bits of scalars */
+    uint64_t *slots;           /* results */
+};
+
+static const char *text_at(const struct signature *sig, uint32_t offset) {
+    return (const char *)sig + offset;
+}
+
+static const struct param *param_of(const struct signature *sig, uint32_t index) {
+    return (const struct param *)text_at(sig, sig->param_at) + index;
+}
+
+static const struct extent *extents_of(const struct signature *sig, const struct param *param) {
+    return (const struct extent *)text_at(sig, param->extent_at);
+}
+
+/* ---- texts ---- */
+
+static COLD void put_dtype(struct message *m, uint32_t dtype) {
+    static const char names[][8] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+    uint32_t code = dtype & 0xff, bits = dtype >> 8 & 0xff, lanes = dtype >> 16;
+    if (code >= sizeof names / sizeof names[0]) {
+        put(m, "DLPack type code ");
+        put_unsigned(m, code);
+        put(m, " with bits ");
+    } else {
+        put(m, names[code]);
+    }
+    if (code != CLASS_BOOL || bits != 8) put_unsigned(m, bits);
+    if (lanes != 1) {
+        put(m, "x");
+        put_unsigned(m, lanes);
+    }
+}
+
+/* What a packed cell holds, in Python's words. */
+static COLD const char *type_name(int32_t type) {
+    static const char low[][16] = {
+        "None",   "int",       "bool",  "float",    "a pointer", "a dtype", "a device",
+        "a tensor", "str",     "bytes", "an object", "str",      "bytes",
+    };
+    static const char high[][16] = {
+        "str",   "bytes", "an exception", "a function", "a shape", "a tensor",     "a list",
+        "a map", "a module", "an object", "a list",     "a dict",  "an interrupt", "a big int",
+    };
+    if (type >= 0 && type < (int32_t)(sizeof low / sizeof low[0])) return low[type];
+    if (type >= 65 && type < 65 + (int32_t)(sizeof high / sizeof high[0])) return high[type - 65];
+    return "an object";
+}
+
+static COLD void put_device(struct message *m, int32_t type) {
+    static const char names[][16] = {
+        "cpu", "cuda", "cuda_host", "opencl", "", "", "vulkan", "metal",
+        "vpi", "rocm", "rocm_host", "ext_dev", "cuda_managed",
+    };
+    if (type >= 1 && type <= (int32_t)(sizeof names / sizeof names[0]) && names[type - 1][0]) {
+        put(m, names[type - 1]);
+        return;
+    }
+    put(m, "device type ");
+    put_int(m, type);
+}
+
+/* "argument 2 `b`: ", counted from 1. */
+static COLD void put_argument(struct message *m, const struct call *call, uint32_t index) {
+    const struct param *param = param_of(call->sig, index);
+    put(m, "argument ");
+    put_int(m, param->arg + 1);
+    put(m, " `");
+    put(m, text_at(call->sig, param->name));
+    put(m, "`");
+}
+
+static COLD struct message *begin(struct message *m, const struct call *call, uint32_t index) {
+    m->length = 0;
+    put_argument(m, call, index);
+    put(m, ": ");
+    return m;
+}
+
+static COLD int32_t refuse(struct message *m, const struct signature *sig, const char *kind,
+                           int32_t packed) {
+    put(m, " (in `");
+    put(m, text_at(sig, sig->text));
+    put(m, "`)");
+    return raise(m, kind, packed);
+}
+
+static COLD int32_t refuse_call(struct message *m, const struct call *call, const char *kind) {
+    return refuse(m, call->sig, kind, call->packed);
+}
+
+/* ---- the CPU and the number of arguments ---- */
+
+static COLD int32_t check_cpu(const struct call *call) {
+    uint32_t missing = call->sig->features & ~cpu_features();
+    if (!missing) return 0;
+    struct message m = {.length = 0};
+    put(&m, "this CPU lacks ");
+    const char *separator = "";
+    for (uint32_t i = 0; i < FEATURES; i++) {
+        if (!(missing >> i & 1)) continue;
+        put(&m, separator);
+        put(&m, feature_names[i]);
+        separator = ", ";
+    }
+    put(&m, ": the module was compiled for target ");
+    put(&m, text_at(call->sig, call->sig->target));
+    return refuse_call(&m, call, "RuntimeError");
+}
+
+static COLD int32_t check_count(const struct call *call, int32_t num_args) {
+    if ((uint32_t)num_args == call->sig->args) return 0;
+    struct message m = {.length = 0};
+    put(&m, "expected ");
+    put_unsigned(&m, call->sig->args);
+    put(&m, call->sig->args == 1 ? " argument, got " : " arguments, got ");
+    put_int(&m, num_args);
+    return refuse_call(&m, call, "TypeError");
+}
+
+/* ---- tensors ---- */
+
+/* The argument's DLTensor; null after raising. */
+static COLD const struct tensor *tensor_of(const struct call *call, uint32_t index) {
+    struct message m;
+    const struct param *param = param_of(call->sig, index);
+    const char *pointer;
+    if (call->packed) {
+        const struct any *cell = &call->cells[param->arg];
+        if (cell->type != TYPE_TENSOR && cell->type != TYPE_DLTENSOR) {
+            put(begin(&m, call, index), "expected a tensor, got ");
+            put(&m, type_name(cell->type));
+            refuse_call(&m, call, "TypeError");
+            return 0;
+        }
+        pointer = cell->value.pointer;
+        if (pointer && cell->type == TYPE_TENSOR) pointer += TENSOR_OFFSET;
+    } else {
+        pointer = (const char *)(uintptr_t)call->words[param->arg];
+    }
+    if (!pointer) {
+        put(begin(&m, call, index), "the tensor is a null pointer");
+        refuse_call(&m, call, "ValueError");
+    }
+    return (const struct tensor *)pointer;
+}
+
+/* As `tensor_of`, for an argument that passed. */
+static const struct tensor *checked_tensor(const struct call *call, uint32_t index) {
+    const struct param *param = param_of(call->sig, index);
+    if (!call->packed) return (const struct tensor *)(uintptr_t)call->words[param->arg];
+    const struct any *cell = &call->cells[param->arg];
+    const char *pointer = cell->value.pointer;
+    return (const struct tensor *)(cell->type == TYPE_TENSOR ? pointer + TENSOR_OFFSET : pointer);
+}
+
+static uint64_t element_bytes(const struct param *param) { return (param->dtype >> 8 & 0xff) / 8; }
+
+/* Bytes that the elements of a checked tensor span. */
+static uint64_t tensor_bytes(const struct param *param, const struct tensor *tensor) {
+    uint64_t bytes = element_bytes(param);
+    for (uint32_t k = 0; k < param->ndim; k++) bytes *= (uint64_t)tensor->shape[k];
+    return bytes;
+}
+
+static COLD int32_t check_kind(const struct call *call, uint32_t index,
+                               const struct tensor *tensor) {
+    struct message m;
+    const struct param *param = param_of(call->sig, index);
+    if (tensor->ndim != (int32_t)param->ndim) {
+        put(begin(&m, call, index), "expected ");
+        put_unsigned(&m, param->ndim);
+        put(&m, param->ndim == 1 ? " dimension, got " : " dimensions, got ");
+        put_int(&m, tensor->ndim);
+        return refuse_call(&m, call, "ValueError");
+    }
+    if (tensor->dtype != param->dtype) {
+        put(begin(&m, call, index), "expected dtype ");
+        put_dtype(&m, param->dtype);
+        put(&m, ", got ");
+        put_dtype(&m, tensor->dtype);
+        return refuse_call(&m, call, "TypeError");
+    }
+    if (tensor->device_type != DEVICE_CPU) {
+        put(begin(&m, call, index), "expected a tensor on the CPU, got one on ");
+        put_device(&m, tensor->device_type);
+        return refuse_call(&m, call, "ValueError");
+    }
+    if (!tensor->shape && param->ndim != 0) {
+        put(begin(&m, call, index), "the shape is a null pointer");
+        return refuse_call(&m, call, "ValueError");
+    }
+    return 0;
+}
+
+/* The place that gave a run-time integer, for the message of the place that differs. */
+static COLD void put_source(struct message *m, const struct call *call, int64_t slot) {
+    const struct signature *sig = call->sig;
+    for (uint32_t i = 0; i < sig->params; i++) {
+        const struct param *param = param_of(sig, i);
+        for (uint32_t k = 0; param->kind == KIND_TENSOR && k < param->ndim; k++) {
+            const struct extent *extent = extents_of(sig, param) + k;
+            if (extent->kind != EXTENT_BINDS || extent->value != slot) continue;
+            put(m, " (`");
+            put(m, text_at(sig, param_of(sig, (uint32_t)slot)->name));
+            put(m, "`, from dimension ");
+            put_unsigned(m, k);
+            put(m, " of ");
+            put_argument(m, call, i);
+            put(m, ")");
+            return;
+        }
+    }
+}
+
+static COLD int32_t check_shape(const struct call *call, uint32_t index,
+                                const struct tensor *tensor) {
+    struct message m;
+    const struct param *param = param_of(call->sig, index);
+    const struct extent *extents = extents_of(call->sig, param);
+    for (uint32_t k = 0; k < param->ndim; k++) {
+        int64_t extent = tensor->shape[k], expected = extent;
+        if (extents[k].kind == EXTENT_CONST) expected = extents[k].value;
+        if (extents[k].kind == EXTENT_EQUALS) expected = (int64_t)call->slots[extents[k].value];
+        if (extent == expected && extent >= 0) {
+            if (extents[k].kind == EXTENT_BINDS || extents[k].kind == EXTENT_ACTUAL) {
+                call->slots[extents[k].value] = (uint64_t)extent;
+            }
+            continue;
+        }
+        begin(&m, call, index);
+        if (extent < 0 && extents[k].kind != EXTENT_CONST) {
+            put(&m, "the extent of dimension ");
+            put_unsigned(&m, k);
+            put(&m, " is negative: ");
+        } else {
+            put(&m, "expected extent ");
+            put_int(&m, expected);
+            put(&m, " in dimension ");
+            put_unsigned(&m, k);
+            if (extents[k].kind == EXTENT_EQUALS) put_source(&m, call, extents[k].value);
+            put(&m, ", got ");
+        }
+        put_int(&m, extent);
+        return refuse_call(&m, call, "ValueError");
+    }
+    return 0;
+}
+
+/* Strides, data, alignment. */
+static COLD int32_t check_memory(const struct call *call, uint32_t index,
+                                 const struct tensor *tensor) {
+    struct message m;
+    const struct param *param = param_of(call->sig, index);
+    int32_t empty = 0;
+    for (uint32_t k = 0; k < param->ndim; k++) empty |= tensor->shape[k] == 0;
+    int64_t expected = 1, bytes = (int64_t)element_bytes(param);
+    for (uint32_t k = param->ndim; k-- > 0 && !empty;) {
+        int64_t extent = tensor->shape[k];
+        if (extent != 1 && tensor->strides && tensor->strides[k] != expected) {
+            put(begin(&m, call, index), "expected a contiguous row-major tensor, but the stride of"
+                                        " dimension ");
+            put_unsigned(&m, k);
+            put(&m, " is ");
+            put_int(&m, tensor->strides[k]);
+            put(&m, " instead of ");
+            put_int(&m, expected);
+            put(&m, expected == 1 ? " element" : " elements");
+            return refuse_call(&m, call, "ValueError");
+        }
+        if (__builtin_mul_overflow(bytes, extent, &bytes)) {
+            put(begin(&m, call, index), "the tensor has more bytes than 63 bits count");
+            return refuse_call(&m, call, "ValueError");
+        }
+        expected *= extent;
+    }
+    if (!tensor->data && !empty) {
+        put(begin(&m, call, index), "the data is a null pointer");
+        return refuse_call(&m, call, "ValueError");
+    }
+    uint64_t address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    if (address & (element_bytes(param) - 1)) {
+        put(begin(&m, call, index), "the data is not aligned to ");
+        put_unsigned(&m, element_bytes(param));
+        put(&m, " bytes, the size of ");
+        put_dtype(&m, param->dtype);
+        return refuse_call(&m, call, "ValueError");
+    }
+    call->slots[index] = address;
+    return 0;
+}
+
+static COLD int32_t check_tensor(const struct call *call, uint32_t index) {
+    const struct tensor *tensor = tensor_of(call, index);
+    if (!tensor || check_kind(call, index, tensor) || check_shape(call, index, tensor)) return -1;
+    return check_memory(call, index, tensor);
+}
+
+/* No output may share memory with another argument. */
+static COLD int32_t check_overlap(const struct call *call) {
+    const struct signature *sig = call->sig;
+    for (uint32_t i = 0; i < sig->params; i++) {
+        const struct param *out = param_of(sig, i);
+        if (out->kind != KIND_TENSOR || !out->output) continue;
+        uint64_t begin_out = call->slots[i];
+        uint64_t bytes_out = tensor_bytes(out, checked_tensor(call, i));
+        for (uint32_t j = 0; j < sig->params; j++) {
+            const struct param *other = param_of(sig, j);
+            if (other->kind != KIND_TENSOR || (other->output && j >= i)) continue;
+            uint64_t begin_other = call->slots[j];
+            uint64_t bytes_other = tensor_bytes(other, checked_tensor(call, j));
+            if (bytes_out == 0 || bytes_other == 0 || begin_out >= begin_other + bytes_other
+                || begin_other >= begin_out + bytes_out) {
+                continue;
+            }
+            struct message m;
+            put(begin(&m, call, i), "the output shares memory with ");
+            put_argument(&m, call, j);
+            return refuse_call(&m, call, "ValueError");
+        }
+    }
+    return 0;
+}
+
+/* ---- scalars of packed calls ---- */
+
+/* A double rounded to a float format of 16 bits, to nearest even. */
+static uint16_t round_to_half(double value, uint32_t exponent_bits) {
+    union {
+        double d;
+        uint64_t u;
+    } bits = {value};
+    uint32_t mantissa_bits = 15 - exponent_bits;
+    int32_t bias = (1 << (exponent_bits - 1)) - 1;
+    uint16_t infinity = (uint16_t)(((1u << exponent_bits) - 1) << mantissa_bits);
+    uint16_t sign = (uint16_t)(bits.u >> 48 & 0x8000);
+    int32_t exponent = (int32_t)(bits.u >> 52 & 0x7ff);
+    uint64_t mantissa = bits.u & 0xfffffffffffffull;
+    if (exponent == 0x7ff) {
+        return sign | infinity | (mantissa ? (uint16_t)(1u << (mantissa_bits - 1)) : 0);
+    }
+    /* Doubles that are denormal are far below half of the smallest number. */
+    if (exponent == 0) return sign;
+    mantissa |= 1ull << 52;
+    int32_t biased = exponent - 1023 + bias;
+    int32_t drop = 52 - (int32_t)mantissa_bits;
+    if (biased <= 0) {
+        drop += 1 - biased;
+        biased = 0;
+    }
+    if (drop > 54) return sign;
+    uint64_t kept = mantissa >> drop, rest = mantissa & ((1ull << drop) - 1);
+    uint64_t half = 1ull << (drop - 1);
+    kept += rest > half || (rest == half && (kept & 1));
+    /* A normal number's leading one adds to the exponent, and so does a carry. */
+    uint64_t result = biased == 0 ? kept : ((uint64_t)(biased - 1) << mantissa_bits) + kept;
+    return sign | (uint16_t)(result > infinity ? infinity : result);
+}
+
+static COLD int32_t refuse_scalar(const struct call *call, uint32_t index, const char *expected,
+                                  int32_t type) {
+    struct message m;
+    put(begin(&m, call, index), "expected ");
+    put(&m, expected);
+    put(&m, ", got ");
+    put(&m, type_name(type));
+    return refuse_call(&m, call, "TypeError");
+}
+
+static COLD int32_t check_float(const struct call *call, uint32_t index) {
+    const struct param *param = param_of(call->sig, index);
+    const struct any *cell = &call->cells[param->arg];
+    if (cell->type != TYPE_FLOAT && cell->type != TYPE_INT && cell->type != TYPE_BOOL) {
+        return refuse_scalar(call, index, "float", cell->type);
+    }
+    int32_t is_float = cell->type == TYPE_FLOAT;
+    double real = is_float ? cell->value.real : (double)cell->value.integer;
+    uint32_t bits = param->dtype >> 8 & 0xff;
+    union {
+        double d;
+        float f;
+        uint64_t u;
+    } slot = {.u = 0};
+    if (bits == 64) {
+        slot.d = real;
+    } else if (bits == 32) {
+        slot.f = is_float ? (float)real : (float)cell->value.integer;
+    } else {
+        slot.u = round_to_half(real, (param->dtype & 0xff) == CLASS_BFLOAT ? 8 : 5);
+    }
+    call->slots[index] = slot.u;
+    return 0;
+}
+
+/* Integers, run-time integers among them. An unsigned one of 64 bits may come as a pointer too:
+ * the cells have no other place for its upper half. */
+static COLD int32_t check_int(const struct call *call, uint32_t index) {
+    const struct param *param = param_of(call->sig, index);
+    const struct any *cell = &call->cells[param->arg];
+    uint32_t class = param->dtype & 0xff, bits = param->dtype >> 8 & 0xff;
+    int64_t value = cell->value.integer;
+    call->slots[index] = (uint64_t)value;
+    if (class == CLASS_UNSIGNED && bits == 64 && cell->type == TYPE_POINTER) return 0;
+    if (cell->type != TYPE_INT && cell->type != TYPE_BOOL) {
+        return refuse_scalar(call, index, "int", cell->type);
+    }
+    int64_t low = 0, high = INT64_MAX;
+    if (class == CLASS_SIGNED) {
+        low = bits == 64 ? INT64_MIN : -((int64_t)1 << (bits - 1));
+        high = -(low + 1);
+    } else if (bits < 64) {
+        high = ((int64_t)1 << bits) - 1;
+    }
+    if (value >= low && value <= high) return 0;
+    struct message m;
+    put(begin(&m, call, index), "");
+    put_int(&m, value);
+    put(&m, " does not fit ");
+    put_dtype(&m, param->dtype);
+    return refuse_call(&m, call, "ValueError");
+}
+
+static COLD int32_t check_bool(const struct call *call, uint32_t index) {
+    const struct any *cell = &call->cells[param_of(call->sig, index)->arg];
+    if (cell->type != TYPE_BOOL && cell->type != TYPE_INT) {
+        return refuse_scalar(call, index, "bool", cell->type);
+    }
+    call->slots[index] = cell->value.integer != 0;
+    return 0;
+}
+
+static COLD int32_t check_scalar(const struct call *call, uint32_t index) {
+    uint32_t class = param_of(call->sig, index)->dtype & 0xff;
+    if (!call->packed) {
+        uint64_t word = call->words[param_of(call->sig, index)->arg];
+        call->slots[index] = class == CLASS_BOOL ? (word & 0xff) != 0 : word;
+        return 0;
+    }
+    if (class == CLASS_FLOAT || class == CLASS_BFLOAT) return check_float(call, index);
+    return class == CLASS_BOOL ? check_bool(call, index) : check_int(call, index);
+}
+
+/* ---- the whole ---- */
+
+static COLD int32_t check_arguments(const struct call *call) {
+    for (uint32_t i = 0; i < call->sig->params; i++) {
+        const struct param *param = param_of(call->sig, i);
+        if (param->arg < 0) continue;
+        if (param->kind == KIND_TENSOR ? check_tensor(call, i) : check_scalar(call, i)) return -1;
+    }
+    return check_overlap(call);
+}
+
+INTERNAL COLD int32_t tec_rt_check_packed(const struct signature *sig, const struct any *args,
+                                          int32_t num_args, uint64_t *slots) {
+    struct call call = {.sig = sig, .packed = 1, .cells = args, .words = 0, .slots = slots};
+    if (check_cpu(&call) || check_count(&call, num_args)) return -1;
+    return check_arguments(&call);
+}
+
+INTERNAL COLD int32_t tec_rt_check_dl(const struct signature *sig, const uint64_t *args,
+                                      uint64_t *slots) {
+    struct call call = {.sig = sig, .packed = 0, .cells = 0, .words = args, .slots = slots};
+    if (check_cpu(&call)) return -1;
+    return check_arguments(&call);
+}
+
+/* `{0}` to `{3}` in the user's text stand for the values; after an overflow they have none. */
+INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t code,
+                                        const int64_t *values, int32_t packed) {
+    const int32_t overflow = 1 << 30;
+    uint32_t index = (uint32_t)(code & ~overflow) - 1;
+    const uint32_t *messages = (const uint32_t *)text_at(sig, sig->message_at);
+    struct message m = {.length = 0};
+    const char *text = index < sig->messages ? text_at(sig, messages[index]) : "";
+    if (code & overflow) put(&m, "64-bit overflow in the condition of: ");
+    while (*text) {
+        if (text[0] == '{' && text[1] >= '0' && text[1] <= '3' && text[2] == '}') {
+            if (code & overflow) {
+                put(&m, "?");
+            } else {
+                put_int(&m, values[text[1] - '0']);
+            }
+            text += 3;
+        } else {
+            put_bytes(&m, text++, 1);
+        }
+    }
+    return refuse(&m, sig, "ValueError", packed);
+}
+
+INTERNAL COLD int32_t tec_rt_fail_memory(const struct signature *sig, int32_t packed) {
+    struct message m = {.length = 0};
+    put(&m, "out of memory for the temporary tensors");
+    return refuse(&m, sig, "MemoryError", packed);
+}

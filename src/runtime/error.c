@@ -1,0 +1,104 @@
+/* Messages, and raising them: to libtvm_ffi from packed entries, to a buffer of the thread from
+ * all others. Texts are UTF-8 and stay so when they are cut. */
+#include "tec_runtime.h"
+
+enum { MESSAGE_BYTES = 2048 };
+
+/* A message being written: `length` bytes, the rest of the capacity is free. */
+struct message {
+    uint32_t length;
+    char text[MESSAGE_BYTES];
+};
+
+static _Thread_local char last_error[MESSAGE_BYTES];
+
+INTERNAL const char *tec_rt_last_error(void) { return last_error; }
+
+EXPORTED const char *tec_last_error(void) { return last_error; }
+
+static COLD void put_bytes(struct message *m, const char *text, uint64_t n) {
+    for (uint64_t i = 0; i < n && m->length < MESSAGE_BYTES - 1; i++) {
+        m->text[m->length++] = text[i];
+    }
+}
+
+static COLD void put(struct message *m, const char *text) {
+    uint64_t n = 0;
+    while (text[n]) n++;
+    put_bytes(m, text, n);
+}
+
+static COLD void put_unsigned(struct message *m, uint64_t value) {
+    char digits[20];
+    uint32_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value);
+    put_bytes(m, digits + at, sizeof digits - at);
+}
+
+static COLD void put_int(struct message *m, int64_t value) {
+    if (value < 0) put(m, "-");
+    put_unsigned(m, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+}
+
+/* Ends the text; where it was cut, before the first byte of a character, with three dots. */
+static COLD void finish(struct message *m) {
+    if (m->length == MESSAGE_BYTES - 1) {
+        m->length -= 4;
+        while (m->length && ((uint8_t)m->text[m->length] & 0xc0) == 0x80) m->length--;
+        put(m, "...");
+    }
+    m->text[m->length] = 0;
+}
+
+/* ---- libtvm_ffi, reached without linking to it (ABI.md, section 5) ---- */
+
+typedef void raise_fn(const char *kind, const char *message);
+struct byte_array {
+    const char *data;
+    uint64_t size;
+};
+typedef int32_t make_string_fn(const struct byte_array *, struct any *);
+
+extern __attribute__((weak, visibility("default"))) raise_fn TVMFFIErrorSetRaisedFromCStr;
+extern __attribute__((weak, visibility("default"))) make_string_fn TVMFFIStringFromByteArray;
+extern __attribute__((weak, visibility("default"))) void *dlopen(const char *, int);
+extern __attribute__((weak, visibility("default"))) void *dlsym(void *, const char *);
+
+/* The address that was bound when the module was loaded, or, if the library came later or is not
+ * in the global scope, what it says now. Null in a host without it. */
+static COLD void *find(void *bound, const char *name) {
+    enum { LAZY = 1, NOLOAD = 4 };
+    if (bound) return bound;
+    if (!dlopen || !dlsym) return 0;
+    void *library = dlopen("libtvm_ffi.so", LAZY | NOLOAD);
+    return library ? dlsym(library, name) : 0;
+}
+
+/* Raises; `kind` names a Python exception. Always -1. Where no libtvm_ffi takes the message of a
+ * packed call it goes to the thread's buffer, as that of a typed call does. */
+static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
+    finish(m);
+    if (packed) {
+        void *address =
+            find((void *)TVMFFIErrorSetRaisedFromCStr, "TVMFFIErrorSetRaisedFromCStr");
+        if (address) {
+            raise_fn *set_raised = (raise_fn *)address;
+            set_raised(kind, m->text);
+            return -1;
+        }
+    }
+    for (uint32_t i = 0; i <= m->length; i++) last_error[i] = m->text[i];
+    return -1;
+}
+
+/* Only tvm-ffi asks for texts, so it is there. */
+INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret) {
+    struct byte_array bytes = {text, length};
+    void *address = find((void *)TVMFFIStringFromByteArray, "TVMFFIStringFromByteArray");
+    if (!address) return -1;
+    make_string_fn *make_string = (make_string_fn *)address;
+    return make_string(&bytes, ret);
+}

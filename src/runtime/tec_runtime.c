@@ -1,0 +1,9 @@
+/* The runtime of compiled modules, as one translation unit. */
+#include "tec_runtime.h"
+
+#include "cpu.c"
+#include "error.c"
+#include "check.c"
+#include "float.c"
+#include "workspace.c"
+#include "threads.c"

@@ -1,0 +1,131 @@
+/* What the files of the runtime share: the layouts of ABI.md, the signature blob that the compiler
+ * writes for every kernel, and the functions that compiled code calls.
+ *
+ * The runtime uses no C library beyond mmap, munmap and getenv, which every process has, no
+ * floating-point library, and only weak references to dlopen, dlsym and libtvm_ffi. It is compiled
+ * for the baseline instruction set. */
+#ifndef TEC_RUNTIME_H
+#define TEC_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Called by compiled code of the same module; never visible outside of it. */
+#define INTERNAL __attribute__((visibility("hidden")))
+/* Visible to the host; weak because several modules may be linked into one program. */
+#define EXPORTED __attribute__((visibility("default"), weak))
+/* Never on the path of a call that succeeds. */
+#define COLD __attribute__((cold, noinline))
+
+/* ---- layouts of tvm-ffi and DLPack (ABI.md, section 2) ---- */
+
+enum {
+    TYPE_NONE = 0,
+    TYPE_INT = 1,
+    TYPE_BOOL = 2,
+    TYPE_FLOAT = 3,
+    TYPE_POINTER = 4,
+    TYPE_DLTENSOR = 7,
+    TYPE_TENSOR = 70,
+    TENSOR_OFFSET = 24 /* of the DLTensor in a Tensor object */
+};
+
+enum { DEVICE_CPU = 1 };
+
+struct any {
+    int32_t type;
+    uint32_t small_length;
+    union {
+        int64_t integer;
+        double real;
+        const void *pointer;
+    } value;
+};
+
+struct tensor {
+    char *data;
+    int32_t device_type;
+    int32_t device_id;
+    int32_t ndim;
+    uint32_t dtype; /* code | bits << 8 | lanes << 16 */
+    const int64_t *shape;
+    const int64_t *strides; /* in elements; may be null */
+    uint64_t byte_offset;
+};
+
+/* ---- the signature blob: offsets count from its start, so it needs no relocations ---- */
+
+struct signature {
+    uint32_t features;  /* CPU features that the kernel needs, as bits of tec_rt_cpu */
+    uint32_t params;    /* number of raw parameters */
+    uint32_t args;      /* number of arguments of the checked entries */
+    uint32_t messages;  /* number of messages of the kernel's own checks */
+    uint32_t target;    /* offset: name of the target */
+    uint32_t text;      /* offset: `add(a: float32[100], ...)` */
+    uint32_t param_at;  /* offset: struct param [params] */
+    uint32_t message_at; /* offset: uint32_t [messages], offsets of texts */
+};
+
+enum { KIND_TENSOR = 0, KIND_SCALAR = 1, KIND_RUNTIME = 2 };
+
+enum { CLASS_SIGNED = 0, CLASS_UNSIGNED = 1, CLASS_FLOAT = 2, CLASS_BFLOAT = 4, CLASS_BOOL = 6 };
+
+struct param {
+    uint32_t name;    /* offset */
+    uint32_t dtype;   /* as in struct tensor; a scalar's class and width too */
+    int32_t arg;      /* argument of the checked entries, -1 if it comes from a shape */
+    uint8_t kind;
+    uint8_t output;
+    uint16_t unused;
+    uint32_t ndim;
+    uint32_t extent_at; /* offset: struct extent [ndim] */
+};
+
+/* What the extent of a dimension has to be. */
+enum {
+    EXTENT_CONST = 0,  /* value */
+    EXTENT_BINDS = 1,  /* anything: it gives slot `value`, a run-time integer */
+    EXTENT_EQUALS = 2, /* the number in slot `value`, which stands in `n` of an earlier shape */
+    EXTENT_ACTUAL = 3  /* anything: slot `value`, which the kernel's own check compares */
+};
+
+struct extent {
+    int64_t value;
+    uint32_t kind;
+    uint32_t unused;
+};
+
+/* ---- called by compiled code ---- */
+
+/* Features of this CPU; KNOWN once they were looked up. */
+extern INTERNAL uint32_t tec_rt_cpu;
+#define CPU_KNOWN 0x80000000u
+
+/* The complete check of a call (ABI.md, section 3.1). On success writes one slot per raw
+ * parameter, then one per ACTUAL extent, and returns 0; else raises and returns -1. */
+INTERNAL int32_t tec_rt_check_packed(const struct signature *, const struct any *args,
+                                     int32_t num_args, uint64_t *slots);
+INTERNAL int32_t tec_rt_check_dl(const struct signature *, const uint64_t *args, uint64_t *slots);
+/* Raises what a kernel's own check (code: 1 + number of the message, bit 30 set for an overflow)
+ * or a workspace that cannot be had means; both return -1. */
+INTERNAL int32_t tec_rt_fail_check(const struct signature *, int32_t code, const int64_t *values,
+                                   int32_t packed);
+INTERNAL int32_t tec_rt_fail_memory(const struct signature *, int32_t packed);
+/* Returns a text from a packed function. */
+INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret);
+INTERNAL const char *tec_rt_last_error(void);
+
+/* Sets the default floating-point mode; 0 if it was in force, else what _leave restores. */
+INTERNAL uint32_t tec_rt_fp_enter(void);
+INTERNAL void tec_rt_fp_leave(uint32_t saved);
+
+INTERNAL void *tec_rt_workspace_acquire(uint64_t bytes);
+INTERNAL void tec_rt_workspace_release(void *memory);
+
+INTERNAL void tec_rt_set_num_threads(int32_t threads);
+INTERNAL int32_t tec_rt_num_threads(void);
+typedef int32_t (*tec_task)(void *data, int64_t begin, int64_t end);
+typedef int32_t (*tec_parallel_for)(tec_task task, void *data, int64_t n, void *user);
+INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user);
+
+#endif

@@ -1,0 +1,53 @@
+/* How many threads a parallel loop uses, and whose. This version's schedules make no parallel
+ * loops, so the settings are kept and not yet asked for. */
+#include "tec_runtime.h"
+
+char *getenv(const char *);
+
+enum { UNSET = -1, MAX_THREADS = 65536 };
+
+static int32_t threads __attribute__((section(".data"))) = UNSET;
+static tec_parallel_for host_parallel_for;
+static void *host_user;
+
+/* A decimal number from 1 to MAX_THREADS; anything else is 0, the default. */
+static int32_t parse_threads(const char *text) {
+    int32_t value = 0;
+    for (; text && *text; text++) {
+        if (*text < '0' || *text > '9') return 0;
+        value = value * 10 + (*text - '0');
+        if (value > MAX_THREADS) return 0;
+    }
+    return value;
+}
+
+/* The number that was set, else that of TEC_NUM_THREADS, else 0: one thread for each CPU. */
+INTERNAL int32_t tec_rt_num_threads(void) {
+    int32_t now = __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    if (now == UNSET) {
+        int32_t read = parse_threads(getenv("TEC_NUM_THREADS"));
+        /* A number that another thread set meanwhile wins. */
+        if (__atomic_compare_exchange_n(&threads, &now, read, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+            now = read;
+        }
+    }
+    return now;
+}
+
+/* Numbers below 1 mean the default. */
+INTERNAL void tec_rt_set_num_threads(int32_t n) {
+    __atomic_store_n(&threads, n < 1 ? 0 : n, __ATOMIC_RELAXED);
+}
+
+/* Not to be called while a kernel runs. Null means the module's own threads. */
+INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user) {
+    host_parallel_for = run;
+    host_user = user;
+}
+
+EXPORTED void tec_set_num_threads(int32_t n) { tec_rt_set_num_threads(n); }
+
+EXPORTED void tec_set_parallel_for(tec_parallel_for run, void *user) {
+    tec_rt_set_parallel_for(run, user);
+}

@@ -1,0 +1,330 @@
+//! Types of values: how constants adapt, what mixes, explicit casts, indices.
+//!
+//! A constant takes the type of the other operand where it is exact there, a real constant never
+//! an integer type; any other mix is an error that shows the cast to write.
+
+use super::Elaborator;
+use super::constants::{self, is_exact, show_real, to_float};
+use super::values::{SourceType, Typed, Value};
+use crate::diag::{Diag, Span};
+use crate::ir::{DType, Expr, ExprKind};
+use crate::lang::ast;
+use num_rational::BigRational;
+use num_traits::{ToPrimitive, Zero};
+
+/// An operand: its value and its syntax, for messages.
+pub type Operand<'e, 'a> = (&'e Value, &'a ast::Expr);
+
+impl<'a> Elaborator<'a> {
+    /// The type that operands have together: that of the typed ones, else the default of
+    /// constants. `None` if there is none (reported) or an operand is poison.
+    pub fn common_type(
+        &mut self,
+        operands: &[Operand<'_, 'a>],
+        what: &str,
+        span: Span,
+    ) -> Option<SourceType> {
+        if operands.iter().any(|(value, _)| matches!(value, Value::Poison)) {
+            return None;
+        }
+        let typed = |(value, expr): &Operand<'_, 'a>| match value {
+            Value::Scalar(typed) => Some((typed.ty, *expr)),
+            _ => None,
+        };
+        let Some((ty, first)) = operands.iter().find_map(typed) else {
+            return Some(default_type(operands.iter().map(|(value, _)| *value)));
+        };
+        for (other, expr) in operands.iter().filter_map(typed) {
+            if other != ty {
+                self.error(self.mix((ty, first), (other, expr), what, span));
+                return None;
+            }
+        }
+        Some(ty)
+    }
+
+    fn mix(
+        &self,
+        (a, a_expr): (SourceType, &ast::Expr),
+        (b, b_expr): (SourceType, &ast::Expr),
+        what: &str,
+        span: Span,
+    ) -> Diag {
+        let diag = Diag::new("E0207", span, format!("`{a}` and `{b}` do not mix in {what}"));
+        let bools = [a, b].contains(&SourceType::Data(DType::Bool));
+        let (narrow, wide) = match rank(a) <= rank(b) {
+            true => (a_expr, b),
+            false => (b_expr, a),
+        };
+        match wide {
+            _ if bools => diag.help("compare, or cast the `bool` to a number with `as`"),
+            SourceType::Index => diag,
+            SourceType::Data(dtype) => {
+                diag.help(format!("write `{}`", self.with_cast(narrow, dtype)))
+            }
+        }
+    }
+
+    /// A value as one of type `ty`, which constants take. `None` if it cannot (reported).
+    pub fn adapt(&mut self, (value, expr): Operand<'_, 'a>, ty: SourceType) -> Option<Typed> {
+        let wrong = match value {
+            Value::Poison => return None,
+            Value::Scalar(typed) if typed.ty == ty => return Some(typed.clone()),
+            Value::Int(int) => match ty {
+                SourceType::Data(DType::Bool) => None,
+                SourceType::Index if is_exact(int, DType::Int64) => return constant(value, ty),
+                SourceType::Data(dtype) if is_exact(int, dtype) => return constant(value, ty),
+                _ => {
+                    let text = match ty.is_float() {
+                        true => format!("`{int}` is not exact in `{ty}`"),
+                        false => format!("`{int}` is outside of the range of `{ty}`"),
+                    };
+                    let mut diag = Diag::new("E0210", expr.span, text);
+                    if ty.is_float() {
+                        diag = diag.help(format!("write a real constant, `{int}.0`, to round it"));
+                    }
+                    self.error(diag);
+                    return None;
+                }
+            },
+            Value::Real(real) if ty.is_float() => match constant(value, ty) {
+                Some(typed) => return Some(typed),
+                None => {
+                    let text = format!("`{}` is too large for `{ty}`", show_real(real));
+                    self.error(Diag::new("E0210", expr.span, text));
+                    return None;
+                }
+            },
+            Value::Bool(_) if ty == SourceType::Data(DType::Bool) => return constant(value, ty),
+            Value::Scalar(typed) => Some(typed.ty),
+            _ => None,
+        };
+        let found = wrong.map_or_else(|| value.describe(), |ty| format!("`{ty}`"));
+        let message = format!("{found} does not fit where `{ty}` is needed");
+        let mut diag = Diag::new("E0207", expr.span, message);
+        if let SourceType::Data(dtype) = ty
+            && dtype != DType::Bool
+            && !matches!(value, Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_))
+        {
+            diag = diag.help(format!("write `{}`", self.with_cast(expr, dtype)));
+        }
+        self.error(diag);
+        None
+    }
+
+    /// Operands as values of one type, with the nodes of all together.
+    pub fn unify(
+        &mut self,
+        operands: &[Operand<'_, 'a>],
+        what: &str,
+        span: Span,
+    ) -> Option<(SourceType, Vec<Expr>, u64)> {
+        let ty = self.common_type(operands, what, span)?;
+        let mut exprs = Vec::with_capacity(operands.len());
+        let mut size = 0u64;
+        if !ty.is_float() && operands.iter().any(|(value, _)| matches!(value, Value::Real(_))) {
+            self.real_meets(ty, operands, what, span);
+            return None;
+        }
+        for operand in operands {
+            let typed = self.adapt(*operand, ty)?;
+            size = size.saturating_add(typed.size);
+            exprs.push(typed.expr);
+        }
+        Some((ty, exprs, size))
+    }
+
+    /// A real constant beside an integer: names the cast of the integer.
+    fn real_meets(&mut self, ty: SourceType, operands: &[Operand<'_, 'a>], what: &str, span: Span) {
+        let message = format!("`{ty}` and a real constant do not mix in {what}");
+        let mut diag = Diag::new("E0207", span, message);
+        if ty != SourceType::Data(DType::Bool)
+            && let Some((_, expr)) = operands.iter().find(|(v, _)| matches!(v, Value::Scalar(_)))
+        {
+            diag = diag.help(format!("write `{}`", self.with_cast(expr, DType::Float32)));
+        }
+        self.error(diag);
+    }
+
+    /// A value with the type it has where nothing says another one: a real constant is `float32`,
+    /// an `index` is stored as `int64`.
+    pub fn stored(&mut self, operand: Operand<'_, 'a>) -> Option<(DType, Typed)> {
+        let ty = match operand.0 {
+            Value::Poison => return None,
+            Value::Scalar(typed) => typed.ty,
+            Value::Int(_) => SourceType::Data(DType::Int64),
+            value => default_type([value]),
+        };
+        match ty {
+            SourceType::Data(dtype) => Some((dtype, self.adapt(operand, ty)?)),
+            SourceType::Index => {
+                let typed = self.adapt(operand, ty)?;
+                Some((DType::Int64, cast(&typed, DType::Int64)))
+            }
+        }
+    }
+
+    /// `expr as dtype` of any scalar value, constants included.
+    pub fn cast_value(&mut self, value: &Value, dtype: DType, expr: &'a ast::Expr) -> Value {
+        let typed = match value {
+            Value::Scalar(typed) => cast(typed, dtype),
+            Value::Int(_) | Value::Real(_) | Value::Bool(_) => match cast_constant(value, dtype) {
+                Some(typed) => typed,
+                None => {
+                    let message = format!("{} is too large to be cast", value.describe());
+                    self.error(Diag::new("E0210", expr.span, message));
+                    return Value::Poison;
+                }
+            },
+            Value::Poison => return Value::Poison,
+            Value::DType(_) | Value::Tensor(_) | Value::ReduceAxis(_) => {
+                crate::bug!("cast of {}", value.describe())
+            }
+        };
+        Value::Scalar(typed)
+    }
+
+    /// An index of a tensor, as an expression of type `index`.
+    pub fn tensor_index(&mut self, (value, expr): Operand<'_, 'a>) -> Option<Typed> {
+        let found = match value {
+            Value::Poison => return None,
+            Value::Int(_) => return self.adapt((value, expr), SourceType::Index),
+            Value::Scalar(typed) if typed.ty.is_int() => return Some(cast_to_index(typed)),
+            Value::Scalar(typed) => format!("`{}`", typed.ty),
+            other => other.describe(),
+        };
+        let diag =
+            Diag::new("E0206", expr.span, format!("an index must be an integer, not {found}"));
+        self.error(match value {
+            Value::Scalar(_) => {
+                diag.help(format!("write `{}`", self.with_cast(expr, DType::Int64)))
+            }
+            _ => diag,
+        });
+        None
+    }
+
+    /// An extent, a bound of a reduction: integers over run-time integers, no data.
+    pub fn extent(&mut self, (value, expr): Operand<'_, 'a>, what: &str) -> Option<Expr> {
+        match value {
+            Value::Poison => None,
+            Value::Int(_) => Some(self.adapt((value, expr), SourceType::Index)?.expr),
+            Value::Scalar(typed) if typed.ty == SourceType::Index => Some(typed.expr.clone()),
+            other => {
+                let found = other.describe();
+                let message =
+                    format!("{what} must be an integer of constants and run-time integers");
+                self.error(
+                    Diag::new("E0211", expr.span, message).label(format!("this is {found}")),
+                );
+                None
+            }
+        }
+    }
+}
+
+/// How much a type holds: casts go from the lower to the higher.
+fn rank(ty: SourceType) -> u32 {
+    match ty {
+        SourceType::Index => 0,
+        SourceType::Data(dtype) if dtype.is_float() => {
+            1000 + dtype.bits() + u32::from(dtype == DType::BFloat16)
+        }
+        SourceType::Data(dtype) => 2 * dtype.bits() + u32::from(!dtype.is_signed()),
+    }
+}
+
+/// The type of constants with nothing to adapt to.
+fn default_type<'v>(values: impl IntoIterator<Item = &'v Value>) -> SourceType {
+    let mut ty = SourceType::Data(DType::Bool);
+    for value in values {
+        match value {
+            Value::Real(_) => return SourceType::Data(DType::Float32),
+            Value::Int(_) => ty = SourceType::Index,
+            _ => {}
+        }
+    }
+    ty
+}
+
+/// A constant of a type that can hold it; reals are rounded, once. A real of a 16-bit float type
+/// is computed in `Float32` as everything of that type is, so it is rounded to that.
+fn constant(value: &Value, ty: SourceType) -> Option<Typed> {
+    let compute = ty.compute();
+    let expr = match value {
+        Value::Bool(value) => Expr::bool(*value),
+        Value::Int(value) if ty.is_float() => {
+            Expr::float(compute, to_float(&BigRational::from_integer(value.clone()), compute)?)
+        }
+        Value::Int(value) => Expr::int(compute, value.to_i128()?),
+        Value::Real(value) => Expr::float(compute, to_float(value, compute)?),
+        _ => return None,
+    };
+    Some(Typed::new(ty, expr, 0))
+}
+
+/// The value of `constant as dtype`, computed exactly; `None` for integers beyond 64 bits that
+/// become integers.
+fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
+    let ty = SourceType::Data(dtype);
+    let expr = match value {
+        Value::Bool(value) if dtype.is_float() => {
+            Expr::float(ty.compute(), f64::from(u8::from(*value)))
+        }
+        Value::Bool(value) => Expr::int(dtype, i128::from(*value)),
+        _ if dtype.is_float() => {
+            let exact = value.as_rational()?;
+            let infinity = match exact < BigRational::zero() {
+                true => f64::NEG_INFINITY,
+                false => f64::INFINITY,
+            };
+            Expr::float(ty.compute(), to_float(&exact, dtype).unwrap_or(infinity))
+        }
+        Value::Int(value) if dtype == DType::Bool => Expr::bool(!value.is_zero()),
+        Value::Int(value) => {
+            let value = value.to_i128()?;
+            let range = DType::Int64.int_range().0..=DType::Uint64.int_range().1;
+            Expr::int(dtype, range.contains(&value).then_some(value)?)
+        }
+        Value::Real(value) if dtype == DType::Bool => Expr::bool(!value.is_zero()),
+        Value::Real(value) => Expr::int(dtype, constants::truncate(value, dtype)),
+        _ => return None,
+    };
+    Some(Typed::new(ty, expr, 0))
+}
+
+/// `typed as dtype`. A cast to a 16-bit float type rounds to it here.
+pub fn cast(typed: &Typed, dtype: DType) -> Typed {
+    let ty = SourceType::Data(dtype);
+    if dtype.is_half() && !is_rounded_to(&typed.expr, dtype) {
+        let rounded = Expr::cast(dtype, typed.expr.clone());
+        return Typed::new(ty, Expr::cast(DType::Float32, rounded), typed.size + 1);
+    }
+    if typed.expr.ty.dtype == ty.compute() {
+        return Typed { ty, ..typed.clone() };
+    }
+    Typed::new(ty, Expr::cast(ty.compute(), typed.expr.clone()), typed.size)
+}
+
+/// Whether a `Float32` expression is the widened value of a 16-bit float already.
+fn is_rounded_to(expr: &Expr, dtype: DType) -> bool {
+    matches!(&expr.kind, ExprKind::Cast(inner) if inner.ty.dtype == dtype)
+        && expr.ty.dtype == DType::Float32
+}
+
+/// An integer as an index. A round trip of an index through `int64` changes nothing.
+fn cast_to_index(typed: &Typed) -> Typed {
+    let expr = match &typed.expr.kind {
+        ExprKind::Cast(inner)
+            if typed.expr.ty.dtype == DType::Int64 && inner.ty.dtype == DType::Index =>
+        {
+            inner.clone()
+        }
+        ExprKind::Const(_) => match typed.expr.as_int() {
+            Some(value) => Expr::int(DType::Index, value),
+            None => Expr::cast(DType::Index, typed.expr.clone()),
+        },
+        _ => Expr::cast(DType::Index, typed.expr.clone()),
+    };
+    Typed::new(SourceType::Index, expr, typed.size)
+}

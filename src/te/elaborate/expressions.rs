@@ -1,0 +1,435 @@
+//! Expressions: names, tensor elements, calls of `def`s, choice.
+
+use super::arithmetic::too_large;
+use super::constants::{self, NumberError};
+use super::items::Function;
+use super::values::{Entry, SourceType, Typed, Value};
+use super::{Elaborator, MAX_NODES};
+use crate::diag::{Diag, Span, closest};
+use crate::ir::{DType, Expr};
+use crate::lang::ast::{self, ExprKind};
+use std::collections::HashMap;
+
+/// The names of a kernel.
+pub type Scope<'a> = HashMap<&'a str, Entry>;
+
+/// Names that hide those of the kernel: axes of a stage, parameters of a `def`.
+pub type Locals<'a> = HashMap<&'a str, Value>;
+
+/// Where an expression stands.
+#[derive(Clone, Copy)]
+pub struct Env<'e, 'a> {
+    /// The kernel's names; none inside a `def` or `reducer`.
+    pub scope: Option<&'e Scope<'a>>,
+    /// Names that hide them.
+    pub locals: &'e Locals<'a>,
+    /// True where one element of a stage is computed, so that tensors may be read.
+    pub element: bool,
+}
+
+impl<'a> Elaborator<'a> {
+    /// The value of an expression that stands alone, such as a stage's body or an extent.
+    pub fn eval_whole(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
+        self.def_nodes = 0;
+        self.eval(expr, env)
+    }
+
+    /// The value of an expression: a constant, a scalar or a type.
+    pub fn eval(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
+        if !self.operators.is_empty() {
+            self.operator_nodes += 1;
+        }
+        match &*expr.kind {
+            ExprKind::Int(text) => self.integer(text, expr.span),
+            ExprKind::Real(text) => self.real(text, expr.span),
+            ExprKind::Bool(value) => Value::Bool(*value),
+            ExprKind::Name(name) => self.name(name, env),
+            ExprKind::Binary(op, a, b, span) => {
+                let x = self.eval_operand(a, env);
+                let y = self.eval_operand(b, env);
+                self.binary(*op, (&x, a), (&y, b), *span)
+            }
+            ExprKind::Unary(op, a) => {
+                let x = self.eval_operand(a, env);
+                self.unary(*op, (&x, a), expr.span)
+            }
+            ExprKind::Cast(a, dtype) => self.cast(a, dtype, env),
+            ExprKind::Index(tensor, indices) => self.element(tensor, indices, expr.span, env),
+            ExprKind::Call(name, args) => self.call(name, args, expr, env),
+            ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
+            ExprKind::Tuple(_) => {
+                let message =
+                    "a tuple stands only in a tuple reduction, as in `argmax((k, A[k]), axis=k)`";
+                self.error(Diag::new("E0227", expr.span, message));
+                Value::Poison
+            }
+            ExprKind::List(_) => {
+                let message = "a list stands only as an argument, as in `axis=[k, l]`";
+                self.error(Diag::new("E0214", expr.span, message));
+                Value::Poison
+            }
+            ExprKind::Dotted(_) | ExprKind::DottedCall(..) | ExprKind::Star => {
+                crate::bug!("the parser lets a word of schedules into a kernel")
+            }
+        }
+    }
+
+    /// The value of an expression that must be a number or a condition.
+    pub fn eval_operand(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
+        let value = self.eval(expr, env);
+        self.number(value, expr)
+    }
+
+    /// Refuses a tensor, a type or a reduction axis where a number is needed.
+    pub fn number(&mut self, value: Value, expr: &'a ast::Expr) -> Value {
+        if !matches!(value, Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_)) {
+            return value;
+        }
+        let text = self.excerpt(expr);
+        let diag = match &value {
+            Value::Tensor(tensor) => {
+                let dots = vec!["…"; tensor.rank].join(", ");
+                Diag::new("E0214", expr.span, format!("`{text}` is a tensor, not a number"))
+                    .help(format!("read an element as `{text}[{dots}]`"))
+            }
+            Value::DType(_) => {
+                Diag::new("E0214", expr.span, format!("`{text}` is a type, not a number"))
+            }
+            Value::ReduceAxis(_) => {
+                let message =
+                    format!("the reduction axis `{text}` is used outside of its reduction");
+                Diag::new("E0224", expr.span, message)
+                    .help(format!("name it in a reduction around this: `axis={text}`"))
+            }
+            _ => crate::bug!("{} is a number", value.describe()),
+        };
+        self.error(diag);
+        Value::Poison
+    }
+
+    fn integer(&mut self, text: &str, span: Span) -> Value {
+        match constants::parse_integer(text) {
+            Ok(value) => Value::Int(value),
+            Err(error) => self.bad_number(error, text, span),
+        }
+    }
+
+    fn real(&mut self, text: &str, span: Span) -> Value {
+        match constants::parse_real(text) {
+            Ok(value) => Value::real(value),
+            Err(error) => self.bad_number(error, text, span),
+        }
+    }
+
+    fn bad_number(&mut self, error: NumberError, text: &str, span: Span) -> Value {
+        let message = match error {
+            NumberError::TooLarge => "a constant of more than 4096 bits".to_string(),
+            NumberError::Malformed => format!("`{text}` is no number"),
+        };
+        self.error(Diag::new("E0212", span, message));
+        Value::Poison
+    }
+
+    fn name(&mut self, name: &'a ast::Name, env: Env<'_, 'a>) -> Value {
+        if let Some(value) = env.locals.get(name.text.as_str()) {
+            return value.clone();
+        }
+        if let Some(entry) = env.scope.and_then(|scope| scope.get(name.text.as_str())) {
+            return entry.value.clone();
+        }
+        if let Some(dtype) = DType::from_name(&name.text) {
+            return Value::DType(dtype);
+        }
+        self.error(self.unknown_name(name, env));
+        Value::Poison
+    }
+
+    /// The error for a name that stands for nothing here, with what it could have been.
+    fn unknown_name(&self, name: &ast::Name, env: Env<'_, 'a>) -> Diag {
+        let text = name.text.as_str();
+        let mut known: Vec<&str> = env.locals.keys().copied().collect();
+        known.extend(env.scope.iter().flat_map(|scope| scope.keys().copied()));
+        known.sort_unstable();
+        known.dedup();
+        let mut diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
+        if let Some(close) = self.close(text, known.iter().copied()) {
+            diag = diag.help(format!("did you mean `{close}`?"));
+        } else if text == "index" {
+            diag = diag.help("write `int64`: `index` is the type of axes, not of elements");
+        } else if self.items.function(name.span.file, text).is_some()
+            || self.items.kernel(name.span.file, text).is_some()
+        {
+            diag = diag.help(format!("`{text}` is called with arguments: `{text}(…)`"));
+        }
+        match known.len() {
+            0 => diag,
+            1..=12 => diag.note(format!("names here: {}", known.join(", "))),
+            more => {
+                diag.note(format!("names here: {}, and {} more", known[..12].join(", "), more - 12))
+            }
+        }
+    }
+
+    fn cast(&mut self, a: &'a ast::Expr, dtype: &'a ast::Name, env: Env<'_, 'a>) -> Value {
+        let value = self.eval_operand(a, env);
+        match self.dtype(dtype, env) {
+            Some(dtype) => self.cast_value(&value, dtype, a),
+            None => Value::Poison,
+        }
+    }
+
+    /// An element type: a type's name or a `dtype` parameter.
+    pub fn dtype(&mut self, name: &'a ast::Name, env: Env<'_, 'a>) -> Option<DType> {
+        if let Some(dtype) = DType::from_name(&name.text) {
+            return Some(dtype);
+        }
+        let found = match env.locals.get(name.text.as_str()) {
+            Some(value) => Some(value),
+            None => env.scope.and_then(|s| s.get(name.text.as_str())).map(|entry| &entry.value),
+        };
+        let diag = match found {
+            Some(Value::DType(dtype)) => return Some(*dtype),
+            Some(Value::Poison) => return None,
+            Some(other) => {
+                let found = other.describe();
+                Diag::new("E0214", name.span, format!("`{}` is {found}, not a type", name.text))
+            }
+            None => {
+                let all = DType::ALL.map(DType::name);
+                let message = format!("unknown type `{}`", name.text);
+                let diag = Diag::new("E0201", name.span, message);
+                match closest(&name.text, all) {
+                    _ if name.text == "index" => diag.help("write `int64`"),
+                    Some(close) => diag.help(format!("did you mean `{close}`?")),
+                    None => diag.note(format!("types: {}", all.join(", "))),
+                }
+            }
+        };
+        self.error(diag);
+        None
+    }
+
+    /// `A[i, j]`.
+    fn element(
+        &mut self,
+        name: &'a ast::Name,
+        indices: &'a [ast::Expr],
+        span: Span,
+        env: Env<'_, 'a>,
+    ) -> Value {
+        let tensor = self.name(name, env);
+        let values: Vec<Value> = indices.iter().map(|i| self.eval_operand(i, env)).collect();
+        let tensor = match tensor {
+            Value::Tensor(tensor) => tensor,
+            Value::Poison => return Value::Poison,
+            other => {
+                let found = other.describe();
+                let message = format!("`{}` is {found}, not a tensor", name.text);
+                self.error(Diag::new("E0214", name.span, message));
+                return Value::Poison;
+            }
+        };
+        if !env.element {
+            let message = format!("an element of `{}` is read outside of a stage", name.text);
+            let diag = Diag::new("E0215", span, message);
+            self.error(diag.help("only `compute` and `output` read tensors"));
+            return Value::Poison;
+        }
+        if tensor.rank != indices.len() {
+            let message = format!(
+                "`{}` has {}, but {} given",
+                name.text,
+                count(tensor.rank, "dimension"),
+                match indices.len() {
+                    1 => "1 index is".to_string(),
+                    n => format!("{n} indices are"),
+                },
+            );
+            self.error(Diag::new("E0205", span, message));
+            return Value::Poison;
+        }
+        let mut exprs = Vec::with_capacity(indices.len());
+        let mut size = 1u64;
+        for (value, expr) in values.iter().zip(indices) {
+            let Some(index) = self.tensor_index((value, expr)) else { continue };
+            size = size.saturating_add(index.size);
+            exprs.push(index.expr);
+        }
+        let Some(buffer) = tensor.buffer.as_ref().filter(|_| exprs.len() == indices.len()) else {
+            return Value::Poison;
+        };
+        let load = Expr::load(buffer, exprs);
+        self.load_spans.insert(load.id(), span);
+        let expr = Expr::cast(buffer.dtype.compute_type(), load);
+        self.grown(Typed::new(SourceType::Data(buffer.dtype), expr, size), span)
+    }
+
+    /// `if c then t else f`. Both branches are checked; a constant condition chooses now.
+    fn choice(
+        &mut self,
+        c: &'a ast::Expr,
+        t: &'a ast::Expr,
+        f: &'a ast::Expr,
+        span: Span,
+        env: Env<'_, 'a>,
+    ) -> Value {
+        let cond = self.eval_operand(c, env);
+        let then = self.eval(t, env);
+        let otherwise = self.eval(f, env);
+        let condition = self.condition((&cond, c));
+        if let (Value::DType(_), Value::DType(_), Value::Bool(chosen)) = (&then, &otherwise, &cond)
+        {
+            return if *chosen { then } else { otherwise };
+        }
+        let (then, otherwise) = (self.number(then, t), self.number(otherwise, f));
+        let Some(condition) = condition else { return Value::Poison };
+        self.choose(&cond, condition, (&then, t), (&otherwise, f), span, Expr::if_then_else)
+    }
+
+    /// The common part of `if` and `select`.
+    pub fn choose(
+        &mut self,
+        cond: &Value,
+        condition: Typed,
+        then: super::casts::Operand<'_, 'a>,
+        otherwise: super::casts::Operand<'_, 'a>,
+        span: Span,
+        make: fn(Expr, Expr, Expr) -> Expr,
+    ) -> Value {
+        if let (Value::Bool(chosen), Some(x), Some(y)) =
+            (cond, then.0.as_rational(), otherwise.0.as_rational())
+        {
+            let real = matches!(then.0, Value::Real(_)) || matches!(otherwise.0, Value::Real(_));
+            let value = if *chosen { x } else { y };
+            return if real { Value::real(value) } else { Value::Int(value.to_integer()) };
+        }
+        if let (Value::Bool(chosen), Value::Bool(x), Value::Bool(y)) = (cond, then.0, otherwise.0) {
+            return Value::Bool(if *chosen { *x } else { *y });
+        }
+        let Some((ty, exprs, size)) =
+            self.unify(&[then, otherwise], "the branches of a choice", span)
+        else {
+            return Value::Poison;
+        };
+        let [x, y] = <[Expr; 2]>::try_from(exprs).expect("two branches");
+        let lazily: fn(Expr, Expr, Expr) -> Expr = Expr::if_then_else;
+        if let Value::Bool(chosen) = cond
+            && std::ptr::fn_addr_eq(make, lazily)
+        {
+            return Value::Scalar(Typed { ty, expr: if *chosen { x } else { y }, size });
+        }
+        let size = size.saturating_add(condition.size);
+        self.grown(Typed::new(ty, make(condition.expr, x, y), size), span)
+    }
+
+    /// A call inside an expression: a built-in function or a `def`.
+    fn call(
+        &mut self,
+        name: &'a ast::Name,
+        args: &'a [ast::Arg],
+        expr: &'a ast::Expr,
+        env: Env<'_, 'a>,
+    ) -> Value {
+        match self.items.function(name.span.file, &name.text) {
+            Some(Function::Def(def)) => self.call_def(def, name, args, env),
+            Some(Function::Reducer(_) | Function::Reduction) => {
+                self.error(misplaced_reduction(name));
+                Value::Poison
+            }
+            Some(Function::Builtin(_)) if args.iter().any(is_axis) => {
+                self.error(misplaced_reduction(name));
+                Value::Poison
+            }
+            Some(Function::Builtin(builtin)) => self.call_builtin(builtin, name, args, expr, env),
+            None => {
+                self.error(self.unknown_function(name));
+                Value::Poison
+            }
+        }
+    }
+
+    /// The error for a call of something that is no function.
+    pub fn unknown_function(&self, name: &ast::Name) -> Diag {
+        let file = name.span.file;
+        if self.items.kernel(file, &name.text).is_some() {
+            let message = format!("the kernel `{}` is used inside an expression", name.text);
+            return Diag::new("E0214", name.span, message)
+                .help(format!("name its result first: `let X = {}(…)`", name.text));
+        }
+        let diag = Diag::new("E0201", name.span, format!("unknown function `{}`", name.text));
+        match self.close(&name.text, self.items.function_names(file)) {
+            Some(close) => diag.help(format!("did you mean `{close}`?")),
+            None => match self.items.elsewhere(&name.text) {
+                Some(path) => diag.help(format!("it is in another file: `import \"{path}\"`")),
+                None => diag,
+            },
+        }
+    }
+
+    fn call_def(
+        &mut self,
+        def: &'a ast::Def,
+        name: &'a ast::Name,
+        args: &'a [ast::Arg],
+        env: Env<'_, 'a>,
+    ) -> Value {
+        let values: Vec<Value> = args
+            .iter()
+            .map(|arg| {
+                let value = self.eval(&arg.value, env);
+                if matches!(value, Value::DType(_)) {
+                    value
+                } else {
+                    self.number(value, &arg.value)
+                }
+            })
+            .collect();
+        if let Some(keyword) = args.iter().find_map(|arg| arg.name.as_ref()) {
+            let message = format!("`{}` takes no argument by name", name.text);
+            self.error(Diag::new("E0216", keyword.span, message));
+            return Value::Poison;
+        }
+        if args.len() != def.params.len() {
+            let takes = count(def.params.len(), "argument");
+            let message = format!("`{}` takes {takes}, not {}", name.text, args.len());
+            self.error(Diag::new("E0216", name.span, message));
+            return Value::Poison;
+        }
+        let Some(nodes) = self.items.def_nodes(def) else { return Value::Poison };
+        if self.def_depth == 0 {
+            self.def_nodes = self.def_nodes.saturating_add(nodes);
+        }
+        if self.def_nodes > MAX_NODES {
+            self.error(too_large(name.span));
+            return Value::Poison;
+        }
+        if values.iter().any(|value| matches!(value, Value::Poison)) {
+            return Value::Poison;
+        }
+        let locals: Locals<'a> =
+            def.params.iter().map(|param| param.text.as_str()).zip(values).collect();
+        self.calls.push((name.span, name.text.clone()));
+        self.def_depth += 1;
+        let value = self.eval(&def.body, Env { scope: None, locals: &locals, element: false });
+        self.def_depth -= 1;
+        self.calls.pop();
+        value
+    }
+}
+
+/// The error for a reduction inside an expression.
+pub fn misplaced_reduction(name: &ast::Name) -> Diag {
+    let message = format!("the reduction `{}` is not the outermost operation", name.text);
+    let help = "give it a stage of its own, `compute S[…] = …`, and read that";
+    Diag::new("E0223", name.span, message).help(help)
+}
+
+/// Whether an argument makes a call a reduction.
+pub fn is_axis(arg: &ast::Arg) -> bool {
+    arg.name.as_ref().is_some_and(|name| name.text == "axis")
+}
+
+/// `1 index`, `2 indices` and the like.
+pub fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

@@ -1,0 +1,421 @@
+//! The items of all files: which names each file sees, and the checks that need no kernel: names
+//! declared once, names of exported symbols, recursion of `def`s, what their bodies may use.
+//!
+//! A file sees its own items and those of the files that it imports itself. Item names are apart
+//! from the names inside a kernel.
+
+use super::expressions::{is_axis, misplaced_reduction};
+use super::functions::Builtin;
+use super::reserved::reserved_name;
+use super::{Elaborator, own_kernels};
+use crate::diag::{Diag, Span, closest};
+use crate::ir::DType;
+use crate::lang::{Program, ast};
+use std::collections::{HashMap, HashSet};
+
+/// What a name before `(` stands for.
+#[derive(Clone, Copy)]
+pub enum Function<'a> {
+    /// `def`.
+    Def(&'a ast::Def),
+    /// `reducer`.
+    Reducer(&'a ast::Reducer),
+    /// `sum`, `argmax`: only reductions.
+    Reduction,
+    /// A function of the language.
+    Builtin(Builtin),
+}
+
+/// The built-in reductions that are no functions.
+pub const REDUCTIONS: [&str; 4] = ["sum", "prod", "argmax", "argmin"];
+
+#[derive(Clone, Copy)]
+enum Item<'a> {
+    Def(&'a ast::Def),
+    Reducer(&'a ast::Reducer),
+    Kernel(&'a ast::Kernel),
+}
+
+impl<'a> Item<'a> {
+    fn of(item: &'a ast::Item) -> Option<Item<'a>> {
+        match item {
+            ast::Item::Def(def) => Some(Item::Def(def)),
+            ast::Item::Reducer(reducer) => Some(Item::Reducer(reducer)),
+            ast::Item::Kernel(kernel) => Some(Item::Kernel(kernel)),
+            ast::Item::Import(_) | ast::Item::Schedule(_) => None,
+        }
+    }
+
+    fn name(self) -> &'a ast::Name {
+        match self {
+            Item::Def(def) => &def.name,
+            Item::Reducer(reducer) => &reducer.name,
+            Item::Kernel(kernel) => &kernel.name,
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Item::Def(_) => "def",
+            Item::Reducer(_) => "reducer",
+            Item::Kernel(_) => "kernel",
+        }
+    }
+}
+
+/// The items that each file sees.
+pub struct Items<'a> {
+    program: &'a Program,
+    /// By file, then by name.
+    visible: Vec<HashMap<&'a str, Item<'a>>>,
+    /// Nodes of each `def`'s body when expanded, saturating, by the address of the `def`; none
+    /// for the recursive ones.
+    def_nodes: HashMap<*const ast::Def, Option<u64>>,
+}
+
+impl<'a> Items<'a> {
+    /// Collects the items; of several with one name the first counts.
+    pub fn new(program: &'a Program) -> Items<'a> {
+        let own = |file: usize| program.files[file].items.iter().filter_map(Item::of);
+        let visible = (0..program.files.len())
+            .map(|file| {
+                let mut names = HashMap::new();
+                for source in sources(program, file) {
+                    for item in own(source) {
+                        names.entry(item.name().text.as_str()).or_insert(item);
+                    }
+                }
+                names
+            })
+            .collect();
+        Items { program, visible, def_nodes: HashMap::new() }
+    }
+
+    fn get(&self, file: u32, name: &str) -> Option<Item<'a>> {
+        self.visible.get(file as usize)?.get(name).copied()
+    }
+
+    /// What `name(` calls in a file. Kernels are no functions.
+    pub fn function(&self, file: u32, name: &str) -> Option<Function<'a>> {
+        match self.get(file, name) {
+            Some(Item::Def(def)) => Some(Function::Def(def)),
+            Some(Item::Reducer(reducer)) => Some(Function::Reducer(reducer)),
+            _ if REDUCTIONS.contains(&name) => Some(Function::Reduction),
+            _ => Builtin::from_name(name).map(Function::Builtin),
+        }
+    }
+
+    /// The kernel of that name that a file sees.
+    pub fn kernel(&self, file: u32, name: &str) -> Option<&'a ast::Kernel> {
+        match self.get(file, name) {
+            Some(Item::Kernel(kernel)) => Some(kernel),
+            _ => None,
+        }
+    }
+
+    /// Every name that a file may call, for "did you mean".
+    pub fn function_names(&self, file: u32) -> Vec<&'a str> {
+        let visible = self.visible.get(file as usize);
+        let mut names: Vec<&'a str> = visible.iter().flat_map(|v| v.keys().copied()).collect();
+        for name in REDUCTIONS.into_iter().chain(Builtin::names()) {
+            names.push(name);
+        }
+        names.sort_unstable();
+        names
+    }
+
+    /// The file that declares a name, whoever sees it.
+    pub fn elsewhere(&self, name: &str) -> Option<&'a str> {
+        let declares = |file: &ast::File| {
+            file.items.iter().filter_map(Item::of).any(|item| item.name().text == name)
+        };
+        let index = self.program.files.iter().position(declares)?;
+        self.program.sources.files.get(index).map(|file| file.path.as_str())
+    }
+
+    /// Nodes of a `def`'s body when expanded; none if it is recursive.
+    pub fn def_nodes(&self, def: &'a ast::Def) -> Option<u64> {
+        self.def_nodes.get(&std::ptr::from_ref(def)).copied().flatten()
+    }
+}
+
+/// A file and what it imports, each once.
+fn sources(program: &Program, file: usize) -> Vec<usize> {
+    let mut sources = vec![file];
+    for import in program.imports.get(file).into_iter().flatten() {
+        if !sources.contains(&(*import as usize)) {
+            sources.push(*import as usize);
+        }
+    }
+    sources
+}
+
+impl<'a> Elaborator<'a> {
+    /// Everything that can be said of the items without a kernel's parameters.
+    pub fn check_items(&mut self) {
+        for file in 0..self.program.files.len() {
+            self.check_names(file);
+            for item in &self.program.files[file].items {
+                match item {
+                    ast::Item::Def(def) => {
+                        self.check_params(&def.params.iter().collect::<Vec<_>>());
+                        self.expanded_nodes(def, &mut Vec::new());
+                        self.check_body(&def.body, def.params.iter().map(|p| p.text.as_str()));
+                    }
+                    ast::Item::Reducer(reducer) => self.check_reducer_names(reducer),
+                    ast::Item::Kernel(kernel) => self.check_kernel_name(&kernel.name),
+                    ast::Item::Schedule(schedule) => self.check_schedule(schedule),
+                    ast::Item::Import(_) => {}
+                }
+            }
+        }
+    }
+
+    fn check_names(&mut self, file: usize) {
+        let mut seen: HashMap<&str, Item<'a>> = HashMap::new();
+        for source in sources(self.program, file) {
+            for item in self.program.files[source].items.iter().filter_map(Item::of) {
+                let name = item.name();
+                let Some(first) = seen.get(name.text.as_str()) else {
+                    seen.insert(&name.text, item);
+                    self.check_builtin_name(item);
+                    continue;
+                };
+                let (text, other) = (&name.text, first.name().span);
+                let what = first.what();
+                if other.file == name.span.file {
+                    // An imported file's own clashes are reported where it is checked.
+                    if source == file {
+                        let diag =
+                            Diag::new("E0202", name.span, format!("`{text}` is declared twice"));
+                        self.error(diag.related(other, format!("the {what} is first here")));
+                    }
+                    continue;
+                }
+                let place = match other.file as usize == file {
+                    true => other,
+                    false => self.import_span(file, source),
+                };
+                let diag = Diag::new("E0202", place, format!("`{text}` is declared in two files"));
+                let here = format!("a {} is here", item.what());
+                self.error(
+                    diag.related(other, format!("a {what} is here")).related(name.span, here),
+                );
+            }
+        }
+    }
+
+    /// The `import` in `file` that names another file.
+    fn import_span(&self, file: usize, imported: usize) -> Span {
+        let last = |path: &'a str| path.rsplit('/').next().unwrap_or(path);
+        let wanted = last(&self.program.sources.files[imported].path);
+        let imports = self.program.files[file].items.iter().filter_map(|item| match item {
+            ast::Item::Import(import) => Some(import),
+            _ => None,
+        });
+        let by_name = imports.clone().find(|import| last(&import.path) == wanted);
+        by_name.or(imports.clone().next()).expect("it imports something").span
+    }
+
+    fn check_builtin_name(&mut self, item: Item<'a>) {
+        let name = item.name();
+        if matches!(item, Item::Kernel(_)) {
+            return;
+        }
+        if REDUCTIONS.contains(&name.text.as_str()) || Builtin::from_name(&name.text).is_some() {
+            let message = format!("`{}` is a function of the language", name.text);
+            self.error(Diag::new("E0203", name.span, message).help("choose another name"));
+        }
+    }
+
+    fn check_kernel_name(&mut self, name: &ast::Name) {
+        let text = name.text.as_str();
+        let why = if text.starts_with('_') {
+            "an exported symbol does not start with `_`".to_string()
+        } else if text.starts_with("tec_") {
+            "names that start with `tec_` belong to the compiler".to_string()
+        } else if text.ends_with("_dl") {
+            "names that end in `_dl` belong to the entries for DLPack tensors".to_string()
+        } else if let Some(what) = reserved_name(text) {
+            format!("`{text}` is {what}")
+        } else {
+            return;
+        };
+        let message = format!("a kernel cannot be named `{text}`");
+        self.error(Diag::new("E0203", name.span, message).note(why).help("choose another name"));
+    }
+
+    fn check_schedule(&mut self, schedule: &ast::Schedule) {
+        let name = &schedule.kernel;
+        let file = name.span.file;
+        if self.items.kernel(file, &name.text).is_some() {
+            return;
+        }
+        let message = format!("schedule for an unknown kernel `{}`", name.text);
+        let diag = Diag::new("E0301", name.span, message);
+        let kernels = self.items.function_names(file);
+        let kernels = kernels.into_iter().filter(|k| self.items.kernel(file, k).is_some());
+        let close = self.close(&name.text, kernels).map(|close| format!("did you mean `{close}`?"));
+        self.error(match close {
+            Some(help) => diag.help(help),
+            None => diag,
+        });
+    }
+
+    /// Parameters of a `def` or reducer, each declared once.
+    pub fn check_params(&mut self, params: &[&'a ast::Name]) {
+        let mut seen: HashMap<&str, Span> = HashMap::new();
+        for param in params {
+            if let Some(first) = seen.insert(&param.text, param.span) {
+                let message = format!("`{}` is declared twice", param.text);
+                let diag = Diag::new("E0202", param.span, message);
+                self.error(diag.related(first, "the parameter is first here"));
+            }
+        }
+    }
+
+    /// Nodes of a `def`'s body when every call in it is expanded; reports recursion.
+    fn expanded_nodes(&mut self, def: &'a ast::Def, path: &mut Vec<&'a ast::Def>) -> Option<u64> {
+        if let Some(known) = self.items.def_nodes.get(&std::ptr::from_ref(def)) {
+            return *known;
+        }
+        if let Some(start) = path.iter().position(|other| std::ptr::eq(*other, def)) {
+            let mut names: Vec<&str> = path[start..].iter().map(|d| d.name.text.as_str()).collect();
+            names.push(&def.name.text);
+            let message = format!("`{}` is recursive: {}", def.name.text, names.join(" → "));
+            self.error(Diag::new("E0204", def.name.span, message));
+            return None;
+        }
+        path.push(def);
+        let mut total = Some(0u64);
+        let mut callees = Vec::new();
+        let file = def.name.span.file;
+        walk(&def.body, &mut |expr| {
+            total = total.map(|n| n.saturating_add(1));
+            if let ast::ExprKind::Call(name, _) = &*expr.kind
+                && let Some(Function::Def(callee)) = self.items.function(file, &name.text)
+            {
+                callees.push(callee);
+            }
+        });
+        for callee in callees {
+            let nodes = self.expanded_nodes(callee, path);
+            total = total.zip(nodes).map(|(a, b)| a.saturating_add(b));
+        }
+        path.pop();
+        self.items.def_nodes.insert(def, total);
+        total
+    }
+
+    /// The body of a `def` or reducer: a scalar function of some names alone.
+    pub fn check_body<'n>(
+        &mut self,
+        body: &'a ast::Expr,
+        names: impl IntoIterator<Item = &'n str>,
+    ) {
+        let names: HashSet<&str> = names.into_iter().collect();
+        let mut wrong = Vec::new();
+        walk(body, &mut |expr| match &*expr.kind {
+            ast::ExprKind::Name(name) => {
+                let text = name.text.as_str();
+                if names.contains(text) || DType::from_name(text).is_some() {
+                    return;
+                }
+                let mut sorted: Vec<&str> = names.iter().copied().collect();
+                sorted.sort_unstable();
+                let diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
+                wrong.push(match self.close(text, sorted) {
+                    Some(close) => diag.help(format!("did you mean `{close}`?")),
+                    None => diag.note("a `def` or `reducer` sees its own parameters only"),
+                });
+            }
+            ast::ExprKind::Call(name, args) => {
+                match self.items.function(name.span.file, &name.text) {
+                    None => wrong.push(self.unknown_function(name)),
+                    Some(Function::Reduction | Function::Reducer(_)) => {
+                        wrong.push(misplaced_reduction(name));
+                    }
+                    Some(Function::Builtin(_)) if args.iter().any(is_axis) => {
+                        wrong.push(misplaced_reduction(name));
+                    }
+                    Some(_) => {}
+                }
+            }
+            ast::ExprKind::Index(name, _) => {
+                let message = format!("`{}` is read as a tensor in a scalar function", name.text);
+                let diag = Diag::new("E0215", expr.span, message);
+                wrong.push(diag.help("pass the element as an argument"));
+            }
+            _ => {}
+        });
+        for diag in wrong {
+            self.error(diag);
+        }
+    }
+
+    /// Every `-D` names a parameter of a kernel of the file.
+    pub fn check_defines(&mut self) {
+        for (kernel_name, name, _) in self.defines {
+            let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
+            let kernels: Vec<&'a ast::Kernel> = own
+                .iter()
+                .filter(|k| kernel_name.as_ref().is_none_or(|wanted| k.name.text == *wanted))
+                .copied()
+                .collect();
+            if let (Some(wanted), true) = (kernel_name, kernels.is_empty()) {
+                self.error(unknown_kernel(wanted, &own));
+                continue;
+            }
+            let params: Vec<&str> =
+                kernels.iter().flat_map(|k| &k.params).map(|p| p.name.text.as_str()).collect();
+            if params.contains(&name.as_str()) {
+                continue;
+            }
+            let message = match kernel_name {
+                Some(kernel) => format!("-D: the kernel `{kernel}` has no parameter `{name}`"),
+                None => format!("-D: no kernel has a parameter `{name}`"),
+            };
+            let diag = Diag::global("E0217", message);
+            self.error(match closest(name, params.iter().copied()) {
+                _ if name.contains('.') => {
+                    diag.help("parameters of schedules are not in this version")
+                }
+                Some(close) => diag.help(format!("did you mean `{close}`?")),
+                None if params.is_empty() => diag,
+                None => diag.note(format!("parameters: {}", params.join(", "))),
+            });
+        }
+    }
+}
+
+/// The error for a kernel that the file given to `tec` does not have.
+pub fn unknown_kernel(name: &str, own: &[&ast::Kernel]) -> Diag {
+    let names: Vec<&str> = own.iter().map(|kernel| kernel.name.text.as_str()).collect();
+    let diag = Diag::global("E0218", format!("unknown kernel `{name}`"));
+    match closest(name, names.iter().copied()) {
+        Some(close) => diag.help(format!("did you mean `{close}`?")),
+        None if names.is_empty() => diag.note("the file has no kernels"),
+        None => diag.note(format!("kernels: {}", names.join(", "))),
+    }
+}
+
+/// Calls `f` on an expression and everything below it.
+pub fn walk<'a>(expr: &'a ast::Expr, f: &mut dyn FnMut(&'a ast::Expr)) {
+    use ast::ExprKind::*;
+    f(expr);
+    match &*expr.kind {
+        Int(_) | Real(_) | Bool(_) | Name(_) | Dotted(_) | Star => {}
+        Unary(_, a) | Cast(a, _) => walk(a, f),
+        Binary(_, a, b, _) => {
+            walk(a, f);
+            walk(b, f);
+        }
+        If(a, b, c) => {
+            walk(a, f);
+            walk(b, f);
+            walk(c, f);
+        }
+        Index(_, exprs) | Tuple(exprs) | List(exprs) => exprs.iter().for_each(|e| walk(e, f)),
+        Call(_, args) | DottedCall(_, args) => args.iter().for_each(|arg| walk(&arg.value, f)),
+    }
+}

@@ -1,0 +1,99 @@
+//! A kernel built by itself: parameters, statements, outputs; then only the stages that an output
+//! needs, and the check of every index.
+
+use super::Elaborator;
+use super::stages::for_each_load;
+use super::statements::Frame;
+use crate::diag::{Diag, Span};
+use crate::ir::{Buffer, ExprKind};
+use crate::lang::ast;
+use crate::te::{Graph, check_bounds};
+use std::collections::HashSet;
+
+impl<'a> Elaborator<'a> {
+    /// The graph of a kernel; what is wrong in it is reported and missing.
+    pub fn build_kernel(&mut self, kernel: &'a ast::Kernel) -> Graph {
+        let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
+        self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
+        self.building = Some(kernel);
+        self.operator_statements = 0;
+        self.operator_nodes = 0;
+        self.operator_calls.clear();
+        let mut frame = Frame::new(kernel);
+        let (vars, params) = self.bind_parameters(&mut frame);
+        self.graph.vars = vars;
+        self.graph.params = params;
+        self.statements(&mut frame, &kernel.body);
+        if !frame.has_output {
+            let message = format!("the kernel `{}` has no output", kernel.name.text);
+            let help = "declare the result with `output C[i: n] = …`";
+            self.error(Diag::new("E0235", kernel.name.span, message).help(help));
+        }
+        self.building = None;
+        let mut graph = std::mem::replace(&mut self.graph, empty_graph());
+        self.check_dropped(&graph);
+        drop_unneeded(&mut graph);
+        self.check_indices(&mut graph);
+        graph
+    }
+
+    /// Stages that no output needs are checked too, though nothing of them remains.
+    fn check_dropped(&mut self, graph: &Graph) {
+        let mut pruned = graph.clone();
+        drop_unneeded(&mut pruned);
+        if pruned.stages.len() < graph.stages.len() {
+            self.check_indices(&mut graph.clone());
+        }
+    }
+
+    fn check_indices(&mut self, graph: &mut Graph) {
+        let mut diags = Vec::new();
+        check_bounds(graph, &mut diags);
+        for mut diag in diags {
+            let inside = |outer: Span, inner: Span| {
+                outer.file == inner.file && outer.start <= inner.start && inner.end <= outer.end
+            };
+            let calls = self.operator_calls.iter();
+            let calls = calls.filter(|(kernel, ..)| diag.span.is_some_and(|s| inside(*kernel, s)));
+            for (_, call, name) in calls.take(4).cloned().collect::<Vec<_>>() {
+                diag = diag.related(call, format!("`{name}` is used here"));
+            }
+            self.error(diag);
+        }
+    }
+}
+
+/// A graph of nothing.
+pub fn empty_graph() -> Graph {
+    Graph {
+        name: String::new(),
+        span: Span::default(),
+        params: Vec::new(),
+        vars: Vec::new(),
+        inputs: Vec::new(),
+        stages: Vec::new(),
+        outputs: Vec::new(),
+        assumes: Vec::new(),
+        reassociate: false,
+        dims: Vec::new(),
+        checks: Vec::new(),
+    }
+}
+
+/// Drops the stages that no output needs.
+fn drop_unneeded(graph: &mut Graph) {
+    let mut needed: HashSet<Buffer> = HashSet::new();
+    let mut keep: Vec<bool> = Vec::with_capacity(graph.stages.len());
+    for stage in graph.stages.iter().rev() {
+        let is_needed = stage.output || stage.buffers.iter().any(|b| needed.contains(b));
+        keep.push(is_needed);
+        if is_needed {
+            for_each_load(&stage.body, &mut |load| {
+                if let ExprKind::Load { buffer, .. } = &load.kind {
+                    needed.insert(buffer.clone());
+                }
+            });
+        }
+    }
+    graph.stages.retain(|_| keep.pop().expect("one for each stage"));
+}

@@ -1,0 +1,212 @@
+//! Elaboration: a kernel's syntax with parameter values becomes a stage graph.
+//!
+//! Before: parsed files, `-D` options. After: one [`Graph`] for each kernel to build, with every
+//! name resolved, every type fixed, every `def`, operator and compile-time `if` expanded, and only
+//! the stages that an output needs. Every error of meaning is reported: what is wrong becomes
+//! [`Value::Poison`](values::Value), which silences what follows from it.
+
+mod arithmetic;
+mod casts;
+mod constants;
+mod expressions;
+mod functions;
+mod items;
+mod kernels;
+mod operators;
+mod parameters;
+mod reducers;
+mod reductions;
+mod reserved;
+mod stages;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use super::Graph;
+use crate::diag::{Diag, Span, closest};
+use crate::lang::{Program, ast};
+use items::Items;
+use std::collections::{HashMap, HashSet};
+
+/// `-D` options in the order given: optional kernel name, parameter name, value as written.
+pub type Defines = [(Option<String>, String, String)];
+
+/// An expression has at most this many nodes after everything is expanded.
+const MAX_NODES: u64 = 4 << 20;
+
+/// Names of the kernels of the file given to `tec`, in source order, with whether every parameter
+/// has a value so that it can be built.
+pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)> {
+    own_kernels(program)
+        .map(|kernel| {
+            let complete = parameters::missing(kernel, defines).is_none();
+            (kernel.name.text.clone(), complete)
+        })
+        .collect()
+}
+
+/// Checks every definition of the program and elaborates the kernels named (all that can be
+/// built if `None`). Reports every error of meaning, not only the first.
+pub fn elaborate(
+    program: &Program,
+    kernels: Option<&[String]>,
+    defines: &Defines,
+) -> Result<Vec<Graph>, Vec<Diag>> {
+    let mut elaborator = Elaborator::new(program, defines);
+    elaborator.check_items();
+    elaborator.check_defines();
+    let mut graphs = Vec::new();
+    for kernel in elaborator.kernels_to_build(kernels) {
+        graphs.push(elaborator.build_kernel(kernel));
+    }
+    elaborator.check_unused_reducers();
+    if elaborator.diags.is_empty() {
+        return Ok(graphs);
+    }
+    let mut diags = elaborator.diags;
+    diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    Err(diags)
+}
+
+/// The kernels of the file given to `tec`.
+fn own_kernels(program: &Program) -> impl Iterator<Item = &ast::Kernel> {
+    program.files.first().into_iter().flat_map(|file| &file.items).filter_map(|item| match item {
+        ast::Item::Kernel(kernel) => Some(kernel),
+        _ => None,
+    })
+}
+
+/// What elaboration knows at any time.
+struct Elaborator<'a> {
+    program: &'a Program,
+    defines: &'a Defines,
+    items: Items<'a>,
+    diags: Vec<Diag>,
+    /// Errors are thrown away: something is only tried.
+    muted: bool,
+    /// What was reported, so that an operator used twice does not report twice.
+    reported: HashSet<(&'static str, Option<Span>, String)>,
+    /// The `def`s and operators being expanded, outermost first, with the place of each call.
+    calls: Vec<(Span, String)>,
+    /// The graph of the kernel that is being built.
+    graph: Graph,
+    /// That kernel.
+    building: Option<&'a ast::Kernel>,
+    /// Operators being expanded, to refuse recursion.
+    operators: Vec<&'a ast::Kernel>,
+    /// Where each load of the current stage stands.
+    load_spans: HashMap<usize, Span>,
+    /// Nodes visited in the bodies of `def`s for the current expression.
+    def_nodes: u64,
+    /// How many bodies of `def`s are being expanded.
+    def_depth: usize,
+    /// Statements run in operators for the current kernel.
+    operator_statements: u64,
+    /// Nodes visited in the bodies of operators for the current kernel.
+    operator_nodes: u64,
+    /// Operators that the current kernel uses: where each is declared and where it is called.
+    operator_calls: Vec<(Span, Span, String)>,
+    /// Reducers with the types they were checked for.
+    checked_reducers: reducers::Checked,
+    /// Reducers that are wrong whatever the types.
+    wrong_reducers: HashSet<*const ast::Reducer>,
+}
+
+impl<'a> Elaborator<'a> {
+    fn new(program: &'a Program, defines: &'a Defines) -> Elaborator<'a> {
+        Elaborator {
+            program,
+            defines,
+            items: Items::new(program),
+            diags: Vec::new(),
+            muted: false,
+            reported: HashSet::new(),
+            calls: Vec::new(),
+            graph: kernels::empty_graph(),
+            building: None,
+            operators: Vec::new(),
+            load_spans: HashMap::new(),
+            def_nodes: 0,
+            def_depth: 0,
+            operator_statements: 0,
+            operator_nodes: 0,
+            operator_calls: Vec::new(),
+            checked_reducers: reducers::Checked::default(),
+            wrong_reducers: HashSet::new(),
+        }
+    }
+
+    /// Reports an error, once, with the calls that led to it.
+    fn error(&mut self, mut diag: Diag) {
+        if self.muted || !self.reported.insert((diag.code, diag.span, diag.message.clone())) {
+            return;
+        }
+        for (span, name) in self.calls.iter().rev().take(4) {
+            diag = diag.related(*span, format!("`{name}` is used here"));
+        }
+        self.diags.push(diag);
+    }
+
+    /// What `f` gives, its errors thrown away.
+    fn quietly<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let muted = std::mem::replace(&mut self.muted, true);
+        let result = f(self);
+        self.muted = muted;
+        result
+    }
+
+    /// The closest of some names, for "did you mean". Among many errors in a large file only the
+    /// first get one, because each compares with all names.
+    fn close<'n>(&self, name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+        if self.diags.len() > 100 { None } else { closest(name, names) }
+    }
+
+    /// The source text of a span.
+    fn text(&self, span: Span) -> &'a str {
+        let text = self.program.sources.files.get(span.file as usize).map_or("", |f| &f.text);
+        text.get(span.start as usize..span.end as usize).unwrap_or("")
+    }
+
+    /// The source text of an expression if it is short, else `…`.
+    fn excerpt(&self, expr: &ast::Expr) -> String {
+        let text = self.text(expr.span);
+        if text.is_empty() || text.len() > 40 || text.contains(['\n', '#']) {
+            return "…".to_string();
+        }
+        text.to_string()
+    }
+
+    /// The expression with a cast, as the user would write it.
+    fn with_cast(&self, expr: &ast::Expr, ty: impl std::fmt::Display) -> String {
+        use ast::ExprKind::*;
+        let text = self.excerpt(expr);
+        match *expr.kind {
+            Unary(..) | Binary(..) | If(..) => format!("({text}) as {ty}"),
+            _ => format!("{text} as {ty}"),
+        }
+    }
+
+    /// The kernels that were asked for.
+    fn kernels_to_build(&mut self, names: Option<&[String]>) -> Vec<&'a ast::Kernel> {
+        let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
+        let Some(names) = names else {
+            let defines = self.defines;
+            return own
+                .into_iter()
+                .filter(|kernel| parameters::missing(kernel, defines).is_none())
+                .collect();
+        };
+        let mut chosen = Vec::new();
+        for name in names {
+            match own.iter().find(|kernel| kernel.name.text == *name) {
+                None => self.error(items::unknown_kernel(name, &own)),
+                Some(kernel) => match parameters::missing(kernel, self.defines) {
+                    None => chosen.push(*kernel),
+                    Some(param) => self.error(parameters::missing_value(kernel, param)),
+                },
+            }
+        }
+        chosen
+    }
+}

@@ -1,0 +1,427 @@
+//! Kernels used as operators: `let P = padding(X, ph=1)`.
+//!
+//! Before: a kernel's syntax, tensors by position, parameters by name. After: its stages stand in
+//! the caller's graph as `P.NAME`, its output as `P`, its `assume`s with the caller's. A parameter
+//! that stands alone as an extent or element type of an input is taken from the argument; an
+//! extent may be a run-time integer of the caller.
+
+use super::expressions::count;
+use super::statements::Frame;
+use super::values::{SourceType, Tensor, Typed, Value};
+use super::{Elaborator, MAX_NODES};
+use crate::diag::{Diag, Span};
+use crate::ir::arith::Facts;
+use crate::ir::{DType, Expr, ExprKind};
+use crate::lang::ast::{self, ParamKind, StmtKind};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// The operators of one kernel have at most this many statements together.
+const MAX_STATEMENTS: u64 = 1 << 16;
+
+/// The use of a kernel as an operator.
+pub struct Operator<'a> {
+    /// Name of its output stage in the caller.
+    pub result: String,
+    /// Arguments that no input has taken yet.
+    pub args: VecDeque<(Value, &'a ast::Expr)>,
+    /// Number of arguments given.
+    pub given: usize,
+    /// Tensors of its `output` stages.
+    pub outputs: Vec<Rc<Tensor>>,
+    /// The caller reassociates.
+    pub reassociate: bool,
+    /// The call.
+    pub call: Span,
+}
+
+impl<'a> Elaborator<'a> {
+    /// Elaborates a kernel into the caller's graph; gives its output.
+    pub fn call_operator(
+        &mut self,
+        caller: &Frame<'a>,
+        name: &'a ast::Name,
+        kernel: &'a ast::Kernel,
+        callee: &'a ast::Name,
+        args: &'a [ast::Arg],
+    ) -> Value {
+        let (positional, keywords, mut fits) = self.operator_arguments(caller, kernel, args);
+        if self.is_recursive(kernel, callee) {
+            return Value::Poison;
+        }
+        let result = format!("{}{}", caller.prefix, name.text);
+        let mut frame = Frame::new(kernel);
+        frame.prefix = format!("{result}.");
+        let nested = caller.operator.as_ref().is_some_and(|operator| operator.reassociate);
+        let inferred = self.infer(kernel, &positional, &mut fits);
+        frame.operator = Some(Operator {
+            result,
+            given: positional.len(),
+            args: positional.into(),
+            outputs: Vec::new(),
+            reassociate: caller.kernel.reassociate || nested,
+            call: callee.span,
+        });
+        self.operators.push(kernel);
+        self.operator_calls.push((kernel.span, callee.span, callee.text.clone()));
+        self.bind_operator(&mut frame, callee, keywords, inferred, fits);
+        self.calls.push((callee.span, callee.text.clone()));
+        self.statements(&mut frame, &kernel.body);
+        self.calls.pop();
+        self.operators.pop();
+        self.operator_result(frame, callee)
+    }
+
+    /// The arguments by position and by name, and whether all names are known.
+    fn operator_arguments(
+        &mut self,
+        caller: &Frame<'a>,
+        kernel: &'a ast::Kernel,
+        args: &'a [ast::Arg],
+    ) -> (Vec<(Value, &'a ast::Expr)>, HashMap<&'a str, (Value, &'a ast::Expr)>, bool) {
+        let (mut positional, mut keywords) = (Vec::new(), HashMap::new());
+        let mut known = true;
+        for arg in args {
+            let expr = &arg.value;
+            let value = self.operator_argument(caller, expr);
+            let Some(keyword) = &arg.name else {
+                positional.push((value, expr));
+                continue;
+            };
+            let text = keyword.text.as_str();
+            let kernel_name = &kernel.name.text;
+            let params = kernel.params.iter().map(|param| param.name.text.as_str());
+            if !params.clone().any(|param| param == text) {
+                known = false;
+                let message = format!("`{kernel_name}` has no parameter `{text}`");
+                let diag = Diag::new("E0230", keyword.span, message);
+                self.error(match self.close(text, params) {
+                    Some(close) => diag.help(format!("did you mean `{close}`?")),
+                    None => diag,
+                });
+            } else if keywords.insert(text, (value, expr)).is_some() {
+                let message = format!("`{text}` is given twice");
+                self.error(Diag::new("E0230", keyword.span, message));
+            }
+        }
+        (positional, keywords, known)
+    }
+
+    fn operator_argument(&mut self, caller: &Frame<'a>, expr: &'a ast::Expr) -> Value {
+        if let ast::ExprKind::Call(name, _) = &*expr.kind
+            && self.items.kernel(name.span.file, &name.text).is_some()
+            && self.items.function(name.span.file, &name.text).is_none()
+        {
+            let message = format!("the operator `{}` is used inside a call", name.text);
+            let help = format!("name its result first: `let Q = {}`", self.excerpt(expr));
+            self.error(Diag::new("E0230", expr.span, message).help(help));
+            return Value::Poison;
+        }
+        self.eval_constant(caller, expr)
+    }
+
+    fn is_recursive(&mut self, kernel: &'a ast::Kernel, callee: &ast::Name) -> bool {
+        let building = self.building.into_iter().chain(self.operators.iter().copied());
+        let path: Vec<&ast::Kernel> = building.collect();
+        let Some(start) = path.iter().position(|other| std::ptr::eq(*other, kernel)) else {
+            return false;
+        };
+        let mut names: Vec<&str> = path[start..].iter().map(|k| k.name.text.as_str()).collect();
+        names.push(&kernel.name.text);
+        let message = format!("`{}` is recursive: {}", kernel.name.text, names.join(" → "));
+        self.error(Diag::new("E0204", callee.span, message));
+        true
+    }
+
+    /// Values of parameters that stand alone as an extent or element type of an input. Inputs
+    /// inside a compile-time `if` say nothing: whether they are there depends on parameters. An
+    /// argument of the wrong kind clears `fits`; it is reported where its input is declared.
+    fn infer(
+        &mut self,
+        kernel: &'a ast::Kernel,
+        args: &[(Value, &'a ast::Expr)],
+        fits: &mut bool,
+    ) -> HashMap<&'a str, Value> {
+        let mut inferred = HashMap::new();
+        let mut args = args.iter();
+        for stmt in &kernel.body {
+            let (dtype, shape) = match &stmt.kind {
+                StmtKind::Input { dtype, shape, .. } => (dtype, shape),
+                StmtKind::If { then, otherwise, .. } => {
+                    let has_input = |stmts: &[ast::Stmt]| stmts.iter().any(contains_input);
+                    if has_input(then) || has_input(otherwise) {
+                        break;
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let Some((arg, _)) = args.next() else {
+                *fits = false;
+                break;
+            };
+            let param = |name: &str, kinds: &[ParamKind]| {
+                let fits = |p: &&ast::Param| p.name.text == name && kinds.contains(&p.kind);
+                kernel.params.iter().find(fits).map(|p| p.name.text.as_str())
+            };
+            let Some(shape) = shape else { continue };
+            let tensor = match arg {
+                Value::Tensor(tensor) if tensor.rank == shape.len() => tensor,
+                _ => {
+                    *fits = false;
+                    continue;
+                }
+            };
+            let Some(buffer) = &tensor.buffer else {
+                *fits = false;
+                continue;
+            };
+            if let Some(name) = param(&dtype.text, &[ParamKind::DType]) {
+                inferred.entry(name).or_insert(Value::DType(buffer.dtype));
+            }
+            for (extent, actual) in shape.iter().zip(&buffer.shape) {
+                if let ast::ExprKind::Name(name) = &*extent.kind
+                    && let Some(name) = param(&name.text, &[ParamKind::Index, ParamKind::Var])
+                {
+                    inferred.entry(name).or_insert_with(|| Value::index(actual));
+                }
+            }
+        }
+        inferred
+    }
+
+    /// Binds every parameter: given by name, taken from an argument, or its default. Where the
+    /// arguments do not fit, a missing value follows from that.
+    fn bind_operator(
+        &mut self,
+        frame: &mut Frame<'a>,
+        callee: &ast::Name,
+        mut keywords: HashMap<&'a str, (Value, &'a ast::Expr)>,
+        mut inferred: HashMap<&'a str, Value>,
+        fits: bool,
+    ) {
+        for param in &frame.kernel.params {
+            let name = param.name.text.as_str();
+            let value = if let Some((value, expr)) = keywords.remove(name) {
+                self.param_value(param, value, expr)
+            } else if let Some(value) = inferred.remove(name) {
+                value
+            } else if param.default.is_some() {
+                self.default_value(frame, param)
+            } else {
+                if fits {
+                    let kernel = &frame.kernel.name.text;
+                    let message = format!("`{kernel}` needs a value for its parameter `{name}`");
+                    let diag = Diag::new("E0230", callee.span, message);
+                    let diag = diag.related(param.name.span, format!("`{name}` is declared here"));
+                    self.error(diag.help(format!("give it by name: `{kernel}(…, {name}=…)`")));
+                }
+                Value::Poison
+            };
+            self.declare_param(frame, param, value);
+        }
+    }
+
+    /// The argument for `input A: T[n, m]` of an operator, checked against its declaration.
+    pub fn argument_tensor(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &'a ast::Name,
+        dtype: Option<DType>,
+        shape: &'a [ast::Expr],
+        extents: Option<Vec<Expr>>,
+    ) -> Value {
+        let Some((value, expr)) = self.next_argument(frame, name) else { return Value::Poison };
+        let tensor = match value {
+            Value::Tensor(tensor) => tensor,
+            Value::Poison => return Value::Poison,
+            other => {
+                let message = format!("`{}` takes a tensor, not {}", name.text, other.describe());
+                self.wrong_argument(frame, name, expr, message);
+                return Value::Poison;
+            }
+        };
+        let callee = &frame.kernel.name.text;
+        if tensor.rank != shape.len() {
+            let wanted = count(shape.len(), "dimension");
+            let message = format!(
+                "`{}` has {}, but the input `{}` of `{callee}` has {wanted}",
+                tensor.name,
+                count(tensor.rank, "dimension"),
+                name.text,
+            );
+            self.wrong_argument(frame, name, expr, message);
+            return Value::Poison;
+        }
+        let (Some(dtype), Some(extents), Some(buffer)) = (dtype, extents, &tensor.buffer) else {
+            return Value::Poison;
+        };
+        if buffer.dtype != dtype {
+            let message = format!(
+                "`{}` is `{}`, but the input `{}` of `{callee}` is `{dtype}`",
+                tensor.name, buffer.dtype, name.text,
+            );
+            self.wrong_argument(frame, name, expr, message);
+            return Value::Poison;
+        }
+        for (i, (wanted, actual)) in extents.iter().zip(&buffer.shape).enumerate() {
+            if !self.same_extent(wanted, actual) {
+                let (wanted, actual) = (show_extent(wanted), show_extent(actual));
+                let message = format!(
+                    "dimension {i} of `{}` is {actual}, but `{callee}` wants {wanted} there",
+                    tensor.name,
+                );
+                self.wrong_argument(frame, name, expr, message);
+                return Value::Poison;
+            }
+        }
+        Value::Tensor(tensor)
+    }
+
+    /// The argument for `input alpha: float32` of an operator.
+    pub fn argument_scalar(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &'a ast::Name,
+        dtype: Option<DType>,
+    ) -> Value {
+        let Some((value, expr)) = self.next_argument(frame, name) else { return Value::Poison };
+        let calls = self.calls.pop();
+        let value = self.number(value, expr);
+        let typed = dtype.and_then(|dtype| self.adapt((&value, expr), SourceType::Data(dtype)));
+        self.calls.extend(calls);
+        match typed {
+            Some(Typed { ty, expr, size }) => Value::Scalar(Typed { ty, expr, size }),
+            None => Value::Poison,
+        }
+    }
+
+    fn next_argument(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &ast::Name,
+    ) -> Option<(Value, &'a ast::Expr)> {
+        let operator = frame.operator.as_mut().expect("only in operators");
+        let arg = operator.args.pop_front();
+        if arg.is_none() {
+            let given = match operator.given {
+                0 => "no argument is".to_string(),
+                1 => "only 1 argument is".to_string(),
+                n => format!("only {n} arguments are"),
+            };
+            let message = format!(
+                "`{}` takes an input `{}` too, but {given} given by position",
+                frame.kernel.name.text, name.text,
+            );
+            let (call, calls) = (operator.call, self.calls.pop());
+            let diag = Diag::new("E0230", call, message);
+            self.error(diag.related(name.span, "the input is declared here"));
+            self.calls.extend(calls);
+        }
+        arg
+    }
+
+    /// An error at an argument, not at the operator's declaration of it.
+    fn wrong_argument(
+        &mut self,
+        frame: &Frame<'a>,
+        name: &ast::Name,
+        expr: &ast::Expr,
+        message: String,
+    ) {
+        let calls = self.calls.pop();
+        let text = format!("`{}` of `{}` is declared here", name.text, frame.kernel.name.text);
+        self.error(Diag::new("E0231", expr.span, message).related(name.span, text));
+        self.calls.extend(calls);
+    }
+
+    fn same_extent(&self, a: &Expr, b: &Expr) -> bool {
+        if a.same(b) || same_structure(a, b) {
+            return true;
+        }
+        if a.as_int().is_some() && b.as_int().is_some() {
+            return false;
+        }
+        let mut facts = Facts::new();
+        for (cond, _, _) in &self.graph.assumes {
+            facts.assume(cond);
+        }
+        facts.prove(&Expr::eq(a.clone(), b.clone()))
+    }
+
+    fn operator_result(&mut self, frame: Frame<'a>, callee: &ast::Name) -> Value {
+        let kernel = &frame.kernel.name.text;
+        let operator = frame.operator.expect("only in operators");
+        if let Some((_, expr)) = operator.args.front() {
+            let taken = operator.given - operator.args.len();
+            let takes = count(taken, "input");
+            let message = format!("`{kernel}` takes {takes}, but {} are given", operator.given);
+            let diag = Diag::new("E0230", expr.span, message);
+            self.error(diag.related(frame.kernel.name.span, "the kernel is declared here"));
+        }
+        match &operator.outputs[..] {
+            [output] => Value::Tensor(output.clone()),
+            // An `if` that could not be decided.
+            [] if frame.has_output => Value::Poison,
+            outputs => {
+                let found = outputs.len();
+                let message = format!("`{kernel}` has {found} outputs, an operator has one");
+                let diag = Diag::new("E0232", callee.span, message);
+                self.error(diag.related(frame.kernel.name.span, "the kernel is declared here"));
+                Value::Poison
+            }
+        }
+    }
+
+    /// Whether the operators of a kernel have grown beyond all use; reported once.
+    pub fn is_exhausted(&mut self, frame: &mut Frame<'a>) -> bool {
+        if frame.operator.is_none() {
+            return false;
+        }
+        self.operator_statements += 1;
+        if self.operator_statements <= MAX_STATEMENTS && self.operator_nodes <= MAX_NODES {
+            return false;
+        }
+        let building = self.building.expect("a kernel is built").name.span;
+        let message = format!(
+            "the operators of this kernel expand to more than {MAX_STATEMENTS} statements \
+             or {MAX_NODES} operations"
+        );
+        let calls = std::mem::take(&mut self.calls);
+        self.error(Diag::new("E0213", building, message));
+        self.calls = calls;
+        // Outputs that were not reached are not missing.
+        frame.has_output = true;
+        true
+    }
+}
+
+fn contains_input(stmt: &ast::Stmt) -> bool {
+    match &stmt.kind {
+        StmtKind::Input { .. } => true,
+        StmtKind::If { then, otherwise, .. } => then.iter().chain(otherwise).any(contains_input),
+        _ => false,
+    }
+}
+
+/// Whether two index expressions are written alike.
+fn same_structure(a: &Expr, b: &Expr) -> bool {
+    match (&a.kind, &b.kind) {
+        (ExprKind::Const(x), ExprKind::Const(y)) => x == y,
+        (ExprKind::Var(x), ExprKind::Var(y)) => x == y,
+        (ExprKind::Unary(op, x), ExprKind::Unary(other, y)) => op == other && same_structure(x, y),
+        (ExprKind::Binary(op, x, y), ExprKind::Binary(other, z, w)) => {
+            op == other && same_structure(x, z) && same_structure(y, w)
+        }
+        _ => false,
+    }
+}
+
+/// An extent for messages.
+fn show_extent(extent: &Expr) -> String {
+    match (extent.as_int(), extent.as_var()) {
+        (Some(value), _) => value.to_string(),
+        (_, Some(var)) => format!("`{}`", var.name()),
+        _ => "another expression".to_string(),
+    }
+}

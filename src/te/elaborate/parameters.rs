@@ -1,0 +1,190 @@
+//! Parameters of kernels: `-D` options, defaults, run-time integers.
+
+use super::constants::{self, is_exact, show_real};
+use super::expressions::{Env, Locals};
+use super::statements::Frame;
+use super::values::{Entry, SourceType, Typed, Value};
+use super::{Defines, Elaborator};
+use crate::diag::Diag;
+use crate::ir::{DType, Expr, Var};
+use crate::lang::ast::{self, ParamKind};
+use num_rational::BigRational;
+
+/// The first parameter that neither a default nor an option gives a value.
+pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast::Param> {
+    kernel.params.iter().find(|param| {
+        param.kind != ParamKind::Var
+            && param.default.is_none()
+            && defined(kernel, param, defines).is_none()
+    })
+}
+
+/// The error for a kernel that cannot be built by itself.
+pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
+    let (kernel, name) = (&kernel.name.text, &param.name.text);
+    let example = match param.kind {
+        ParamKind::DType => "float32",
+        ParamKind::Real => "0.5",
+        ParamKind::Bool => "true",
+        ParamKind::Index | ParamKind::Var => "64",
+    };
+    let message = format!("the parameter `{name}` of the kernel `{kernel}` has no value");
+    Diag::new("E0219", param.name.span, message)
+        .help(format!("give it one with `-D {kernel}.{name}={example}`, or write a default"))
+}
+
+/// The value that `-D` gives: one with the kernel's name wins over one without, a later one over
+/// an earlier one.
+fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -> Option<&'d str> {
+    let of = |wanted: Option<&str>| {
+        let fits = |(k, n, _): &&(Option<String>, String, String)| {
+            k.as_deref() == wanted && *n == param.name.text
+        };
+        defines.iter().rev().find(fits).map(|(_, _, value)| value.as_str())
+    };
+    of(Some(&kernel.name.text)).or_else(|| of(None))
+}
+
+impl<'a> Elaborator<'a> {
+    /// Binds every parameter of a kernel that is built by itself; gives the run-time integers and
+    /// the values for the manifest.
+    pub fn bind_parameters(&mut self, frame: &mut Frame<'a>) -> (Vec<Var>, Vec<(String, String)>) {
+        let mut vars = Vec::new();
+        let mut texts = Vec::new();
+        for param in &frame.kernel.params {
+            let value = match (defined(frame.kernel, param, self.defines), param.kind) {
+                (Some(text), _) => self.define(param, text),
+                (None, ParamKind::Var) => {
+                    self.refuse_default(param);
+                    let var = Var::index(&param.name.text);
+                    vars.push(var.clone());
+                    Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0))
+                }
+                (None, _) => self.default_value(frame, param),
+            };
+            if let Some(text) = show(&value) {
+                texts.push((param.name.text.clone(), text));
+            }
+            self.declare_param(frame, param, value);
+        }
+        (vars, texts)
+    }
+
+    /// Adds a parameter to the kernel's names.
+    pub fn declare_param(&mut self, frame: &mut Frame<'a>, param: &'a ast::Param, value: Value) {
+        let entry = Entry { value, what: "parameter", span: param.name.span };
+        self.declare(frame, &param.name, entry);
+    }
+
+    fn refuse_default(&mut self, param: &ast::Param) {
+        if let Some(default) = &param.default {
+            let message = format!("the run-time integer `{}` has no default", param.name.text);
+            let help = "drop the default, or `: var` for a compile-time integer";
+            self.error(Diag::new("E0211", default.span, message).help(help));
+        }
+    }
+
+    /// The default of a parameter, over the earlier ones.
+    pub fn default_value(&mut self, frame: &Frame<'a>, param: &'a ast::Param) -> Value {
+        let Some(default) = &param.default else { return Value::Poison };
+        let locals = Locals::new();
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
+        let value = self.eval_whole(default, env);
+        self.param_value(param, value, default)
+    }
+
+    /// A value as one that a parameter can have.
+    pub fn param_value(&mut self, param: &ast::Param, value: Value, expr: &'a ast::Expr) -> Value {
+        match (param.kind, &value) {
+            (_, Value::Poison) => Value::Poison,
+            (ParamKind::Index | ParamKind::Var, Value::Int(_)) => {
+                match self.adapt((&value, expr), SourceType::Index) {
+                    Some(_) => value,
+                    None => Value::Poison,
+                }
+            }
+            // Only an operator gets one: its extents may be run-time integers of the caller.
+            (ParamKind::Index | ParamKind::Var, Value::Scalar(typed))
+                if typed.ty == SourceType::Index && !self.operators.is_empty() =>
+            {
+                value
+            }
+            (ParamKind::DType, Value::DType(_)) | (ParamKind::Bool, Value::Bool(_)) => value,
+            (ParamKind::Real, Value::Real(_)) => value,
+            (ParamKind::Real, Value::Int(int)) => {
+                Value::real(BigRational::from_integer(int.clone()))
+            }
+            (ParamKind::Real, Value::Scalar(Typed { expr, ty, .. }))
+                if ty.is_float() && expr.as_float().is_some_and(f64::is_finite) =>
+            {
+                let exact = expr.as_float().and_then(BigRational::from_float);
+                Value::real(exact.expect("finite"))
+            }
+            _ => {
+                let (name, wanted) = (&param.name.text, wanted(param.kind));
+                let found = value.describe();
+                let message = format!("the parameter `{name}` must be {wanted}, not {found}");
+                self.error(Diag::new("E0211", expr.span, message));
+                Value::Poison
+            }
+        }
+    }
+
+    /// The value that `-D` gives a parameter.
+    fn define(&mut self, param: &ast::Param, text: &str) -> Value {
+        let value = match param.kind {
+            ParamKind::DType => DType::from_name(text).map(Value::DType),
+            ParamKind::Bool => text.parse().ok().map(Value::Bool),
+            ParamKind::Index | ParamKind::Var => {
+                let (negative, digits) = unsigned(text);
+                let value = constants::parse_integer(digits).ok();
+                let value = value.map(|value| if negative { -value } else { value });
+                value.filter(|value| is_exact(value, DType::Int64)).map(Value::Int)
+            }
+            ParamKind::Real => {
+                let (negative, digits) = unsigned(text);
+                let value = constants::parse_real(digits).ok();
+                value.map(|value| Value::real(if negative { -value } else { value }))
+            }
+        };
+        value.unwrap_or_else(|| {
+            let (name, wanted) = (&param.name.text, wanted(param.kind));
+            let message = format!("-D {name}={text}: `{text}` is not {wanted}");
+            let mut diag = Diag::global("E0220", message);
+            if param.kind == ParamKind::DType {
+                diag = diag.note(format!("types: {}", DType::ALL.map(DType::name).join(", ")));
+            }
+            let declared = format!("`{name}` is declared here");
+            self.error(diag.related(param.name.span, declared));
+            Value::Poison
+        })
+    }
+}
+
+/// What a parameter takes.
+fn wanted(kind: ParamKind) -> &'static str {
+    match kind {
+        ParamKind::Index | ParamKind::Var => "an integer of 64 bits",
+        ParamKind::DType => "a data type",
+        ParamKind::Real => "a real number",
+        ParamKind::Bool => "`true` or `false`",
+    }
+}
+
+fn unsigned(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
+/// A compile-time value as the manifest shows it.
+fn show(value: &Value) -> Option<String> {
+    match value {
+        Value::Int(value) => Some(value.to_string()),
+        Value::Real(value) => Some(show_real(value)),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::DType(dtype) => Some(dtype.to_string()),
+        _ => None,
+    }
+}

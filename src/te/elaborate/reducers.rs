@@ -1,0 +1,296 @@
+//! Combiners: the built-in ones, and `reducer` items made for the types they are used with.
+//!
+//! `argmax` and `argmin` keep the first of equal values in reduction order. Their identity is the
+//! pair of index −1 (unsigned types: the largest value) and −∞ or +∞, so an empty reduction gives
+//! that; a value that compares equal to the identity's still replaces it, so a row of −∞ gives the
+//! index of its first element. NaN never wins.
+
+use super::Elaborator;
+use super::expressions::{Env, Locals};
+use super::functions::{Builtin, limit_of};
+use super::values::{SourceType, Typed, Value};
+use crate::diag::Diag;
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use crate::lang::ast;
+use crate::te::{Combiner, check_reducer};
+use std::collections::{HashMap, HashSet};
+
+/// Reducers with the component types they were checked for: whether their operands may be
+/// exchanged, or none if they are wrong.
+pub type Checked = HashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
+
+/// What reduces.
+#[derive(Clone, Copy)]
+pub enum Kind<'a> {
+    /// `sum`.
+    Sum,
+    /// `prod`.
+    Prod,
+    /// `min`.
+    Min,
+    /// `max`.
+    Max,
+    /// `any`.
+    Any,
+    /// `all`.
+    All,
+    /// `argmax`.
+    ArgMax,
+    /// `argmin`.
+    ArgMin,
+    /// A `reducer` item.
+    Custom(&'a ast::Reducer),
+}
+
+impl<'a> Kind<'a> {
+    /// The built-in reduction of that name.
+    pub fn from_name(name: &str) -> Option<Kind<'a>> {
+        Some(match name {
+            "sum" => Kind::Sum,
+            "prod" => Kind::Prod,
+            "min" => Kind::Min,
+            "max" => Kind::Max,
+            "any" => Kind::Any,
+            "all" => Kind::All,
+            "argmax" => Kind::ArgMax,
+            "argmin" => Kind::ArgMin,
+            _ => return None,
+        })
+    }
+
+    /// Number of components of a reduced value.
+    pub fn components(&self) -> usize {
+        match self {
+            Kind::ArgMax | Kind::ArgMin => 2,
+            Kind::Custom(reducer) => reducer.lhs.len(),
+            _ => 1,
+        }
+    }
+
+    /// What component `i` must be, if it cannot be a `dtype`.
+    pub fn refuses(&self, i: usize, dtype: DType) -> Option<&'static str> {
+        let number = dtype != DType::Bool;
+        let (fits, wanted) = match self {
+            Kind::Sum | Kind::Prod => (number && !dtype.is_half(), "numbers"),
+            Kind::Min | Kind::Max => (number, "numbers"),
+            Kind::Any | Kind::All => (!number, "conditions"),
+            Kind::ArgMax | Kind::ArgMin if i == 0 => (dtype.is_int(), "pairs of index and value"),
+            Kind::ArgMax | Kind::ArgMin => (number, "pairs of index and value"),
+            Kind::Custom(_) => (!dtype.is_half(), "other types"),
+        };
+        (!fits).then_some(wanted)
+    }
+}
+
+impl<'a> Elaborator<'a> {
+    /// The combiner of a reduction of these element types.
+    pub fn combiner(
+        &mut self,
+        kind: &Kind<'a>,
+        name: &'a ast::Name,
+        term: &'a ast::Expr,
+        dtypes: &[DType],
+    ) -> Option<Combiner> {
+        self.check_reduced_type(kind, name, term, dtypes)?;
+        match kind {
+            Kind::Custom(reducer) => {
+                self.calls.push((name.span, name.text.clone()));
+                let combiner = self.custom_combiner(reducer, dtypes);
+                self.calls.pop();
+                combiner
+            }
+            _ => Some(built_in(kind, &name.text, dtypes)),
+        }
+    }
+
+    /// A `reducer` made for component types, checked once for each.
+    fn custom_combiner(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
+        let key = (std::ptr::from_ref(reducer), dtypes.to_vec());
+        if self.wrong_reducers.contains(&key.0) {
+            return None;
+        }
+        if let Some(None) = self.checked_reducers.get(&key) {
+            return None;
+        }
+        let combiner = self.instantiate(reducer, dtypes);
+        let Some(mut combiner) = combiner else {
+            self.checked_reducers.insert(key, None);
+            return None;
+        };
+        if let Some(Some(commutative)) = self.checked_reducers.get(&key) {
+            combiner.commutative = *commutative;
+            return Some(combiner);
+        }
+        match check_reducer(&mut combiner) {
+            Ok(()) => {
+                self.checked_reducers.insert(key, Some(combiner.commutative));
+                Some(combiner)
+            }
+            Err(why) => {
+                let message = format!("reducer `{}`: {why}", reducer.name.text);
+                self.error(Diag::new("E0229", reducer.name.span, message));
+                self.checked_reducers.insert(key, None);
+                None
+            }
+        }
+    }
+
+    fn instantiate(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
+        let mut locals = Locals::new();
+        let mut make = |names: &'a [ast::Name]| -> Vec<Var> {
+            let typed = names.iter().zip(dtypes).map(|(name, dtype)| {
+                let var = Var::new(&name.text, dtype.compute_type());
+                let ty = SourceType::Data(*dtype);
+                let value = Value::Scalar(Typed::new(ty, Expr::var(&var), 0));
+                locals.insert(&name.text, value);
+                var
+            });
+            typed.collect()
+        };
+        let (lhs, rhs) = (make(&reducer.lhs), make(&reducer.rhs));
+        let result = self.reducer_parts(&reducer.result, dtypes, |_| locals.clone())?;
+        let identity = self.reducer_parts(&reducer.identity, dtypes, identity_names)?;
+        let facts = Facts::new();
+        let identity: Vec<Expr> = identity.iter().map(|expr| simplify_expr(expr, &facts)).collect();
+        for (expr, part) in identity.iter().zip(&reducer.identity) {
+            if !matches!(expr.kind, ExprKind::Const(_)) {
+                let message = "the identity of a reducer must be a constant";
+                self.error(Diag::new("E0211", part.span, message));
+                return None;
+            }
+        }
+        let name = reducer.name.text.clone();
+        Some(Combiner { name, lhs, rhs, result, identity, commutative: false })
+    }
+
+    fn reducer_parts(
+        &mut self,
+        parts: &'a [ast::Expr],
+        dtypes: &[DType],
+        names: impl Fn(DType) -> Locals<'a>,
+    ) -> Option<Vec<Expr>> {
+        let mut exprs = Vec::new();
+        for (part, dtype) in parts.iter().zip(dtypes) {
+            let locals = names(*dtype);
+            let value = self.eval_whole(part, Env { scope: None, locals: &locals, element: false });
+            let value = self.number(value, part);
+            let typed = self.adapt((&value, part), SourceType::Data(*dtype));
+            exprs.push(typed.map(|typed| typed.expr));
+        }
+        exprs.into_iter().collect()
+    }
+
+    /// What can be said of a reducer without types.
+    pub fn check_reducer_names(&mut self, reducer: &'a ast::Reducer) {
+        let errors = self.diags.len();
+        let params: Vec<&'a ast::Name> = reducer.lhs.iter().chain(&reducer.rhs).collect();
+        self.check_params(&params);
+        for part in &reducer.result {
+            self.check_body(part, params.iter().map(|param| param.text.as_str()));
+        }
+        for part in &reducer.identity {
+            self.check_body(part, ["min_value", "max_value", "inf"]);
+        }
+        if self.diags.len() > errors {
+            self.wrong_reducers.insert(reducer);
+        }
+    }
+
+    /// Checks the reducers of the file that no kernel used, for the first types that fit.
+    pub fn check_unused_reducers(&mut self) {
+        let Some(file) = self.program.files.first() else { return };
+        let mut known: HashSet<*const ast::Reducer> = self.wrong_reducers.clone();
+        known.extend(self.checked_reducers.keys().map(|(reducer, _)| *reducer));
+        for item in &file.items {
+            let ast::Item::Reducer(reducer) = item else { continue };
+            if !known.contains(&std::ptr::from_ref(reducer)) {
+                self.check_unused(reducer);
+            }
+        }
+    }
+
+    fn check_unused(&mut self, reducer: &'a ast::Reducer) {
+        let n = reducer.lhs.len();
+        // Of many components the first four are tried in every combination of types.
+        for mask in 0..1u32 << n.min(4) {
+            let choose =
+                |i| if i < 4 && mask >> i & 1 == 1 { DType::Int32 } else { DType::Float32 };
+            let dtypes: Vec<DType> = (0..n).map(choose).collect();
+            if self.quietly(|this| this.instantiate(reducer, &dtypes)).is_some() {
+                self.custom_combiner(reducer, &dtypes);
+                return;
+            }
+        }
+        // No types fit: what is wrong with the first ones is as good as any other error.
+        self.instantiate(reducer, &vec![DType::Float32; n]);
+    }
+}
+
+/// `min_value`, `max_value` and `inf` of a component's type, as bare names.
+fn identity_names<'a>(dtype: DType) -> Locals<'a> {
+    let limits =
+        [("min_value", Builtin::MinValue), ("max_value", Builtin::MaxValue), ("inf", Builtin::Inf)];
+    let of = |(name, builtin)| Some((name, Value::Scalar(limit_of(builtin, dtype)?)));
+    limits.into_iter().filter_map(of).collect()
+}
+
+fn built_in(kind: &Kind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
+    if let Kind::ArgMax | Kind::ArgMin = kind {
+        return arg_combiner(matches!(kind, Kind::ArgMax), name, dtypes);
+    }
+    let dtype = dtypes[0].compute_type();
+    let (lhs, rhs) = (Var::new("a", dtype), Var::new("b", dtype));
+    let (a, b) = (Expr::var(&lhs), Expr::var(&rhs));
+    let number = |value: i64| match dtype.is_float() {
+        true => Expr::float(dtype, value as f64),
+        false => Expr::int(dtype, i128::from(value)),
+    };
+    let (op, identity) = match kind {
+        Kind::Sum => (BinOp::Add, number(0)),
+        Kind::Prod => (BinOp::Mul, number(1)),
+        Kind::Min => (BinOp::Min, extreme(dtype, false)),
+        Kind::Max => (BinOp::Max, extreme(dtype, true)),
+        Kind::Any => (BinOp::Or, Expr::bool(false)),
+        Kind::All => (BinOp::And, Expr::bool(true)),
+        Kind::ArgMax | Kind::ArgMin | Kind::Custom(_) => crate::bug!("{name} is no simple one"),
+    };
+    Combiner {
+        name: name.to_string(),
+        lhs: vec![lhs],
+        rhs: vec![rhs],
+        result: vec![Expr::binary(op, a, b)],
+        identity: vec![identity],
+        commutative: true,
+    }
+}
+
+/// The value that every other one beats: −∞ or the smallest for a maximum, else +∞ or the largest.
+fn extreme(dtype: DType, of_max: bool) -> Expr {
+    if dtype.is_float() {
+        return Expr::float(dtype, if of_max { f64::NEG_INFINITY } else { f64::INFINITY });
+    }
+    let (min, max) = dtype.int_range();
+    Expr::int(dtype, if of_max { min } else { max })
+}
+
+fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
+    let (index, value) = (dtypes[0], dtypes[1].compute_type());
+    let vars = |x: &str| vec![Var::new(format!("{x}i"), index), Var::new(format!("{x}v"), value)];
+    let (lhs, rhs) = (vars("a"), vars("b"));
+    let [ai, av, bi, bv] = [&lhs[0], &lhs[1], &rhs[0], &rhs[1]].map(Expr::var);
+    let none = Expr::int(index, -1);
+    let op = if of_max { BinOp::Gt } else { BinOp::Lt };
+    let better = Expr::binary(op, bv.clone(), av.clone());
+    let first = Expr::and(Expr::eq(ai.clone(), none.clone()), Expr::eq(bv.clone(), av.clone()));
+    let takes = Expr::or(better, first);
+    Combiner {
+        name: name.to_string(),
+        lhs,
+        rhs,
+        result: vec![Expr::select(takes.clone(), bi, ai), Expr::select(takes, bv, av)],
+        identity: vec![none, extreme(value, of_max)],
+        commutative: false,
+    }
+}

@@ -1,0 +1,364 @@
+//! Reductions: `sum(A[i, k], axis=k, where=…, init=…, reassociate)` and the like.
+
+use super::Elaborator;
+use super::casts::Operand;
+use super::expressions::{Env, is_axis};
+use super::functions::Builtin;
+use super::items::Function;
+use super::reducers::Kind;
+use super::statements::Frame;
+use super::values::{SourceType, Typed, Value};
+use crate::diag::Diag;
+use crate::ir::{DType, Expr, Var};
+use crate::lang::ast::{self, ExprKind};
+use crate::te::{Axis, Reduction};
+
+/// A call that reduces.
+pub struct ReductionCall<'a> {
+    kind: Kind<'a>,
+    name: &'a ast::Name,
+    args: &'a [ast::Arg],
+}
+
+/// Its arguments.
+struct Arguments<'a> {
+    term: &'a ast::Expr,
+    axis: &'a ast::Expr,
+    condition: Option<&'a ast::Expr>,
+    init: Option<&'a ast::Expr>,
+    reassociate: bool,
+}
+
+impl<'a> Elaborator<'a> {
+    /// The reduction that an expression is, if it is one. `min max any all` are only with `axis=`.
+    pub fn reduction_call(&self, expr: &'a ast::Expr) -> Option<ReductionCall<'a>> {
+        let ExprKind::Call(name, args) = &*expr.kind else { return None };
+        let kind = match self.items.function(name.span.file, &name.text)? {
+            Function::Reducer(reducer) => Kind::Custom(reducer),
+            Function::Reduction => Kind::from_name(&name.text)?,
+            Function::Builtin(Builtin::Min | Builtin::Max | Builtin::Any | Builtin::All)
+                if args.iter().any(is_axis) =>
+            {
+                Kind::from_name(&name.text)?
+            }
+            Function::Builtin(_) | Function::Def(_) => return None,
+        };
+        Some(ReductionCall { kind, name, args })
+    }
+
+    /// The reduction that a stage is, and its element types.
+    pub fn reduction(
+        &mut self,
+        frame: &Frame<'a>,
+        stage: &'a ast::Stage,
+        call: ReductionCall<'a>,
+        env: Env<'_, 'a>,
+        types: &[Option<DType>],
+    ) -> Option<(Vec<DType>, Reduction)> {
+        let arguments = self.reduction_arguments(&call)?;
+        let axes = self.reduction_axes(frame, arguments.axis, env);
+        let mut locals = env.locals.clone();
+        for (axis, name) in axes.iter().flatten() {
+            let value = Value::Scalar(Typed::new(SourceType::Index, Expr::var(&axis.var), 0));
+            locals.insert(name, value);
+        }
+        // With a wrong axis list the rest is still checked, but gives nothing.
+        let inner = Env { locals: &locals, ..env };
+        let condition = match arguments.condition {
+            None => Some(None),
+            Some(condition) => self.where_condition(condition, inner),
+        };
+        let terms = axes.is_some().then(|| self.terms(stage, &call, arguments.term, inner, types));
+        let (dtypes, terms) = terms??;
+        let combiner = self.combiner(&call.kind, call.name, arguments.term, &dtypes)?;
+        let identity = match arguments.init {
+            None => combiner.identity.clone(),
+            Some(init) => self.init(init, env, &dtypes)?,
+        };
+        let operator = frame.operator.as_ref().is_some_and(|operator| operator.reassociate);
+        let reduction = Reduction {
+            axes: axes?.into_iter().map(|(axis, _)| axis).collect(),
+            combiner,
+            identity,
+            terms,
+            condition: condition?,
+            reassociate: arguments.reassociate || frame.kernel.reassociate || operator,
+            fused: false,
+        };
+        Some((dtypes, reduction))
+    }
+
+    fn reduction_arguments(&mut self, call: &ReductionCall<'a>) -> Option<Arguments<'a>> {
+        let name = &call.name.text;
+        let (mut term, mut axis, mut condition, mut init) = (None, None, None, None);
+        let mut reassociate = false;
+        for arg in call.args {
+            let slot = match &arg.name {
+                None => match &*arg.value.kind {
+                    ExprKind::Name(word) if term.is_some() && word.text == "reassociate" => {
+                        reassociate = true;
+                        continue;
+                    }
+                    _ => &mut term,
+                },
+                Some(keyword) => match keyword.text.as_str() {
+                    "axis" => &mut axis,
+                    "where" => &mut condition,
+                    "init" => &mut init,
+                    other => {
+                        let message = format!("`{name}` has no argument `{other}`");
+                        let diag = Diag::new("E0216", keyword.span, message);
+                        self.error(match self.close(other, ["axis", "where", "init"]) {
+                            Some(close) => diag.help(format!("did you mean `{close}`?")),
+                            None => diag.note("arguments: axis, where, init, reassociate"),
+                        });
+                        return None;
+                    }
+                },
+            };
+            if slot.replace(&arg.value).is_some() {
+                let message = match &arg.name {
+                    Some(keyword) => format!("`{}` is given twice", keyword.text),
+                    None => format!("`{name}` reduces one value, more are given"),
+                };
+                let diag = Diag::new("E0216", arg.value.span, message);
+                self.error(match arg.name {
+                    Some(_) => diag,
+                    None => diag.help("a tuple is in parentheses: `((k, A[k]), axis=k)`"),
+                });
+                return None;
+            }
+        }
+        let Some(term) = term else {
+            let message = format!("`{name}` lacks the value to reduce");
+            self.error(Diag::new("E0216", call.name.span, message));
+            return None;
+        };
+        let Some(axis) = axis else {
+            let message = format!("`{name}` lacks `axis=`");
+            let diag = Diag::new("E0224", call.name.span, message);
+            self.error(diag.help("name the reduction axes: `axis=k` or `axis=[k, l]`"));
+            return None;
+        };
+        Some(Arguments { term, axis, condition, init, reassociate })
+    }
+
+    /// The axes of `axis=`, each with a variable of its own.
+    fn reduction_axes(
+        &mut self,
+        frame: &Frame<'a>,
+        list: &'a ast::Expr,
+        env: Env<'_, 'a>,
+    ) -> Option<Vec<(Axis, &'a str)>> {
+        let items = match &*list.kind {
+            ExprKind::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(list),
+        };
+        if items.is_empty() {
+            self.error(Diag::new("E0224", list.span, "`axis=` names no reduction axis"));
+            return None;
+        }
+        let mut axes: Vec<(Axis, &'a str)> = Vec::new();
+        let mut wrong = false;
+        for item in items {
+            match self.reduction_axis(frame, item, env, &axes) {
+                Some(axis) => axes.push(axis),
+                None => wrong = true,
+            }
+        }
+        (!wrong).then_some(axes)
+    }
+
+    fn reduction_axis(
+        &mut self,
+        frame: &Frame<'a>,
+        item: &'a ast::Expr,
+        env: Env<'_, 'a>,
+        before: &[(Axis, &'a str)],
+    ) -> Option<(Axis, &'a str)> {
+        let ExprKind::Name(name) = &*item.kind else {
+            let message = "`axis=` takes names of reduction axes";
+            self.error(Diag::new("E0224", item.span, message));
+            return None;
+        };
+        let text = name.text.as_str();
+        if before.iter().any(|(_, other)| *other == text) {
+            self.error(Diag::new("E0224", item.span, format!("`{text}` is twice in `axis=`")));
+            return None;
+        }
+        if env.locals.contains_key(text) {
+            let message = format!("`{text}` is a data axis of this stage, not a reduction axis");
+            let diag = Diag::new("E0224", item.span, message);
+            self.error(diag.help("declare another one with `reduce`"));
+            return None;
+        }
+        match frame.scope.get(text).map(|entry| (&entry.value, entry)) {
+            Some((Value::ReduceAxis(axis), _)) => {
+                let (var, min, extent) = (Var::index(text), axis.min.clone(), axis.extent.clone());
+                Some((Axis { var, min, extent }, text))
+            }
+            Some((Value::Poison, _)) => None,
+            Some((_, entry)) => {
+                let message = format!("`{text}` is no reduction axis");
+                let diag = Diag::new("E0224", item.span, message);
+                self.error(diag.related(entry.span, format!("it is this {}", entry.what)));
+                None
+            }
+            None => {
+                let axes = frame.scope.iter().filter(|(_, e)| e.what == "reduction axis");
+                let mut axes: Vec<&str> = axes.map(|(name, _)| *name).collect();
+                axes.sort_unstable();
+                let diag =
+                    Diag::new("E0201", item.span, format!("unknown reduction axis `{text}`"));
+                self.error(match self.close(text, axes.iter().copied()) {
+                    Some(close) => diag.help(format!("did you mean `{close}`?")),
+                    None => diag.help(format!("declare it: `reduce {text}: 0..n`")),
+                });
+                None
+            }
+        }
+    }
+
+    fn where_condition(
+        &mut self,
+        condition: &'a ast::Expr,
+        env: Env<'_, 'a>,
+    ) -> Option<Option<Expr>> {
+        let value = self.eval_whole(condition, env);
+        let value = self.number(value, condition);
+        match value {
+            Value::Bool(true) => Some(None),
+            value => Some(Some(self.condition((&value, condition))?.expr)),
+        }
+    }
+
+    /// The components of a reduced value or of `init=`.
+    fn components(expr: &'a ast::Expr) -> &'a [ast::Expr] {
+        match &*expr.kind {
+            ExprKind::Tuple(parts) => parts,
+            _ => std::slice::from_ref(expr),
+        }
+    }
+
+    /// The reduced values with their element types, as many as the reducer and the stage have.
+    fn terms(
+        &mut self,
+        stage: &'a ast::Stage,
+        call: &ReductionCall<'a>,
+        term: &'a ast::Expr,
+        env: Env<'_, 'a>,
+        types: &[Option<DType>],
+    ) -> Option<(Vec<DType>, Vec<Expr>)> {
+        let name = &call.name.text;
+        let parts = Self::components(term);
+        let values: Vec<Value> = parts
+            .iter()
+            .map(|part| {
+                let value = self.eval_whole(part, env);
+                self.number(value, part)
+            })
+            .collect();
+        let wanted = call.kind.components();
+        if parts.len() != wanted {
+            let message = match wanted {
+                1 => format!("`{name}` reduces one value, not a tuple"),
+                _ => format!("`{name}` reduces a tuple of {wanted}, not of {}", parts.len()),
+            };
+            self.error(Diag::new("E0227", term.span, message));
+            return None;
+        }
+        if types.len() != wanted {
+            let message = match types.len() {
+                1 => format!("`{name}` gives {wanted} results, the stage has one name"),
+                names => format!("`{name}` gives {wanted} results, the stage has {names} names"),
+            };
+            let diag = Diag::new("E0227", stage.names[0].0.span, message);
+            self.error(match wanted {
+                1 => diag,
+                _ => diag.help("name each result: `output (I, V)[…] = …`"),
+            });
+            return None;
+        }
+        let mut dtypes = Vec::new();
+        let mut exprs = Vec::new();
+        let mut wrong = false;
+        for ((value, part), explicit) in values.iter().zip(parts).zip(types) {
+            match self.element_value((value, part), *explicit, wanted > 1) {
+                Some((dtype, typed)) => {
+                    dtypes.push(dtype);
+                    exprs.push(typed.expr);
+                }
+                None => wrong = true,
+            }
+        }
+        (!wrong).then_some((dtypes, exprs))
+    }
+
+    fn init(
+        &mut self,
+        init: &'a ast::Expr,
+        env: Env<'_, 'a>,
+        dtypes: &[DType],
+    ) -> Option<Vec<Expr>> {
+        let parts = Self::components(init);
+        if parts.len() != dtypes.len() {
+            let (wanted, found) = (dtypes.len(), parts.len());
+            let message = format!("`init=` gives {found} values, the reduction has {wanted}");
+            self.error(Diag::new("E0227", init.span, message));
+            return None;
+        }
+        let mut exprs = Vec::new();
+        for (part, dtype) in parts.iter().zip(dtypes) {
+            let value = self.eval_whole(part, env);
+            let value = self.number(value, part);
+            exprs.push(self.init_value((&value, part), *dtype));
+        }
+        exprs.into_iter().collect()
+    }
+
+    fn init_value(&mut self, operand: Operand<'_, 'a>, dtype: DType) -> Option<Expr> {
+        let index = matches!(operand.0, Value::Scalar(typed) if typed.ty == SourceType::Index);
+        let typed = match index && dtype == DType::Int64 {
+            true => self.stored(operand)?.1,
+            false => self.adapt(operand, SourceType::Data(dtype))?,
+        };
+        Some(typed.expr)
+    }
+
+    /// Refuses element types that a reduction does not have.
+    pub fn check_reduced_type(
+        &mut self,
+        kind: &Kind<'a>,
+        name: &ast::Name,
+        term: &'a ast::Expr,
+        dtypes: &[DType],
+    ) -> Option<()> {
+        let parts = Self::components(term);
+        let mut fits = Some(());
+        for (i, (dtype, part)) in dtypes.iter().zip(parts).enumerate() {
+            let Some(wanted) = kind.refuses(i, *dtype) else { continue };
+            fits = None;
+            let text = &name.text;
+            let diag = if dtype.is_half() && !matches!(kind, Kind::ArgMax | Kind::ArgMin) {
+                let cast = self.with_cast(part, DType::Float32);
+                let message = format!("`{text}` of `{dtype}` would round at every step");
+                Diag::new("E0225", part.span, message).help(format!(
+                    "write `{text}({cast}, …)` and cast the result in a stage of its own"
+                ))
+            } else {
+                let message = format!("`{text}` reduces {wanted}, not `{dtype}`");
+                let diag = Diag::new("E0225", part.span, message);
+                match (*dtype == DType::Bool, dtype.is_int()) {
+                    (true, _) => {
+                        let cast = self.with_cast(part, DType::Int32);
+                        diag.help(format!("write `any`, `all` or `{text}({cast}, …)`"))
+                    }
+                    (_, true) => diag.help(format!("compare, as in `{} != 0`", self.excerpt(part))),
+                    _ => diag,
+                }
+            };
+            self.error(diag);
+        }
+        fits
+    }
+}

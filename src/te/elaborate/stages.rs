@@ -1,0 +1,259 @@
+//! `compute` and `output`: axes, element types, the value of one element.
+
+use super::Elaborator;
+use super::casts::cast;
+use super::expressions::{Env, Locals};
+use super::statements::Frame;
+use super::values::{Entry, SourceType, Tensor, Typed, Value};
+use crate::diag::{Diag, Span};
+use crate::ir::visit::for_each_child;
+use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
+use crate::lang::ast;
+use crate::te::{Axis, Body, Stage};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+impl<'a> Elaborator<'a> {
+    /// Adds a stage to the graph and its tensors to the kernel's names.
+    pub fn stage(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) {
+        self.load_spans.clear();
+        frame.has_output |= stage.output;
+        let shape = self.axes(frame, stage);
+        let types = self.element_types(frame, stage);
+        let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));
+        let made = made.filter(|(dtypes, _, axes)| self.check_stage_shapes(stage, dtypes, axes));
+        let tensors = match made {
+            Some((dtypes, body, axes)) => self.push_stage(frame, stage, dtypes, body, axes),
+            None => {
+                let wrong = |(name, _): &(ast::Name, _)| Tensor {
+                    name: name.text.clone(),
+                    rank: stage.axes.len(),
+                    buffer: None,
+                };
+                stage.names.iter().map(|name| Rc::new(wrong(name))).collect()
+            }
+        };
+        let what = if stage.output { "output" } else { "stage" };
+        for ((name, _), tensor) in stage.names.iter().zip(tensors) {
+            let value = Value::Tensor(tensor.clone());
+            self.declare(frame, name, Entry { value, what, span: name.span });
+            if let Some(operator) = frame.operator.as_mut().filter(|_| stage.output) {
+                operator.outputs.push(tensor);
+            }
+        }
+    }
+
+    /// The data axes and the names they add.
+    fn axes(
+        &mut self,
+        frame: &mut Frame<'a>,
+        stage: &'a ast::Stage,
+    ) -> Option<(Vec<Axis>, Locals<'a>)> {
+        let mut locals = Locals::new();
+        let mut axes = Vec::new();
+        for (name, extent) in &stage.axes {
+            let value = self.eval_constant(frame, extent);
+            let extent = self.extent((&value, extent), "an extent");
+            let var = Var::index(&name.text);
+            let value = Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0));
+            self.check_axis_name(frame, stage, name, &locals);
+            locals.insert(&name.text, value);
+            axes.push(extent.map(|extent| Axis { var, min: Expr::index(0), extent }));
+        }
+        let axes: Option<Vec<Axis>> = axes.into_iter().collect();
+        Some((axes?, locals))
+    }
+
+    /// Axes belong to their stage, but may not hide the kernel's names.
+    fn check_axis_name(
+        &mut self,
+        frame: &mut Frame<'a>,
+        stage: &'a ast::Stage,
+        name: &'a ast::Name,
+        locals: &Locals<'a>,
+    ) {
+        let text = name.text.as_str();
+        frame.axis_names.entry(text).or_insert(name.span);
+        if locals.contains_key(text) {
+            let message = format!("the axis `{text}` is declared twice");
+            let first = stage.axes.iter().find(|(other, _)| other.text == text);
+            let diag = Diag::new("E0202", name.span, message);
+            self.error(match first {
+                Some((first, _)) => diag.related(first.span, "it is first here"),
+                None => diag,
+            });
+        }
+        if let Some(entry) = frame.scope.get(text)
+            && entry.what != "reduction axis"
+        {
+            let message = format!("the axis `{text}` has the name of the {} `{text}`", entry.what);
+            let diag = Diag::new("E0202", name.span, message);
+            self.error(diag.related(entry.span, format!("the {} is here", entry.what)));
+        }
+    }
+
+    /// The element type given for each name, if any; none where one is wrong.
+    fn element_types(
+        &mut self,
+        frame: &Frame<'a>,
+        stage: &'a ast::Stage,
+    ) -> Option<Vec<Option<DType>>> {
+        let locals = Locals::new();
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
+        if let (Some(dtype), true) = (&stage.dtype, stage.names.len() > 1) {
+            let message = "a type after the axes is for a stage of one tensor";
+            let help = "give each tensor its own: `(I: int32, V: float32)`";
+            self.error(Diag::new("E0228", dtype.span, message).help(help));
+        }
+        let mut types = Vec::new();
+        let mut wrong = false;
+        for (_, dtype) in &stage.names {
+            let dtype = dtype.as_ref().or(stage.dtype.as_ref());
+            let found = dtype.map(|dtype| self.dtype(dtype, env));
+            wrong |= matches!(found, Some(None));
+            types.push(found.flatten());
+        }
+        (!wrong).then_some(types)
+    }
+
+    fn body(
+        &mut self,
+        frame: &Frame<'a>,
+        stage: &'a ast::Stage,
+        locals: &Locals<'a>,
+        types: Vec<Option<DType>>,
+        axes: Vec<Axis>,
+    ) -> Option<(Vec<DType>, Body, Vec<Axis>)> {
+        let env = Env { scope: Some(&frame.scope), locals, element: true };
+        if let Some(call) = self.reduction_call(&stage.body) {
+            let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types)?;
+            return Some((dtypes, Body::Reduce(reduction), axes));
+        }
+        let [explicit] = types[..] else {
+            let message = "several results need a tuple reduction, such as `argmax`";
+            self.error(Diag::new("E0227", stage.body.span, message));
+            return None;
+        };
+        let value = self.eval_whole(&stage.body, env);
+        let value = self.number(value, &stage.body);
+        let (dtype, typed) = self.element_value((&value, &stage.body), explicit, false)?;
+        Some((vec![dtype], Body::Map(typed.expr), axes))
+    }
+
+    /// A value with the element type it is stored with. With an explicit type a constant adapts
+    /// to it; an `index` becomes any integer type where `index_adapts` (a component of a tuple).
+    pub fn element_value(
+        &mut self,
+        operand: super::casts::Operand<'_, 'a>,
+        explicit: Option<DType>,
+        index_adapts: bool,
+    ) -> Option<(DType, Typed)> {
+        let (value, expr) = operand;
+        let Some(explicit) = explicit else { return self.stored(operand) };
+        let typed = match value {
+            Value::Scalar(typed) => typed,
+            _ => return Some((explicit, self.adapt(operand, SourceType::Data(explicit))?)),
+        };
+        let fits = match typed.ty {
+            SourceType::Data(dtype) => dtype == explicit,
+            SourceType::Index => explicit == DType::Int64 || (index_adapts && explicit.is_int()),
+        };
+        if fits {
+            return Some((
+                explicit,
+                if typed.ty == SourceType::Data(explicit) {
+                    typed.clone()
+                } else {
+                    cast(typed, explicit)
+                },
+            ));
+        }
+        let message =
+            format!("the stage is declared `{explicit}`, its expression is `{}`", typed.ty);
+        let help = format!("write `{}`", self.with_cast(expr, explicit));
+        self.error(Diag::new("E0228", expr.span, message).help(help));
+        None
+    }
+
+    fn check_stage_shapes(
+        &mut self,
+        stage: &'a ast::Stage,
+        dtypes: &[DType],
+        axes: &[Axis],
+    ) -> bool {
+        let extents: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
+        let spans: Vec<Span> = stage.axes.iter().map(|(_, extent)| extent.span).collect();
+        let mut fits = true;
+        for ((name, _), dtype) in stage.names.iter().zip(dtypes) {
+            fits = fits && self.check_shape(name, *dtype, &extents, &spans);
+        }
+        fits
+    }
+
+    fn push_stage(
+        &mut self,
+        frame: &Frame<'a>,
+        stage: &'a ast::Stage,
+        dtypes: Vec<DType>,
+        body: Body,
+        axes: Vec<Axis>,
+    ) -> Vec<Rc<Tensor>> {
+        let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
+        let full_name = |name: &ast::Name| match &frame.operator {
+            Some(operator) if stage.output => operator.result.clone(),
+            _ => format!("{}{}", frame.prefix, name.text),
+        };
+        let mut buffers = Vec::new();
+        for ((name, _), dtype) in stage.names.iter().zip(dtypes) {
+            buffers.push(Buffer::new(full_name(name), dtype, shape.clone(), MemoryScope::Global));
+        }
+        let output = stage.output && frame.operator.is_none();
+        if output {
+            self.graph.outputs.extend(buffers.iter().cloned());
+        }
+        let first = &stage.names[0].0;
+        let tensors = stage.names.iter().zip(&buffers).map(|((name, _), buffer)| {
+            let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
+            Rc::new(Tensor { name, rank, buffer })
+        });
+        let tensors = tensors.collect();
+        let load_spans = self.loads_of(&body);
+        let (name, span) = (full_name(first), first.span);
+        self.graph.stages.push(Stage { name, buffers, axes, body, output, span, load_spans });
+        tensors
+    }
+
+    /// Where each load of a body stands in the source.
+    fn loads_of(&self, body: &Body) -> Vec<(usize, Span)> {
+        let mut spans = Vec::new();
+        for_each_load(body, &mut |load| {
+            let id = load.id();
+            spans.extend(self.load_spans.get(&id).map(|span| (id, *span)));
+        });
+        spans
+    }
+}
+
+/// Calls `f` on every load of a body, once for each node.
+pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
+    let mut seen = HashSet::new();
+    let mut visit = |expr: &Expr| visit_loads(expr, &mut seen, f);
+    match body {
+        Body::Map(value) => visit(value),
+        Body::Reduce(reduction) => {
+            reduction.identity.iter().for_each(&mut visit);
+            reduction.condition.iter().for_each(&mut visit);
+            reduction.terms.iter().for_each(&mut visit);
+        }
+    }
+}
+
+fn visit_loads(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Expr)) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { .. } = expr.kind {
+        f(expr);
+    }
+    for_each_child(expr, &mut |child| visit_loads(child, seen, f));
+}

@@ -1,0 +1,326 @@
+//! The statements of a kernel, but for stages and operators.
+
+use super::Elaborator;
+use super::expressions::{Env, Locals, Scope};
+use super::operators::Operator;
+use super::values::{Entry, ReduceAxis, SourceType, Tensor, Typed, Value};
+use crate::diag::{Diag, Span};
+use crate::ir::visit::walk_expr;
+use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
+use crate::lang::ast::{self, StmtKind};
+use crate::te::Input;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Elements of a tensor beyond which no address space holds it.
+const MAX_BYTES: u128 = 1 << 47;
+
+/// A kernel while its statements are elaborated, by itself or as an operator.
+pub struct Frame<'a> {
+    /// The syntax.
+    pub kernel: &'a ast::Kernel,
+    /// Its names so far.
+    pub scope: Scope<'a>,
+    /// Names of the axes of its stages so far.
+    pub axis_names: HashMap<&'a str, Span>,
+    /// What stands before the names of its stages: `P.` in the operator `let P = …`.
+    pub prefix: String,
+    /// An output was declared, or would have been if an erroneous `if` were decided.
+    pub has_output: bool,
+    /// The call, if it is used as an operator.
+    pub operator: Option<Operator<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    /// A kernel without any names yet.
+    pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
+        let (scope, axis_names) = (Scope::new(), HashMap::new());
+        let (prefix, has_output, operator) = (String::new(), false, None);
+        Frame { kernel, scope, axis_names, prefix, has_output, operator }
+    }
+}
+
+impl<'a> Elaborator<'a> {
+    /// Runs statements in order.
+    pub fn statements(&mut self, frame: &mut Frame<'a>, stmts: &'a [ast::Stmt]) {
+        for stmt in stmts {
+            if self.is_exhausted(frame) {
+                return;
+            }
+            match &stmt.kind {
+                StmtKind::Input { name, dtype, shape, layout_free } => match shape {
+                    Some(shape) => self.input_tensor(frame, name, dtype, shape, *layout_free),
+                    None => self.input_scalar(frame, name, dtype, *layout_free),
+                },
+                StmtKind::Reduce(axes) => axes.iter().for_each(|axis| self.reduce(frame, axis)),
+                StmtKind::Stage(stage) => self.stage(frame, stage),
+                StmtKind::Let { names, value } => {
+                    self.let_statement(frame, names, value, stmt.span)
+                }
+                StmtKind::If { cond, then, otherwise } => match self.decide(frame, cond) {
+                    Some(true) => self.statements(frame, then),
+                    Some(false) => self.statements(frame, otherwise),
+                    None => frame.has_output = true,
+                },
+                StmtKind::Assume(cond) => self.assume(frame, cond),
+                StmtKind::Assert(cond, text) => self.assert(frame, cond, text),
+            }
+        }
+    }
+
+    /// Adds a name to the kernel, once.
+    pub fn declare(&mut self, frame: &mut Frame<'a>, name: &'a ast::Name, entry: Entry) {
+        let text = name.text.as_str();
+        if let Some(first) = frame.scope.get(text) {
+            let diag = Diag::new("E0202", name.span, format!("`{text}` is declared twice"));
+            self.error(diag.related(first.span, format!("the {} is first here", first.what)));
+            return;
+        }
+        if let Some(axis) = frame.axis_names.get(text)
+            && matches!(entry.what, "parameter" | "constant")
+        {
+            let message = format!("the {} `{text}` has the name of an axis", entry.what);
+            let diag = Diag::new("E0202", name.span, message);
+            self.error(diag.related(*axis, "the axis is here"));
+        }
+        frame.scope.insert(text, entry);
+    }
+
+    /// A value of constants, run-time integers and scalar inputs.
+    pub fn eval_constant(&mut self, frame: &Frame<'a>, expr: &'a ast::Expr) -> Value {
+        let locals = Locals::new();
+        self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false })
+    }
+
+    fn input_type(&mut self, frame: &Frame<'a>, dtype: &'a ast::Name) -> Option<DType> {
+        let locals = Locals::new();
+        self.dtype(dtype, Env { scope: Some(&frame.scope), locals: &locals, element: false })
+    }
+
+    fn input_tensor(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &'a ast::Name,
+        dtype: &'a ast::Name,
+        shape: &'a [ast::Expr],
+        layout_free: bool,
+    ) {
+        let dtype = self.input_type(frame, dtype);
+        let extents = self.extents(frame, shape);
+        let value = if frame.operator.is_some() {
+            self.argument_tensor(frame, name, dtype, shape, extents)
+        } else {
+            let buffer = dtype.zip(extents).filter(|(dtype, extents)| {
+                let spans: Vec<Span> = shape.iter().map(|extent| extent.span).collect();
+                self.check_shape(name, *dtype, extents, &spans)
+            });
+            let buffer = buffer.map(|(dtype, extents)| {
+                Buffer::new(&name.text, dtype, extents, MemoryScope::Global)
+            });
+            if let Some(buffer) = buffer.clone() {
+                self.graph.inputs.push(Input::Tensor { buffer, layout_free, span: name.span });
+            }
+            Value::Tensor(Rc::new(Tensor { name: name.text.clone(), rank: shape.len(), buffer }))
+        };
+        self.declare(frame, name, Entry { value, what: "input", span: name.span });
+    }
+
+    fn input_scalar(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &'a ast::Name,
+        dtype: &'a ast::Name,
+        layout_free: bool,
+    ) {
+        if layout_free {
+            let message = format!("`{}` is a scalar and has no layout", name.text);
+            self.error(Diag::new("E0214", name.span, message).help("drop `layout_free`"));
+        }
+        let dtype = self.input_type(frame, dtype);
+        let value = if frame.operator.is_some() {
+            self.argument_scalar(frame, name, dtype)
+        } else {
+            match dtype {
+                Some(dtype) => {
+                    let var = Var::new(&name.text, dtype.compute_type());
+                    let expr = Expr::var(&var);
+                    self.graph.inputs.push(Input::Scalar { var, dtype, span: name.span });
+                    Value::Scalar(Typed::new(SourceType::Data(dtype), expr, 0))
+                }
+                None => Value::Poison,
+            }
+        };
+        self.declare(frame, name, Entry { value, what: "input", span: name.span });
+    }
+
+    /// Extents as expressions of type `index`; none if one is wrong.
+    pub fn extents(&mut self, frame: &Frame<'a>, shape: &'a [ast::Expr]) -> Option<Vec<Expr>> {
+        let mut extents = Vec::with_capacity(shape.len());
+        for extent in shape {
+            let value = self.eval_constant(frame, extent);
+            extents.push(self.extent((&value, extent), "an extent"));
+        }
+        extents.into_iter().collect()
+    }
+
+    /// Refuses negative constant extents and tensors that no memory holds.
+    pub fn check_shape(
+        &mut self,
+        name: &ast::Name,
+        dtype: DType,
+        extents: &[Expr],
+        spans: &[Span],
+    ) -> bool {
+        let mut bytes = u128::from(dtype.bytes());
+        let mut fits = true;
+        for (extent, span) in extents.iter().zip(spans) {
+            let Some(extent) = extent.as_int() else { continue };
+            if extent < 0 {
+                let message = format!("an extent of `{}` is negative: {extent}", name.text);
+                self.error(Diag::new("E0221", *span, message));
+                fits = false;
+            }
+            // An extent of 0 empties the tensor, but the strides of the others still count.
+            bytes = bytes.saturating_mul(extent.max(1) as u128);
+        }
+        if fits && bytes > MAX_BYTES {
+            let shape: Vec<String> = extents
+                .iter()
+                .map(|e| e.as_int().map_or("…".to_string(), |value| value.to_string()))
+                .collect();
+            let shape = format!("{dtype}[{}]", shape.join(", "));
+            let message = format!("`{}` is too large for any address space: `{shape}`", name.text);
+            self.error(Diag::new("E0222", name.span, message).note("the limit is 2^47 bytes"));
+            fits = false;
+        }
+        fits
+    }
+
+    fn reduce(&mut self, frame: &mut Frame<'a>, axis: &'a ast::ReduceAxis) {
+        let min = self.eval_constant(frame, &axis.min);
+        let end = self.eval_constant(frame, &axis.end);
+        let min = self.extent((&min, &axis.min), "the start of a reduction axis");
+        let end = self.extent((&end, &axis.end), "the end of a reduction axis");
+        let value = match (min, end) {
+            (Some(min), Some(end)) => match self.range(axis, min, end) {
+                Some(axis) => Value::ReduceAxis(Rc::new(axis)),
+                None => Value::Poison,
+            },
+            _ => Value::Poison,
+        };
+        let what = "reduction axis";
+        self.declare(frame, &axis.name, Entry { value, what, span: axis.name.span });
+    }
+
+    fn range(&mut self, axis: &ast::ReduceAxis, min: Expr, end: Expr) -> Option<ReduceAxis> {
+        let name = &axis.name.text;
+        let span = axis.min.span.to(axis.end.span);
+        let extent = match (min.as_int(), end.as_int()) {
+            (Some(from), Some(to)) if to <= from => {
+                let what = if to == from { "empty" } else { "reversed" };
+                let message = format!("the range of `{name}` is {what}: {from}..{to}");
+                let help = "the end is not part of the range: `0..n` has n values";
+                self.error(Diag::new("E0226", span, message).help(help));
+                return None;
+            }
+            (Some(from), Some(to)) => match i64::try_from(to - from) {
+                Ok(extent) => Expr::index(extent),
+                Err(_) => {
+                    let message = format!("the range of `{name}` has more than 2^63 values");
+                    self.error(Diag::new("E0210", span, message));
+                    return None;
+                }
+            },
+            (Some(0), None) => end,
+            _ => Expr::sub(end, min.clone()),
+        };
+        Some(ReduceAxis { min, extent })
+    }
+
+    fn let_statement(
+        &mut self,
+        frame: &mut Frame<'a>,
+        names: &'a [Option<ast::Name>],
+        value: &'a ast::Expr,
+        span: Span,
+    ) {
+        let [Some(name)] = names else {
+            let message = "a `let` of a kernel has one name";
+            self.error(Diag::new("E0227", span, message));
+            for name in names.iter().flatten() {
+                let entry = Entry { value: Value::Poison, what: "name", span: name.span };
+                self.declare(frame, name, entry);
+            }
+            return;
+        };
+        if let ast::ExprKind::Call(callee, args) = &*value.kind
+            && let Some(kernel) = self.items.kernel(callee.span.file, &callee.text)
+        {
+            let value = self.call_operator(frame, name, kernel, callee, args);
+            self.declare(frame, name, Entry { value, what: "tensor", span: name.span });
+            return;
+        }
+        let value = match self.eval_constant(frame, value) {
+            axis @ Value::ReduceAxis(_) => self.number(axis, value),
+            value => value,
+        };
+        let what = if matches!(value, Value::Tensor(_)) { "tensor" } else { "constant" };
+        self.declare(frame, name, Entry { value, what, span: name.span });
+    }
+
+    /// The condition of a compile-time `if`.
+    fn decide(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) -> Option<bool> {
+        let value = self.eval_constant(frame, cond);
+        let value = self.number(value, cond);
+        match value {
+            Value::Bool(value) => return Some(value),
+            Value::Poison => return None,
+            _ => {}
+        }
+        self.condition((&value, cond))?;
+        let message = "the condition of a compile-time `if` must be a constant";
+        let help = "run-time integers are known only when the kernel is called: \
+            use `if … then … else …` inside a stage";
+        self.error(Diag::new("E0211", cond.span, message).help(help));
+        None
+    }
+
+    fn assume(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) {
+        if self.promise(frame, cond, "assume") == Some(false) {
+            let text = self.excerpt(cond);
+            let message = format!("this assumption is false: `{text}`");
+            self.error(Diag::new("E0234", cond.span, message));
+        }
+    }
+
+    fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
+        if self.promise(frame, cond, "assert") == Some(false) {
+            self.error(Diag::new("E0233", cond.span, text));
+        }
+    }
+
+    /// The value of a constant condition; one over run-time integers is kept for the entry, which
+    /// verifies it.
+    fn promise(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, what: &str) -> Option<bool> {
+        let value = self.eval_constant(frame, cond);
+        let value = self.number(value, cond);
+        if let Value::Bool(value) = value {
+            return Some(value);
+        }
+        let condition = self.condition((&value, cond))?.expr;
+        let mut integers_only = true;
+        walk_expr(&condition, &mut |expr| {
+            if let ExprKind::Var(var) = &expr.kind {
+                integers_only &= var.ty().dtype == DType::Index;
+            }
+        });
+        if !integers_only {
+            let message = format!("`{what}` is about constants and run-time integers, not inputs");
+            self.error(Diag::new("E0211", cond.span, message));
+            return None;
+        }
+        let text = self.text(cond.span).to_string();
+        self.graph.assumes.push((condition, text, cond.span));
+        None
+    }
+}

@@ -1,0 +1,293 @@
+//! The command line from outside: exit statuses, messages, files that appear or do not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const MATMUL: &str = "samples/matmul.te";
+
+fn tec(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
+}
+
+#[track_caller]
+fn succeeds(args: &[&str]) -> String {
+    let output = tec(args);
+    assert_eq!(output.status.code(), Some(0), "tec {args:?}\n{}", stderr(&output));
+    stdout(&output)
+}
+
+#[track_caller]
+fn fails(args: &[&str], status: i32, text: &str) -> String {
+    let output = tec(args);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "tec {args:?}\n{message}");
+    assert!(message.contains(text), "tec {args:?}: no `{text}` in\n{message}");
+    message
+}
+
+/// A directory of this test's own, removed at the end.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn path(directory: &Path, name: &str) -> String {
+    directory.join(name).to_str().expect("UTF-8").to_string()
+}
+
+fn write(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
+    std::fs::write(directory.join(name), text).expect("a scratch file");
+    path(directory, name)
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    assert!(succeeds(&["--help"]).contains("Examples:"));
+    assert!(succeeds(&["--version"]).starts_with("tec "));
+    for command in ["build", "lower", "check", "run", "bench", "inspect", "targets"] {
+        assert!(succeeds(&[command, "--help"]).contains("Usage:"), "{command}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    fails(&[], 2, "Usage");
+    fails(&["frobnicate"], 2, "unrecognized subcommand");
+    fails(&["build", MATMUL, "-D", "n"], 2, "has no value");
+    fails(&["lower", MATMUL, "--dump", "nonsense"], 2, "unknown pass `nonsense`");
+    fails(&["build", MATMUL, "--opt", "4"], 2, "--opt");
+}
+
+#[test]
+fn wrong_names_are_status_1_with_a_code() {
+    fails(&["check", "no-such-file.te"], 1, "no-such-file.te");
+    fails(&["check", MATMUL, "--target", "x86-avx51"], 1, "E0401");
+    fails(&["check", MATMUL, "--target", "nvptx-sm_80"], 1, "not in this version");
+    fails(&["check", MATMUL, "--kernel", "matmull"], 1, "matmul");
+    fails(&["check", MATMUL, "-D", "nn=3"], 1, "nn");
+    fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
+    fails(&["build", MATMUL, "--schedule", "fast"], 1, "E0303");
+    fails(&["explain-error", "E9999"], 1, "E9999");
+}
+
+#[test]
+fn check_is_silent_when_all_is_well() {
+    let samples = std::fs::read_dir("samples").expect("samples/");
+    let mut args = vec!["check".to_string()];
+    for entry in samples {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "te") {
+            args.push(path.to_str().unwrap().to_string());
+        }
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    assert_eq!(succeeds(&args), "");
+}
+
+#[test]
+fn check_goes_on_after_a_wrong_file() {
+    let dir = scratch();
+    let one = write(dir.path(), "one.te", "kernel k(n = 4) { output C[i: n] = A[i] }\n");
+    let two = write(dir.path(), "two.te", "kernel k(n = 4) { output C[i: n] = B[i] }\n");
+    let message = fails(&["check", &one, &two], 1, "`A`");
+    assert!(message.contains("`B`"), "{message}");
+}
+
+#[test]
+fn not_utf8_is_refused_with_its_place() {
+    let dir = scratch();
+    let file = write(dir.path(), "latin1.te", b"# caf\xe9\nkernel k() { }\n");
+    fails(&["check", &file], 1, "UTF-8");
+}
+
+#[test]
+fn dumps_and_times() {
+    let output = tec(&["lower", MATMUL, "--dump", "all", "--time"]);
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    for text in ["# matmul after simplify", "build_loops", "ms  total"] {
+        assert!(message.contains(text), "no `{text}` in\n{message}");
+    }
+}
+
+#[test]
+fn build_makes_module_manifest_and_header() {
+    let dir = scratch();
+    let out = path(dir.path(), "mm.so");
+    succeeds(&["build", MATMUL, "-D", "n=64", "-o", &out]);
+    assert_eq!(names(dir.path()), ["mm.h", "mm.json", "mm.so"]);
+    let first = std::fs::read(&out).unwrap();
+    assert!(first.len() < 32 * 1024, "{} bytes", first.len());
+    succeeds(&["build", MATMUL, "-D", "n=64", "-o", &out]);
+    assert!(first == std::fs::read(&out).unwrap(), "two builds differ");
+    let manifest = std::fs::read_to_string(path(dir.path(), "mm.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
+    assert_eq!(manifest["kernels"][0]["name"], "matmul");
+}
+
+#[test]
+fn build_makes_the_other_kinds() {
+    let dir = scratch();
+    for name in ["mm.tar", "mm.o", "mm.s"] {
+        let out = path(dir.path(), name);
+        succeeds(&["build", MATMUL, "-D", "n=16", "--no-sidecars", "-o", &out]);
+        let first = std::fs::read(&out).unwrap();
+        assert!(!first.is_empty());
+        succeeds(&["build", MATMUL, "-D", "n=16", "--no-sidecars", "-o", &out]);
+        assert!(first == std::fs::read(&out).unwrap(), "two builds of {name} differ");
+    }
+    assert_eq!(names(dir.path()), ["mm.o", "mm.s", "mm.tar"]);
+    fails(&["build", MATMUL, "-o", &path(dir.path(), "mm.dll")], 1, ".so");
+}
+
+#[test]
+fn other_targets_have_objects_and_archives() {
+    let dir = scratch();
+    for target in ["x86-64", "x86-avx2", "x86-avx512", "aarch64", "riscv64"] {
+        for kind in ["o", "tar", "s"] {
+            let out = path(dir.path(), &format!("{target}.{kind}"));
+            succeeds(&["build", MATMUL, "--target", target, "--no-sidecars", "-o", &out]);
+        }
+    }
+}
+
+#[test]
+fn a_failed_build_leaves_no_file() {
+    let dir = scratch();
+    let file = write(dir.path(), "bad.te", "kernel k(n = 4) { output C[i: n] = A[i] }\n");
+    fails(&["build", &file], 1, "`A`");
+    assert_eq!(names(dir.path()), ["bad.te"]);
+    fails(&["build", MATMUL, "-o", &path(dir.path(), "missing/mm.so")], 1, "mm.so");
+    let folder = dir.path().join("folder.so");
+    std::fs::create_dir(&folder).unwrap();
+    fails(&["build", MATMUL, "-o", folder.to_str().unwrap()], 1, "folder.so");
+    assert_eq!(names(dir.path()), ["bad.te", "folder.so"]);
+}
+
+/// The file size limit stands in for a full disk: writes fail half-way.
+#[test]
+fn a_full_disk_is_reported_and_leaves_nothing() {
+    let dir = scratch();
+    let out = path(dir.path(), "mm.so");
+    let tec = env!("CARGO_BIN_EXE_tec");
+    let script = format!("trap '' XFSZ; ulimit -f 1; exec {tec} build {MATMUL} -o {out}");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("cannot write"), "{message}");
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let tec = env!("CARGO_BIN_EXE_tec");
+    let script = format!("{tec} lower {MATMUL} | head -c 1 >/dev/null; exit ${{PIPESTATUS[0]}}");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn run_verifies_and_summarises() {
+    let text = succeeds(&["run", MATMUL, "-D", "n=32", "--verify"]);
+    assert!(text.contains("C: float32[32, 32]"), "{text}");
+    assert!(text.contains("bit-identical"), "{text}");
+    fails(&["run", "samples/vector_add_var.te"], 1, "--var n=");
+    let text = succeeds(&["run", "samples/vector_add_var.te", "--var", "n=7", "--verify"]);
+    assert!(text.contains("[7]"), "{text}");
+}
+
+#[test]
+fn run_takes_modules_and_numpy_files() {
+    let dir = scratch();
+    let out = path(dir.path(), "mm.so");
+    let (a, c) = (path(dir.path(), "a.npy"), path(dir.path(), "c.npy"));
+    succeeds(&["build", MATMUL, "-D", "n=8", "-o", &out]);
+    succeeds(&["run", &out, "--output", &format!("C={c}")]);
+    // The result is a valid input of the same shape.
+    std::fs::copy(&c, &a).unwrap();
+    succeeds(&["run", &out, "--input", &format!("A={a}"), "--output", &format!("C={c}")]);
+    fails(&["run", &out, "--input", &format!("Z={a}")], 1, "Z");
+    fails(&["run", MATMUL, "-D", "n=9", "--input", &format!("A={a}")], 1, "shape");
+    let bytes = std::fs::read(&a).unwrap();
+    let cut = write(dir.path(), "cut.npy", &bytes[..bytes.len() - 3]);
+    fails(&["run", &out, "--input", &format!("A={cut}")], 1, "truncated");
+    let junk = write(dir.path(), "junk.npy", "not a NumPy file");
+    fails(&["run", &out, "--input", &format!("A={junk}")], 1, "NumPy");
+    let text = String::from_utf8_lossy(&bytes[..128]).into_owned();
+    let head = text.find("<f4").expect("a float32 header");
+    let mut other = bytes.clone();
+    other[head..head + 3].copy_from_slice(b"<i4");
+    let other = write(dir.path(), "int.npy", &other);
+    fails(&["run", &out, "--input", &format!("A={other}")], 1, "int32");
+    let order = bytes.windows(5).position(|w| w == b"False").expect("an order");
+    let mut fortran = bytes.clone();
+    fortran[order..order + 5].copy_from_slice(b"True ");
+    let fortran = write(dir.path(), "fortran.npy", &fortran);
+    fails(&["run", &out, "--input", &format!("A={fortran}")], 1, "Fortran");
+}
+
+#[test]
+fn bench_reports_json() {
+    let args = ["bench", MATMUL, "-D", "n=32", "--min-time", "0.02", "--json"];
+    let value: serde_json::Value = serde_json::from_str(&succeeds(&args)).expect("JSON");
+    assert!(value[0]["median_ns"].as_f64().unwrap() > 0.0);
+    assert!(value[0]["gflops"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn inspect_shows_what_a_module_holds() {
+    let dir = scratch();
+    for name in ["mm.so", "mm.tar"] {
+        let out = path(dir.path(), name);
+        succeeds(&["build", MATMUL, "-D", "n=8", "--no-sidecars", "-o", &out]);
+        assert!(succeeds(&["inspect", &out]).contains("matmul"));
+        let json: serde_json::Value =
+            serde_json::from_str(&succeeds(&["inspect", &out, "--json"])).expect("JSON");
+        assert_eq!(json["kernels"][0]["name"], "matmul");
+    }
+    let junk = write(dir.path(), "junk.so", "nothing");
+    fails(&["inspect", &junk], 1, "junk.so");
+}
+
+#[test]
+fn targets_marks_the_native_one() {
+    let text = succeeds(&["targets"]);
+    assert_eq!(text.lines().filter(|line| line.starts_with('*')).count(), 1, "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeds(&["targets", "--json"])).expect("JSON");
+    assert_eq!(json.as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn every_error_code_is_explained() {
+    let mut count = 0;
+    for entry in std::fs::read_dir("docs/errors").expect("docs/errors") {
+        let path: PathBuf = entry.unwrap().path();
+        let code = path.file_stem().unwrap().to_str().unwrap();
+        assert!(succeeds(&["explain-error", code]).starts_with(&format!("# {code}")));
+        count += 1;
+    }
+    assert!(count > 20, "{count} codes");
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(succeeds(&["completions", shell]).contains("tec"), "{shell}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Every example of the documents does what the text says of it: blocks marked `te` compile, blocks
+//! marked `te error` are refused. The first example of an error's own page gives that error.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A block of `.te` in a document.
+struct Example {
+    /// The document.
+    page: PathBuf,
+    /// The line of its first line, from 1.
+    line: usize,
+    /// After the three back quotes: `te` or `te error`.
+    kind: String,
+    /// The program.
+    text: String,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn markdown_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).expect("a folder of documents");
+    for entry in entries.map(|entry| entry.expect("a readable entry").path()) {
+        if entry.is_dir() {
+            markdown_files(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "md") {
+            found.push(entry);
+        }
+    }
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut found = vec![root().join("README.md")];
+    markdown_files(&root().join("docs"), &mut found);
+    found.sort();
+    found
+}
+
+fn examples(page: &Path) -> Vec<Example> {
+    let text = std::fs::read_to_string(page).expect("a document in UTF-8");
+    let mut found = Vec::new();
+    let mut open: Option<Example> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (&mut open, line.trim_start().strip_prefix("```")) {
+            (None, Some(kind)) => {
+                let (page, kind, text) = (page.into(), kind.trim().to_string(), String::new());
+                open = Some(Example { page, line: number + 2, kind, text });
+            }
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some(example), None) => {
+                example.text.push_str(line);
+                example.text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{}: a block is not closed", page.display());
+    found.retain(|example| example.kind == "te" || example.kind.starts_with("te "));
+    found
+}
+
+/// Builds an example; standard error if that is refused.
+fn build(example: &Example, options: &[&str]) -> Result<(), String> {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let source = scratch.path().join("example.te");
+    std::fs::write(&source, &example.text).expect("the folder can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_tec"))
+        .args(["build", "--no-sidecars"])
+        .args(options)
+        .arg(&source)
+        .output()
+        .expect("tec starts");
+    let message = String::from_utf8(output.stderr).expect("messages are UTF-8");
+    let place = format!("{}:{}", example.page.display(), example.line);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(1) => Err(message),
+        status => panic!("{place}: exit status {status:?}\n{message}"),
+    }
+}
+
+/// The code that a page of `docs/errors` explains.
+fn error_code(page: &Path) -> Option<String> {
+    let folder = page.parent()?.file_name()?;
+    (folder == "errors").then(|| page.file_stem().unwrap().to_str().unwrap().to_string())
+}
+
+#[test]
+fn examples_do_what_the_text_says() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for page in documents() {
+        let code = error_code(&page);
+        for (position, example) in examples(&page).iter().enumerate() {
+            count += 1;
+            let place = format!("{}:{}", example.page.display(), example.line);
+            let shows_the_code = code.is_some() && position == 0;
+            if shows_the_code || example.kind == "te error" {
+                let code = code.as_deref().unwrap_or("E");
+                match build(example, &[]) {
+                    Ok(()) => wrong.push(format!("{place}: compiles, but should be refused")),
+                    Err(message) if !message.contains(code) => {
+                        wrong.push(format!("{place}: not refused with {code}:\n{message}"));
+                    }
+                    Err(_) => {}
+                }
+            } else {
+                assert_eq!(example.kind, "te", "{place}: unknown kind of block");
+                if let Err(message) = build(example, &["--schedule", "default"]) {
+                    wrong.push(format!("{place}: does not compile:\n{message}"));
+                }
+            }
+        }
+    }
+    assert!(count > 30, "only {count} examples found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Relative links of the documents lead to files, and to headings where they name one.
+#[test]
+fn links_lead_somewhere() {
+    let mut dead = Vec::new();
+    for page in documents() {
+        let text = std::fs::read_to_string(&page).expect("a document in UTF-8");
+        for piece in text.split("](").skip(1) {
+            let Some((link, _)) = piece.split_once(')') else { continue };
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => page.clone(),
+                _ => page.parent().expect("a file is in a folder").join(file),
+            };
+            let Ok(content) = std::fs::read_to_string(&target) else {
+                if !target.is_dir() {
+                    dead.push(format!("{}: {link}", page.display()));
+                }
+                continue;
+            };
+            if !heading.is_empty() && !headings(&content).contains(&heading.to_string()) {
+                dead.push(format!("{}: {link}: no such heading", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// The anchors of a document's headings, as the usual viewers make them.
+fn headings(text: &str) -> Vec<String> {
+    let titles = text.lines().filter(|line| line.starts_with('#'));
+    titles
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            title
+                .chars()
+                .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}

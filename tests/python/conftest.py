@@ -1,0 +1,64 @@
+"""Builds `.te` files with the `tec` binary and loads the modules through tvm-ffi."""
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+# The helper extension for torch is not wanted here, and a module must never depend on it.
+os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def tec_binary():
+    """The compiler under test: $TEC, or what cargo built last in debug or release."""
+    named = os.environ.get("TEC")
+    candidates = [ROOT / named] if named else [ROOT / "target/debug/tec", ROOT / "target/release/tec"]
+    for path in candidates:
+        if path.exists():
+            return str(path)
+    raise FileNotFoundError(f"no tec binary at {', '.join(map(str, candidates))}: cargo build")
+
+
+def run_tec(*args):
+    """Runs `tec` and returns the finished process."""
+    return subprocess.run([tec_binary(), *map(str, args)], capture_output=True, text=True, cwd=ROOT)
+
+
+class Builder:
+    """Builds each combination of file and definitions once."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.paths = {}
+
+    def path(self, file, **defines):
+        """The path of the `.so` that `file` becomes with these definitions."""
+        key = (str(file), tuple(sorted(defines.items())))
+        if key not in self.paths:
+            source = ROOT / file
+            out = self.folder / f"{source.stem}_{len(self.paths)}.so"
+            options = [part for name, value in defines.items() for part in ("-D", f"{name}={value}")]
+            done = run_tec("build", source, "-o", out, *options)
+            assert done.returncode == 0, done.stderr
+            self.paths[key] = out
+        return str(self.paths[key])
+
+    def __call__(self, file, **defines):
+        import tvm_ffi
+
+        return tvm_ffi.load_module(self.path(file, **defines))
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    """`build("samples/matmul.te", n=64)` is the loaded module; `build.path(...)` its file."""
+    return Builder(tmp_path_factory.mktemp("modules"))
+
+
+@pytest.fixture
+def rng():
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(20260101)

@@ -1,0 +1,488 @@
+"""Every kernel of `samples/` against a NumPy reference, through tvm-ffi."""
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from dl import Module
+
+SIZES = [0, 1, 2, 3, 7, 8, 31, 100, 257]
+SHAPES = [(1, 1), (3, 4), (4, 3), (1, 17), (17, 1), (16, 16), (33, 70), (0, 3), (3, 0)]
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def empty(*shape, dtype=np.float32):
+    """An output filled with rubbish, so that an element never written shows."""
+    return np.frombuffer(b"\xa5" * (int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape).copy()
+
+
+def assert_sum_close(actual, exact, magnitude, terms):
+    """`actual` within the bound of a float32 sum of that many terms, each rounded once."""
+    bound = (terms + 2) * np.finfo(np.float32).eps * magnitude + 1e-30
+    assert actual.shape == exact.shape
+    np.testing.assert_array_less(np.abs(actual - exact), bound + 1e-12)
+
+
+def test_every_kernel_is_covered():
+    tests = open(__file__).read()
+    for file in sorted((ROOT / "samples").glob("*.te")):
+        for kernel in re.findall(r"^kernel (\w+)", file.read_text(), re.M):
+            prefix = re.sub("_[a-z]+[0-9]*$", "_", kernel)
+            pattern = rf"\b{kernel}\b|\b{prefix}{{"
+            assert re.search(pattern, tests), f"{file.name}: kernel {kernel} is tested nowhere"
+
+
+def test_vector_add(build, rng):
+    for n in (1, 100, 1000):
+        module = build("samples/vector_add.te", n=n)
+        a, b, c = normal(rng, n), normal(rng, n), empty(n)
+        module.vector_add(a, b, c)
+        np.testing.assert_array_equal(c, a + b)
+
+
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def operands(rng, dtype, n=100):
+    if dtype in INTS:
+        info = np.iinfo(dtype)
+        a, b = (rng.integers(info.min, info.max, n, dtype, endpoint=True) for _ in range(2))
+        a[0], b[0] = info.max, info.max
+        return a, b
+    return tuple((rng.standard_normal(n) * 100).astype(dtype) for _ in range(2))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"] + INTS)
+def test_vector_add_dtypes(build, rng, dtype):
+    a, b = operands(rng, dtype)
+    expected = a + b
+    for function in (
+        build("samples/vector_add_dtypes.te")[f"vector_add_{dtype}"],
+        build("samples/vector_add_dtypes.te", **{"vector_add_t.T": dtype})["vector_add_t"],
+    ):
+        c = empty(100, dtype=dtype)
+        function(a, b, c)
+        np.testing.assert_array_equal(c, expected)
+
+
+def test_vector_add_bfloat16(build, rng):
+    # NumPy does not export this type, so the call goes through the C entries.
+    module = Module(build.path("samples/vector_add_dtypes.te"))
+    a, b = ((rng.standard_normal(100) * 100).astype(ml_dtypes.bfloat16) for _ in range(2))
+    expected = (a.astype(np.float32) + b.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    for call in (module.dl, module.raw):
+        c = np.zeros(100, ml_dtypes.bfloat16)
+        assert call("vector_add_bfloat16", a, b, c) == 0, module.last_error()
+        np.testing.assert_array_equal(c.view(np.uint16), expected.view(np.uint16))
+
+
+def test_vector_or_bool(build, rng):
+    a, b = (rng.integers(0, 2, 100).astype(bool) for _ in range(2))
+    c = np.zeros(100, bool)
+    build("samples/vector_add_dtypes.te").vector_or_bool(a, b, c)
+    np.testing.assert_array_equal(c, a | b)
+
+
+def saturated(x, dtype):
+    """Truncation that saturates, 0 for NaN: what a cast from float means."""
+    info = np.iinfo(dtype)
+    whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=1e30, neginf=-1e30))
+    return np.array([min(max(int(v), info.min), info.max) for v in whole], dtype)
+
+
+@pytest.mark.parametrize("dtype", INTS + ["float16", "float32", "float64"])
+def test_vector_add_cast(build, rng, dtype):
+    a, b = normal(rng, 100) * 50, normal(rng, 100) * 50
+    a[:5] = [np.nan, np.inf, -np.inf, 1e10, -1e10]
+    b[:5] = 0
+    module = build("samples/vector_add_cast.te", **{"vector_add_cast.T": dtype})
+    if dtype in INTS:
+        with np.errstate(over="ignore"):
+            expected = saturated(a, dtype) + saturated(b, dtype)
+    else:
+        # Halves are rounded once, at the store.
+        work = np.float32 if dtype == "float16" else dtype
+        with np.errstate(over="ignore"):
+            expected = (a.astype(dtype).astype(work) + b.astype(dtype).astype(work)).astype(dtype)
+    c = empty(100, dtype=dtype)
+    module.vector_add_cast(a, b, c)
+    np.testing.assert_array_equal(c, expected)
+    if f"kernel vector_add_cast_{dtype}(" in (ROOT / "samples/vector_add_cast.te").read_text():
+        c = empty(100, dtype=dtype)
+        module[f"vector_add_cast_{dtype}"](a, b, c)
+        np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_vector_add_var(build, rng, n):
+    a, b, c = normal(rng, n), normal(rng, n), empty(n)
+    build("samples/vector_add_var.te").vector_add_var(a, b, c)
+    np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 2), (3, 4, 5), (2, 3, 4, 5), (2, 0, 4), (1, 1, 1, 1)])
+def test_vector_add_nd(build, rng, shape):
+    module = build("samples/vector_add_nd.te")
+    a, b, c = normal(rng, *shape), normal(rng, *shape), empty(*shape)
+    add = [module.add_1d, module.add_2d, module.add_3d, module.add_4d][len(shape) - 1]
+    add(a, b, c)
+    np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_transpose(build, rng, shape):
+    a, b = normal(rng, *shape), empty(*shape[::-1])
+    build("samples/transpose.te").transpose(a, b)
+    np.testing.assert_array_equal(b, a.T)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reshape_flat(build, rng, shape):
+    a, b = normal(rng, *shape), empty(shape[0] * shape[1])
+    build("samples/reshape_flat.te").reshape_flat(a, b)
+    np.testing.assert_array_equal(b, a.reshape(-1))
+
+
+def test_reshape_flat_fixed(build, rng):
+    a, b = normal(rng, 3, 4), empty(12)
+    build("samples/reshape_flat.te").reshape_flat_fixed(a, b)
+    np.testing.assert_array_equal(b, a.reshape(-1))
+
+
+@pytest.mark.parametrize("old, new", [((3, 4), (6, 2)), ((3, 4), (1, 12)), ((8, 9), (12, 6)), ((0, 4), (5, 0))])
+def test_reshape(build, rng, old, new):
+    a = normal(rng, *old)
+    for function in (build("samples/reshape.te").reshape, build("samples/reshape.te").reshape_prefix):
+        b = empty(*new)
+        function(a, b)
+        np.testing.assert_array_equal(b, a.reshape(new))
+
+
+def test_reshape_checks_the_shapes(build, rng):
+    module = build("samples/reshape.te")
+    a, b = normal(rng, 3, 4), np.zeros((2, 5), np.float32)
+    with pytest.raises(ValueError, match=r"p \* q == n \* m"):
+        module.reshape(a, b)
+    assert (b == 0).all()
+    module.reshape_prefix(a, b)
+    np.testing.assert_array_equal(b.reshape(-1), a.reshape(-1)[:10])
+    # The book fills the rest of a larger result with rubbish; here nothing is written.
+    b = np.zeros((5, 4), np.float32)
+    with pytest.raises(ValueError):
+        module.reshape_prefix(a, b)
+    assert (b == 0).all()
+
+
+@pytest.mark.parametrize("bi, si, bj, sj", [(1, 2, 1, 1), (2, 1, 0, 2), (0, 1, 0, 1), (0, 3, 2, 5), (3, 1, 4, 1)])
+def test_slice(build, rng, bi, si, bj, sj):
+    a = normal(rng, 7, 9)
+    shape = ((7 - bi) // si, (9 - bj) // sj)
+    b = empty(*shape)
+    build("samples/slice.te").slice(a, b, bi, si, bj, sj)
+    np.testing.assert_array_equal(b, a[bi::si, bj::sj][: shape[0], : shape[1]])
+
+
+def test_slice_checks_its_arguments(build, rng):
+    module = build("samples/slice.te")
+    a, b = normal(rng, 3, 4), np.zeros((1, 3), np.float32)
+    with pytest.raises(ValueError, match="bi >= 0"):
+        module.slice(a, b, -1, 2, 1, 1)
+    with pytest.raises(ValueError, match="si >= 1"):
+        module.slice(a, b, 1, 0, 1, 1)
+    with pytest.raises(ValueError):  # The shape of `b` is that of other arguments.
+        module.slice(a, b, 0, 1, 1, 1)
+    assert (b == 0).all()
+
+
+def fold(step, start, a):
+    """A reduction of the last axis, one term after the other."""
+    acc = np.full(a.shape[:-1], start, a.dtype)
+    for k in range(a.shape[-1]):
+        acc = step(acc, a[..., k])
+    return acc
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sum_rows(build, rng, shape):
+    a, b = normal(rng, *shape), empty(shape[0])
+    build("samples/sum_rows.te").sum_rows(a, b)
+    np.testing.assert_array_equal(b, fold(np.add, 0, a))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sum_all(build, rng, shape):
+    a, b = normal(rng, *shape), empty()
+    build("samples/sum_all.te").sum_all(a, b)
+    np.testing.assert_array_equal(b, fold(np.add, 0, a.reshape(-1)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_min_max_rows(build, rng, shape):
+    a, lo, hi = normal(rng, *shape), empty(shape[0]), empty(shape[0])
+    build("samples/min_max_rows.te").min_max_rows(a, lo, hi)
+    np.testing.assert_array_equal(lo, a.min(axis=1, initial=np.inf))
+    np.testing.assert_array_equal(hi, a.max(axis=1, initial=-np.inf))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_all_rows(build, rng, shape):
+    a = normal(rng, *shape) + 1
+    some, every = np.zeros(shape[0], bool), np.zeros(shape[0], bool)
+    build("samples/min_max_rows.te").any_all_rows(a, some, every)
+    np.testing.assert_array_equal(some, (a > 0).any(axis=1))
+    np.testing.assert_array_equal(every, (a > 0).all(axis=1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_prod_rows(build, rng, shape):
+    a, b = normal(rng, *shape), empty(shape[0])
+    build("samples/prod_rows.te").prod_rows(a, b)
+    np.testing.assert_array_equal(b, fold(np.multiply, 1, a))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lower_triangle(build, rng, shape):
+    a, b = normal(rng, *shape), empty(*shape)
+    build("samples/lower_triangle.te").lower_triangle(a, b)
+    np.testing.assert_array_equal(b, np.tril(a))
+
+
+@pytest.mark.parametrize("p", [0, 1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_padding(build, rng, shape, p):
+    a, b = normal(rng, *shape), empty(shape[0] + 2 * p, shape[1] + 2 * p)
+    build("samples/padding.te", p=p).padding(a, b)
+    np.testing.assert_array_equal(b, np.pad(a, p))
+
+
+@pytest.mark.parametrize("first", [(3, 4), (1, 4), (3, 1), (1, 1)])
+@pytest.mark.parametrize("second", [(3, 4), (1, 4), (3, 1), (1, 1)])
+def test_broadcast_add(build, rng, first, second):
+    keys = dict(zip(["m1", "n1", "m2", "n2"], first + second))
+    module = build("samples/broadcast_add.te", **{f"broadcast_add.{k}": v for k, v in keys.items()})
+    a, b = normal(rng, *first), normal(rng, *second)
+    c = empty(*(a + b).shape)
+    module.broadcast_add(a, b, c)
+    np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_broadcast_add_patterns(build, rng, shape):
+    module = build("samples/broadcast_add.te")
+    m, n = shape
+    patterns = {
+        "broadcast_add_column": ((m, 1), (m, n)),
+        "broadcast_add_row": ((1, n), (m, n)),
+        "broadcast_add_outer": ((m, 1), (1, n)),
+        "broadcast_add_one": ((1, 1), (m, n)),
+        "broadcast_add_same": ((m, n), (m, n)),
+    }
+    for kernel, (first, second) in patterns.items():
+        a, b, c = normal(rng, *first), normal(rng, *second), empty(m, n)
+        module[kernel](a, b, c)
+        np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize("n, m, l", [(1, 1, 1), (100, 100, 100), (17, 5, 33), (1, 64, 3)])
+def test_matmul(build, rng, n, m, l):
+    a, b, c = normal(rng, n, l), normal(rng, l, m), empty(n, m)
+    build("samples/matmul.te", n=n, m=m, l=l).matmul(a, b, c)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert_sum_close(c, exact, np.abs(a) @ np.abs(b), l)
+
+
+def test_padding_nd(build, rng):
+    module = build("samples/padding_nd.te")
+    for function, shape, val in (
+        (module.padding_2d, (3, 4), 0),
+        (module.padding_3d, (2, 3, 4), 0),
+        (module.padding_4d, (2, 2, 3, 4), 0.5),
+    ):
+        a = normal(rng, *shape)
+        expected = np.pad(a, [(0, 0)] * (len(shape) - 2) + [(1, 1), (2, 2)], constant_values=val)
+        b = empty(*expected.shape)
+        function(a, b)
+        np.testing.assert_array_equal(b, expected)
+
+
+def windows(x, kh, kw, ph, pw, sh, sw, val=0.0):
+    """The windows of an image [c, h, w]: an array [c, kh, kw, oh, ow]."""
+    x = np.pad(x, [(0, 0), (ph, ph), (pw, pw)], constant_values=val)
+    oh, ow = (x.shape[1] - kh) // sh + 1, (x.shape[2] - kw) // sw + 1
+    columns = [[x[:, a : a + oh * sh : sh, b : b + ow * sw : sw][:, :oh, :ow] for b in range(kw)] for a in range(kh)]
+    return np.stack([np.stack(row, 1) for row in columns], 1)
+
+
+CONVS = [
+    dict(kh=3, kw=3, ph=1, pw=1, sh=1, sw=1),
+    dict(kh=3, kw=3, ph=0, pw=0, sh=1, sw=1),
+    dict(kh=3, kw=2, ph=1, pw=0, sh=2, sw=1),
+    dict(kh=1, kw=1, ph=0, pw=0, sh=3, sw=2),
+    dict(kh=5, kw=4, ph=2, pw=3, sh=1, sw=3),
+]
+
+
+@pytest.mark.parametrize("window", CONVS)
+def test_conv(build, rng, window):
+    sizes = dict(oc=4, ic=6, nh=12, nw=10)
+    x, k = normal(rng, 6, 12, 10), normal(rng, 4, 6, window["kh"], window["kw"])
+    w = windows(x, **window)
+    exact = np.einsum("ockl,cklij->oij", k.astype(np.float64), w)
+    y = empty(*exact.shape)
+    build("samples/conv.te", **sizes, **window).conv(x, k, y)
+    assert_sum_close(y, exact, np.einsum("ockl,cklij->oij", np.abs(k), np.abs(w)), 6 * 25)
+
+
+def test_conv_of_the_book(build, rng):
+    x, k, y = normal(rng, 6, 12, 12), normal(rng, 4, 6, 3, 3), empty(4, 12, 12)
+    build("samples/conv.te").conv(x, k, y)
+    w = windows(x, 3, 3, 1, 1, 1, 1)
+    np.testing.assert_allclose(y, np.einsum("ockl,cklij->oij", k, w), atol=1e-4)
+
+
+@pytest.mark.parametrize("window", CONVS)
+def test_depthwise_conv(build, rng, window):
+    x, k = normal(rng, 5, 12, 10), normal(rng, 5, 1, window["kh"], window["kw"])
+    w = windows(x, **window)
+    exact = np.einsum("ckl,cklij->cij", k[:, 0].astype(np.float64), w)
+    y = empty(*exact.shape)
+    build("samples/depthwise_conv.te", ic=5, nh=12, nw=10, **window).depthwise_conv(x, k, y)
+    assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)
+
+
+@pytest.mark.parametrize("window", CONVS)
+def test_max_pool(build, rng, window):
+    x = normal(rng, 4, 12, 10)
+    expected = windows(x, **window, val=np.finfo(np.float32).min).max(axis=(1, 2))
+    y = empty(*expected.shape)
+    build("samples/max_pool.te", c=4, nh=12, nw=10, **window).max_pool(x, y)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("window", CONVS)
+def test_avg_pool(build, rng, window):
+    x = normal(rng, 4, 12, 10)
+    w = windows(x, **window)
+    # One term after the other, then one multiplication by the rounded reciprocal.
+    total = fold(np.add, 0, np.moveaxis(w.reshape(4, -1, *w.shape[3:]), 1, -1))
+    expected = total * np.float32(1 / (window["kh"] * window["kw"]))
+    y = empty(*expected.shape)
+    build("samples/avg_pool.te", c=4, nh=12, nw=10, **window).avg_pool(x, y)
+    np.testing.assert_allclose(y, expected, rtol=3e-7)
+
+
+@pytest.mark.parametrize("c, n", [(32, 28), (1, 1), (3, 5)])
+def test_batch_norm(build, rng, c, n):
+    x = normal(rng, c, n, n)
+    mean, gamma, beta = (normal(rng, c, 1, 1) for _ in range(3))
+    var = np.abs(normal(rng, c, 1, 1) + 1)
+    y = empty(c, n, n)
+    build("samples/batch_norm.te", c=c, n=n).batch_norm(x, mean, var, gamma, beta, y)
+    expected = (x - mean) / np.sqrt(var + np.float32(1e-5)) * gamma + beta
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_matmul_add(build, rng, dtype):
+    shapes = (12, 7), (7, 9), (12, 9)
+    a, b, c = ((rng.standard_normal(s) * 100).astype(dtype) for s in shapes)
+    out = empty(12, 9, dtype=dtype)
+    build("samples/matmul_add.te", N=12, L=7, M=9, T=dtype).matmul_add(a, b, c, out)
+    if dtype == "int32":
+        np.testing.assert_array_equal(out, a @ b + c)
+    else:
+        exact = a.astype(np.float64) @ b + c
+        tolerance = 16 * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b) + np.abs(c))
+        assert (np.abs(out - exact) <= tolerance).all()
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_conv_bwd_weight(build, rng, stride):
+    batch, ci, co, n, k = 3, 2, 4, 9, 3
+    o = (n - k) // stride + 1
+    a, b = normal(rng, batch, ci, n, n), normal(rng, batch, co, o, o)
+    shift = [[a[:, :, h : h + o * stride : stride, w : w + o * stride : stride][:, :, :o, :o] for w in range(k)] for h in range(k)]
+    cols = np.stack([np.stack(row, 2) for row in shift], 2)  # batch, ci, kh, kw, oh, ow
+    exact = np.einsum("nchkij,noij->ochk", cols.astype(np.float64), b)
+    size = np.einsum("nchkij,noij->ochk", np.abs(cols), np.abs(b))
+    sizes = dict(batch=batch, in_channel=ci, out_channel=co, in_h=n, kernel_h=k, stride_h=stride)
+    module = build("samples/conv_bwd_weight.te", **sizes)
+    for function in (module.conv_bwd_weight, module.conv_bwd_weight_steps):
+        result = empty(co, ci, k, k)
+        function(a, b, result)
+        assert_sum_close(result, exact, size, batch * o * o)
+
+
+def test_exp_vector(build, rng):
+    x = np.concatenate([rng.uniform(-110, 95, 9989), [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 88.7, 88.8, -103.9, -104.1]])
+    x, y = x.astype(np.float32), empty(10000)
+    build("samples/exp.te", n=10000).exp_vector(x, y)
+    with np.errstate(over="ignore"):
+        exact = np.exp(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(y[~finite], rounded[~finite])
+    ulp = np.spacing(np.maximum(rounded[finite], np.float32(1e-45)))
+    assert (np.abs(y[finite] - exact[finite]) <= ulp).all()
+
+
+@pytest.mark.parametrize("m, n", [(1, 1), (4, 10), (33, 100)])
+def test_softmax(build, rng, m, n):
+    x, y = normal(rng, m, n) * 10, empty(m, n)
+    build("samples/softmax.te", m=m, n=n).softmax(x, y)
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=2e-5)
+
+
+def layer_norm(x, gamma, beta, eps=1e-5):
+    x = x.astype(np.float64)
+    mean, var = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
+    return (x - mean) / np.sqrt(var + eps) * gamma + beta
+
+
+@pytest.mark.parametrize("m, n", [(1, 1), (4, 10), (64, 256)])
+def test_layer_norm(build, rng, m, n):
+    x, gamma, beta, y = normal(rng, m, n), normal(rng, n), normal(rng, n), empty(m, n)
+    build("samples/layer_norm.te", m=m, n=n).layer_norm(x, gamma, beta, y)
+    np.testing.assert_allclose(y, layer_norm(x, gamma, beta), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] > 0])
+def test_argmax_rows(build, rng, shape):
+    module = build("samples/argmax.te")
+    a = np.round(normal(rng, *shape) * 3)  # Many equals: the first one wins.
+    for function in (module.argmax_rows, module.argbest_rows):
+        index, value = empty(shape[0], dtype=np.int32), empty(shape[0])
+        function(a, index, value)
+        np.testing.assert_array_equal(index, a.argmax(axis=1))
+        np.testing.assert_array_equal(value, a.max(axis=1, initial=-np.inf))
+
+
+def test_conv_block(build, rng):
+    x, w = normal(rng, 3, 32, 32), normal(rng, 8, 3, 3, 3)
+    mean, gamma, beta = (normal(rng, 8) for _ in range(3))
+    var = np.abs(normal(rng, 8)) + 0.5
+    y = empty(8, 16, 16)
+    build("samples/conv_block.te").conv_block(x, w, mean, var, gamma, beta, y)
+    conv = np.einsum("ockl,cklij->oij", w.astype(np.float64), windows(x, 3, 3, 1, 1, 1, 1))
+    column = (slice(None), None, None)
+    norm = (conv - mean[column]) * (gamma / np.sqrt(var + 1e-5))[column] + beta[column]
+    expected = np.maximum(norm, 0).reshape(8, 16, 2, 16, 2).max(axis=(2, 4))
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_classifier(build, rng):
+    x, gamma, beta = normal(rng, 8, 64), normal(rng, 64), normal(rng, 64)
+    w, bias = normal(rng, 10, 64), normal(rng, 10)
+    best, probability = empty(8, dtype=np.int32), empty(8)
+    build("samples/classifier.te").classifier(x, gamma, beta, w, bias, best, probability)
+    scores = layer_norm(x, gamma, beta) @ w.T.astype(np.float64) + bias
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(best, p.argmax(axis=1))
+    np.testing.assert_allclose(probability, p.max(axis=1), rtol=1e-4)

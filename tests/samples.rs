@@ -1,0 +1,155 @@
+//! Every kernel of `samples/` in machine code and in the reference interpreter: the results are the
+//! same bits. The sizes are small, the interpreter is slow.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A kernel and the options that make it small: definitions, run-time integers, scalars.
+struct Case {
+    file: &'static str,
+    kernel: &'static str,
+    options: &'static str,
+}
+
+const fn case(file: &'static str, kernel: &'static str, options: &'static str) -> Case {
+    Case { file, kernel, options }
+}
+
+const CASES: &[Case] = &[
+    case("vector_add", "vector_add", ""),
+    case("vector_add_dtypes", "vector_add_t", "-D T=uint16"),
+    case("vector_add_dtypes", "vector_add_float64", ""),
+    case("vector_add_dtypes", "vector_add_float32", ""),
+    case("vector_add_dtypes", "vector_add_float16", ""),
+    case("vector_add_dtypes", "vector_add_bfloat16", ""),
+    case("vector_add_dtypes", "vector_add_int8", ""),
+    case("vector_add_dtypes", "vector_add_int16", ""),
+    case("vector_add_dtypes", "vector_add_int32", ""),
+    case("vector_add_dtypes", "vector_add_int64", ""),
+    case("vector_add_dtypes", "vector_add_uint8", ""),
+    case("vector_add_dtypes", "vector_add_uint16", ""),
+    case("vector_add_dtypes", "vector_add_uint32", ""),
+    case("vector_add_dtypes", "vector_add_uint64", ""),
+    case("vector_add_dtypes", "vector_or_bool", ""),
+    case("vector_add_cast", "vector_add_cast", "-D T=uint64"),
+    case("vector_add_cast", "vector_add_cast_int8", ""),
+    case("vector_add_cast", "vector_add_cast_float64", ""),
+    case("vector_add_cast", "vector_add_cast_float16", ""),
+    case("vector_add_var", "vector_add_var", "--var n=37"),
+    case("vector_add_nd", "add_1d", "--var n=5"),
+    case("vector_add_nd", "add_2d", "--var n=5 --var m=4"),
+    case("vector_add_nd", "add_3d", "--var n=5 --var m=4 --var l=3"),
+    case("vector_add_nd", "add_4d", "--var n=5 --var m=4 --var l=3 --var o=2"),
+    case("transpose", "transpose", "--var n=7 --var m=9"),
+    case("reshape_flat", "reshape_flat", "--var n=7 --var m=9"),
+    case("reshape_flat", "reshape_flat_fixed", ""),
+    case("reshape", "reshape", "--var n=6 --var m=8 --var p=4 --var q=12"),
+    case("reshape", "reshape_prefix", "--var n=6 --var m=8 --var p=5 --var q=9"),
+    case("slice", "slice", "--var n=11 --var m=13 --var bi=1 --var si=2 --var bj=4 --var sj=3"),
+    case("sum_rows", "sum_rows", "--var n=7 --var m=19"),
+    case("sum_all", "sum_all", "--var n=7 --var m=19"),
+    case("min_max_rows", "min_max_rows", "--var n=7 --var m=19"),
+    case("min_max_rows", "any_all_rows", "--var n=7 --var m=3"),
+    case("prod_rows", "prod_rows", "--var n=7 --var m=19"),
+    case("lower_triangle", "lower_triangle", "--var n=7 --var m=5"),
+    case("padding", "padding", "--var n=4 --var m=3 -D p=2"),
+    case("broadcast_add", "broadcast_add", ""),
+    case("broadcast_add", "broadcast_add_column", "--var m=4 --var n=5"),
+    case("broadcast_add", "broadcast_add_row", "--var m=4 --var n=5"),
+    case("broadcast_add", "broadcast_add_outer", "--var m=4 --var n=5"),
+    case("broadcast_add", "broadcast_add_one", "--var m=4 --var n=5"),
+    case("broadcast_add", "broadcast_add_same", "--var m=4 --var n=5"),
+    case("matmul", "matmul", "-D n=9 -D m=17 -D l=33"),
+    case("padding_nd", "padding_2d", ""),
+    case("padding_nd", "padding_3d", ""),
+    case("padding_nd", "padding_4d", ""),
+    case("conv", "conv", "-D ic=3 -D nh=9 -D nw=8 -D kw=2 -D sh=2"),
+    case("conv", "conv", "-D ic=3 -D nh=6 -D ph=0"),
+    case("depthwise_conv", "depthwise_conv", "-D ic=3 -D pw=0 -D sw=2"),
+    case("max_pool", "max_pool", "-D nh=7 -D kw=2 -D sh=2"),
+    case("avg_pool", "avg_pool", "-D nh=7 -D kw=2 -D sh=2"),
+    case("batch_norm", "batch_norm", "-D c=3 -D n=5"),
+    case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5"),
+    case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5 -D T=int8"),
+    case("conv_bwd_weight", "conv_bwd_weight_steps", "-D batch=2 -D in_channel=3 -D in_h=6"),
+    case("conv_bwd_weight", "conv_bwd_weight", "-D batch=2 -D in_channel=3 -D in_h=6"),
+    case("exp", "exp_vector", "-D n=1000"),
+    case("softmax", "softmax", "-D m=5 -D n=33"),
+    case("layer_norm", "layer_norm", "-D m=5 -D n=33"),
+    case("argmax", "argmax_rows", "--var n=5 --var m=12"),
+    case("argmax", "argbest_rows", "--var n=5 --var m=12"),
+    case("conv_block", "conv_block", "-D oc=2 -D ic=2 -D n=8"),
+    case("classifier", "classifier", "-D rows=3 -D features=12"),
+];
+
+fn samples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples")
+}
+
+/// `tec run --verify` with these options; standard error if it fails.
+fn verify(case: &Case, options: &[&str]) -> Result<(), String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_tec"))
+        .args(["run", "--verify", "--kernel", case.kernel])
+        .args(case.options.split_whitespace())
+        .args(options)
+        .arg(samples().join(format!("{}.te", case.file)))
+        .output()
+        .expect("tec starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(text(output.stdout) + &text(output.stderr)),
+    }
+}
+
+/// Verifies every case with each set of options; lists all that differ.
+fn verify_all(sets: &[&[&str]]) {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        for options in sets {
+            if let Err(message) = verify(case, options) {
+                let Case { file, kernel, options: own } = case;
+                wrong.push(format!("{file}.te {kernel} {own} {options:?}\n{message}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_kernel_has_a_case() {
+    let mut declared = BTreeSet::new();
+    for entry in std::fs::read_dir(samples()).expect("the samples") {
+        let path = entry.expect("a readable entry").path();
+        if path.extension().is_none_or(|extension| extension != "te") {
+            continue;
+        }
+        let file = path.file_stem().unwrap().to_str().unwrap().to_string();
+        let text = std::fs::read_to_string(&path).expect("a sample in UTF-8");
+        for line in text.lines().filter_map(|line| line.strip_prefix("kernel ")) {
+            let name = line.split(['(', ' ']).next().unwrap().to_string();
+            declared.insert((file.clone(), name));
+        }
+    }
+    let tested: BTreeSet<_> =
+        CASES.iter().map(|case| (case.file.to_string(), case.kernel.to_string())).collect();
+    assert_eq!(declared, tested);
+}
+
+#[test]
+fn machine_code_agrees_with_the_interpreter() {
+    verify_all(&[&[]]);
+}
+
+#[test]
+fn so_it_does_without_optimisation_and_without_fusing() {
+    verify_all(&[&["--opt", "0", "--seed", "1"], &["--fp-contract", "off", "--seed", "2"]]);
+}
+
+#[test]
+fn so_it_does_on_the_baseline_target() {
+    if cfg!(target_arch = "x86_64") {
+        verify_all(&[&["--target", "x86-64", "--seed", "3"]]);
+    }
+}
