@@ -21,4 +21,4 @@ pub use expr::{
     BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
 pub use stmt::{ActualDim, ForKind, Kernel, Param, Stmt};
-pub use types::{DType, Type};
+pub use types::{DType, Type, half_bits};

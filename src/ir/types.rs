@@ -136,8 +136,7 @@ impl DType {
         }
     }
 
-    /// `value` rounded once, to nearest even, to a floating-point type. (The `half` crate goes
-    /// from f64 to its types by way of f32, or drops bits: two roundings.)
+    /// `value` rounded once, to nearest even, to a floating-point type.
     ///
     /// # Panics
     /// On other types.
@@ -145,8 +144,8 @@ impl DType {
         match self {
             DType::Float64 => value,
             DType::Float32 => value as f32 as f64,
-            DType::Float16 => half::f16::from_f32(round_to_odd(value)).to_f64(),
-            DType::BFloat16 => half::bf16::from_f32(round_to_odd(value)).to_f64(),
+            DType::Float16 => half::f16::from_bits(half_bits(value, self)).to_f64(),
+            DType::BFloat16 => half::bf16::from_bits(half_bits(value, self)).to_f64(),
             _ => panic!("round_float of {self}"),
         }
     }
@@ -156,6 +155,19 @@ impl DType {
         let (min, _) = self.int_range();
         let modulus = if self == DType::Bool { 2 } else { 1i128 << self.bits() };
         (value - min).rem_euclid(modulus) + min
+    }
+}
+
+/// The 16 bits of `value` rounded once, to nearest even, to `Float16` or `BFloat16`. (The `half`
+/// crate goes from f64 to its types by way of f32, or drops bits: two roundings.)
+///
+/// # Panics
+/// On other types.
+pub fn half_bits(value: f64, dtype: DType) -> u16 {
+    match dtype {
+        DType::Float16 => half::f16::from_f32(round_to_odd(value)).to_bits(),
+        DType::BFloat16 => half::bf16::from_f32(round_to_odd(value)).to_bits(),
+        _ => panic!("half_bits of {dtype}"),
     }
 }
 

@@ -104,7 +104,7 @@ fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<(
         if kernels.iter().any(|entry| entry.kernel.name == reserved) {
             return Err(Box::new(
                 Diag::global(
-                    "E0501",
+                    "E0521",
                     format!("kernel `{reserved}` has the name of a function of module `{module}`"),
                 )
                 .help("rename the kernel, or give the module another name with `--module`"),

@@ -3,7 +3,7 @@
 //! A value is 64 bits: integers sign- or zero-extended, `bool` 0 or 1, Float64 and Float32 their
 //! bits, halves their 16 bits.
 
-use crate::ir::{BinOp, Const, DType, Intrinsic, UnOp};
+use crate::ir::{BinOp, Const, DType, Intrinsic, UnOp, half_bits};
 use half::{bf16, f16};
 
 /// Index arithmetic left the 64-bit range.
@@ -23,8 +23,7 @@ pub fn from_f64(value: f64, dtype: DType) -> u64 {
     match dtype {
         DType::Float64 => value.to_bits(),
         DType::Float32 => (value as f32).to_bits() as u64,
-        DType::Float16 => f16::from_f64(dtype.round_float(value)).to_bits() as u64,
-        DType::BFloat16 => bf16::from_f64(dtype.round_float(value)).to_bits() as u64,
+        DType::Float16 | DType::BFloat16 => half_bits(value, dtype).into(),
         _ => crate::bug!("float bits of {dtype}"),
     }
 }

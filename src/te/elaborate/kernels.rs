@@ -16,6 +16,7 @@ impl<'a> Elaborator<'a> {
         let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
         self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
         self.building = Some(kernel);
+        self.operator_statements = 0;
         self.operator_nodes = 0;
         self.operator_calls.clear();
         let mut frame = Frame::new(kernel);

@@ -101,6 +101,8 @@ struct Elaborator<'a> {
     def_nodes: u64,
     /// How many bodies of `def`s are being expanded.
     def_depth: usize,
+    /// Statements run in operators for the current kernel.
+    operator_statements: u64,
     /// Nodes visited in the bodies of operators for the current kernel.
     operator_nodes: u64,
     /// Operators that the current kernel uses: where each is declared and where it is called.
@@ -127,6 +129,7 @@ impl<'a> Elaborator<'a> {
             load_spans: HashMap::new(),
             def_nodes: 0,
             def_depth: 0,
+            operator_statements: 0,
             operator_nodes: 0,
             operator_calls: Vec::new(),
             checked_reducers: reducers::Checked::default(),

@@ -5,7 +5,6 @@
 //! that stands alone as an extent or element type of an input is taken from the argument; an
 //! extent may be a run-time integer of the caller.
 
-use super::arithmetic::too_large;
 use super::expressions::count;
 use super::statements::Frame;
 use super::values::{SourceType, Tensor, Typed, Value};
@@ -16,6 +15,9 @@ use crate::ir::{DType, Expr, ExprKind};
 use crate::lang::ast::{self, ParamKind, StmtKind};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+
+/// The operators of one kernel have at most this many statements together.
+const MAX_STATEMENTS: u64 = 1 << 16;
 
 /// The use of a kernel as an operator.
 pub struct Operator<'a> {
@@ -372,20 +374,25 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Whether the operators of a kernel have grown beyond all use; reported once.
-    pub fn is_exhausted(&mut self, frame: &Frame<'a>) -> bool {
+    pub fn is_exhausted(&mut self, frame: &mut Frame<'a>) -> bool {
         if frame.operator.is_none() {
             return false;
         }
-        self.operator_nodes += 1;
-        if self.operator_nodes > MAX_NODES {
-            if let Some(building) = self.building {
-                let calls = std::mem::take(&mut self.calls);
-                self.error(too_large(building.name.span));
-                self.calls = calls;
-            }
-            return true;
+        self.operator_statements += 1;
+        if self.operator_statements <= MAX_STATEMENTS && self.operator_nodes <= MAX_NODES {
+            return false;
         }
-        false
+        let building = self.building.expect("a kernel is built").name.span;
+        let message = format!(
+            "the operators of this kernel expand to more than {MAX_STATEMENTS} statements \
+             or {MAX_NODES} operations"
+        );
+        let calls = std::mem::take(&mut self.calls);
+        self.error(Diag::new("E0213", building, message));
+        self.calls = calls;
+        // Outputs that were not reached are not missing.
+        frame.has_output = true;
+        true
     }
 }
 
