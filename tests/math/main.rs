@@ -207,9 +207,7 @@ fn exhaustive() {
         let workers: Vec<_> = (0..threads)
             .map(|i| {
                 let program = &program;
-                scope.spawn(move || {
-                    worst(function, DType::Float32, program, part(i)..part(i + 1))
-                })
+                scope.spawn(move || worst(function, DType::Float32, program, part(i)..part(i + 1)))
             })
             .collect();
         workers.into_iter().map(|w| w.join().expect("no panic")).fold(Worst::NONE, Worst::or)

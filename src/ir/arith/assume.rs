@@ -163,7 +163,9 @@ impl Facts {
             for (atom, range) in self.consequences(&poly) {
                 let old = self.ranges.get(&atom).copied();
                 let new = old.unwrap_or(Interval::ALL).intersect(range);
-                if old == Some(new) || self.atom_interval(atom).intersect(range) == self.atom_interval(atom) {
+                if old == Some(new)
+                    || self.atom_interval(atom).intersect(range) == self.atom_interval(atom)
+                {
                     continue;
                 }
                 self.ranges.insert(atom, new);

@@ -73,9 +73,7 @@ impl Arena {
             ExprKind::Var(var) => NodeKey::Var(var.clone()),
             ExprKind::Unary(op, a) => NodeKey::Unary(*op, self.key(a)),
             ExprKind::Binary(op, a, b) => NodeKey::Binary(*op, self.key(a), self.key(b)),
-            ExprKind::Select(c, t, f) => {
-                NodeKey::Select(self.key(c), self.key(t), self.key(f))
-            }
+            ExprKind::Select(c, t, f) => NodeKey::Select(self.key(c), self.key(t), self.key(f)),
             ExprKind::IfThenElse(c, t, f) => {
                 NodeKey::IfThenElse(self.key(c), self.key(t), self.key(f))
             }
@@ -156,7 +154,8 @@ impl Arena {
         let mut terms = Vec::new();
         let mut constant = sum.constant;
         for (leaf, coefficient) in &sum.terms {
-            let poly = if leaf.same(expr) { self.convert_term(leaf)? } else { (*self.poly(leaf)).clone() };
+            let poly =
+                if leaf.same(expr) { self.convert_term(leaf)? } else { (*self.poly(leaf)).clone() };
             constant = constant.checked_add(poly.constant.checked_mul(*coefficient)?)?;
             for (mono, c) in poly.terms {
                 terms.push((mono, c.checked_mul(*coefficient)?));
@@ -361,9 +360,7 @@ impl Arena {
             AtomKind::Choose(c, t, f) => {
                 Expr::if_then_else(self.expr(*c), self.to_expr(t), self.to_expr(f))
             }
-            AtomKind::Narrow(ty, a) => {
-                Expr::cast(DType::Index, Expr::cast(*ty, self.to_expr(a)))
-            }
+            AtomKind::Narrow(ty, a) => Expr::cast(DType::Index, Expr::cast(*ty, self.to_expr(a))),
             AtomKind::Opaque(key) => Expr::cast(DType::Index, self.expr(*key)),
         }
     }

@@ -285,18 +285,14 @@ impl Search {
     }
 
     /// Whole products: a known `d·M + … >= 0` cancels `c·M` of the same sign.
-    fn eliminate_products(
-        &mut self,
-        facts: &Facts,
-        goal: &Poly,
-        depth: u32,
-        splits: u32,
-    ) -> bool {
+    fn eliminate_products(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
         for (mono, c) in goal.terms.iter().filter(|term| term.0.len() > 1) {
             let about = facts.mentions.get(&mono[0]).map_or(&[][..], |list| list);
             for &at in about.iter().rev().take(12) {
                 let known = facts.inequalities[at].clone();
-                let Some((_, d)) = known.terms.iter().find(|term| term.0 == *mono) else { continue };
+                let Some((_, d)) = known.terms.iter().find(|term| term.0 == *mono) else {
+                    continue;
+                };
                 if (*c > 0) != (*d > 0) {
                     continue;
                 }

@@ -35,7 +35,9 @@ fn number(x: f64) -> BigFloat {
 fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> BigFloat {
     let x = number(args[0]);
     match function {
-        Intrinsic::Fma => x.mul(&number(args[1]), BITS, NEAREST).add(&number(args[2]), BITS, NEAREST),
+        Intrinsic::Fma => {
+            x.mul(&number(args[1]), BITS, NEAREST).add(&number(args[2]), BITS, NEAREST)
+        }
         Intrinsic::Rsqrt => x.sqrt(BITS, NEAREST).reciprocal(BITS, NEAREST),
         Intrinsic::Exp => x.exp(BITS, NEAREST, consts),
         Intrinsic::Exp2 => number(2.0).pow(&x, BITS, NEAREST, consts),

@@ -45,8 +45,7 @@ impl Simplifier {
         let forward = !matches!(op, BinOp::Eq | BinOp::Ne);
         sum.add(&self.facts, if forward { b } else { a }, 1)?;
         sum.add(&self.facts, if forward { a } else { b }, -1)?;
-        self.join_div_mod(&mut sum)?;
-        let (mut terms, mut constant) = sum.into_parts();
+        let (mut terms, mut constant) = self.shrink(sum)?.into_parts();
         let g = terms.iter().fold(0, |g, term| gcd(g, term.1));
         if g > 1 {
             match op {
@@ -74,7 +73,8 @@ impl Simplifier {
         let (up, down): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.1 > 0);
         let down: Vec<_> = down.into_iter().map(|(term, factor)| (term, -factor)).collect();
         // up + constant OP' down.
-        let up_constant = if up.is_empty() || !down.is_empty() && constant > 0 { constant } else { 0 };
+        let up_constant =
+            if up.is_empty() || !down.is_empty() && constant > 0 { constant } else { 0 };
         let up = Sum::rebuild(up, up_constant)?;
         let down = Sum::rebuild(down, up_constant - constant)?;
         // The difference was right minus left for an inequality.
