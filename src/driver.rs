@@ -2,13 +2,17 @@
 //!
 //! Reads and writes nothing but its arguments; the command line does the rest.
 
+use crate::codegen::Object;
+use crate::codegen::clif::{self, ObjectOptions};
 use crate::diag::{Diag, Result, Sources};
+use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::simplify_kernel;
 use crate::ir::verify::verify_kernel;
 use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -268,6 +272,39 @@ fn after_pass(
 pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kernel, Failure> {
     let kernel = lower::build_loops::build_loops(graph)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
+}
+
+/// Makes the object file of a module.
+pub fn compile_object(
+    kernels: &[Kernel],
+    target: &Target,
+    object: &ObjectOptions,
+    trace: &mut Trace,
+) -> std::result::Result<Object, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
+}
+
+/// Makes a module of lowered kernels.
+pub fn build(
+    kernels: &[Kernel],
+    info: &BuildInfo,
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> std::result::Result<BuiltModule, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// The arithmetic that a graph's plain loop nest does.
+pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
+    Ok(crate::ir::cost::count_work(&lower::build_loops::build_loops(graph)?))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

@@ -1,7 +1,7 @@
 //! Expressions of the loop IR. Each variant's comment is its specification: the interpreter
 //! follows it, every back end is compared with the interpreter.
 
-use super::types::{DType, Type, half_bits};
+use super::types::{DType, Type};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -400,13 +400,8 @@ impl Expr {
 
     /// A floating-point constant; `value` must be representable in `dtype` or is rounded to it.
     pub fn float(dtype: DType, value: f64) -> Expr {
-        let value = match dtype {
-            DType::Float64 => value,
-            DType::Float32 => value as f32 as f64,
-            DType::Float16 => half::f16::from_bits(half_bits(value, dtype)).to_f64(),
-            DType::BFloat16 => half::bf16::from_bits(half_bits(value, dtype)).to_f64(),
-            _ => panic!("float constant of type {dtype}"),
-        };
+        assert!(dtype.is_float(), "float constant of type {dtype}");
+        let value = dtype.round_float(value);
         Expr::new(dtype, ExprKind::Const(Const::Float(value)))
     }
 

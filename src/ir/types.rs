@@ -136,6 +136,20 @@ impl DType {
         }
     }
 
+    /// `value` rounded once, to nearest even, to a floating-point type.
+    ///
+    /// # Panics
+    /// On other types.
+    pub fn round_float(self, value: f64) -> f64 {
+        match self {
+            DType::Float64 => value,
+            DType::Float32 => value as f32 as f64,
+            DType::Float16 => half::f16::from_bits(half_bits(value, self)).to_f64(),
+            DType::BFloat16 => half::bf16::from_bits(half_bits(value, self)).to_f64(),
+            _ => panic!("round_float of {self}"),
+        }
+    }
+
     /// `value` wrapped into an integer type (two's complement).
     pub fn wrap(self, value: i128) -> i128 {
         let (min, _) = self.int_range();
@@ -144,26 +158,29 @@ impl DType {
     }
 }
 
-/// The 16 bits of `value` rounded once, to nearest even, to `Float16` or `BFloat16`.
-///
-/// The conversions of the `half` crate from binary64 round twice. Here the first rounding is to
-/// odd, which keeps what the second one needs to know (Boldo and Melquiond, 2008).
+/// The 16 bits of `value` rounded once, to nearest even, to `Float16` or `BFloat16`. (The `half`
+/// crate goes from f64 to its types by way of f32, or drops bits: two roundings.)
 ///
 /// # Panics
 /// On other types.
 pub fn half_bits(value: f64, dtype: DType) -> u16 {
-    let nearest = value as f32;
-    let mut odd = nearest;
-    if !value.is_nan() && nearest as f64 != value {
-        let beyond = (nearest as f64).abs() > value.abs();
-        let towards_zero = nearest.to_bits() - beyond as u32;
-        odd = f32::from_bits(towards_zero | 1);
-    }
     match dtype {
-        DType::Float16 => half::f16::from_f32(odd).to_bits(),
-        DType::BFloat16 => half::bf16::from_f32(odd).to_bits(),
+        DType::Float16 => half::f16::from_f32(round_to_odd(value)).to_bits(),
+        DType::BFloat16 => half::bf16::from_f32(round_to_odd(value)).to_bits(),
         _ => panic!("half_bits of {dtype}"),
     }
+}
+
+/// `value` as float32, an inexact one towards the neighbour with an odd last bit; so rounding the
+/// result to fewer bits gives what rounding `value` itself gives.
+fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let back = f64::from(nearest);
+    if back == value || value.is_nan() {
+        return nearest;
+    }
+    let towards_zero = nearest.to_bits() - u32::from(back.abs() > value.abs());
+    f32::from_bits(towards_zero | 1)
 }
 
 impl fmt::Display for DType {
@@ -220,18 +237,32 @@ mod tests {
 
     /// Every half, and the points between neighbours, where two roundings go wrong.
     #[test]
-    fn halves_round_once() {
+    fn ties_of_halves_go_to_even() {
         for bits in 0..0x7bffu16 {
             let (low, high) = (half::f16::from_bits(bits), half::f16::from_bits(bits + 1));
-            let tie = (low.to_f64() + high.to_f64()) / 2.0;
-            let even = if bits % 2 == 0 { bits } else { bits + 1 };
-            assert_eq!(half_bits(low.to_f64(), DType::Float16), bits);
-            assert_eq!(half_bits(tie, DType::Float16), even);
-            assert_eq!(half_bits(tie.next_up(), DType::Float16), bits + 1);
-            assert_eq!(half_bits(tie.next_down(), DType::Float16), bits);
-            assert_eq!(half_bits(-tie, DType::Float16), even | 0x8000);
+            let (low, high) = (low.to_f64(), high.to_f64());
+            let tie = (low + high) / 2.0;
+            let even = if bits % 2 == 0 { low } else { high };
+            assert_eq!(DType::Float16.round_float(tie), even);
+            assert_eq!(DType::Float16.round_float(tie.next_up()), high);
+            assert_eq!(DType::Float16.round_float(tie.next_down()), low);
         }
-        assert_eq!(half_bits(1e300, DType::BFloat16), 0x7f80);
-        assert_eq!(half_bits(f64::from_bits(1), DType::BFloat16), 0);
+    }
+
+    #[test]
+    fn halves_are_rounded_once() {
+        // A little over half way between 1 and the next half, in bits that a float32 drops.
+        let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        assert_eq!(DType::Float16.round_float(value), 1.0 + 2f64.powi(-10));
+        assert_eq!(DType::Float16.round_float(1.0 + 2f64.powi(-11)), 1.0);
+        let value = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
+        assert_eq!(DType::BFloat16.round_float(-value), -1.0 - 2f64.powi(-7));
+        assert_eq!(DType::Float16.round_float(65520.0), f64::INFINITY);
+        assert_eq!(DType::Float16.round_float(65519.999999999), 65504.0);
+        assert_eq!(DType::BFloat16.round_float(1e300), f64::INFINITY);
+        assert_eq!(DType::Float16.round_float(2f64.powi(-25) * (1.0 + 1e-15)), 2f64.powi(-24));
+        assert_eq!(DType::Float16.round_float(2f64.powi(-25)), 0.0);
+        assert!(DType::BFloat16.round_float(f64::NAN).is_nan());
+        assert!(DType::Float16.round_float(-0.0).is_sign_negative());
     }
 }

@@ -1,9 +1,328 @@
-//! The verifier: what every pass must leave true.
+//! The verifier: what every pass must leave true. A violation is a bug of the pass before it.
+//!
+//! Types and lanes fit; halves appear in loads, stores and casts only; a variable is bound once,
+//! before its uses; a buffer is an argument, a constant or allocated around its uses, and all its
+//! accesses have one index per dimension or all exactly one; inputs are not written; entry checks
+//! assert, the body does not.
 
-use super::Kernel;
+use super::print::print_expr;
+use super::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Scope, Stmt, Type};
+use super::{UnOp, Var};
+use std::collections::{HashMap, HashSet};
 
 /// The first violation of the IR's rules, as text that names the node.
 pub fn verify_kernel(kernel: &Kernel) -> Result<(), String> {
-    let _ = kernel;
-    Ok(())
+    let mut verifier = Verifier::default();
+    for param in &kernel.params {
+        match param {
+            Param::Tensor { buffer, output, .. } => {
+                verifier.visible.insert(buffer.clone());
+                if !output {
+                    verifier.read_only.insert(buffer.clone());
+                }
+            }
+            Param::Scalar { var, dtype } => {
+                verifier.bind(var)?;
+                if var.ty() != Type::scalar(dtype.compute_type()) {
+                    return Err(format!("scalar {} is not a {dtype}", var.name()));
+                }
+            }
+            Param::Runtime { var, .. } => verifier.bind(var)?,
+        }
+    }
+    for param in &kernel.params {
+        if let Param::Tensor { buffer, .. } = param {
+            verifier.shape(buffer)?;
+        }
+    }
+    for fact in &kernel.facts {
+        verifier.typed(fact, Type::scalar(DType::Bool), "a fact")?;
+    }
+    let outer = verifier.in_scope.clone();
+    for dim in &kernel.dims {
+        verifier.bind(&dim.var)?;
+    }
+    verifier.in_checks = true;
+    verifier.stmt(&kernel.checks)?;
+    verifier.in_checks = false;
+    verifier.in_scope = outer;
+    verifier.stmt(&kernel.body)
+}
+
+#[derive(Default)]
+struct Verifier {
+    in_scope: HashSet<Var>,
+    ever_bound: HashSet<Var>,
+    visible: HashSet<Buffer>,
+    read_only: HashSet<Buffer>,
+    /// Whether accesses of a buffer have one flat index, by the first one met.
+    flat: HashMap<Buffer, bool>,
+    in_checks: bool,
+    /// Nodes verified in the current scope, kept so that addresses stay unique.
+    known: HashMap<usize, Expr>,
+}
+
+type Verified = Result<(), String>;
+
+impl Verifier {
+    fn bind(&mut self, var: &Var) -> Verified {
+        if !self.ever_bound.insert(var.clone()) {
+            return Err(format!("variable {} is bound twice", var.name()));
+        }
+        self.in_scope.insert(var.clone());
+        Ok(())
+    }
+
+    /// What was verified with the variable in scope is forgotten with it.
+    fn leave(&mut self, var: &Var) {
+        self.in_scope.remove(var);
+        self.known.clear();
+    }
+
+    fn shape(&mut self, buffer: &Buffer) -> Verified {
+        if buffer.dtype == DType::Index {
+            return Err(format!("buffer {} has element type index", buffer.name));
+        }
+        for extent in &buffer.shape {
+            self.typed(extent, Type::scalar(DType::Index), "an extent")?;
+        }
+        Ok(())
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Verified {
+        match stmt {
+            Stmt::Block(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
+            Stmt::For { var, min, extent, body, .. } => {
+                self.typed(min, Type::scalar(DType::Index), "a loop's start")?;
+                self.typed(extent, Type::scalar(DType::Index), "a loop's extent")?;
+                if var.ty() != Type::scalar(DType::Index) {
+                    return Err(format!("loop variable {} is no index", var.name()));
+                }
+                self.bind(var)?;
+                self.stmt(body)?;
+                self.leave(var);
+                Ok(())
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.typed(cond, Type::scalar(DType::Bool), "a condition")?;
+                self.stmt(then)?;
+                otherwise.iter().try_for_each(|stmt| self.stmt(stmt))
+            }
+            Stmt::Store { buffer, indices, value, mask } => {
+                self.store(buffer, indices, value, mask.as_ref())
+            }
+            Stmt::Let { var, value, body } => {
+                self.typed(value, var.ty(), "the value of a let")?;
+                self.bind(var)?;
+                self.stmt(body)?;
+                self.leave(var);
+                Ok(())
+            }
+            Stmt::Allocate { buffer, body } => {
+                self.shape(buffer)?;
+                if buffer.scope == Scope::Constant || !self.visible.insert(buffer.clone()) {
+                    return Err(format!("buffer {} is allocated twice", buffer.name));
+                }
+                self.stmt(body)?;
+                self.visible.remove(buffer);
+                Ok(())
+            }
+            Stmt::Produce { body, .. } => self.stmt(body),
+            Stmt::Assert { cond, values, message } => {
+                if !self.in_checks || values.len() > 4 {
+                    return Err(format!("assert {message:?} outside of the checks"));
+                }
+                self.typed(cond, Type::scalar(DType::Bool), "an assertion")?;
+                let index = Type::scalar(DType::Index);
+                values.iter().try_for_each(|value| self.typed(value, index, "a reported value"))
+            }
+            Stmt::Barrier => Ok(()),
+            Stmt::Evaluate(value) => self.expr(value),
+        }
+    }
+
+    fn store(
+        &mut self,
+        buffer: &Buffer,
+        indices: &[Expr],
+        value: &Expr,
+        mask: Option<&Expr>,
+    ) -> Verified {
+        let name = &buffer.name;
+        if self.in_checks || self.read_only.contains(buffer) || buffer.scope == Scope::Constant {
+            return Err(format!("{name} is written"));
+        }
+        if value.ty.dtype != buffer.dtype {
+            return Err(format!("{name} is {}, the value stored {}", buffer.dtype, value.ty));
+        }
+        self.expr(value)?;
+        let lanes = self.access(buffer, indices)?;
+        if value.ty.lanes != lanes && lanes != 1 {
+            return Err(format!("{name}: {lanes} lanes of index, {} of value", value.ty.lanes));
+        }
+        self.mask(mask, lanes)
+    }
+
+    fn mask(&mut self, mask: Option<&Expr>, lanes: u32) -> Verified {
+        match mask {
+            Some(mask) => self.typed(mask, Type { dtype: DType::Bool, lanes }, "a mask"),
+            None => Ok(()),
+        }
+    }
+
+    /// The lanes of an access.
+    fn access(&mut self, buffer: &Buffer, indices: &[Expr]) -> Result<u32, String> {
+        let name = &buffer.name;
+        if buffer.scope != Scope::Constant && !self.visible.contains(buffer) {
+            return Err(format!("buffer {name} is not visible here"));
+        }
+        let rank = buffer.shape.len();
+        if rank != 1 {
+            let flat = match indices.len() {
+                n if n == rank => false,
+                1 => true,
+                n => return Err(format!("{name} has rank {rank}, {n} indices")),
+            };
+            if *self.flat.entry(buffer.clone()).or_insert(flat) != flat {
+                return Err(format!("{name} has flat and other accesses"));
+            }
+        } else if indices.len() != 1 {
+            return Err(format!("{name} has rank 1, {} indices", indices.len()));
+        }
+        let mut lanes = 1;
+        for index in indices {
+            if index.ty.dtype != DType::Index {
+                return Err(format!("an index of {name} is {}", index.ty));
+            }
+            if buffer.scope == Scope::Register && index.as_int().is_none() {
+                return Err(format!("an index of the register {name} is not constant"));
+            }
+            lanes = lanes.max(index.ty.lanes);
+            self.expr(index)?;
+        }
+        Ok(lanes)
+    }
+
+    fn typed(&mut self, expr: &Expr, ty: Type, what: &str) -> Verified {
+        if expr.ty != ty {
+            return Err(format!("{what} is {}, not {ty}: {}", expr.ty, print_expr(expr)));
+        }
+        self.expr(expr)
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Verified {
+        if self.known.contains_key(&expr.id()) {
+            return Ok(());
+        }
+        let fits = self.node(expr)?;
+        if !fits {
+            return Err(format!("ill-typed {}: {}", expr.ty, print_expr(expr)));
+        }
+        self.known.insert(expr.id(), expr.clone());
+        Ok(())
+    }
+
+    /// Whether the node's own type fits its operands'; the operands are verified too.
+    fn node(&mut self, expr: &Expr) -> Result<bool, String> {
+        let ty = expr.ty;
+        let half_made = ty.dtype.is_half()
+            && !matches!(
+                expr.kind,
+                ExprKind::Load { .. }
+                    | ExprKind::Cast(_)
+                    | ExprKind::Const(_)
+                    | ExprKind::Bitcast(_)
+                    | ExprKind::Broadcast(_)
+                    | ExprKind::Var(_)
+            );
+        if half_made {
+            return Ok(false);
+        }
+        Ok(match &expr.kind {
+            ExprKind::Const(_) => ty.is_scalar(),
+            ExprKind::Var(var) => {
+                if !self.in_scope.contains(var) {
+                    return Err(format!("variable {} is not in scope", var.name()));
+                }
+                ty == var.ty()
+            }
+            ExprKind::Load { buffer, indices, mask } => {
+                let lanes = self.access(buffer, indices)?;
+                self.mask(mask.as_ref(), lanes)?;
+                ty == Type { dtype: buffer.dtype, lanes }
+            }
+            ExprKind::Let(var, value, body) => {
+                self.typed(value, var.ty(), "the value of a let")?;
+                // The same expression may stand in several places; then so does its let.
+                let fresh = self.in_scope.insert(var.clone());
+                self.expr(body)?;
+                if !fresh {
+                    return Err(format!("variable {} is bound inside its own scope", var.name()));
+                }
+                self.leave(var);
+                ty == body.ty
+            }
+            _ => {
+                let mut operands = Vec::new();
+                super::visit::for_each_child(expr, &mut |child| operands.push(child.clone()));
+                operands.iter().try_for_each(|operand| self.expr(operand))?;
+                fits(expr, &operands)
+            }
+        })
+    }
+}
+
+fn fits(expr: &Expr, operands: &[Expr]) -> bool {
+    let ty = expr.ty;
+    let a = operands[0].ty;
+    let bools = ty.with_dtype(DType::Bool);
+    match &expr.kind {
+        ExprKind::Unary(op, _) => match op {
+            UnOp::IsNan => a.dtype.is_float() && ty == a.with_dtype(DType::Bool),
+            UnOp::Not => a == bools && ty == bools,
+            UnOp::BitNot | UnOp::Popcount => ty == a && a.dtype.is_int(),
+            UnOp::Neg | UnOp::Abs => ty == a && a.dtype != DType::Bool,
+            UnOp::Floor | UnOp::Ceil | UnOp::Round | UnOp::Trunc | UnOp::Sqrt => {
+                ty == a && a.dtype.is_float()
+            }
+        },
+        ExprKind::Binary(op, ..) => {
+            let same = a == operands[1].ty;
+            same && match op {
+                BinOp::And | BinOp::Or => a == bools && ty == bools,
+                op if op.is_comparison() => ty == a.with_dtype(DType::Bool),
+                BinOp::Div => ty == a && a.dtype.is_float(),
+                BinOp::FloorDiv | BinOp::FloorMod | BinOp::Shl | BinOp::Shr => {
+                    ty == a && a.dtype.is_int()
+                }
+                BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor => ty == a && !a.dtype.is_float(),
+                _ => ty == a && a.dtype != DType::Bool,
+            }
+        }
+        ExprKind::Select(..) => {
+            (a == bools || a == Type::scalar(DType::Bool))
+                && operands[1].ty == ty
+                && operands[2].ty == ty
+        }
+        ExprKind::IfThenElse(..) => {
+            a == Type::scalar(DType::Bool) && operands[1].ty == ty && operands[2].ty == ty
+        }
+        ExprKind::Cast(_) => a.lanes == ty.lanes,
+        ExprKind::Bitcast(_) => a.lanes == ty.lanes && a.dtype.bytes() == ty.dtype.bytes(),
+        ExprKind::Ramp(..) => {
+            a.is_scalar() && a == operands[1].ty && a.dtype == ty.dtype && ty.dtype.is_int()
+        }
+        ExprKind::Broadcast(_) => a.is_scalar() && a.dtype == ty.dtype,
+        ExprKind::Call(function, _) => {
+            let arity = match function {
+                Intrinsic::Fma => 3,
+                Intrinsic::Pow => 2,
+                _ => 1,
+            };
+            operands.len() == arity
+                && matches!(ty.dtype, DType::Float32 | DType::Float64)
+                && operands.iter().all(|operand| operand.ty == ty)
+        }
+        _ => true,
+    }
 }

@@ -50,7 +50,7 @@ impl LoadedModule {
         match unsafe { Library::new(&local) } {
             Ok(library) => Ok(LoadedModule { library: Arc::new(library) }),
             Err(error) => Err(Box::new(
-                Diag::global("E0503", format!("cannot load module `{}`", path.display()))
+                Diag::global("E0523", format!("cannot load module `{}`", path.display()))
                     .note(error.to_string()),
             )),
         }
@@ -59,6 +59,19 @@ impl LoadedModule {
     /// The manifest, as JSON text.
     pub fn manifest(&self) -> Result<String> {
         self.text("tec_manifest")
+    }
+
+    /// Limits the threads that the module's kernels use.
+    pub fn set_num_threads(&self, threads: i32) -> Result<()> {
+        // SAFETY: this is the signature of the function of that name in every module.
+        unsafe {
+            let function: Symbol<'_, unsafe extern "C" fn(i32)> = self
+                .library
+                .get("tec_set_num_threads".as_bytes())
+                .map_err(|_| missing("function `tec_set_num_threads`"))?;
+            function(threads);
+        }
+        Ok(())
     }
 
     /// A kernel by its name.
@@ -144,7 +157,7 @@ impl BoundCall<'_> {
             return Ok(());
         }
         let message = self.kernel.module.text("tec_last_error")?;
-        Err(Box::new(Diag::global("E0504", message)))
+        Err(Box::new(Diag::global("E0525", message)))
     }
 }
 
@@ -203,7 +216,7 @@ impl TensorView {
 
 fn missing(what: &str) -> Box<Diag> {
     Box::new(
-        Diag::global("E0503", format!("the module has no {what}"))
+        Diag::global("E0524", format!("the module has no {what}"))
             .help("`tec inspect` lists what it has"),
     )
 }

@@ -1,4 +1,141 @@
-//! Modules: linking, archives, manifest, header. The only code beside `cli` that writes files.
+//! Modules: linking, archives, manifest, header; reading and loading them. The only code beside
+//! `cli` that writes files.
+//!
+//! [`build_module`] turns lowered kernels into the bytes of a module and its side files, and
+//! [`write::write_files`] makes them appear.
 
+pub mod archive;
+pub mod extent;
+pub mod header;
 pub mod link;
 pub mod load;
+pub mod manifest;
+pub mod read;
+pub mod write;
+
+use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::diag::{Diag, Result};
+use crate::ir::Kernel;
+use crate::ir::cost::Work;
+use crate::target::Target;
+use manifest::Manifest;
+use std::path::Path;
+
+/// What a module is made of beside its kernels.
+#[derive(Clone, Debug)]
+pub struct BuildInfo {
+    /// The module's name: [`module_name`] of the output, or `--module`.
+    pub module: String,
+    /// What it is compiled for.
+    pub target: Target,
+    /// `fast` or `off`.
+    pub fp_contract: String,
+    /// `--opt`.
+    pub opt: u8,
+    /// Name and text of every source file; embedded ones as `lib/NAME.te`.
+    pub sources: Vec<(String, String)>,
+    /// One per kernel.
+    pub kernels: Vec<KernelInfo>,
+}
+
+/// What the manifest says of a kernel that the lowered kernel does not hold.
+#[derive(Clone, Debug)]
+pub struct KernelInfo {
+    /// Compile-time parameters with their values as text.
+    pub parameters: Vec<(String, String)>,
+    /// `default`, or the schedule's text.
+    pub schedule: String,
+    /// Counted before `expand_math`.
+    pub work: Work,
+}
+
+/// The form of a module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModuleKind {
+    /// `.so`: complete, loaded by the host.
+    SharedObject,
+    /// `.tar`: object, runtime, header, manifest.
+    Archive,
+    /// `.o`: to be linked with `tec_runtime.o`.
+    Object,
+    /// `.s`: an assembly listing, to be read.
+    Listing,
+}
+
+/// A module and what stands beside it.
+#[derive(Clone, Debug)]
+pub struct BuiltModule {
+    /// The file itself.
+    pub bytes: Vec<u8>,
+    /// JSON.
+    pub manifest: String,
+    /// C and C++.
+    pub header: String,
+}
+
+/// Compiles lowered kernels (after `expand_math`) to a module; `info.kernels` goes with them.
+pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> Result<BuiltModule> {
+    check_module_name(&info.module)?;
+    let manifest = Manifest::new(kernels, info).to_json();
+    let header = header::make_header(kernels, info);
+    let options = ObjectOptions {
+        module: info.module.clone(),
+        manifest: manifest.clone(),
+        listing: kind == ModuleKind::Listing,
+        opt: info.opt,
+    };
+    let object = compile_object(kernels, &info.target, &options)?;
+    let arch = info.target.arch;
+    let bytes = match kind {
+        ModuleKind::SharedObject => link::link_module(&object.bytes, arch)?,
+        ModuleKind::Archive => {
+            archive::make_archive(&info.module, &object.bytes, &header, &manifest, arch)
+        }
+        ModuleKind::Object => object.bytes,
+        ModuleKind::Listing => object.listing.expect("a listing was asked for").into_bytes(),
+    };
+    Ok(BuiltModule { bytes, manifest, header })
+}
+
+impl ModuleKind {
+    /// The form that a path's ending asks for.
+    pub fn of_path(path: &Path) -> Result<ModuleKind> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("so") => Ok(ModuleKind::SharedObject),
+            Some("tar") => Ok(ModuleKind::Archive),
+            Some("o") => Ok(ModuleKind::Object),
+            Some("s") => Ok(ModuleKind::Listing),
+            Some("ptx") => Err(Box::new(
+                Diag::global("E0526", "`.ptx` output is not in this version")
+                    .note("GPUs come with a later version"),
+            )),
+            _ => Err(Box::new(
+                Diag::global("E0526", format!("`{}` has no ending of a module", path.display()))
+                    .help("end it in `.so`, `.tar`, `.o` or `.s`"),
+            )),
+        }
+    }
+}
+
+/// The module's name for an output: its stem, with `_` for what C does not allow in a name.
+pub fn module_name(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = stem.chars().map(allowed).collect();
+    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name != "tec";
+    if fits { name } else { format!("m{name}") }
+}
+
+/// A module's name begins C names, so it has to be the beginning of one.
+fn check_module_name(name: &str) -> Result<()> {
+    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if fits && name != "tec" {
+        return Ok(());
+    }
+    Err(Box::new(
+        Diag::global("E0527", format!("`{name}` cannot be the name of a module"))
+            .note("`NAME_last_error` and other C functions are named after it")
+            .help("use letters, digits and `_`, a letter first, and not `tec`"),
+    ))
+}

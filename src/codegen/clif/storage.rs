@@ -2,7 +2,9 @@
 //! laid out at the start of the function; loads and stores go through here.
 
 use super::emit::{Emitter, clif_type};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Stmt, visit};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value,
@@ -63,28 +65,16 @@ impl Emitter<'_, '_> {
             let memory = Memory { base, region, readonly: true, foreign: false };
             self.places.insert(buffer.clone(), Place::Memory(memory));
         }
-        let mut stack_left = STACK_BYTES;
         let mut workspace = Vec::new();
-        for buffer in &survey.allocated {
-            let count = buffer
-                .shape
-                .iter()
-                .try_fold(1i128, |product, extent| product.checked_mul(extent.as_int()?.max(0)));
-            let bytes =
-                count.and_then(|n| u64::try_from(n.checked_mul(buffer.dtype.bytes().into())?).ok());
-            if buffer.scope == Scope::Register
-                && count.is_some_and(|n| n <= MAX_REGISTERS)
-                && !survey.varying.contains(buffer)
-            {
-                let ty = clif_type(buffer.dtype);
-                let count = count.unwrap_or_default();
-                let variables = (0..count).map(|_| self.b.declare_var(ty)).collect();
-                self.places.insert(buffer.clone(), Place::Registers(variables));
-            } else if let Some(bytes) = bytes.filter(|bytes| *bytes <= stack_left) {
-                stack_left -= bytes;
-                self.place_on_stack(buffer, bytes);
-            } else {
-                workspace.push(buffer.clone());
+        for (buffer, home) in survey.homes() {
+            match home {
+                Home::Registers(count) => {
+                    let ty = clif_type(buffer.dtype);
+                    let variables = (0..count).map(|_| self.b.declare_var(ty)).collect();
+                    self.places.insert(buffer.clone(), Place::Registers(variables));
+                }
+                Home::Stack(bytes) => self.place_on_stack(buffer, bytes),
+                Home::Workspace => workspace.push(buffer.clone()),
             }
         }
         if !workspace.is_empty() {
@@ -108,11 +98,23 @@ impl Emitter<'_, '_> {
 
     /// One block for all of `buffers`, each at a multiple of [`ALIGNMENT`].
     fn place_in_workspace(&mut self, buffers: &[Buffer]) {
-        let mut total = self.int(types::I64, 0);
-        let mut impossible = self.int(types::I8, 0);
-        let mut offsets = Vec::new();
+        // Those of constant size come first: their offsets need no code.
+        let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
+        let mut fixed_bytes = 0i64;
         for buffer in buffers {
-            offsets.push(total);
+            match constant_bytes(buffer).filter(|bytes| *bytes <= MAX_WORKSPACE - fixed_bytes) {
+                Some(bytes) => {
+                    fixed.push((buffer, self.int(types::I64, fixed_bytes.into())));
+                    fixed_bytes += (bytes + ALIGNMENT - 1) & -ALIGNMENT;
+                }
+                None => dynamic.push(buffer),
+            }
+        }
+        let mut total = self.int(types::I64, fixed_bytes.into());
+        let mut impossible = self.int(types::I8, 0);
+        let mut offsets = fixed;
+        for buffer in dynamic {
+            offsets.push((buffer, total));
             let bytes = self.buffer_bytes(buffer, &mut impossible);
             total = self.b.ins().iadd(total, bytes);
             let over = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, total, MAX_WORKSPACE);
@@ -134,7 +136,7 @@ impl Emitter<'_, '_> {
         self.b.ins().return_(&[one]);
         self.start_block(fine);
         self.workspace = Some(block);
-        for (buffer, offset) in buffers.iter().zip(offsets) {
+        for (buffer, offset) in offsets {
             let base = self.b.ins().iadd(block, offset);
             self.place_own(buffer, base);
         }
@@ -179,8 +181,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(super) fn is_in_registers(&self, buffer: &Buffer) -> bool {
-        self.promoted.contains_key(buffer)
-            || matches!(self.places.get(buffer), Some(Place::Registers(_)))
+        matches!(self.places.get(buffer), Some(Place::Registers(_)))
     }
 
     fn place(&self, buffer: &Buffer) -> Place {
@@ -192,9 +193,6 @@ impl Emitter<'_, '_> {
 
     /// The variable that holds `buffer[index]`, if it is in a register now.
     fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
-        if let Some(variable) = self.promoted.get(buffer) {
-            return Some(*variable);
-        }
         match self.places.get(buffer)? {
             Place::Memory(_) => None,
             Place::Registers(variables) => {
@@ -278,6 +276,43 @@ impl Emitter<'_, '_> {
     }
 }
 
+/// Bytes of a buffer whose extents are constants, if they fit in 62 bits.
+fn constant_bytes(buffer: &Buffer) -> Option<i64> {
+    let bytes =
+        buffer.shape.iter().try_fold(i128::from(buffer.dtype.bytes()), |bytes, extent| {
+            bytes.checked_mul(extent.as_int()?.max(0))
+        })?;
+    i64::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_WORKSPACE)
+}
+
+/// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the
+/// manifest.
+pub fn workspace_bytes(kernel: &Kernel) -> Expr {
+    let survey = Survey::of(&kernel.body);
+    let rounded = |buffer: &Buffer| {
+        let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
+        let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
+        let blocks = Expr::binary(BinOp::FloorDiv, blocks, Expr::index(ALIGNMENT));
+        Expr::mul(blocks, Expr::index(ALIGNMENT))
+    };
+    let homes = survey.homes();
+    let total = homes
+        .filter(|(_, home)| matches!(home, Home::Workspace))
+        .map(|(buffer, _)| rounded(buffer))
+        .reduce(Expr::add);
+    simplify_expr(&total.unwrap_or_else(|| Expr::index(0)), &Facts::new())
+}
+
+/// Where an allocated buffer goes.
+enum Home {
+    /// This many elements, each a variable.
+    Registers(i128),
+    /// This many bytes of the function's frame.
+    Stack(u64),
+    /// The block that the function takes from the runtime.
+    Workspace,
+}
+
 /// The buffers of a statement, in textual order.
 #[derive(Default)]
 struct Survey {
@@ -305,6 +340,34 @@ impl Survey {
         survey.constants = accesses.constants;
         survey.varying.extend(accesses.varying);
         survey
+    }
+
+    /// Decides for each allocated buffer.
+    fn homes(&self) -> impl Iterator<Item = (&Buffer, Home)> {
+        let mut stack_left = STACK_BYTES;
+        self.allocated.iter().map(move |buffer| {
+            let count = buffer
+                .shape
+                .iter()
+                .try_fold(1i128, |product, extent| product.checked_mul(extent.as_int()?.max(0)));
+            let bytes =
+                count.and_then(|n| u64::try_from(n.checked_mul(buffer.dtype.bytes().into())?).ok());
+            let home = match (count, bytes) {
+                (Some(count), _)
+                    if buffer.scope == Scope::Register
+                        && count <= MAX_REGISTERS
+                        && !self.varying.contains(buffer) =>
+                {
+                    Home::Registers(count)
+                }
+                (_, Some(bytes)) if bytes <= stack_left => {
+                    stack_left -= bytes;
+                    Home::Stack(bytes)
+                }
+                _ => Home::Workspace,
+            };
+            (buffer, home)
+        })
     }
 
     fn scan(&mut self, expr: &Expr, seen: &mut HashMap<usize, ()>) {

@@ -57,22 +57,19 @@ impl<'a> Elaborator<'a> {
             ExprKind::Index(tensor, indices) => self.element(tensor, indices, expr.span, env),
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
-            ExprKind::Dotted(names) | ExprKind::DottedCall(names, _) => {
-                let text = names.iter().map(|n| n.text.as_str()).collect::<Vec<_>>().join(".");
-                let message = format!("`{text}` has a meaning only in schedules");
-                self.error(Diag::new("E0214", expr.span, message));
-                Value::Poison
-            }
             ExprKind::Tuple(_) => {
                 let message =
                     "a tuple stands only in a tuple reduction, as in `argmax((k, A[k]), axis=k)`";
                 self.error(Diag::new("E0227", expr.span, message));
                 Value::Poison
             }
-            ExprKind::List(_) | ExprKind::Star => {
+            ExprKind::List(_) => {
                 let message = "a list stands only as an argument, as in `axis=[k, l]`";
                 self.error(Diag::new("E0214", expr.span, message));
                 Value::Poison
+            }
+            ExprKind::Dotted(_) | ExprKind::DottedCall(..) | ExprKind::Star => {
+                crate::bug!("the parser lets a word of schedules into a kernel")
             }
         }
     }
@@ -155,7 +152,7 @@ impl<'a> Elaborator<'a> {
         known.sort_unstable();
         known.dedup();
         let mut diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
-        if let Some(close) = closest(text, known.iter().copied()) {
+        if let Some(close) = self.close(text, known.iter().copied()) {
             diag = diag.help(format!("did you mean `{close}`?"));
         } else if text == "index" {
             diag = diag.help("write `int64`: `index` is the type of axes, not of elements");
@@ -335,10 +332,13 @@ impl<'a> Elaborator<'a> {
     ) -> Value {
         match self.items.function(name.span.file, &name.text) {
             Some(Function::Def(def)) => self.call_def(def, name, args, env),
-            Some(Function::Reducer(_)) => self.misplaced_reduction(name),
-            Some(Function::Reduction) => self.misplaced_reduction(name),
+            Some(Function::Reducer(_) | Function::Reduction) => {
+                self.error(misplaced_reduction(name));
+                Value::Poison
+            }
             Some(Function::Builtin(_)) if args.iter().any(is_axis) => {
-                self.misplaced_reduction(name)
+                self.error(misplaced_reduction(name));
+                Value::Poison
             }
             Some(Function::Builtin(builtin)) => self.call_builtin(builtin, name, args, expr, env),
             None => {
@@ -346,13 +346,6 @@ impl<'a> Elaborator<'a> {
                 Value::Poison
             }
         }
-    }
-
-    fn misplaced_reduction(&mut self, name: &ast::Name) -> Value {
-        let message = format!("the reduction `{}` is not the outermost operation", name.text);
-        let help = "give it a stage of its own, `compute S[…] = …`, and read that";
-        self.error(Diag::new("E0223", name.span, message).help(help));
-        Value::Poison
     }
 
     /// The error for a call of something that is no function.
@@ -364,7 +357,7 @@ impl<'a> Elaborator<'a> {
                 .help(format!("name its result first: `let X = {}(…)`", name.text));
         }
         let diag = Diag::new("E0201", name.span, format!("unknown function `{}`", name.text));
-        match closest(&name.text, self.items.function_names(file)) {
+        match self.close(&name.text, self.items.function_names(file)) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
             None => match self.items.elsewhere(&name.text) {
                 Some(path) => diag.help(format!("it is in another file: `import \"{path}\"`")),
@@ -422,6 +415,13 @@ impl<'a> Elaborator<'a> {
         self.calls.pop();
         value
     }
+}
+
+/// The error for a reduction inside an expression.
+pub fn misplaced_reduction(name: &ast::Name) -> Diag {
+    let message = format!("the reduction `{}` is not the outermost operation", name.text);
+    let help = "give it a stage of its own, `compute S[…] = …`, and read that";
+    Diag::new("E0223", name.span, message).help(help)
 }
 
 /// Whether an argument makes a call a reduction.

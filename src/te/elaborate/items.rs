@@ -4,13 +4,14 @@
 //! A file sees its own items and those of the files that it imports itself. Item names are apart
 //! from the names inside a kernel.
 
+use super::expressions::{is_axis, misplaced_reduction};
 use super::functions::Builtin;
 use super::reserved::reserved_name;
 use super::{Elaborator, own_kernels};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::DType;
 use crate::lang::{Program, ast};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a name before `(` stands for.
 #[derive(Clone, Copy)]
@@ -157,9 +158,9 @@ impl<'a> Elaborator<'a> {
             for item in &self.program.files[file].items {
                 match item {
                     ast::Item::Def(def) => {
-                        self.check_params(&def.params);
+                        self.check_params(&def.params.iter().collect::<Vec<_>>());
                         self.expanded_nodes(def, &mut Vec::new());
-                        self.check_body(&def.body, &def.params, &[]);
+                        self.check_body(&def.body, def.params.iter().map(|p| p.text.as_str()));
                     }
                     ast::Item::Reducer(reducer) => self.check_reducer_names(reducer),
                     ast::Item::Kernel(kernel) => self.check_kernel_name(&kernel.name),
@@ -181,18 +182,39 @@ impl<'a> Elaborator<'a> {
                     continue;
                 };
                 let (text, other) = (&name.text, first.name().span);
-                if other.file == name.span.file && source != file {
-                    // Reported where that file itself is checked.
+                let what = first.what();
+                if other.file == name.span.file {
+                    // An imported file's own clashes are reported where it is checked.
+                    if source == file {
+                        let diag =
+                            Diag::new("E0202", name.span, format!("`{text}` is declared twice"));
+                        self.error(diag.related(other, format!("the {what} is first here")));
+                    }
                     continue;
                 }
-                let message = match other.file == name.span.file {
-                    true => format!("`{text}` is declared twice"),
-                    false => format!("`{text}` is declared in two files"),
+                let place = match other.file as usize == file {
+                    true => other,
+                    false => self.import_span(file, source),
                 };
-                let diag = Diag::new("E0202", name.span, message);
-                self.error(diag.related(other, format!("the {} is first here", first.what())));
+                let diag = Diag::new("E0202", place, format!("`{text}` is declared in two files"));
+                let here = format!("a {} is here", item.what());
+                self.error(
+                    diag.related(other, format!("a {what} is here")).related(name.span, here),
+                );
             }
         }
+    }
+
+    /// The `import` in `file` that names another file.
+    fn import_span(&self, file: usize, imported: usize) -> Span {
+        let last = |path: &'a str| path.rsplit('/').next().unwrap_or(path);
+        let wanted = last(&self.program.sources.files[imported].path);
+        let imports = self.program.files[file].items.iter().filter_map(|item| match item {
+            ast::Item::Import(import) => Some(import),
+            _ => None,
+        });
+        let by_name = imports.clone().find(|import| last(&import.path) == wanted);
+        by_name.or(imports.clone().next()).expect("it imports something").span
     }
 
     fn check_builtin_name(&mut self, item: Item<'a>) {
@@ -233,7 +255,7 @@ impl<'a> Elaborator<'a> {
         let diag = Diag::new("E0301", name.span, message);
         let kernels = self.items.function_names(file);
         let kernels = kernels.into_iter().filter(|k| self.items.kernel(file, k).is_some());
-        let close = closest(&name.text, kernels).map(|close| format!("did you mean `{close}`?"));
+        let close = self.close(&name.text, kernels).map(|close| format!("did you mean `{close}`?"));
         self.error(match close {
             Some(help) => diag.help(help),
             None => diag,
@@ -241,7 +263,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Parameters of a `def` or reducer, each declared once.
-    pub fn check_params(&mut self, params: &[ast::Name]) {
+    pub fn check_params(&mut self, params: &[&'a ast::Name]) {
         let mut seen: HashMap<&str, Span> = HashMap::new();
         for param in params {
             if let Some(first) = seen.insert(&param.text, param.span) {
@@ -285,27 +307,38 @@ impl<'a> Elaborator<'a> {
         total
     }
 
-    /// The body of a `def` or reducer: a scalar function of its parameters alone.
-    pub fn check_body(&mut self, body: &'a ast::Expr, params: &[ast::Name], extra: &[&str]) {
+    /// The body of a `def` or reducer: a scalar function of some names alone.
+    pub fn check_body<'n>(
+        &mut self,
+        body: &'a ast::Expr,
+        names: impl IntoIterator<Item = &'n str>,
+    ) {
+        let names: HashSet<&str> = names.into_iter().collect();
         let mut wrong = Vec::new();
         walk(body, &mut |expr| match &*expr.kind {
             ast::ExprKind::Name(name) => {
                 let text = name.text.as_str();
-                let known = params.iter().any(|param| param.text == text)
-                    || extra.contains(&text)
-                    || DType::from_name(text).is_some();
-                if !known {
-                    let names = params.iter().map(|param| param.text.as_str());
-                    let diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
-                    wrong.push(match closest(text, names) {
-                        Some(close) => diag.help(format!("did you mean `{close}`?")),
-                        None => diag.note("a `def` or `reducer` sees its own parameters only"),
-                    });
+                if names.contains(text) || DType::from_name(text).is_some() {
+                    return;
                 }
+                let mut sorted: Vec<&str> = names.iter().copied().collect();
+                sorted.sort_unstable();
+                let diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
+                wrong.push(match self.close(text, sorted) {
+                    Some(close) => diag.help(format!("did you mean `{close}`?")),
+                    None => diag.note("a `def` or `reducer` sees its own parameters only"),
+                });
             }
-            ast::ExprKind::Call(name, _) => {
-                if self.items.function(name.span.file, &name.text).is_none() {
-                    wrong.push(self.unknown_function(name));
+            ast::ExprKind::Call(name, args) => {
+                match self.items.function(name.span.file, &name.text) {
+                    None => wrong.push(self.unknown_function(name)),
+                    Some(Function::Reduction | Function::Reducer(_)) => {
+                        wrong.push(misplaced_reduction(name));
+                    }
+                    Some(Function::Builtin(_)) if args.iter().any(is_axis) => {
+                        wrong.push(misplaced_reduction(name));
+                    }
+                    Some(_) => {}
                 }
             }
             ast::ExprKind::Index(name, _) => {
@@ -344,6 +377,9 @@ impl<'a> Elaborator<'a> {
             };
             let diag = Diag::global("E0217", message);
             self.error(match closest(name, params.iter().copied()) {
+                _ if name.contains('.') => {
+                    diag.help("parameters of schedules are not in this version")
+                }
                 Some(close) => diag.help(format!("did you mean `{close}`?")),
                 None if params.is_empty() => diag,
                 None => diag.note(format!("parameters: {}", params.join(", "))),

@@ -16,14 +16,15 @@ impl<'a> Elaborator<'a> {
         let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
         self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
         self.building = Some(kernel);
+        self.operator_statements = 0;
         self.operator_nodes = 0;
-        let errors = self.diags.len();
+        self.operator_calls.clear();
         let mut frame = Frame::new(kernel);
         let (vars, params) = self.bind_parameters(&mut frame);
         self.graph.vars = vars;
         self.graph.params = params;
         self.statements(&mut frame, &kernel.body);
-        if self.graph.outputs.is_empty() && self.diags.len() == errors {
+        if !frame.has_output {
             let message = format!("the kernel `{}` has no output", kernel.name.text);
             let help = "declare the result with `output C[i: n] = …`";
             self.error(Diag::new("E0235", kernel.name.span, message).help(help));
@@ -48,7 +49,15 @@ impl<'a> Elaborator<'a> {
     fn check_indices(&mut self, graph: &mut Graph) {
         let mut diags = Vec::new();
         check_bounds(graph, &mut diags);
-        for diag in diags {
+        for mut diag in diags {
+            let inside = |outer: Span, inner: Span| {
+                outer.file == inner.file && outer.start <= inner.start && inner.end <= outer.end
+            };
+            let calls = self.operator_calls.iter();
+            let calls = calls.filter(|(kernel, ..)| diag.span.is_some_and(|s| inside(*kernel, s)));
+            for (_, call, name) in calls.take(4).cloned().collect::<Vec<_>>() {
+                diag = diag.related(call, format!("`{name}` is used here"));
+            }
             self.error(diag);
         }
     }

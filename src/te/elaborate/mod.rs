@@ -24,7 +24,7 @@ mod tests;
 mod values;
 
 use super::Graph;
-use crate::diag::{Diag, Span};
+use crate::diag::{Diag, Span, closest};
 use crate::lang::{Program, ast};
 use items::Items;
 use std::collections::{HashMap, HashSet};
@@ -83,6 +83,8 @@ struct Elaborator<'a> {
     defines: &'a Defines,
     items: Items<'a>,
     diags: Vec<Diag>,
+    /// Errors are thrown away: something is only tried.
+    muted: bool,
     /// What was reported, so that an operator used twice does not report twice.
     reported: HashSet<(&'static str, Option<Span>, String)>,
     /// The `def`s and operators being expanded, outermost first, with the place of each call.
@@ -99,10 +101,16 @@ struct Elaborator<'a> {
     def_nodes: u64,
     /// How many bodies of `def`s are being expanded.
     def_depth: usize,
+    /// Statements run in operators for the current kernel.
+    operator_statements: u64,
     /// Nodes visited in the bodies of operators for the current kernel.
     operator_nodes: u64,
+    /// Operators that the current kernel uses: where each is declared and where it is called.
+    operator_calls: Vec<(Span, Span, String)>,
     /// Reducers with the types they were checked for.
     checked_reducers: reducers::Checked,
+    /// Reducers that are wrong whatever the types.
+    wrong_reducers: HashSet<*const ast::Reducer>,
 }
 
 impl<'a> Elaborator<'a> {
@@ -112,6 +120,7 @@ impl<'a> Elaborator<'a> {
             defines,
             items: Items::new(program),
             diags: Vec::new(),
+            muted: false,
             reported: HashSet::new(),
             calls: Vec::new(),
             graph: kernels::empty_graph(),
@@ -120,20 +129,37 @@ impl<'a> Elaborator<'a> {
             load_spans: HashMap::new(),
             def_nodes: 0,
             def_depth: 0,
+            operator_statements: 0,
             operator_nodes: 0,
+            operator_calls: Vec::new(),
             checked_reducers: reducers::Checked::default(),
+            wrong_reducers: HashSet::new(),
         }
     }
 
     /// Reports an error, once, with the calls that led to it.
     fn error(&mut self, mut diag: Diag) {
-        if !self.reported.insert((diag.code, diag.span, diag.message.clone())) {
+        if self.muted || !self.reported.insert((diag.code, diag.span, diag.message.clone())) {
             return;
         }
         for (span, name) in self.calls.iter().rev().take(4) {
             diag = diag.related(*span, format!("`{name}` is used here"));
         }
         self.diags.push(diag);
+    }
+
+    /// What `f` gives, its errors thrown away.
+    fn quietly<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let muted = std::mem::replace(&mut self.muted, true);
+        let result = f(self);
+        self.muted = muted;
+        result
+    }
+
+    /// The closest of some names, for "did you mean". Among many errors in a large file only the
+    /// first get one, because each compares with all names.
+    fn close<'n>(&self, name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+        if self.diags.len() > 100 { None } else { closest(name, names) }
     }
 
     /// The source text of a span.

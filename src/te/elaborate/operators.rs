@@ -5,17 +5,19 @@
 //! that stands alone as an extent or element type of an input is taken from the argument; an
 //! extent may be a run-time integer of the caller.
 
-use super::arithmetic::too_large;
 use super::expressions::count;
 use super::statements::Frame;
 use super::values::{SourceType, Tensor, Typed, Value};
 use super::{Elaborator, MAX_NODES};
-use crate::diag::{Diag, Span, closest};
+use crate::diag::{Diag, Span};
 use crate::ir::arith::Facts;
 use crate::ir::{DType, Expr, ExprKind};
 use crate::lang::ast::{self, ParamKind, StmtKind};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+
+/// The operators of one kernel have at most this many statements together.
+const MAX_STATEMENTS: u64 = 1 << 16;
 
 /// The use of a kernel as an operator.
 pub struct Operator<'a> {
@@ -43,7 +45,7 @@ impl<'a> Elaborator<'a> {
         callee: &'a ast::Name,
         args: &'a [ast::Arg],
     ) -> Value {
-        let (positional, keywords) = self.operator_arguments(caller, kernel, args);
+        let (positional, keywords, mut fits) = self.operator_arguments(caller, kernel, args);
         if self.is_recursive(kernel, callee) {
             return Value::Poison;
         }
@@ -51,7 +53,7 @@ impl<'a> Elaborator<'a> {
         let mut frame = Frame::new(kernel);
         frame.prefix = format!("{result}.");
         let nested = caller.operator.as_ref().is_some_and(|operator| operator.reassociate);
-        let inferred = self.infer(kernel, &positional);
+        let inferred = self.infer(kernel, &positional, &mut fits);
         frame.operator = Some(Operator {
             result,
             given: positional.len(),
@@ -61,27 +63,24 @@ impl<'a> Elaborator<'a> {
             call: callee.span,
         });
         self.operators.push(kernel);
-        let bound = self.bind_operator(&mut frame, callee, keywords, inferred);
-        let value = match bound {
-            true => {
-                self.calls.push((callee.span, callee.text.clone()));
-                self.statements(&mut frame, &kernel.body);
-                self.calls.pop();
-                self.operator_result(frame, callee)
-            }
-            false => Value::Poison,
-        };
+        self.operator_calls.push((kernel.span, callee.span, callee.text.clone()));
+        self.bind_operator(&mut frame, callee, keywords, inferred, fits);
+        self.calls.push((callee.span, callee.text.clone()));
+        self.statements(&mut frame, &kernel.body);
+        self.calls.pop();
         self.operators.pop();
-        value
+        self.operator_result(frame, callee)
     }
 
+    /// The arguments by position and by name, and whether all names are known.
     fn operator_arguments(
         &mut self,
         caller: &Frame<'a>,
         kernel: &'a ast::Kernel,
         args: &'a [ast::Arg],
-    ) -> (Vec<(Value, &'a ast::Expr)>, HashMap<&'a str, (Value, &'a ast::Expr)>) {
+    ) -> (Vec<(Value, &'a ast::Expr)>, HashMap<&'a str, (Value, &'a ast::Expr)>, bool) {
         let (mut positional, mut keywords) = (Vec::new(), HashMap::new());
+        let mut known = true;
         for arg in args {
             let expr = &arg.value;
             let value = self.operator_argument(caller, expr);
@@ -93,9 +92,10 @@ impl<'a> Elaborator<'a> {
             let kernel_name = &kernel.name.text;
             let params = kernel.params.iter().map(|param| param.name.text.as_str());
             if !params.clone().any(|param| param == text) {
+                known = false;
                 let message = format!("`{kernel_name}` has no parameter `{text}`");
                 let diag = Diag::new("E0230", keyword.span, message);
-                self.error(match closest(text, params) {
+                self.error(match self.close(text, params) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag,
                 });
@@ -104,7 +104,7 @@ impl<'a> Elaborator<'a> {
                 self.error(Diag::new("E0230", keyword.span, message));
             }
         }
-        (positional, keywords)
+        (positional, keywords, known)
     }
 
     fn operator_argument(&mut self, caller: &Frame<'a>, expr: &'a ast::Expr) -> Value {
@@ -134,11 +134,13 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Values of parameters that stand alone as an extent or element type of an input. Inputs
-    /// inside a compile-time `if` say nothing: whether they are there depends on parameters.
+    /// inside a compile-time `if` say nothing: whether they are there depends on parameters. An
+    /// argument of the wrong kind clears `fits`; it is reported where its input is declared.
     fn infer(
         &mut self,
         kernel: &'a ast::Kernel,
         args: &[(Value, &'a ast::Expr)],
+        fits: &mut bool,
     ) -> HashMap<&'a str, Value> {
         let mut inferred = HashMap::new();
         let mut args = args.iter();
@@ -154,17 +156,30 @@ impl<'a> Elaborator<'a> {
                 }
                 _ => continue,
             };
-            let Some((arg, _)) = args.next() else { break };
+            let Some((arg, _)) = args.next() else {
+                *fits = false;
+                break;
+            };
             let param = |name: &str, kinds: &[ParamKind]| {
                 let fits = |p: &&ast::Param| p.name.text == name && kinds.contains(&p.kind);
                 kernel.params.iter().find(fits).map(|p| p.name.text.as_str())
             };
-            let Value::Tensor(tensor) = arg else { continue };
-            let Some(buffer) = &tensor.buffer else { continue };
+            let Some(shape) = shape else { continue };
+            let tensor = match arg {
+                Value::Tensor(tensor) if tensor.rank == shape.len() => tensor,
+                _ => {
+                    *fits = false;
+                    continue;
+                }
+            };
+            let Some(buffer) = &tensor.buffer else {
+                *fits = false;
+                continue;
+            };
             if let Some(name) = param(&dtype.text, &[ParamKind::DType]) {
                 inferred.entry(name).or_insert(Value::DType(buffer.dtype));
             }
-            for (extent, actual) in shape.iter().flatten().zip(&buffer.shape) {
+            for (extent, actual) in shape.iter().zip(&buffer.shape) {
                 if let ast::ExprKind::Name(name) = &*extent.kind
                     && let Some(name) = param(&name.text, &[ParamKind::Index, ParamKind::Var])
                 {
@@ -175,16 +190,16 @@ impl<'a> Elaborator<'a> {
         inferred
     }
 
-    /// Binds every parameter: given by name, taken from an argument, or its default.
+    /// Binds every parameter: given by name, taken from an argument, or its default. Where the
+    /// arguments do not fit, a missing value follows from that.
     fn bind_operator(
         &mut self,
         frame: &mut Frame<'a>,
         callee: &ast::Name,
         mut keywords: HashMap<&'a str, (Value, &'a ast::Expr)>,
         mut inferred: HashMap<&'a str, Value>,
-    ) -> bool {
-        let poisoned = frame.operator.iter().flat_map(|o| &o.args).any(|(v, _)| is_poison(v));
-        let mut complete = true;
+        fits: bool,
+    ) {
         for param in &frame.kernel.params {
             let name = param.name.text.as_str();
             let value = if let Some((value, expr)) = keywords.remove(name) {
@@ -194,19 +209,17 @@ impl<'a> Elaborator<'a> {
             } else if param.default.is_some() {
                 self.default_value(frame, param)
             } else {
-                if !poisoned {
+                if fits {
                     let kernel = &frame.kernel.name.text;
                     let message = format!("`{kernel}` needs a value for its parameter `{name}`");
                     let diag = Diag::new("E0230", callee.span, message);
                     let diag = diag.related(param.name.span, format!("`{name}` is declared here"));
                     self.error(diag.help(format!("give it by name: `{kernel}(…, {name}=…)`")));
                 }
-                complete = false;
                 Value::Poison
             };
             self.declare_param(frame, param, value);
         }
-        complete
     }
 
     /// The argument for `input A: T[n, m]` of an operator, checked against its declaration.
@@ -291,9 +304,13 @@ impl<'a> Elaborator<'a> {
         let operator = frame.operator.as_mut().expect("only in operators");
         let arg = operator.args.pop_front();
         if arg.is_none() {
-            let given = count(operator.given, "tensor");
+            let given = match operator.given {
+                0 => "no argument is".to_string(),
+                1 => "only 1 argument is".to_string(),
+                n => format!("only {n} arguments are"),
+            };
             let message = format!(
-                "`{}` takes an input `{}` too, but {given} given",
+                "`{}` takes an input `{}` too, but {given} given by position",
                 frame.kernel.name.text, name.text,
             );
             let (call, calls) = (operator.call, self.calls.pop());
@@ -344,6 +361,8 @@ impl<'a> Elaborator<'a> {
         }
         match &operator.outputs[..] {
             [output] => Value::Tensor(output.clone()),
+            // An `if` that could not be decided.
+            [] if frame.has_output => Value::Poison,
             outputs => {
                 let found = outputs.len();
                 let message = format!("`{kernel}` has {found} outputs, an operator has one");
@@ -355,28 +374,25 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Whether the operators of a kernel have grown beyond all use; reported once.
-    pub fn is_exhausted(&mut self, frame: &Frame<'a>) -> bool {
+    pub fn is_exhausted(&mut self, frame: &mut Frame<'a>) -> bool {
         if frame.operator.is_none() {
             return false;
         }
-        self.operator_nodes += 1;
-        if self.operator_nodes > MAX_NODES {
-            if let Some(building) = self.building {
-                let calls = std::mem::take(&mut self.calls);
-                self.error(too_large(building.name.span));
-                self.calls = calls;
-            }
-            return true;
+        self.operator_statements += 1;
+        if self.operator_statements <= MAX_STATEMENTS && self.operator_nodes <= MAX_NODES {
+            return false;
         }
-        false
-    }
-}
-
-fn is_poison(value: &Value) -> bool {
-    match value {
-        Value::Poison => true,
-        Value::Tensor(tensor) => tensor.buffer.is_none(),
-        _ => false,
+        let building = self.building.expect("a kernel is built").name.span;
+        let message = format!(
+            "the operators of this kernel expand to more than {MAX_STATEMENTS} statements \
+             or {MAX_NODES} operations"
+        );
+        let calls = std::mem::take(&mut self.calls);
+        self.error(Diag::new("E0213", building, message));
+        self.calls = calls;
+        // Outputs that were not reached are not missing.
+        frame.has_output = true;
+        true
     }
 }
 

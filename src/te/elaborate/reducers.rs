@@ -8,15 +8,14 @@
 use super::Elaborator;
 use super::expressions::{Env, Locals};
 use super::functions::{Builtin, limit_of};
-use super::items::walk;
 use super::values::{SourceType, Typed, Value};
-use crate::diag::{Diag, Span};
+use crate::diag::Diag;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::lang::ast;
 use crate::te::{Combiner, check_reducer};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Reducers with the component types they were checked for: whether their operands may be
 /// exchanged, or none if they are wrong.
@@ -109,6 +108,9 @@ impl<'a> Elaborator<'a> {
     /// A `reducer` made for component types, checked once for each.
     fn custom_combiner(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
         let key = (std::ptr::from_ref(reducer), dtypes.to_vec());
+        if self.wrong_reducers.contains(&key.0) {
+            return None;
+        }
         if let Some(None) = self.checked_reducers.get(&key) {
             return None;
         }
@@ -136,9 +138,6 @@ impl<'a> Elaborator<'a> {
     }
 
     fn instantiate(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
-        if !is_well_formed(reducer) {
-            return None;
-        }
         let mut locals = Locals::new();
         let mut make = |names: &'a [ast::Name]| -> Vec<Var> {
             let typed = names.iter().zip(dtypes).map(|(name, dtype)| {
@@ -185,82 +184,48 @@ impl<'a> Elaborator<'a> {
 
     /// What can be said of a reducer without types.
     pub fn check_reducer_names(&mut self, reducer: &'a ast::Reducer) {
-        let params: Vec<ast::Name> = reducer.lhs.iter().chain(&reducer.rhs).cloned().collect();
+        let errors = self.diags.len();
+        let params: Vec<&'a ast::Name> = reducer.lhs.iter().chain(&reducer.rhs).collect();
         self.check_params(&params);
-        let n = reducer.lhs.len();
-        let parts = [
-            ("the second operand", reducer.rhs.len()),
-            ("the result", reducer.result.len()),
-            ("the identity", reducer.identity.len()),
-        ];
-        for (what, found) in parts {
-            if found != n {
-                let message = format!("{what} has {found} components, the first operand has {n}");
-                self.error(Diag::new("E0227", reducer.name.span, message));
-            }
-        }
         for part in &reducer.result {
-            self.check_body(part, &params, &[]);
+            self.check_body(part, params.iter().map(|param| param.text.as_str()));
         }
         for part in &reducer.identity {
-            self.check_body(part, &[], &["min_value", "max_value", "inf"]);
+            self.check_body(part, ["min_value", "max_value", "inf"]);
+        }
+        if self.diags.len() > errors {
+            self.wrong_reducers.insert(reducer);
         }
     }
 
     /// Checks the reducers of the file that no kernel used, for the first types that fit.
     pub fn check_unused_reducers(&mut self) {
         let Some(file) = self.program.files.first() else { return };
+        let mut known: HashSet<*const ast::Reducer> = self.wrong_reducers.clone();
+        known.extend(self.checked_reducers.keys().map(|(reducer, _)| *reducer));
         for item in &file.items {
             let ast::Item::Reducer(reducer) = item else { continue };
-            let used = self.checked_reducers.keys().any(|(key, _)| std::ptr::eq(*key, reducer));
-            if !used && is_well_formed(reducer) && !has_unknown_names(self, reducer) {
+            if !known.contains(&std::ptr::from_ref(reducer)) {
                 self.check_unused(reducer);
             }
         }
     }
 
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
-        let errors = self.diags.len();
-        let reported = self.reported.clone();
-        for mask in 0..1u32 << reducer.lhs.len().min(4) {
-            let choose = |i| if mask >> i & 1 == 0 { DType::Float32 } else { DType::Int32 };
-            let dtypes: Vec<DType> = (0..reducer.lhs.len()).map(choose).collect();
-            if self.instantiate(reducer, &dtypes).is_some() {
-                self.diags.truncate(errors);
-                self.reported = reported;
+        let n = reducer.lhs.len();
+        // Of many components the first four are tried in every combination of types.
+        for mask in 0..1u32 << n.min(4) {
+            let choose =
+                |i| if i < 4 && mask >> i & 1 == 1 { DType::Int32 } else { DType::Float32 };
+            let dtypes: Vec<DType> = (0..n).map(choose).collect();
+            if self.quietly(|this| this.instantiate(reducer, &dtypes)).is_some() {
                 self.custom_combiner(reducer, &dtypes);
                 return;
             }
-            if mask == 0 && reducer.lhs.len() > 16 {
-                break;
-            }
         }
         // No types fit: what is wrong with the first ones is as good as any other error.
-        self.diags.truncate(errors);
-        self.reported = reported;
-        self.instantiate(reducer, &vec![DType::Float32; reducer.lhs.len()]);
+        self.instantiate(reducer, &vec![DType::Float32; n]);
     }
-}
-
-/// Whether the parts have the same number of components.
-fn is_well_formed(reducer: &ast::Reducer) -> bool {
-    let n = reducer.lhs.len();
-    n > 0 && reducer.rhs.len() == n && reducer.result.len() == n && reducer.identity.len() == n
-}
-
-/// Whether an error was reported inside the reducer.
-fn has_unknown_names(elaborator: &Elaborator<'_>, reducer: &ast::Reducer) -> bool {
-    let inside = |span: Span| {
-        let mut found = false;
-        for part in reducer.result.iter().chain(&reducer.identity) {
-            walk(part, &mut |expr| {
-                found |= expr.span.file == span.file
-                    && (expr.span.start..=expr.span.end).contains(&span.start);
-            });
-        }
-        found
-    };
-    elaborator.diags.iter().filter_map(|diag| diag.span).any(inside)
 }
 
 /// `min_value`, `max_value` and `inf` of a component's type, as bare names.

@@ -17,6 +17,7 @@ impl<'a> Elaborator<'a> {
     /// Adds a stage to the graph and its tensors to the kernel's names.
     pub fn stage(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) {
         self.load_spans.clear();
+        frame.has_output |= stage.output;
         let shape = self.axes(frame, stage);
         let types = self.element_types(frame, stage);
         let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));

@@ -25,6 +25,8 @@ pub struct Frame<'a> {
     pub axis_names: HashMap<&'a str, Span>,
     /// What stands before the names of its stages: `P.` in the operator `let P = …`.
     pub prefix: String,
+    /// An output was declared, or would have been if an erroneous `if` were decided.
+    pub has_output: bool,
     /// The call, if it is used as an operator.
     pub operator: Option<Operator<'a>>,
 }
@@ -33,7 +35,8 @@ impl<'a> Frame<'a> {
     /// A kernel without any names yet.
     pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
         let (scope, axis_names) = (Scope::new(), HashMap::new());
-        Frame { kernel, scope, axis_names, prefix: String::new(), operator: None }
+        let (prefix, has_output, operator) = (String::new(), false, None);
+        Frame { kernel, scope, axis_names, prefix, has_output, operator }
     }
 }
 
@@ -57,7 +60,7 @@ impl<'a> Elaborator<'a> {
                 StmtKind::If { cond, then, otherwise } => match self.decide(frame, cond) {
                     Some(true) => self.statements(frame, then),
                     Some(false) => self.statements(frame, otherwise),
-                    None => {}
+                    None => frame.has_output = true,
                 },
                 StmtKind::Assume(cond) => self.assume(frame, cond),
                 StmtKind::Assert(cond, text) => self.assert(frame, cond, text),

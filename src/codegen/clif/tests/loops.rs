@@ -81,17 +81,193 @@ fn objects_are_equal_and_exist_for_every_target() {
     for target in Target::all() {
         let make = || {
             let kernels = [matmul(index(64), index(64), index(64), Vec::new(), true)];
-            object(&kernels, &target)
+            object(&kernels, &target, 3)
         };
         let bytes = make();
         assert_eq!(bytes, make(), "{target}");
-        if let Ok(dir) = std::env::var("DUMP") {
-            std::fs::write(format!("{dir}/{target}.o"), bytes).unwrap();
-            let kernels = [matmul(index(64), index(64), index(64), Vec::new(), true)];
-            let o =
-                crate::codegen::clif::ObjectOptions { listing: true, opt: 3, ..Default::default() };
-            let o = crate::codegen::clif::compile_object(&kernels, &target, &o).unwrap();
-            std::fs::write(format!("{dir}/{target}.s"), o.listing.unwrap()).unwrap();
-        }
     }
+}
+
+/// Reads the file of a temporary through: `T[i] = A[i] * 2` for all, then `C[i] = T[n - 1 - i]`.
+fn reversed(name: &str, n: Expr, scope: Scope, runtime: Vec<Param>) -> Kernel {
+    let int = DType::Int32;
+    let a = tensor("A", int, vec![n.clone()]);
+    let c = tensor("C", int, vec![n.clone()]);
+    let t = Buffer::new("T", int, vec![n.clone()], scope);
+    let (i, j) = (Var::index("i"), Var::index("j"));
+    let double = Expr::mul(load(&a, Expr::var(&i)), Expr::int(int, 2));
+    let write = Stmt::store(&t, vec![Expr::var(&i)], double);
+    let mirrored = Expr::sub(Expr::sub(n.clone(), Expr::index(1)), Expr::var(&j));
+    let read = Stmt::store(&c, vec![Expr::var(&j)], load(&t, mirrored));
+    let body = Stmt::Block(vec![Stmt::serial(i, n.clone(), write), Stmt::serial(j, n, read)]);
+    let mut params = vec![input(&a), output(&c)];
+    params.extend(runtime);
+    kernel(name, params, Stmt::Allocate { buffer: t, body: Box::new(body) })
+}
+
+#[test]
+fn temporaries_live_on_the_stack_or_in_the_workspace() {
+    let n = Var::index("n");
+    let runtime = vec![Param::Runtime { var: n.clone(), source: Some((0, 0)) }];
+    let kernels = [
+        reversed("stack", Expr::index(100), Scope::Local, Vec::new()),
+        reversed("fixed", Expr::index(5000), Scope::Global, Vec::new()),
+        reversed("dynamic", Expr::var(&n), Scope::Global, runtime),
+    ];
+    let native = Native::build(&kernels, &Target::native());
+    for (name, len, words) in [("stack", 100, 0), ("fixed", 5000, 0), ("dynamic", 77, 1)] {
+        let mut a: Vec<i32> = (0..len).collect();
+        let mut c = vec![-1; len as usize];
+        let mut args = vec![pointer(&mut a), pointer(&mut c)];
+        args.extend(std::iter::repeat_n(len as u64, words));
+        assert_eq!(native.call(&format!("{name}_body"), &args), 0);
+        assert!(c.iter().enumerate().all(|(i, x)| *x == 2 * (len - 1 - i as i32)), "{name}");
+        assert_eq!(native.blocks_in_use(), 0);
+    }
+    // Sizes that no memory can have, negative ones included, are refused before any loop runs.
+    for n in [1u64 << 40, 1 << 61, 1 << 62, u64::MAX, 1 << 63] {
+        assert_eq!(native.call("dynamic_body", &[8, 8, n]), 1, "{n:x}");
+        assert_eq!(native.blocks_in_use(), 0);
+    }
+    let (mut a, mut c) = ([0i32; 0], [0i32; 0]);
+    assert_eq!(native.call("dynamic_body", &[pointer(&mut a), pointer(&mut c), 0]), 0);
+}
+
+/// A guard that keeps loads inside: `C[i] = if 2 <= i and A[i - 2] > 0 then A[i - 2] else -1`.
+#[test]
+fn conditions_guard_loads() {
+    let int = DType::Int64;
+    let n = Var::index("n");
+    let a = tensor("A", int, vec![Expr::var(&n)]);
+    let c = tensor("C", int, vec![Expr::var(&n)]);
+    let i = Var::index("i");
+    let before = load(&a, Expr::sub(Expr::var(&i), Expr::index(1 << 40)));
+    let zero = Expr::int(int, 0);
+    let guard = Expr::le(Expr::index(1 << 40), Expr::var(&i));
+    let guard = Expr::and(guard, Expr::lt(zero.clone(), before.clone()));
+    let choice = Expr::if_then_else(guard.clone(), before.clone(), Expr::int(int, -1));
+    // The same load under the negated guard, in statements.
+    let unguarded = Expr::or(Expr::not(guard), Expr::lt(zero, before));
+    let store = |value: Expr| Stmt::store(&c, vec![Expr::var(&i)], value);
+    let body = Stmt::If {
+        cond: unguarded,
+        then: Box::new(store(choice)),
+        otherwise: Some(Box::new(store(Expr::int(int, 7)))),
+    };
+    let runtime = Param::Runtime { var: n.clone(), source: None };
+    let params = vec![input(&a), output(&c), runtime];
+    let nest = Stmt::serial(i, Expr::var(&n), body);
+    let native = Native::build(&[kernel("guarded", params, nest)], &Target::native());
+    let (mut a, mut c) = ([5i64; 9], [0i64; 9]);
+    assert_eq!(native.call("guarded_body", &[pointer(&mut a), pointer(&mut c), 9]), 0);
+    assert_eq!(c, [-1; 9]);
+    assert_eq!(native.call("guarded_body", &[8, 8, 0]), 0, "nothing is read of an empty tensor");
+}
+
+/// Registers, constants, a reduction in nested loops, and a scalar argument of each kind.
+#[test]
+fn registers_constants_and_scalars() {
+    let f64 = DType::Float64;
+    let c = tensor("C", f64, vec![Expr::index(3)]);
+    let table = Buffer::constant("table", DType::Uint16, vec![3, 50000, 7]);
+    let acc = Buffer::new("acc", f64, vec![Expr::index(2)], Scope::Register);
+    let scalars = [DType::Float32, DType::Float16, DType::BFloat16, DType::Int8, DType::Bool];
+    let vars: Vec<Var> = scalars.iter().map(|dtype| Var::new("s", dtype.compute_type())).collect();
+    let (i, j) = (Var::index("i"), Var::index("j"));
+    let element = |at: i64| load(&acc, Expr::index(at));
+    let set = |at: i64, value: Expr| Stmt::store(&acc, vec![Expr::index(at)], value);
+    let entry = Expr::cast(f64, load(&table, Expr::var(&i)));
+    let sum: Expr = vars
+        .iter()
+        .map(|var| Expr::cast(f64, Expr::var(var)))
+        .reduce(Expr::add)
+        .expect("there are scalars");
+    let body = Stmt::Block(vec![
+        set(0, entry),
+        set(1, sum),
+        Stmt::serial(j, Expr::index(4), set(0, Expr::add(element(0), element(1)))),
+        Stmt::store(&c, vec![Expr::var(&i)], element(0)),
+    ]);
+    let body = Stmt::Allocate { buffer: acc.clone(), body: Box::new(body) };
+    let mut params = vec![output(&c)];
+    for (var, dtype) in vars.iter().zip(scalars) {
+        params.push(Param::Scalar { var: var.clone(), dtype });
+    }
+    let native = Native::build(
+        &[kernel("mixed", params, Stmt::serial(i, Expr::index(3), body))],
+        &Target::native(),
+    );
+    let mut c = [0f64; 3];
+    let words = [
+        pointer(&mut c),
+        1.5f32.to_bits().into(),
+        half::f16::from_f32(0.25).to_bits().into(),
+        half::bf16::from_f32(-8.0).to_bits().into(),
+        0xf0,
+        0x80,
+    ];
+    assert_eq!(native.call("mixed_body", &words), 0);
+    let each = 4.0 * (1.5 + 0.25 - 8.0 - 16.0 + 1.0);
+    assert_eq!(c, [3.0 + each, 50000.0 + each, 7.0 + each]);
+}
+
+/// The first failing assertion, its values, and overflow on the way.
+#[test]
+fn checks_report_the_first_failure() {
+    let (n, m, i, p) = (Var::index("n"), Var::index("m"), Var::index("i"), Var::index("p"));
+    let at = tensor("I", DType::Int32, vec![Expr::var(&m)]);
+    let actual = Var::index("d");
+    let product = Expr::mul(Expr::var(&n), Expr::var(&m));
+    let check = |cond: Expr, values: Vec<Expr>| Stmt::Assert { cond, message: "no".into(), values };
+    let loaded = Expr::cast(DType::Index, load(&at, Expr::var(&i)));
+    let inside = Expr::and(
+        Expr::le(Expr::index(0), loaded.clone()),
+        Expr::lt(loaded.clone(), Expr::var(&p)),
+    );
+    let never = check(Expr::bool(false), vec![]);
+    let checks = Stmt::Block(vec![
+        check(
+            Expr::eq(Expr::var(&actual), Expr::add(Expr::var(&n), Expr::index(1))),
+            vec![Expr::var(&actual), Expr::var(&n)],
+        ),
+        Stmt::Let {
+            var: p.clone(),
+            value: product.clone(),
+            body: Box::new(Stmt::Block(vec![
+                Stmt::serial(Var::index("none"), Expr::index(0), never),
+                // Does not evaluate the product where n is 0.
+                check(
+                    Expr::or(
+                        Expr::le(Expr::var(&n), Expr::index(0)),
+                        Expr::lt(Expr::index(0), Expr::var(&p)),
+                    ),
+                    vec![],
+                ),
+                Stmt::serial(i, Expr::var(&m), check(inside, vec![loaded])),
+            ])),
+        },
+    ]);
+    let run_time = |var: &Var| Param::Runtime { var: var.clone(), source: None };
+    let dim = crate::ir::ActualDim { param: 0, dim: 0, var: actual };
+    let kernel = Kernel {
+        checks,
+        dims: vec![dim],
+        ..kernel("k", vec![input(&at), run_time(&n), run_time(&m)], Stmt::nothing())
+    };
+    let native = Native::build(&[kernel], &Target::native());
+    let run = |list: &mut [i32], n: i64, m: i64, d: i64| {
+        let mut values = [99i64; 4];
+        let words = [pointer(list), n as u64, m as u64, d as u64, pointer(&mut values)];
+        (native.call("k_check", &words), values)
+    };
+    let overflow = crate::codegen::CHECK_OVERFLOW;
+    assert_eq!(run(&mut [0, 5, 2], 2, 3, 3).0, 0);
+    assert_eq!(run(&mut [0, 5, 2], 2, 3, 4), (1, [4, 2, 99, 99]));
+    assert_eq!(run(&mut [0, 6, -2], 2, 3, 3), (4, [6, 99, 99, 99]));
+    assert_eq!(run(&mut [0, 5, -2], 2, 3, 3), (4, [-2, 99, 99, 99]));
+    assert_eq!(run(&mut [0], i64::MAX, 3, i64::MIN).0, 1 | overflow);
+    assert_eq!(run(&mut [0], 1 << 40, 1 << 40, (1 << 40) + 1).0, 3 | overflow);
+    assert_eq!(run(&mut [0], 1 << 40, -(1 << 40), (1 << 40) + 1).0, 3 | overflow);
+    assert_eq!(run(&mut [], -5, -4, -4).0, 0, "20 is no overflow, and the loop is empty");
+    assert_eq!(run(&mut [], i64::MIN, -1, i64::MIN + 1).0, 0, "the product is not used");
 }

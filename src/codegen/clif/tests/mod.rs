@@ -1,5 +1,7 @@
 //! Kernels built by hand, compiled, linked and run in this process.
 
 mod harness;
+mod limits;
 mod loops;
 mod ops;
+mod random;

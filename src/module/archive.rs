@@ -1,0 +1,66 @@
+//! Modules as `.tar`: the parts, for whoever links them. The same parts give the same bytes.
+
+use super::link::{arch_name, runtime_object};
+use crate::target::Arch;
+use tar::{Builder, EntryType, Header};
+
+/// The runtime's source: what a `.tar` holds for a family without a compiled runtime.
+const RUNTIME_SOURCE: [(&str, &str); 8] = [
+    ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
+    ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
+    ("check.c", include_str!("../runtime/check.c")),
+    ("cpu.c", include_str!("../runtime/cpu.c")),
+    ("error.c", include_str!("../runtime/error.c")),
+    ("float.c", include_str!("../runtime/float.c")),
+    ("threads.c", include_str!("../runtime/threads.c")),
+    ("workspace.c", include_str!("../runtime/workspace.c")),
+];
+
+/// How to compile the source, as its first file in the archive.
+const RUNTIME_README: &str = "\
+The runtime that the module's object refers to. Compile it once for the machine it runs on:
+
+    cc -O2 -fPIC -fvisibility=hidden -ffp-contract=off -c tec_runtime.c -o tec_runtime.o
+
+(for aarch64 add -mno-outline-atomics) and link tec_runtime.o with the object files of all modules.
+";
+
+/// An archive of a module: object, runtime, header, manifest.
+pub fn make_archive(
+    module: &str,
+    object: &[u8],
+    header: &str,
+    manifest: &str,
+    arch: Arch,
+) -> Vec<u8> {
+    let mut archive = Archive(Builder::new(Vec::new()));
+    archive.add(&format!("{module}.json"), manifest.as_bytes());
+    archive.add(&format!("{module}.h"), header.as_bytes());
+    archive.add(&format!("{module}.o"), object);
+    if let Some(runtime) = runtime_object(arch) {
+        archive.add("tec_runtime.o", runtime);
+    }
+    // Without a compiled runtime, or for another machine than this one, its source is of use.
+    if runtime_object(arch).is_none() || arch_name(arch) != std::env::consts::ARCH {
+        archive.add("runtime/README", RUNTIME_README.as_bytes());
+        for (name, text) in RUNTIME_SOURCE {
+            archive.add(&format!("runtime/{name}"), text.as_bytes());
+        }
+    }
+    archive.0.into_inner().expect("memory takes all bytes")
+}
+
+struct Archive(Builder<Vec<u8>>);
+
+impl Archive {
+    fn add(&mut self, name: &str, bytes: &[u8]) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_size(bytes.len() as u64);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        self.0.append_data(&mut header, name, bytes).expect("memory takes all bytes");
+    }
+}

@@ -1,0 +1,167 @@
+//! The C and C++ header of a module.
+
+use super::BuildInfo;
+use crate::codegen::entry::signature_text;
+use crate::ir::{DType, Kernel, Param};
+use std::fmt::Write;
+
+/// What stands before the kernels of every header.
+const PREAMBLE: &str = r#"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* DLPack's tensor, unless <dlpack/dlpack.h> was included before: the same layout. */
+#if !defined(DLPACK_DLPACK_H_) && !defined(TEC_DLTENSOR)
+#define TEC_DLTENSOR
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef enum { kDLCPU = 1 } DLDeviceType;
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+} DLDevice;
+enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
+typedef struct {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+} DLDataType;
+typedef struct {
+  void *data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t *shape;
+  int64_t *strides; /* in elements; null if row-major */
+  uint64_t byte_offset;
+} DLTensor;
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+"#;
+
+/// The header of a module with these kernels.
+pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
+    let module = &info.module;
+    let guard = format!("TEC_{}_H", module.to_uppercase());
+    let mut out = format!(
+        "/* Module {module}, made by tec {} for target {}. */\n#ifndef {guard}\n#define {guard}\n",
+        env!("CARGO_PKG_VERSION"),
+        info.target
+    );
+    out += PREAMBLE;
+    out += "\n/* Raw entries check nothing: tensors are row-major, contiguous, aligned to their \
+            elements, and\n * outputs overlap nothing. 0 on success, 1 if there was no memory for \
+            temporaries.\n *\n * The entries ending in _dl check everything first; -1 means that \
+            nothing was written and\n";
+    let _ = writeln!(out, " * {module}_last_error() says why. */");
+    for kernel in kernels {
+        let _ = write!(
+            out,
+            "\n/* {} */\nint32_t {}({});\nint32_t {}_dl({});\n",
+            comment(&signature_text(kernel)),
+            kernel.name,
+            raw_params(kernel),
+            kernel.name,
+            dl_params(kernel)
+        );
+    }
+    let _ = write!(
+        out,
+        "
+/* The message of this thread's last failed call. */
+const char *{module}_last_error(void);
+/* What the module holds, as JSON. */
+const char *{module}_manifest(void);
+/* At most so many threads; below 1: one for each CPU. */
+void {module}_set_num_threads(int32_t threads);
+/* The host's own thread pool: calls task for parts of [0, n) that together cover it, and returns
+ * when all are done; not 0 if a task gave that. */
+void {module}_set_parallel_for(
+    int32_t (*parallel_for)(int32_t (*task)(void *data, int64_t begin, int64_t end), void *data,
+                            int64_t n, void *user),
+    void *user);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"
+    );
+    out
+}
+
+fn raw_params(kernel: &Kernel) -> String {
+    let params = kernel.params.iter().map(|param| match param {
+        Param::Tensor { buffer, output, .. } => {
+            let constant = if *output { "" } else { "const " };
+            format!("{constant}{} *{}", c_type(buffer.dtype), c_name(&buffer.name))
+        }
+        Param::Scalar { var, dtype } => format!("{} {}", c_type(*dtype), c_name(var.name())),
+        Param::Runtime { var, .. } => format!("int64_t {}", c_name(var.name())),
+    });
+    join(params)
+}
+
+fn dl_params(kernel: &Kernel) -> String {
+    let params = kernel.params.iter().filter_map(|param| match param {
+        Param::Tensor { buffer, output, .. } => {
+            let constant = if *output { "" } else { "const " };
+            Some(format!("{constant}DLTensor *{}", c_name(&buffer.name)))
+        }
+        Param::Scalar { var, dtype } => Some(format!("{} {}", c_type(*dtype), c_name(var.name()))),
+        Param::Runtime { var, source: None } => Some(format!("int64_t {}", c_name(var.name()))),
+        Param::Runtime { .. } => None,
+    });
+    join(params)
+}
+
+fn join(params: impl Iterator<Item = String>) -> String {
+    let params: Vec<String> = params.collect();
+    if params.is_empty() { "void".to_string() } else { params.join(", ") }
+}
+
+/// Halves are their bits.
+fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Float64 => "double",
+        DType::Float32 => "float",
+        DType::Float16 | DType::BFloat16 | DType::Uint16 => "uint16_t",
+        DType::Int8 => "int8_t",
+        DType::Int16 => "int16_t",
+        DType::Int32 => "int32_t",
+        DType::Int64 | DType::Index => "int64_t",
+        DType::Uint8 => "uint8_t",
+        DType::Uint32 => "uint32_t",
+        DType::Uint64 => "uint64_t",
+        DType::Bool => "bool",
+    }
+}
+
+/// A parameter's name, with an underscore if C, C++ or this header means something else by it.
+fn c_name(name: &str) -> String {
+    const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
+        atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \
+        class co_await co_return co_yield compl concept const const_cast consteval constexpr \
+        constinit continue decltype default delete do double dynamic_cast else enum explicit \
+        export extern false float for friend goto if inline int long mutable namespace new \
+        noexcept not not_eq nullptr operator or or_eq private protected public reflexpr register \
+        reinterpret_cast requires restrict return short signed sizeof static static_assert \
+        static_cast struct switch synchronized template this thread_local throw true try typedef \
+        typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t \
+        while xor xor_eq linux unix NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
+        uint32_t uint64_t ";
+    let reserved = name.starts_with('_') || WORDS.contains(&format!(" {name} "));
+    if reserved { format!("{name}_") } else { name.to_string() }
+}
+
+/// A text that cannot end the comment around it.
+fn comment(text: &str) -> String {
+    text.replace("*/", "* /")
+}

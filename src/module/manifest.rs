@@ -1,0 +1,277 @@
+//! The manifest: what a module holds, as JSON. `docs/MANIFEST.md` documents the schema; the fields
+//! here are that schema.
+
+use super::BuildInfo;
+use super::extent::Extent;
+use super::link::arch_name;
+use crate::codegen::clif::workspace_bytes;
+use crate::codegen::entry::signature_text;
+use crate::diag::{Diag, Result};
+use crate::ir::{Buffer, DType, Kernel, Param, Scope, Stmt, Var};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Version of the schema that this compiler writes.
+pub const SCHEMA: u32 = 1;
+
+/// A module.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`SCHEMA`].
+    pub tec_manifest: u32,
+    /// `tec` and its version.
+    pub compiler: String,
+    /// The module's name, the prefix of its functions.
+    pub module: String,
+    /// What it was compiled for.
+    pub target: TargetManifest,
+    /// `fast` or `off`.
+    pub fp_contract: String,
+    /// The files it was compiled from.
+    pub sources: Vec<SourceManifest>,
+    /// In the order of the source.
+    pub kernels: Vec<KernelManifest>,
+}
+
+/// A target.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetManifest {
+    /// The name that `--target` takes.
+    pub name: String,
+    /// `x86_64`, `aarch64`, `riscv64`.
+    pub arch: String,
+    /// CPU features that the checked entries require.
+    pub features: Vec<String>,
+}
+
+/// A source file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceManifest {
+    /// Its name without a directory; `lib/nn.te` for one that comes with `tec`.
+    pub file: String,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
+}
+
+/// A kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KernelManifest {
+    /// The exported name.
+    pub name: String,
+    /// The arguments of the checked entries, for people.
+    pub signature: String,
+    /// Compile-time parameters with their values.
+    pub parameters: serde_json::Map<String, serde_json::Value>,
+    /// `default`, or the schedule's text.
+    pub schedule: String,
+    /// Parameters of the raw entry, in its order.
+    pub args: Vec<ArgManifest>,
+    /// Heap memory that a call uses, kept between calls.
+    pub workspace_bytes: Extent,
+    /// Arithmetic operations of a call.
+    pub flops: Extent,
+    /// Bytes of all its tensors.
+    pub bytes: Extent,
+    /// The order of floating-point operations may differ from the source.
+    pub reassociated: bool,
+}
+
+/// A parameter of the raw entry.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum ArgManifest {
+    /// A pointer to a row-major tensor.
+    Tensor {
+        /// The user's name.
+        name: String,
+        /// `input` or `output`.
+        role: Role,
+        /// Element type.
+        dtype: String,
+        /// Extents.
+        shape: Vec<Extent>,
+        /// The source allows another layout.
+        layout_free: bool,
+    },
+    /// A scalar input, by value.
+    Scalar {
+        /// The user's name.
+        name: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A run-time integer.
+    Runtime {
+        /// The user's name.
+        name: String,
+        /// Where the checked entries read it; if nowhere, it is an argument of theirs too.
+        source: Option<DimManifest>,
+    },
+}
+
+/// Whether a tensor is read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Read only.
+    Input,
+    /// Written only.
+    Output,
+}
+
+/// A dimension of a tensor argument.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DimManifest {
+    /// The tensor's place in `args`, from 0.
+    pub arg: usize,
+    /// Which dimension, from 0.
+    pub dim: usize,
+}
+
+impl Manifest {
+    /// The manifest of a module with these kernels, fully lowered; `info.kernels` goes with them.
+    pub fn new(kernels: &[Kernel], info: &BuildInfo) -> Manifest {
+        assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
+        let describe = |(kernel, info): (&Kernel, &super::KernelInfo)| KernelManifest {
+            name: kernel.name.clone(),
+            signature: signature_text(kernel),
+            parameters: info.parameters.iter().map(|(name, text)| parameter(name, text)).collect(),
+            schedule: info.schedule.clone(),
+            args: kernel.params.iter().map(ArgManifest::new).collect(),
+            workspace_bytes: Extent::new(&workspace_bytes(kernel)),
+            flops: Extent::new(&info.work.flops),
+            bytes: Extent::new(&info.work.bytes),
+            reassociated: kernel.reassociated,
+        };
+        Manifest {
+            tec_manifest: SCHEMA,
+            compiler: format!("tec {}", env!("CARGO_PKG_VERSION")),
+            module: info.module.clone(),
+            target: TargetManifest {
+                name: info.target.to_string(),
+                arch: arch_name(info.target.arch).to_string(),
+                features: info.target.features.iter().map(|name| name.to_string()).collect(),
+            },
+            fp_contract: info.fp_contract.clone(),
+            sources: info
+                .sources
+                .iter()
+                .map(|(file, text)| SourceManifest {
+                    file: file.clone(),
+                    sha256: hex(&Sha256::digest(text.as_bytes())),
+                })
+                .collect(),
+            kernels: kernels.iter().zip(&info.kernels).map(describe).collect(),
+        }
+    }
+
+    /// As indented JSON, with a final newline.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("no map has keys but texts");
+        text.push('\n');
+        text
+    }
+
+    /// From JSON; `name` is shown in errors.
+    pub fn from_json(text: &str, name: &str) -> Result<Manifest> {
+        let version = serde_json::from_str::<serde_json::Value>(text)
+            .ok()
+            .and_then(|value| value.get("tec_manifest").and_then(|v| v.as_u64()));
+        if let Some(version) = version.filter(|v| *v != u64::from(SCHEMA)) {
+            return Err(Box::new(
+                Diag::global("E0523", format!("{name}: manifest of version {version}"))
+                    .note(format!("this `tec` reads version {SCHEMA}")),
+            ));
+        }
+        serde_json::from_str(text).map_err(|error| {
+            let text = format!("{name}: the manifest is not readable");
+            Box::new(Diag::global("E0523", text).note(error.to_string()))
+        })
+    }
+}
+
+impl ArgManifest {
+    fn new(param: &Param) -> ArgManifest {
+        match param {
+            Param::Tensor { buffer, output, layout_free } => ArgManifest::Tensor {
+                name: buffer.name.clone(),
+                role: if *output { Role::Output } else { Role::Input },
+                dtype: buffer.dtype.to_string(),
+                shape: buffer.shape.iter().map(Extent::new).collect(),
+                layout_free: *layout_free,
+            },
+            Param::Scalar { var, dtype } => {
+                ArgManifest::Scalar { name: var.name().to_string(), dtype: dtype.to_string() }
+            }
+            Param::Runtime { var, source } => ArgManifest::Runtime {
+                name: var.name().to_string(),
+                source: source.map(|(arg, dim)| DimManifest { arg, dim }),
+            },
+        }
+    }
+
+    /// The user's name.
+    pub fn name(&self) -> &str {
+        match self {
+            ArgManifest::Tensor { name, .. }
+            | ArgManifest::Scalar { name, .. }
+            | ArgManifest::Runtime { name, .. } => name,
+        }
+    }
+}
+
+impl KernelManifest {
+    /// A kernel with these parameters and an empty body, for what works on parameters alone.
+    pub fn to_kernel(&self) -> Result<Kernel> {
+        let unreadable = |what: &str| {
+            let text = format!("kernel `{}`: the manifest has no valid {what}", self.name);
+            Box::new(Diag::global("E0523", text))
+        };
+        let is_runtime = |arg: &&ArgManifest| matches!(arg, ArgManifest::Runtime { .. });
+        let vars: Vec<Var> =
+            self.args.iter().filter(is_runtime).map(|arg| Var::index(arg.name())).collect();
+        let var_of = |name: &str| vars.iter().find(|var| var.name() == name).cloned();
+        let dtype_of = |text: &str| DType::from_name(text).ok_or_else(|| unreadable("data type"));
+        let param = |arg: &ArgManifest| match arg {
+            ArgManifest::Tensor { name, role, dtype, shape, layout_free } => {
+                let extents = shape.iter().map(|extent| extent.to_expr(&var_of));
+                let shape = extents.collect::<Option<_>>().ok_or_else(|| unreadable("shape"))?;
+                let buffer = Buffer::new(name.as_str(), dtype_of(dtype)?, shape, Scope::Global);
+                let (output, layout_free) = (*role == Role::Output, *layout_free);
+                Ok(Param::Tensor { buffer, output, layout_free })
+            }
+            ArgManifest::Scalar { name, dtype } => {
+                let dtype = dtype_of(dtype)?;
+                Ok(Param::Scalar { var: Var::new(name.as_str(), dtype.compute_type()), dtype })
+            }
+            ArgManifest::Runtime { name, source } => Ok(Param::Runtime {
+                var: var_of(name).expect("made of these names"),
+                source: source.as_ref().map(|source| (source.arg, source.dim)),
+            }),
+        };
+        Ok(Kernel {
+            name: self.name.clone(),
+            params: self.args.iter().map(param).collect::<Result<_>>()?,
+            dims: Vec::new(),
+            checks: Stmt::nothing(),
+            body: Stmt::nothing(),
+            reassociated: self.reassociated,
+            facts: Vec::new(),
+        })
+    }
+}
+
+/// A parameter's value: integers and `bool`s as such, all else as the text of the source.
+fn parameter(name: &str, text: &str) -> (String, serde_json::Value) {
+    let value = match (text.parse::<i64>(), text) {
+        (Ok(number), _) => number.into(),
+        (_, "true") => true.into(),
+        (_, "false") => false.into(),
+        _ => text.into(),
+    };
+    (name.to_string(), value)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

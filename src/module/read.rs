@@ -1,0 +1,51 @@
+//! Reading the manifest of a module without loading it: from the section of a `.so` or `.o`, or the
+//! member of a `.tar`.
+
+use super::manifest::Manifest;
+use crate::codegen::entry::MANIFEST_SECTION;
+use crate::diag::{Diag, Result};
+use object::{Object, ObjectSection};
+use std::io::Read;
+use std::path::Path;
+
+/// The manifest of a module file.
+pub fn read_manifest(path: &Path) -> Result<Manifest> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| {
+        let text = error.to_string();
+        let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+        Box::new(Diag::global("E0523", format!("cannot read module `{name}`: {why}")))
+    })?;
+    let text = if bytes.starts_with(b"\x7fELF") {
+        manifest_of_elf(&bytes)
+    } else {
+        manifest_of_archive(&bytes)
+    };
+    let Some(text) = text else {
+        return Err(Box::new(
+            Diag::global("E0523", format!("`{name}` is no module of tec"))
+                .note("modules are `.so`, `.o` and `.tar` files that `tec build` made"),
+        ));
+    };
+    Manifest::from_json(&text, &name)
+}
+
+fn manifest_of_elf(bytes: &[u8]) -> Option<String> {
+    let file = object::File::parse(bytes).ok()?;
+    let data = file.section_by_name(MANIFEST_SECTION)?.data().ok()?;
+    let text = data.split(|byte| *byte == 0).next()?;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn manifest_of_archive(bytes: &[u8]) -> Option<String> {
+    let mut archive = tar::Archive::new(bytes);
+    for entry in archive.entries().ok()? {
+        let mut entry = entry.ok()?;
+        if entry.path().ok()?.extension().is_some_and(|ending| ending == "json") {
+            let mut text = String::new();
+            entry.read_to_string(&mut text).ok()?;
+            return Some(text);
+        }
+    }
+    None
+}

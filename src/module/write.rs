@@ -1,0 +1,90 @@
+//! Writing files so that they appear complete or not at all: into a temporary file beside the
+//! target, which then takes its name.
+
+use crate::diag::{Diag, Result};
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// A file to be.
+#[derive(Clone, Debug)]
+pub struct OutputFile {
+    /// Where.
+    pub path: PathBuf,
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// A program or shared object.
+    pub executable: bool,
+}
+
+/// Writes files, all or none: no name changes before every byte is on its way.
+pub fn write_files(files: &[OutputFile]) -> Result<()> {
+    let pending = files.iter().map(Pending::write).collect::<Result<Vec<_>>>()?;
+    pending.into_iter().try_for_each(Pending::persist)
+}
+
+/// A file whose bytes are written.
+enum Pending<'a> {
+    /// Under another name still.
+    Temporary(&'a OutputFile, NamedTempFile, PathBuf),
+    /// Not a regular file (a pipe, `/dev/stdout`), which cannot be replaced: not begun yet.
+    Special(&'a OutputFile),
+}
+
+impl<'a> Pending<'a> {
+    fn write(file: &'a OutputFile) -> Result<Pending<'a>> {
+        // A link stays one: the file it leads to is replaced.
+        let target = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
+        match fs::metadata(&target) {
+            Ok(meta) if meta.is_dir() => {
+                return Err(cannot_write(&file.path, "it is a directory"));
+            }
+            Ok(meta) if !meta.is_file() => return Ok(Pending::Special(file)),
+            _ => {}
+        }
+        Pending::write_temporary(file, &target)
+            .map(|temporary| Pending::Temporary(file, temporary, target))
+            .map_err(|error| cannot_write(&file.path, &io_text(&error)))
+    }
+
+    fn write_temporary(file: &OutputFile, target: &Path) -> io::Result<NamedTempFile> {
+        let directory = match target.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
+            _ => Path::new("."),
+        };
+        // The process's umask takes its part of these.
+        let mode = if file.executable { 0o777 } else { 0o666 };
+        let mut temporary = tempfile::Builder::new()
+            .prefix(".tec-")
+            .permissions(Permissions::from_mode(mode))
+            .tempfile_in(directory)?;
+        temporary.write_all(&file.bytes)?;
+        temporary.flush()?;
+        Ok(temporary)
+    }
+
+    fn persist(self) -> Result<()> {
+        match self {
+            Pending::Temporary(file, temporary, target) => temporary
+                .persist(target)
+                .map(|_| ())
+                .map_err(|error| cannot_write(&file.path, &io_text(&error.error))),
+            Pending::Special(file) => fs::write(&file.path, &file.bytes)
+                .map_err(|error| cannot_write(&file.path, &io_text(&error))),
+        }
+    }
+}
+
+fn cannot_write(path: &Path, why: &str) -> Box<Diag> {
+    Box::new(Diag::global("E0501", format!("cannot write `{}`: {why}", path.display())))
+}
+
+/// The system's words without the error's number.
+fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    // `tempfile` adds the name of its own file, which means nothing to the user.
+    text.split(" at path").next().unwrap_or_default().to_lowercase()
+}

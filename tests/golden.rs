@@ -1,0 +1,266 @@
+//! Golden tests: `tests/golden/COMMAND/NAME.te` holds the directives, the program and what the
+//! compiler says of it.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `#! test lower --simple` | what is printed must be the `#=` lines; also `--full`, `after=PASS` |
+//! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
+//! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
+//! | `#! target x86-avx2` | the target; this one if none is given |
+//! | `#! define n=4` | as `-D n=4` |
+//! | `#= text` | an expected line |
+//! | `… #~ E0204: text` | a diagnostic on this line; `#~^` on the line above the marks, `#~0` without a place |
+//!
+//! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
+//! selects files by a part of their path (`make golden T=name`).
+
+use std::path::{Path, PathBuf};
+use tec::codegen::clif::ObjectOptions;
+use tec::diag::Diag;
+use tec::driver::{self, Failure, Options, Trace};
+use tec::ir::print::{Style, print_kernel};
+use tec::lang::Loader;
+use tec::target::Target;
+
+#[test]
+fn goldens() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let filter = std::env::var("TEC_GOLDEN").unwrap_or_default();
+    let bless = std::env::var_os("TEC_BLESS").is_some();
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    files.sort();
+    files.retain(|file| file.to_str().unwrap().contains(&filter));
+    assert!(!files.is_empty(), "no golden test matches `{filter}`");
+    let mut failures = Vec::new();
+    driver::with_stack(|| {
+        for file in &files {
+            if let Err(message) = run_file(file, bless) {
+                failures.push(format!("{}\n{message}", file.display()));
+            }
+        }
+    });
+    println!("{} golden files", files.len());
+    assert!(failures.is_empty(), "{} failed\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a golden directory") {
+        let path = entry.unwrap().path();
+        // Files that golden tests import stand in `import` directories.
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "import") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "te") {
+            files.push(path);
+        }
+    }
+}
+
+/// The head of a golden file.
+struct Head {
+    command: String,
+    args: Vec<String>,
+    options: Options,
+}
+
+fn parse_head(text: &str) -> Result<Head, String> {
+    let mut head = Head {
+        command: String::new(),
+        args: Vec::new(),
+        options: Options::new(Target::parse("x86-avx2").expect("a target")),
+    };
+    for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["test", command, ref args @ ..] => {
+                head.command = command.to_string();
+                head.args = args.iter().map(|arg| arg.to_string()).collect();
+            }
+            ["target", name] => {
+                let target = Target::parse(name).map_err(|diag| diag.to_string())?;
+                head.options = Options { defines: head.options.defines, ..Options::new(target) };
+            }
+            ["define", define] => {
+                let (name, value) = define.split_once('=').ok_or("define has no value")?;
+                let define = (None, name.to_string(), value.to_string());
+                head.options.defines.push(define);
+            }
+            _ => return Err(format!("unknown directive `#!{line}`")),
+        }
+    }
+    Ok(head)
+}
+
+struct Disk;
+
+impl Loader for Disk {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| error.kind().to_string())
+    }
+}
+
+fn run_file(file: &Path, bless: bool) -> Result<(), String> {
+    let bytes = std::fs::read(file).expect("a golden file");
+    let text = String::from_utf8_lossy(&bytes);
+    let head = parse_head(&text)?;
+    let path = file.to_str().expect("UTF-8");
+    match head.command.as_str() {
+        "lower" => compare(file, &text, &lower(path, &head)?, bless),
+        "error" => check_errors(path, &text, &head),
+        "asm" => check_listing(&text, &listing(path, &head)?),
+        other => Err(format!("unknown command `{other}`")),
+    }
+}
+
+fn failure_text(failure: Failure) -> String {
+    match failure {
+        Failure::User(diags) => diags.iter().map(Diag::to_string).collect::<Vec<_>>().join("\n"),
+        Failure::Bug { pass, message, ir } => format!("bug in {pass}: {message}\n{ir}"),
+    }
+}
+
+fn lower(path: &str, head: &Head) -> Result<String, String> {
+    let style = match head.args.iter().any(|arg| arg == "--full") {
+        true => Style::Full,
+        false => Style::Simple,
+    };
+    let after = head.args.iter().find_map(|arg| arg.strip_prefix("after="));
+    let last = after.unwrap_or(driver::LAST_READABLE_PASS);
+    let mut trace = Trace::default();
+    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
+    let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    let mut text = String::new();
+    for graph in &graphs {
+        let kernel =
+            driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)?;
+        if graphs.len() > 1 {
+            text.push_str(&format!("# {}\n", kernel.name));
+        }
+        text.push_str(&print_kernel(&kernel, style));
+    }
+    Ok(text)
+}
+
+fn listing(path: &str, head: &Head) -> Result<String, String> {
+    let mut trace = Trace::default();
+    let options = &head.options;
+    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
+    let graphs = driver::elaborate(&program, options, &mut trace).map_err(failure_text)?;
+    let kernels = graphs
+        .iter()
+        .map(|graph| driver::lower(graph, options, None, &mut trace).map_err(failure_text))
+        .collect::<Result<Vec<_>, _>>()?;
+    let module = "golden".to_string();
+    let object = ObjectOptions { module, listing: true, opt: 3, ..ObjectOptions::default() };
+    let object = driver::compile_object(&kernels, &options.target, &object, &mut trace);
+    Ok(object.map_err(failure_text)?.listing.expect("a listing was asked for"))
+}
+
+/// Exact comparison with the `#=` lines, trailing space aside.
+fn compare(file: &Path, text: &str, actual: &str, bless: bool) -> Result<(), String> {
+    let actual: Vec<&str> = actual.lines().map(str::trim_end).collect();
+    let expected: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("#="))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+        .collect();
+    if actual == expected {
+        return Ok(());
+    }
+    if bless {
+        let mut blessed: String = text
+            .lines()
+            .filter(|line| !line.starts_with("#="))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        blessed.truncate(blessed.trim_end().len());
+        blessed.push_str("\n\n");
+        for line in actual {
+            blessed.push_str(format!("#= {line}").trim_end());
+            blessed.push('\n');
+        }
+        std::fs::write(file, blessed).expect("a golden file can be written");
+        return Ok(());
+    }
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    Err(format!("{}\nto accept it: make bless T={name}", diff(&expected, &actual)))
+}
+
+/// A line-by-line difference around the common head and tail.
+fn diff(expected: &[&str], actual: &[&str]) -> String {
+    let head = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();
+    let tails = expected[head..].iter().rev().zip(actual[head..].iter().rev());
+    let tail = tails.take_while(|(a, b)| a == b).count();
+    let mut text = format!("from expected line {}:\n", head + 1);
+    for line in &expected[head..expected.len() - tail] {
+        text.push_str(&format!("  - {line}\n"));
+    }
+    for line in &actual[head..actual.len() - tail] {
+        text.push_str(&format!("  + {line}\n"));
+    }
+    text
+}
+
+/// The diagnostics of a program are exactly its `#~` marks.
+fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
+    let mut expected: Vec<(usize, String)> = Vec::new();
+    let mut last_of_program = 0;
+    for (index, line) in text.lines().enumerate() {
+        if !line.trim_start().starts_with("#~") {
+            last_of_program = index + 1;
+        }
+        let Some((_, mark)) = line.split_once("#~") else { continue };
+        let (number, mark) = match (mark.strip_prefix('^'), mark.strip_prefix('0')) {
+            (Some(mark), _) => (last_of_program, mark),
+            (_, Some(mark)) => (0, mark),
+            _ => (index + 1, mark),
+        };
+        expected.push((number, mark.trim().to_string()));
+    }
+    if expected.is_empty() {
+        return Err("no `#~` says which error is expected".to_string());
+    }
+    let mut trace = Trace::default();
+    let (sources, failure) = match driver::load(path, &Disk, &mut trace) {
+        Err(failed) => failed,
+        Ok(program) => match driver::elaborate(&program, &head.options, &mut trace) {
+            Ok(_) => return Err("the program is accepted".to_string()),
+            Err(failure) => (program.sources, failure),
+        },
+    };
+    let Failure::User(diags) = failure else { return Err(failure_text(failure)) };
+    let mut actual: Vec<(usize, String)> = diags
+        .iter()
+        .map(|diag| {
+            let line = diag.span.map_or(0, |span| sources.line_column(span).0);
+            (line, diag.to_string())
+        })
+        .collect();
+    actual.sort();
+    expected.sort();
+    if actual == expected {
+        return Ok(());
+    }
+    let show = |list: &[(usize, String)], other: &[(usize, String)], sign: char| {
+        let only = list.iter().filter(|entry| !other.contains(entry));
+        only.map(|(line, text)| format!("  {sign} line {line}: {text}\n")).collect::<String>()
+    };
+    Err(show(&expected, &actual, '-') + &show(&actual, &expected, '+'))
+}
+
+/// `#= has TEXT` and `#= not TEXT`, each somewhere in the listing or nowhere.
+fn check_listing(text: &str, listing: &str) -> Result<(), String> {
+    let mut claims = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("#= ")) {
+        claims += 1;
+        let holds = match line.split_once(' ') {
+            Some(("has", wanted)) => listing.contains(wanted),
+            Some(("not", unwanted)) => !listing.contains(unwanted),
+            _ => return Err(format!("`#= {line}` is neither `has` nor `not`")),
+        };
+        if !holds {
+            return Err(format!("not true: {line}\n{listing}"));
+        }
+    }
+    if claims > 0 { Ok(()) } else { Err("no claim".to_string()) }
+}
