@@ -1,151 +1,141 @@
-//! The interpreter's program: operations on numbered registers, in the order they run.
-//!
-//! A kernel is translated once: variables become registers, buffers numbers, loops and lazy
-//! branches jumps, and a vector its lanes, one scalar after the other.
+//! What the machine executes: straight code over numbered registers.
 
-use crate::ir::{BinOp, DType, Intrinsic, UnOp};
+use super::scalar::{BinaryFn, IndexFn, UnaryFn};
+use crate::ir::{Buffer, DType, Expr, Intrinsic, Stmt};
 
-/// A register: 64 bits, see `scalar`.
+/// A register's number; a vector takes as many in a row as it has lanes.
 pub type Reg = u32;
+/// An index into [`Code::ops`].
+pub type Pc = u32;
 
-/// An index into the operations.
-pub type Label = usize;
-
-/// One step. `dst` is always written last.
+/// One instruction. `d` is where the result goes, `n` a number of lanes.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Const {
-        dst: Reg,
-        bits: u64,
-    },
-    Move {
-        dst: Reg,
-        a: Reg,
-    },
-    Unary {
-        op: UnOp,
-        dtype: DType,
-        dst: Reg,
-        a: Reg,
-    },
-    Binary {
-        op: BinOp,
-        dtype: DType,
-        dst: Reg,
-        a: Reg,
-        b: Reg,
-    },
-    Select {
-        dst: Reg,
-        c: Reg,
-        t: Reg,
-        f: Reg,
-    },
-    Cast {
-        from: DType,
-        to: DType,
-        dst: Reg,
-        a: Reg,
-    },
-    Bitcast {
-        from: DType,
-        to: DType,
-        dst: Reg,
-        a: Reg,
-    },
-    Call {
-        function: Intrinsic,
-        dtype: DType,
-        dst: Reg,
-        args: Vec<Reg>,
-    },
-    /// `dst = base + stride * lane` of an integer type.
-    Lane {
-        dtype: DType,
-        dst: Reg,
-        base: Reg,
-        stride: Reg,
-        lane: u32,
-    },
-    /// Traps unless `0 <= index < extents[dim]` of the buffer; `dst = acc * extent + index`.
-    Dim {
-        dst: Reg,
-        acc: Reg,
-        index: Reg,
-        buffer: u32,
-        dim: u32,
-    },
-    /// Traps unless `0 <= index < length` of the buffer.
-    Flat {
-        index: Reg,
-        buffer: u32,
-    },
-    /// Of an element whose number is in `index`, in bounds already.
-    Load {
-        dst: Reg,
-        buffer: u32,
-        index: Reg,
-    },
-    Store {
-        buffer: u32,
-        index: Reg,
-        value: Reg,
-    },
-    /// Makes the buffer with extents from registers; its elements are not written yet.
-    Allocate {
-        buffer: u32,
-        extents: Vec<Reg>,
-    },
-    Jump {
-        to: Label,
-    },
-    JumpUnless {
-        c: Reg,
-        to: Label,
-    },
-    /// `if i >= end { goto to }` at the top of a loop.
-    LoopTest {
-        i: Reg,
-        end: Reg,
-        to: Label,
-    },
-    /// `i += 1; goto to`.
-    LoopNext {
-        i: Reg,
-        to: Label,
-    },
-    /// From here on, an index overflow fails this assertion instead of being a bug.
-    EnterAssert {
-        assert: u32,
-    },
-    /// Fails the assertion unless `c`.
-    Assert {
-        c: Reg,
-        assert: u32,
-    },
+    /// `d = a`.
+    Copy { d: Reg, a: Reg, n: u32 },
+    /// Scalar `d = f(a)`.
+    Unary { f: UnaryFn, d: Reg, a: Reg },
+    /// Lane by lane.
+    UnaryLanes { f: UnaryFn, d: Reg, a: Reg, n: u32 },
+    /// Scalar `d = f(a, b)`.
+    Binary { f: BinaryFn, d: Reg, a: Reg, b: Reg },
+    /// Lane by lane.
+    BinaryLanes { f: BinaryFn, d: Reg, a: Reg, b: Reg, n: u32 },
+    /// Scalar `index` addition, the most frequent operation of all.
+    IndexAdd { d: Reg, a: Reg, b: Reg },
+    /// Scalar `index` multiplication.
+    IndexMul { d: Reg, a: Reg, b: Reg },
+    /// Any `index` operation that may overflow.
+    Index { f: IndexFn, d: Reg, a: Reg, b: Reg, n: u32 },
+    /// `d = c ? t : f`.
+    Select { d: Reg, c: Reg, t: Reg, f: Reg, n: u32 },
+    /// `d = a*b + c`.
+    Fma { dtype: DType, d: Reg, a: Reg, b: Reg, c: Reg, n: u32 },
+    /// A function of one argument, or two.
+    Call { function: Intrinsic, dtype: DType, d: Reg, a: Reg, b: Option<Reg>, n: u32 },
+    /// `base + stride * lane`, as `index` or wrapping in another type.
+    Ramp { dtype: DType, d: Reg, base: Reg, stride: Reg, n: u32 },
+    /// A scalar in every lane.
+    Broadcast { d: Reg, a: Reg, n: u32 },
+    /// Scalar, one index, no mask.
+    Load { d: Reg, buffer: u32, index: Reg },
+    /// Any other load: see [`Code::accesses`].
+    LoadAny { access: u32 },
+    /// Scalar, one index, no mask.
+    Store { a: Reg, buffer: u32, index: Reg },
+    /// Any other store.
+    StoreAny { access: u32 },
+    /// Continues elsewhere.
+    Jump { to: Pc },
+    /// Continues elsewhere if a scalar is true.
+    JumpIf { c: Reg, to: Pc },
+    /// Continues elsewhere if a scalar is false.
+    JumpUnless { c: Reg, to: Pc },
+    /// Continues elsewhere if every lane equals `value`.
+    JumpIfAll { c: Reg, value: u64, n: u32, to: Pc },
+    /// Begins a loop: `var = min`, `last = min + extent - 1`; continues at `exit` if it is empty.
+    Loop { var: Reg, min: Reg, extent: Reg, last: Reg, exit: Pc },
+    /// The next iteration, at `body`.
+    Next { var: Reg, last: Reg, body: Pc },
+    /// Forgets what the shared computations of the last statement gave.
+    Forget,
+    /// Runs a shared computation unless it was run since the last `Forget`; `done` tells.
+    Shared { done: Reg, to: Pc },
+    /// The end of a shared computation.
+    Return { done: Reg },
+    /// New memory, with nothing written.
+    Allocate { allocation: u32 },
+    /// From here to the `Assert`, an overflow is the user's.
+    BeginAssert { assert: u32 },
+    /// Fails unless the condition holds.
+    Assert { assert: u32 },
+    /// The end.
+    Halt,
 }
 
-/// A message of an entry check and the registers of its values.
+/// A load or store in general.
 #[derive(Clone, Debug)]
-pub struct AssertText {
+pub struct Access {
+    /// Which buffer.
+    pub buffer: u32,
+    /// Registers of the indices, and whether each has lanes.
+    pub indices: Vec<(Reg, bool)>,
+    /// Lanes that are accessed.
+    pub mask: Option<Reg>,
+    /// What is stored, or where a load goes.
+    pub value: Reg,
+    /// Number of lanes.
+    pub lanes: u32,
+}
+
+/// A condition to be checked.
+#[derive(Clone, Debug)]
+pub struct Assertion {
+    /// The condition.
+    pub cond: Reg,
+    /// The text with `{0}` for values.
     pub message: String,
+    /// The values.
     pub values: Vec<Reg>,
 }
 
-/// A translated kernel.
-#[derive(Clone, Debug, Default)]
-pub struct Program {
-    pub ops: Vec<Op>,
-    pub registers: u32,
-    pub asserts: Vec<AssertText>,
-    /// Name, element type, constant contents.
-    pub buffers: Vec<BufferInfo>,
+/// Memory to be made.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// For which buffer.
+    pub buffer: u32,
+    /// Registers of its extents.
+    pub shape: Vec<Reg>,
 }
 
-/// What the program says of a buffer.
+/// Something that may trap: shown to the reader of the message.
 #[derive(Clone, Debug)]
-pub struct BufferInfo {
-    pub name: String,
-    pub dtype: DType,
-    pub init: Option<Vec<u64>>,
+pub enum Culprit {
+    /// An expression.
+    Expr(Expr),
+    /// A statement.
+    Stmt(Stmt),
+}
+
+/// Compiled statements.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    /// The instructions, ending in `Halt`.
+    pub ops: Vec<Op>,
+    /// Number of registers.
+    pub registers: u32,
+    /// Registers that hold constants.
+    pub constants: Vec<(Reg, u64)>,
+    /// Every buffer that is accessed.
+    pub buffers: Vec<Buffer>,
+    /// For `LoadAny` and `StoreAny`.
+    pub accesses: Vec<Access>,
+    /// For `Assert`.
+    pub assertions: Vec<Assertion>,
+    /// For `Allocate`.
+    pub allocations: Vec<Allocation>,
+    /// What stands at an instruction that may trap, ascending, with the innermost scope there.
+    pub sites: Vec<(Pc, Culprit, Option<u32>)>,
+    /// Variables around a site: name, register, enclosing scope.
+    pub scopes: Vec<(String, Reg, Option<u32>)>,
 }

@@ -1,238 +1,383 @@
-//! Runs interpreter programs.
+//! The machine that executes compiled statements.
 
-use super::code::{Op, Program};
+use super::Trap;
+use super::code::{Access, Code, Culprit, Op, Pc, Reg};
 use super::scalar;
-use super::{Tensor, Trap};
-use crate::ir::{BinOp, DType};
+use crate::ir::print::{print_expr, print_stmt};
+use crate::ir::reference;
+use crate::ir::{BinOp, DType, Intrinsic};
+use std::fmt::Write;
 
-/// Registers and memory of one run.
+/// More elements than this are not allocated.
+const MAX_ELEMENTS: i64 = 1 << 32;
+
+/// A buffer's contents: one register per element.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Extents.
+    pub shape: Vec<i64>,
+    /// The elements.
+    pub data: Vec<u64>,
+    /// Which elements were written; empty if all count as written.
+    pub written: Vec<bool>,
+}
+
+impl Memory {
+    /// Memory that holds nothing yet.
+    pub fn unwritten(shape: Vec<i64>) -> Option<Memory> {
+        let len = shape.iter().try_fold(1i64, |len, extent| {
+            if *extent < 0 { None } else { len.checked_mul(*extent) }
+        })?;
+        if len > MAX_ELEMENTS {
+            return None;
+        }
+        let len = len as usize;
+        Some(Memory { shape, data: vec![0; len], written: vec![false; len] })
+    }
+}
+
+/// Registers and memory during a run.
 pub struct Machine<'a> {
-    program: &'a Program,
-    pub registers: Vec<u64>,
-    memory: Vec<Memory>,
-    /// The assertion being evaluated.
+    code: &'a Code,
+    /// Registers.
+    pub regs: Vec<u64>,
+    /// By the number of the buffer in [`Code::buffers`].
+    pub memory: Vec<Memory>,
+    returns: Vec<Pc>,
+    epoch: u64,
     assert: Option<u32>,
 }
 
-/// A buffer's elements.
-#[derive(Clone, Default)]
-struct Memory {
-    extents: Vec<i64>,
-    elements: Vec<u64>,
-    /// Which elements hold a value; all of them if empty.
-    written: Vec<bool>,
+/// What went wrong at an instruction, before it is put into words.
+enum Fault {
+    Overflow,
+    Outside { buffer: u32, detail: String },
+    Unwritten { buffer: u32, index: i64 },
+    Allocation { shape: Vec<i64> },
+    Check(String),
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(program: &'a Program) -> Machine<'a> {
-        let memory = program.buffers.iter().map(|buffer| match &buffer.init {
-            Some(init) => Memory {
-                extents: vec![init.len() as i64],
-                elements: init.iter().map(|bits| widen(*bits, buffer.dtype)).collect(),
-                written: Vec::new(),
-            },
-            None => Memory::default(),
-        });
-        let memory = memory.collect();
-        let registers = vec![0; program.registers as usize];
-        Machine { program, registers, memory, assert: None }
-    }
-
-    pub fn bind_tensor(&mut self, buffer: u32, tensor: &Tensor, output: bool) {
-        let size = tensor.dtype.bytes() as usize;
-        let elements = tensor.data.chunks_exact(size).map(|bytes| {
-            let mut wide = [0u8; 8];
-            wide[..size].copy_from_slice(bytes);
-            widen(u64::from_le_bytes(wide), tensor.dtype)
-        });
-        let elements: Vec<u64> = elements.collect();
-        let written = if output { vec![false; elements.len()] } else { Vec::new() };
-        let extents = tensor.shape.clone();
-        self.memory[buffer as usize] = Memory { extents, elements, written };
-    }
-
-    pub fn extents(&self, buffer: u32) -> &[i64] {
-        &self.memory[buffer as usize].extents
-    }
-
-    pub fn buffer_name(&self, buffer: u32) -> &str {
-        &self.program.buffers[buffer as usize].name
-    }
-
-    /// Copies the elements that were written.
-    pub fn read_back(&self, buffer: u32, data: &mut [u8]) {
-        let memory = &self.memory[buffer as usize];
-        let size = self.program.buffers[buffer as usize].dtype.bytes() as usize;
-        for (index, bytes) in data.chunks_exact_mut(size).enumerate() {
-            if memory.written[index] {
-                bytes.copy_from_slice(&memory.elements[index].to_le_bytes()[..size]);
-            }
+    /// Nothing is bound; constant tables are filled.
+    pub fn new(code: &'a Code) -> Machine<'a> {
+        let mut regs = vec![0; code.registers as usize];
+        for (reg, bits) in &code.constants {
+            regs[*reg as usize] = *bits;
         }
+        let memory = code
+            .buffers
+            .iter()
+            .map(|buffer| match &buffer.init {
+                Some(init) => Memory {
+                    shape: vec![init.len() as i64],
+                    data: init.iter().map(|b| scalar::from_pattern(buffer.dtype, *b)).collect(),
+                    written: Vec::new(),
+                },
+                None => Memory::default(),
+            })
+            .collect();
+        Machine { code, regs, memory, returns: Vec::new(), epoch: 0, assert: None }
     }
 
-    fn get(&self, reg: u32) -> u64 {
-        self.registers[reg as usize]
+    /// Runs to the end.
+    pub fn run(&mut self) -> Result<(), Trap> {
+        let mut pc: Pc = 0;
+        self.execute(&mut pc).map_err(|fault| self.trap(pc, fault))
     }
 
-    /// Runs the operations `from .. to`; every jump stays inside.
-    pub fn run(&mut self, from: usize, to: usize) -> Result<(), Trap> {
-        let program = self.program;
-        let mut pc = from;
-        while pc < to {
-            let op = &program.ops[pc];
-            pc += 1;
-            let (dst, value) = match op {
-                Op::Const { dst, bits } => (*dst, *bits),
-                Op::Move { dst, a } => (*dst, self.get(*a)),
-                Op::Unary { op, dtype, dst, a } => {
-                    let value = scalar::unary(*op, *dtype, self.get(*a));
-                    (*dst, value.map_err(|_| self.overflow())?)
+    fn execute(&mut self, pc: &mut Pc) -> Result<(), Fault> {
+        let ops = &self.code.ops;
+        loop {
+            let op = &ops[*pc as usize];
+            *pc += 1;
+            match *op {
+                Op::IndexAdd { d, a, b } => {
+                    let sum = (self.get(a) as i64).checked_add(self.get(b) as i64);
+                    self.set(d, sum.ok_or(Fault::Overflow)? as u64);
                 }
-                Op::Binary { op, dtype, dst, a, b } => {
-                    let value = scalar::binary(*op, *dtype, self.get(*a), self.get(*b));
-                    (*dst, value.map_err(|_| self.overflow())?)
+                Op::IndexMul { d, a, b } => {
+                    let product = (self.get(a) as i64).checked_mul(self.get(b) as i64);
+                    self.set(d, product.ok_or(Fault::Overflow)? as u64);
                 }
-                Op::Select { dst, c, t, f } => {
-                    (*dst, self.get(if self.get(*c) != 0 { *t } else { *f }))
+                Op::Binary { f, d, a, b } => self.set(d, f(self.get(a), self.get(b))),
+                Op::Unary { f, d, a } => self.set(d, f(self.get(a))),
+                Op::Load { d, buffer, index } => {
+                    let value = self.load(buffer, self.get(index) as i64)?;
+                    self.set(d, value);
                 }
-                Op::Cast { from, to, dst, a } => (*dst, scalar::cast(*from, *to, self.get(*a))),
-                Op::Bitcast { from, to, dst, a } => {
-                    (*dst, scalar::bitcast(*from, *to, self.get(*a)))
+                Op::Store { a, buffer, index } => {
+                    self.store(buffer, self.get(index) as i64, self.get(a))?;
                 }
-                Op::Call { function, dtype, dst, args } => {
-                    let args: Vec<u64> = args.iter().map(|reg| self.get(*reg)).collect();
-                    (*dst, scalar::call(*function, *dtype, &args))
-                }
-                Op::Lane { dtype, dst, base, stride, lane } => {
-                    (*dst, self.lane(*dtype, *base, *stride, *lane)?)
-                }
-                Op::Dim { dst, acc, index, buffer, dim } => {
-                    let extent = self.memory[*buffer as usize].extents[*dim as usize];
-                    let index = self.get(*index) as i64;
-                    if index < 0 || index >= extent {
-                        return Err(self.outside(*buffer, index, extent));
+                Op::Next { var, last, body } => {
+                    let value = self.get(var);
+                    if value != self.get(last) {
+                        self.set(var, value + 1);
+                        *pc = body;
                     }
-                    (*dst, self.get(*acc) * extent as u64 + index as u64)
                 }
-                Op::Flat { index, buffer } => {
-                    let length = self.memory[*buffer as usize].elements.len() as i64;
-                    let index = self.get(*index) as i64;
-                    if index < 0 || index >= length {
-                        return Err(self.outside(*buffer, index, length));
+                Op::Loop { var, min, extent, last, exit } => {
+                    let (min, extent) = (self.get(min) as i64, self.get(extent) as i64);
+                    if extent <= 0 {
+                        *pc = exit;
+                    } else {
+                        let end = min.checked_add(extent - 1).ok_or(Fault::Overflow)?;
+                        self.set(var, min as u64);
+                        self.set(last, end as u64);
                     }
-                    continue;
                 }
-                Op::Load { dst, buffer, index } => {
-                    let memory = &self.memory[*buffer as usize];
-                    let index = self.get(*index) as usize;
-                    if memory.written.get(index) == Some(&false) {
-                        let name = self.buffer_name(*buffer);
-                        return Err(Trap::Bug(format!("{name}[{index}] is read, never written")));
+                Op::Fma { dtype, d, a, b, c, n } => {
+                    for i in 0..n {
+                        let (a, b, c) = (self.get(a + i), self.get(b + i), self.get(c + i));
+                        self.set(d + i, scalar::fma(dtype, a, b, c));
                     }
-                    (*dst, memory.elements[index])
                 }
-                Op::Store { buffer, index, value } => {
-                    let (index, value) = (self.get(*index) as usize, self.get(*value));
-                    let memory = &mut self.memory[*buffer as usize];
-                    memory.elements[index] = value;
-                    if let Some(written) = memory.written.get_mut(index) {
-                        *written = true;
+                Op::Jump { to } => *pc = to,
+                Op::JumpIf { c, to } => {
+                    if self.get(c) != 0 {
+                        *pc = to;
                     }
-                    continue;
-                }
-                Op::Allocate { buffer, extents } => {
-                    self.allocate(*buffer, extents)?;
-                    continue;
-                }
-                Op::Jump { to } => {
-                    pc = *to;
-                    continue;
                 }
                 Op::JumpUnless { c, to } => {
-                    if self.get(*c) == 0 {
-                        pc = *to;
+                    if self.get(c) == 0 {
+                        *pc = to;
                     }
-                    continue;
                 }
-                Op::LoopTest { i, end, to } => {
-                    if self.get(*i) as i64 >= self.get(*end) as i64 {
-                        pc = *to;
+                Op::Copy { d, a, n } => {
+                    for i in 0..n {
+                        self.set(d + i, self.get(a + i));
                     }
-                    continue;
                 }
-                Op::LoopNext { i, to } => {
-                    pc = *to;
-                    (*i, self.get(*i) + 1)
-                }
-                Op::EnterAssert { assert } => {
-                    self.assert = Some(*assert);
-                    continue;
-                }
-                Op::Assert { c, assert } => {
-                    if self.get(*c) == 0 {
-                        return Err(Trap::Check(self.message(*assert)));
+                Op::LoadAny { access } => self.load_any(access)?,
+                Op::StoreAny { access } => self.store_any(access)?,
+                Op::Halt => return Ok(()),
+                Op::Shared { done, to } => {
+                    if self.get(done) != self.epoch {
+                        self.returns.push(*pc);
+                        *pc = to;
                     }
-                    self.assert = None;
-                    continue;
                 }
-            };
-            self.registers[dst as usize] = value;
-        }
-        Ok(())
-    }
-
-    fn lane(&self, dtype: DType, base: u32, stride: u32, lane: u32) -> Result<u64, Trap> {
-        let lane = scalar::from_int(lane as i128, dtype);
-        let offset = scalar::binary(BinOp::Mul, dtype, self.get(stride), lane);
-        let offset = offset.map_err(|_| self.overflow())?;
-        scalar::binary(BinOp::Add, dtype, self.get(base), offset).map_err(|_| self.overflow())
-    }
-
-    fn allocate(&mut self, buffer: u32, extents: &[u32]) -> Result<(), Trap> {
-        const LIMIT: i64 = 1 << 32;
-        let extents: Vec<i64> = extents.iter().map(|reg| self.get(*reg) as i64).collect();
-        let length = extents.iter().try_fold(1i64, |length, extent| length.checked_mul(*extent));
-        let Some(length) = length.filter(|length| (0..LIMIT).contains(length)) else {
-            let name = self.buffer_name(buffer);
-            return Err(Trap::Bug(format!("{name} of shape {extents:?} cannot be allocated")));
-        };
-        let elements = vec![0; length as usize];
-        let written = vec![false; length as usize];
-        self.memory[buffer as usize] = Memory { extents, elements, written };
-        Ok(())
-    }
-
-    fn outside(&self, buffer: u32, index: i64, extent: i64) -> Trap {
-        let name = self.buffer_name(buffer);
-        Trap::Bug(format!("index {index} of {name} is outside of {extent}"))
-    }
-
-    fn overflow(&self) -> Trap {
-        match self.assert {
-            Some(assert) => {
-                let message = &self.program.asserts[assert as usize].message;
-                Trap::Check(format!("{message} (index arithmetic overflows 64 bits)"))
+                Op::Return { done } => {
+                    self.set(done, self.epoch);
+                    *pc = self.returns.pop().expect("a shared computation was called");
+                }
+                Op::Forget => self.epoch += 1,
+                ref op => self.rare(op, pc)?,
             }
-            None => Trap::Bug("index arithmetic overflows 64 bits".to_string()),
         }
     }
 
-    fn message(&self, assert: u32) -> String {
-        let text = &self.program.asserts[assert as usize];
-        let mut message = text.message.clone();
-        for (number, reg) in text.values.iter().enumerate() {
-            message =
-                message.replace(&format!("{{{number}}}"), &(self.get(*reg) as i64).to_string());
+    /// The less frequent instructions.
+    fn rare(&mut self, op: &Op, pc: &mut Pc) -> Result<(), Fault> {
+        match *op {
+            Op::UnaryLanes { f, d, a, n } => {
+                for i in 0..n {
+                    self.set(d + i, f(self.get(a + i)));
+                }
+            }
+            Op::BinaryLanes { f, d, a, b, n } => {
+                for i in 0..n {
+                    self.set(d + i, f(self.get(a + i), self.get(b + i)));
+                }
+            }
+            Op::Index { f, d, a, b, n } => {
+                for i in 0..n {
+                    let value = f(self.get(a + i) as i64, self.get(b + i) as i64);
+                    self.set(d + i, value.ok_or(Fault::Overflow)? as u64);
+                }
+            }
+            Op::Select { d, c, t, f, n } => {
+                for i in 0..n {
+                    let from = if self.get(c + i) != 0 { t } else { f };
+                    self.set(d + i, self.get(from + i));
+                }
+            }
+            Op::Call { function, dtype, d, a, b, n } => self.call(function, dtype, d, a, b, n),
+            Op::Ramp { dtype, d, base, stride, n } => self.ramp(dtype, d, base, stride, n)?,
+            Op::Broadcast { d, a, n } => {
+                for i in 0..n {
+                    self.set(d + i, self.get(a));
+                }
+            }
+            Op::JumpIfAll { c, value, n, to } => {
+                if (0..n).all(|i| self.get(c + i) == value) {
+                    *pc = to;
+                }
+            }
+            Op::Allocate { allocation } => {
+                let allocation = &self.code.allocations[allocation as usize];
+                let shape: Vec<i64> =
+                    allocation.shape.iter().map(|reg| self.get(*reg) as i64).collect();
+                let memory = Memory::unwritten(shape.clone());
+                let memory = memory.ok_or(Fault::Allocation { shape })?;
+                self.memory[allocation.buffer as usize] = memory;
+            }
+            Op::BeginAssert { assert } => self.assert = Some(assert),
+            Op::Assert { assert } => {
+                self.assert = None;
+                if self.get(self.code.assertions[assert as usize].cond) == 0 {
+                    return Err(Fault::Check(self.message(assert)));
+                }
+            }
+            ref op => crate::bug!("{op:?} is not rare"),
         }
-        message
+        Ok(())
+    }
+
+    fn get(&self, reg: Reg) -> u64 {
+        self.regs[reg as usize]
+    }
+
+    fn set(&mut self, reg: Reg, value: u64) {
+        self.regs[reg as usize] = value;
+    }
+
+    fn load(&self, buffer: u32, index: i64) -> Result<u64, Fault> {
+        let memory = &self.memory[buffer as usize];
+        let Some(value) = memory.data.get(index as usize) else {
+            return Err(outside(buffer, memory, index));
+        };
+        if !memory.written.is_empty() && !memory.written[index as usize] {
+            return Err(Fault::Unwritten { buffer, index });
+        }
+        Ok(*value)
+    }
+
+    fn store(&mut self, buffer: u32, index: i64, value: u64) -> Result<(), Fault> {
+        let memory = &mut self.memory[buffer as usize];
+        let Some(element) = memory.data.get_mut(index as usize) else {
+            return Err(outside(buffer, memory, index));
+        };
+        *element = value;
+        if !memory.written.is_empty() {
+            memory.written[index as usize] = true;
+        }
+        Ok(())
+    }
+
+    /// The position of one lane's element, every index checked against its extent.
+    fn position(&self, access: &Access, lane: u32) -> Result<i64, Fault> {
+        let index = |(reg, has_lanes): (Reg, bool)| {
+            self.get(if has_lanes { reg + lane } else { reg }) as i64
+        };
+        let memory = &self.memory[access.buffer as usize];
+        if let [only] = access.indices[..] {
+            return Ok(index(only));
+        }
+        let mut position = 0;
+        for (dim, extent) in memory.shape.iter().enumerate() {
+            let i = index(access.indices[dim]);
+            if !(0..*extent).contains(&i) {
+                let detail = format!("index {dim} is {i}, the extent {extent}");
+                return Err(Fault::Outside { buffer: access.buffer, detail });
+            }
+            position = position * extent + i;
+        }
+        Ok(position)
+    }
+
+    fn load_any(&mut self, access: u32) -> Result<(), Fault> {
+        let code = self.code;
+        let access = &code.accesses[access as usize];
+        for lane in 0..access.lanes {
+            let value = if access.mask.is_some_and(|mask| self.get(mask + lane) == 0) {
+                0
+            } else {
+                self.load(access.buffer, self.position(access, lane)?)?
+            };
+            self.set(access.value + lane, value);
+        }
+        Ok(())
+    }
+
+    fn store_any(&mut self, access: u32) -> Result<(), Fault> {
+        let code = self.code;
+        let access = &code.accesses[access as usize];
+        for lane in 0..access.lanes {
+            if access.mask.is_some_and(|mask| self.get(mask + lane) == 0) {
+                continue;
+            }
+            let position = self.position(access, lane)?;
+            self.store(access.buffer, position, self.get(access.value + lane))?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, function: Intrinsic, dtype: DType, d: Reg, a: Reg, b: Option<Reg>, n: u32) {
+        for i in 0..n {
+            let x = scalar::decode_float(dtype, self.get(a + i));
+            let value = match b {
+                Some(b) => {
+                    let y = scalar::decode_float(dtype, self.get(b + i));
+                    reference::evaluate(function, dtype, &[x, y])
+                }
+                None => reference::evaluate(function, dtype, &[x]),
+            };
+            self.set(d + i, scalar::encode_float(dtype, value));
+        }
+    }
+
+    fn ramp(&mut self, dtype: DType, d: Reg, base: Reg, stride: Reg, n: u32) -> Result<(), Fault> {
+        let (base, stride) = (self.get(base), self.get(stride));
+        let op = |op| scalar::binary_fn(op, dtype).expect("ramps are of integers");
+        let (add, mul) = (op(BinOp::Add), op(BinOp::Mul));
+        for i in 0..n {
+            let value = if dtype == DType::Index {
+                let offset = (stride as i64).checked_mul(i as i64);
+                let value = offset.and_then(|offset| offset.checked_add(base as i64));
+                value.ok_or(Fault::Overflow)? as u64
+            } else {
+                add(base, mul(stride, scalar::encode_int(dtype, i as i128)))
+            };
+            self.set(d + i, value);
+        }
+        Ok(())
+    }
+
+    /// The text of an assertion with its values.
+    fn message(&self, assert: u32) -> String {
+        let assertion = &self.code.assertions[assert as usize];
+        let mut text = assertion.message.clone();
+        for (i, reg) in assertion.values.iter().enumerate() {
+            text = text.replace(&format!("{{{i}}}"), &(self.get(*reg) as i64).to_string());
+        }
+        text
+    }
+
+    fn trap(&self, pc: Pc, fault: Fault) -> Trap {
+        if let (Fault::Overflow, Some(assert)) = (&fault, self.assert) {
+            let text = &self.code.assertions[assert as usize].message;
+            return Trap::Check(format!("{text}: the computation overflows 64 bits"));
+        }
+        let name = |buffer: u32| &self.code.buffers[buffer as usize].name;
+        let mut text = match fault {
+            Fault::Check(text) => return Trap::Check(text),
+            Fault::Overflow => "overflow of 64 bits".to_string(),
+            Fault::Outside { buffer, detail } => format!("outside of {}: {detail}", name(buffer)),
+            Fault::Unwritten { buffer, index } => {
+                format!("read of {}[{index}], which was never written", name(buffer))
+            }
+            Fault::Allocation { shape } => format!("no memory for the extents {shape:?}"),
+        };
+        let at = pc - 1;
+        if let Ok(site) = self.code.sites.binary_search_by_key(&at, |(pc, ..)| *pc) {
+            let (_, culprit, mut scope) = self.code.sites[site].clone();
+            let source = match culprit {
+                Culprit::Expr(expr) => print_expr(&expr),
+                Culprit::Stmt(stmt) => print_stmt(&stmt),
+            };
+            let _ = write!(text, "\n  in {}", source.trim_end());
+            while let Some(index) = scope {
+                let (name, reg, outer) = &self.code.scopes[index as usize];
+                let _ = write!(text, "\n  {name} = {}", self.get(*reg) as i64);
+                scope = *outer;
+            }
+        }
+        Trap::Bug(text)
     }
 }
 
-/// Memory's bits as a register holds them: signed integers extended, any true `bool` 1.
-fn widen(bits: u64, dtype: DType) -> u64 {
-    match dtype {
-        DType::Bool => (bits != 0) as u64,
-        _ if dtype.is_float() => bits,
-        _ => scalar::from_int(bits as i128, dtype),
-    }
+#[cold]
+fn outside(buffer: u32, memory: &Memory, index: i64) -> Fault {
+    let detail = format!("position {index} of {} elements", memory.data.len());
+    Fault::Outside { buffer, detail }
 }

@@ -1,13 +1,18 @@
 //! The reference interpreter: the judge of every pass and back end. It follows the comments of
 //! `ir` and shares no code with the back ends.
+//!
+//! A kernel is first compiled to straight code over registers, since every differential test runs
+//! on it. Loops of every kind run serially, ascending. Mathematical functions that `expand_math`
+//! has not replaced are evaluated in higher precision and rounded.
 
 mod code;
+mod compile;
 mod machine;
-pub mod scalar;
-mod translate;
+mod scalar;
 
-use super::{DType, Kernel, Param};
-use machine::Machine;
+use super::{Buffer, DType, Expr, Kernel, Param, Stmt, Var};
+use code::Code;
+use machine::{Machine, Memory};
 
 /// A tensor's elements as raw little-endian bytes.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,9 +30,10 @@ pub struct Tensor {
 pub enum Value {
     /// For `Param::Tensor`; outputs come back filled.
     Tensor(Tensor),
-    /// For an integer or `bool` `Param::Scalar`.
+    /// For `Param::Scalar`: the value of the declared type (integers exactly, floats as f64 bits
+    /// would lose nothing).
     Int(i128),
-    /// For a floating-point `Param::Scalar`: a value of the declared type.
+    /// For a floating-point `Param::Scalar`.
     Float(f64),
     /// For `Param::Runtime`.
     Index(i64),
@@ -45,72 +51,185 @@ pub enum Trap {
 
 /// Runs the checks, then the body. On `Check` nothing was written.
 pub fn run(kernel: &Kernel, args: &mut [Value]) -> Result<(), Trap> {
-    let layout = translate::translate(kernel);
-    let mut machine = Machine::new(&layout.program);
+    let bound = bind_arguments(kernel, args)?;
+    let mut in_checks = bound.clone();
+    for dim in &kernel.dims {
+        let Value::Tensor(tensor) = &args[dim.param] else {
+            return Err(Trap::Bug(format!("{} is no tensor", kernel.params[dim.param].name())));
+        };
+        in_checks.push((dim.var.clone(), tensor.shape[dim.dim] as u64));
+    }
+    execute(kernel, &kernel.checks, &in_checks, args)?;
+    compare_shapes(kernel, args, &bound)?;
+    execute(kernel, &kernel.body, &bound, args)
+}
+
+/// Expressions over variables, compiled once and evaluated often: one register (see
+/// [`encode_int`], [`encode_float`]) per variable in, one per expression out. Scalars only.
+pub struct Evaluator {
+    code: Code,
+    vars: Vec<u32>,
+    results: Vec<u32>,
+}
+
+pub use scalar::{decode_float, decode_int, encode_float, encode_int};
+
+impl Evaluator {
+    /// Compiles `exprs`, which read no memory, over `vars`.
+    pub fn new(exprs: &[Expr], vars: &[Var]) -> Result<Evaluator, Trap> {
+        let (code, vars, results) = compile::compile_exprs(exprs, vars).map_err(Trap::Bug)?;
+        Ok(Evaluator { code, vars, results })
+    }
+
+    /// The expressions' values for these values of the variables.
+    pub fn eval(&self, values: &[u64]) -> Result<Vec<u64>, Trap> {
+        let mut machine = Machine::new(&self.code);
+        for (reg, value) in self.vars.iter().zip(values) {
+            machine.regs[*reg as usize] = *value;
+        }
+        machine.run()?;
+        Ok(self.results.iter().map(|reg| machine.regs[*reg as usize]).collect())
+    }
+}
+
+/// Variables of scalar and run-time integer parameters with their registers. Checks types, ranks,
+/// constant extents and extents that are a lone run-time integer.
+fn bind_arguments(kernel: &Kernel, args: &[Value]) -> Result<Vec<(Var, u64)>, Trap> {
+    let failed = |text: String| Trap::Check(format!("{}: {text}", kernel.name));
+    let check = |text: String| Err(failed(text));
     if args.len() != kernel.params.len() {
-        let text = format!("{} takes {} arguments", kernel.name, kernel.params.len());
-        return Err(Trap::Check(text));
+        return check(format!("expected {} arguments, got {}", kernel.params.len(), args.len()));
     }
-    for ((param, value), place) in kernel.params.iter().zip(args.iter()).zip(&layout.params) {
-        bind(&mut machine, param, value, *place)?;
-    }
-    for (dim, reg) in kernel.dims.iter().zip(&layout.dims) {
-        let Value::Tensor(tensor) = &args[dim.param] else { continue };
-        machine.registers[*reg as usize] = tensor.shape[dim.dim] as u64;
-    }
-    let [shapes_known, checked, done] = layout.marks;
-    machine.run(0, shapes_known)?;
-    machine.run(shapes_known, checked)?;
-    check_shapes(kernel, &machine, &layout.shapes)?;
-    machine.run(checked, done)?;
-    for ((param, value), place) in kernel.params.iter().zip(args).zip(&layout.params) {
-        if let (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) = (param, value) {
-            machine.read_back(*place, &mut tensor.data);
-        }
-    }
-    Ok(())
-}
-
-fn bind(machine: &mut Machine<'_>, param: &Param, value: &Value, place: u32) -> Result<(), Trap> {
-    let wrong = || Trap::Check(format!("argument `{}` has the wrong type", param.name()));
-    let bits = match (param, value) {
-        (Param::Tensor { buffer, output, .. }, Value::Tensor(tensor)) => {
-            if tensor.dtype != buffer.dtype || tensor.shape.len() != buffer.shape.len() {
-                return Err(wrong());
+    let mut bound = Vec::new();
+    for (param, arg) in kernel.params.iter().zip(args) {
+        match (param, arg) {
+            (Param::Scalar { var, dtype }, Value::Int(value)) if !dtype.is_float() => {
+                if dtype.wrap(*value) != *value {
+                    return check(format!("{value} is no {dtype} (argument {})", var.name()));
+                }
+                bound.push((var.clone(), encode_int(*dtype, *value)));
             }
-            machine.bind_tensor(place, tensor, *output);
-            return Ok(());
+            (Param::Scalar { var, dtype }, Value::Float(value)) if dtype.is_float() => {
+                let value = dtype.round_float(*value);
+                bound.push((var.clone(), encode_float(dtype.compute_type(), value)));
+            }
+            (Param::Runtime { var, .. }, Value::Index(value)) => {
+                bound.push((var.clone(), *value as u64));
+            }
+            (Param::Tensor { .. }, Value::Tensor(_)) => {}
+            (param, _) => return check(format!("argument {} has the wrong kind", param.name())),
         }
-        (Param::Scalar { dtype, .. }, Value::Int(value)) if !dtype.is_float() => {
-            scalar::from_int(*value, *dtype)
+    }
+    for (param, arg) in kernel.params.iter().zip(args) {
+        if let (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) = (param, arg) {
+            check_tensor(buffer, tensor, &bound)
+                .map_err(|text| failed(format!("argument {}: {text}", buffer.name)))?;
         }
-        (Param::Scalar { dtype, .. }, Value::Float(value)) if dtype.is_float() => {
-            scalar::from_f64(*value, dtype.compute_type())
-        }
-        (Param::Runtime { .. }, Value::Index(value)) => *value as u64,
-        _ => return Err(wrong()),
-    };
-    machine.registers[place as usize] = bits;
-    Ok(())
+    }
+    Ok(bound)
 }
 
-/// The tensors have the extents that the declaration says.
-fn check_shapes(
-    kernel: &Kernel,
-    machine: &Machine<'_>,
-    shapes: &[(u32, Vec<u32>)],
-) -> Result<(), Trap> {
-    for (buffer, extents) in shapes {
-        let actual = machine.extents(*buffer);
-        let declared = extents.iter().map(|reg| machine.registers[*reg as usize] as i64);
-        if !declared.clone().eq(actual.iter().copied()) {
-            let name = machine.buffer_name(*buffer);
-            let declared: Vec<i64> = declared.collect();
-            return Err(Trap::Check(format!(
-                "`{name}` of `{}` must have shape {declared:?}, got {actual:?}",
-                kernel.name
-            )));
+fn check_tensor(buffer: &Buffer, tensor: &Tensor, bound: &[(Var, u64)]) -> Result<(), String> {
+    if tensor.dtype != buffer.dtype {
+        return Err(format!("expected dtype {}, got {}", buffer.dtype, tensor.dtype));
+    }
+    if tensor.shape.len() != buffer.shape.len() {
+        let (expected, got) = (buffer.shape.len(), tensor.shape.len());
+        return Err(format!("expected rank {expected}, got {got}"));
+    }
+    let len = tensor.shape.iter().try_fold(buffer.dtype.bytes() as i64, |len, extent| {
+        if *extent < 0 { None } else { len.checked_mul(*extent) }
+    });
+    if len != Some(tensor.data.len() as i64) {
+        return Err(format!("shape {:?} does not fit the data", tensor.shape));
+    }
+    for (dim, (extent, actual)) in buffer.shape.iter().zip(&tensor.shape).enumerate() {
+        let lone = extent.as_var().and_then(|var| bound.iter().find(|(v, _)| v == var));
+        let expected = extent.as_int().or(lone.map(|(_, value)| *value as i64 as i128));
+        if expected.is_some_and(|expected| expected != *actual as i128) {
+            let expected = expected.expect("is there");
+            return Err(format!("expected shape[{dim}] to be {expected}, got {actual}"));
         }
     }
     Ok(())
 }
+
+/// After the checks every tensor must have its declared shape.
+fn compare_shapes(kernel: &Kernel, args: &[Value], bound: &[(Var, u64)]) -> Result<(), Trap> {
+    let (vars, values): (Vec<Var>, Vec<u64>) = bound.iter().cloned().unzip();
+    for (param, arg) in kernel.params.iter().zip(args) {
+        if let (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) = (param, arg) {
+            let shape = Evaluator::new(&buffer.shape, &vars)?.eval(&values)?;
+            let shape: Vec<i64> = shape.into_iter().map(|extent| extent as i64).collect();
+            if shape != tensor.shape {
+                let (name, got) = (&buffer.name, &tensor.shape);
+                return Err(Trap::Bug(format!(
+                    "the checks passed, but {name} has shape {got:?} instead of {shape:?}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs `stmt` on the arguments; outputs are copied back at the end.
+fn execute(
+    kernel: &Kernel,
+    stmt: &Stmt,
+    bound: &[(Var, u64)],
+    args: &mut [Value],
+) -> Result<(), Trap> {
+    if matches!(stmt, Stmt::Block(stmts) if stmts.is_empty()) {
+        return Ok(());
+    }
+    let vars: Vec<Var> = bound.iter().map(|(var, _)| var.clone()).collect();
+    let (code, regs) = compile::compile_stmt(stmt, &vars).map_err(Trap::Bug)?;
+    let mut machine = Machine::new(&code);
+    for (reg, (_, value)) in regs.iter().zip(bound) {
+        machine.regs[*reg as usize] = *value;
+    }
+    let mut outputs = Vec::new();
+    for (position, (param, arg)) in kernel.params.iter().zip(args.iter()).enumerate() {
+        let (Param::Tensor { buffer, output, .. }, Value::Tensor(tensor)) = (param, arg) else {
+            continue;
+        };
+        let Some(id) = code.buffers.iter().position(|b| b == buffer) else {
+            continue;
+        };
+        machine.memory[id] = if *output {
+            outputs.push((position, id));
+            Memory::unwritten(tensor.shape.clone())
+                .ok_or_else(|| Trap::Bug(format!("no memory for {}", buffer.name)))?
+        } else {
+            read_tensor(tensor)
+        };
+    }
+    machine.run()?;
+    for (position, id) in outputs {
+        if let Value::Tensor(tensor) = &mut args[position] {
+            write_tensor(&machine.memory[id], tensor);
+        }
+    }
+    Ok(())
+}
+
+fn read_tensor(tensor: &Tensor) -> Memory {
+    let bytes = tensor.dtype.bytes() as usize;
+    let data = tensor.data.chunks_exact(bytes);
+    let data = data.map(|raw| scalar::from_memory(tensor.dtype, raw)).collect();
+    Memory { shape: tensor.shape.clone(), data, written: Vec::new() }
+}
+
+/// Elements that were never written keep what the caller had there.
+fn write_tensor(memory: &Memory, tensor: &mut Tensor) {
+    let bytes = tensor.dtype.bytes() as usize;
+    let elements = tensor.data.chunks_exact_mut(bytes);
+    for ((element, value), written) in elements.zip(&memory.data).zip(&memory.written) {
+        if *written {
+            element.copy_from_slice(&value.to_le_bytes()[..bytes]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,253 +1,404 @@
-//! One operation on scalars, exactly as the comments of `ir::expr` say.
+//! One operation on one lane: what every operator does to the bits of its operands.
 //!
-//! A value is 64 bits: integers sign- or zero-extended, `bool` 0 or 1, Float64 and Float32 their
-//! bits, halves their 16 bits.
+//! A register holds 64 bits: integers extended to 64 bits by their signedness, `bool` as 0 or 1,
+//! floats as their bit pattern, zero-extended.
 
-use crate::ir::{BinOp, Const, DType, Intrinsic, UnOp, half_bits};
-use half::{bf16, f16};
+use crate::ir::{BinOp, Const, DType, UnOp, half_bits};
 
-/// Index arithmetic left the 64-bit range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overflow;
+/// An operator on one operand.
+pub type UnaryFn = fn(u64) -> u64;
+/// An operator on two operands.
+pub type BinaryFn = fn(u64, u64) -> u64;
+/// An operator on `index` that has no result where it overflows.
+pub type IndexFn = fn(i64, i64) -> Option<i64>;
 
-/// The bits of a constant of a type.
-pub fn from_const(value: Const, dtype: DType) -> u64 {
-    match value {
-        Const::Int(value) => value as u64,
-        Const::Float(value) => from_f64(value, dtype),
-    }
+/// The register of an integer value, wrapped into the type.
+pub fn encode_int(dtype: DType, value: i128) -> u64 {
+    dtype.wrap(value) as u64
 }
 
-/// The bits of a value of a floating-point type, rounded once.
-pub fn from_f64(value: f64, dtype: DType) -> u64 {
+/// The register of a float, rounded to the type.
+pub fn encode_float(dtype: DType, value: f64) -> u64 {
     match dtype {
         DType::Float64 => value.to_bits(),
         DType::Float32 => (value as f32).to_bits() as u64,
         DType::Float16 | DType::BFloat16 => half_bits(value, dtype).into(),
-        _ => crate::bug!("float bits of {dtype}"),
+        _ => panic!("float of type {dtype}"),
     }
 }
 
-/// The value of floating-point bits; exact.
-pub fn to_f64(bits: u64, dtype: DType) -> f64 {
-    match dtype {
-        DType::Float64 => f64::from_bits(bits),
-        DType::Float32 => f32::from_bits(bits as u32) as f64,
-        DType::Float16 => f16::from_bits(bits as u16).to_f64(),
-        DType::BFloat16 => bf16::from_bits(bits as u16).to_f64(),
-        _ => crate::bug!("float value of {dtype}"),
+/// The register of a constant.
+pub fn encode_const(dtype: DType, value: Const) -> u64 {
+    match value {
+        Const::Int(value) => encode_int(dtype, value),
+        Const::Float(value) => encode_float(dtype, value),
     }
 }
 
-/// The mathematical value of integer bits.
-pub fn to_int(bits: u64, dtype: DType) -> i128 {
+/// The value of an integer or `bool` register.
+pub fn decode_int(dtype: DType, bits: u64) -> i128 {
     if dtype.is_signed() { bits as i64 as i128 } else { bits as i128 }
 }
 
-/// Wraps an integer into a type.
-pub fn from_int(value: i128, dtype: DType) -> u64 {
+/// The value of a float's register.
+pub fn decode_float(dtype: DType, bits: u64) -> f64 {
     match dtype {
-        DType::Int64 | DType::Index | DType::Uint64 => value as u64,
-        DType::Int32 => value as i32 as i64 as u64,
-        DType::Uint32 => value as u32 as u64,
-        DType::Int16 => value as i16 as i64 as u64,
-        DType::Uint16 => value as u16 as u64,
-        DType::Int8 => value as i8 as i64 as u64,
-        DType::Uint8 => value as u8 as u64,
-        DType::Bool => (value & 1) as u64,
-        _ => crate::bug!("integer bits of {dtype}"),
+        DType::Float64 => f64::from_bits(bits),
+        DType::Float32 => f32::from_bits(bits as u32) as f64,
+        DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
+        DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        _ => panic!("float of type {dtype}"),
     }
 }
 
-fn f32_of(bits: u64) -> f32 {
-    f32::from_bits(bits as u32)
+/// The register of an element in memory, little endian.
+pub fn from_memory(dtype: DType, bytes: &[u8]) -> u64 {
+    let mut raw = [0; 8];
+    raw[..bytes.len()].copy_from_slice(bytes);
+    from_pattern(dtype, u64::from_le_bytes(raw))
 }
 
-/// One operand.
-pub fn unary(op: UnOp, dtype: DType, a: u64) -> Result<u64, Overflow> {
-    Ok(match dtype {
-        DType::Float64 => unary_float(op, f64::from_bits(a), f64::to_bits),
-        DType::Float32 => match op {
-            UnOp::Neg => a ^ 0x8000_0000,
-            UnOp::Abs => a & 0x7fff_ffff,
-            UnOp::Sqrt => f32_of(a).sqrt().to_bits() as u64,
-            // The others are exact, so a detour through binary64 changes nothing.
-            _ => unary_float(op, f32_of(a) as f64, |x| (x as f32).to_bits() as u64),
-        },
-        DType::Bool if op == UnOp::Not => a ^ 1,
-        _ => return unary_int(op, dtype, a),
+/// The register of a zero-extended bit pattern.
+pub fn from_pattern(dtype: DType, raw: u64) -> u64 {
+    match dtype {
+        DType::Bool => u64::from(raw != 0),
+        _ if dtype.is_float() => raw,
+        _ => encode_int(dtype, raw as i128),
+    }
+}
+
+/// `op` on operands of type `dtype`; none if the type has no such operator.
+pub fn unary_fn(op: UnOp, dtype: DType) -> Option<UnaryFn> {
+    match dtype {
+        DType::Float64 => float64_unary(op),
+        DType::Float32 => float32_unary(op),
+        DType::Bool => (op == UnOp::Not).then_some(|a| a ^ 1),
+        DType::Int8 => int8_unary(op),
+        DType::Int16 => int16_unary(op),
+        DType::Int32 => int32_unary(op),
+        DType::Int64 | DType::Index => int64_unary(op),
+        DType::Uint8 => uint8_unary(op),
+        DType::Uint16 => uint16_unary(op),
+        DType::Uint32 => uint32_unary(op),
+        DType::Uint64 => uint64_unary(op),
+        DType::Float16 | DType::BFloat16 => None,
+    }
+}
+
+/// `op` on operands of type `dtype`; none if the type has no such operator. `And` and `Or` have
+/// both operands evaluated here. `Index` wraps: see [`index_fn`].
+pub fn binary_fn(op: BinOp, dtype: DType) -> Option<BinaryFn> {
+    match dtype {
+        DType::Float64 => float64_binary(op),
+        DType::Float32 => float32_binary(op),
+        DType::Bool => bool_binary(op),
+        DType::Int8 => int8_binary(op),
+        DType::Int16 => int16_binary(op),
+        DType::Int32 => int32_binary(op),
+        DType::Int64 | DType::Index => int64_binary(op),
+        DType::Uint8 => uint8_binary(op),
+        DType::Uint16 => uint16_binary(op),
+        DType::Uint32 => uint32_binary(op),
+        DType::Uint64 => uint64_binary(op),
+        DType::Float16 | DType::BFloat16 => None,
+    }
+}
+
+/// The operators of `index` that may overflow.
+pub fn index_fn(op: BinOp) -> Option<IndexFn> {
+    match op {
+        BinOp::Add => Some(i64::checked_add),
+        BinOp::Sub => Some(i64::checked_sub),
+        BinOp::Mul => Some(i64::checked_mul),
+        BinOp::FloorDiv => Some(|a, b| {
+            let overflows = a == i64::MIN && b == -1;
+            (!overflows).then(|| floor_div(a as i128, b as i128) as i64)
+        }),
+        BinOp::Shl => Some(|a, b| {
+            let shifted = a.wrapping_shl(b as u32);
+            (shifted.wrapping_shr(b as u32) == a).then_some(shifted)
+        }),
+        _ => None,
+    }
+}
+
+fn floor_div(a: i128, b: i128) -> i128 {
+    if b == 0 { 0 } else { a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0) }
+}
+
+macro_rules! int_ops {
+    ($unary:ident, $binary:ident, $t:ty) => {
+        fn $unary(op: UnOp) -> Option<UnaryFn> {
+            Some(match op {
+                UnOp::Neg => |a| (a as $t).wrapping_neg() as u64,
+                UnOp::BitNot => |a| !(a as $t) as u64,
+                UnOp::Abs => |a| {
+                    let a = a as $t;
+                    (if (a as i128) < 0 { a.wrapping_neg() } else { a }) as u64
+                },
+                UnOp::Popcount => |a| (a as $t).count_ones() as u64,
+                _ => return None,
+            })
+        }
+
+        fn $binary(op: BinOp) -> Option<BinaryFn> {
+            Some(match op {
+                BinOp::Add => |a, b| (a as $t).wrapping_add(b as $t) as u64,
+                BinOp::Sub => |a, b| (a as $t).wrapping_sub(b as $t) as u64,
+                BinOp::Mul => |a, b| (a as $t).wrapping_mul(b as $t) as u64,
+                BinOp::FloorDiv => |a, b| {
+                    let (a, b) = (a as $t, b as $t);
+                    if b == 0 {
+                        return 0;
+                    }
+                    let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b));
+                    let below = rest != 0 && ((rest as i128) < 0) != ((b as i128) < 0);
+                    quotient.wrapping_sub(below as $t) as u64
+                },
+                BinOp::FloorMod => |a, b| {
+                    let (a, b) = (a as $t, b as $t);
+                    if b == 0 {
+                        return 0;
+                    }
+                    let rest = a.wrapping_rem(b);
+                    let below = rest != 0 && ((rest as i128) < 0) != ((b as i128) < 0);
+                    (if below { rest.wrapping_add(b) } else { rest }) as u64
+                },
+                BinOp::Min => |a, b| if (a as $t) < b as $t { a } else { b },
+                BinOp::Max => |a, b| if a as $t > b as $t { a } else { b },
+                BinOp::BitAnd => |a, b| a & b,
+                BinOp::BitOr => |a, b| a | b,
+                BinOp::BitXor => |a, b| a ^ b,
+                BinOp::Shl => |a, b| (a as $t).wrapping_shl(b as u32) as u64,
+                BinOp::Shr => |a, b| (a as $t).wrapping_shr(b as u32) as u64,
+                BinOp::Eq => |a, b| u64::from(a == b),
+                BinOp::Ne => |a, b| u64::from(a != b),
+                BinOp::Lt => |a, b| u64::from((a as $t) < b as $t),
+                BinOp::Le => |a, b| u64::from(a as $t <= b as $t),
+                BinOp::Gt => |a, b| u64::from(a as $t > b as $t),
+                BinOp::Ge => |a, b| u64::from(a as $t >= b as $t),
+                BinOp::Div | BinOp::And | BinOp::Or => return None,
+            })
+        }
+    };
+}
+
+int_ops!(int8_unary, int8_binary, i8);
+int_ops!(int16_unary, int16_binary, i16);
+int_ops!(int32_unary, int32_binary, i32);
+int_ops!(int64_unary, int64_binary, i64);
+int_ops!(uint8_unary, uint8_binary, u8);
+int_ops!(uint16_unary, uint16_binary, u16);
+int_ops!(uint32_unary, uint32_binary, u32);
+int_ops!(uint64_unary, uint64_binary, u64);
+
+macro_rules! float_ops {
+    ($unary:ident, $binary:ident, $f:ty, $bits:ty) => {
+        fn $unary(op: UnOp) -> Option<UnaryFn> {
+            fn get(bits: u64) -> $f {
+                <$f>::from_bits(bits as $bits)
+            }
+            const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+            Some(match op {
+                UnOp::Neg => |a| (a as $bits ^ SIGN) as u64,
+                UnOp::Abs => |a| (a as $bits & !SIGN) as u64,
+                UnOp::Floor => |a| get(a).floor().to_bits() as u64,
+                UnOp::Ceil => |a| get(a).ceil().to_bits() as u64,
+                UnOp::Round => |a| get(a).round_ties_even().to_bits() as u64,
+                UnOp::Trunc => |a| get(a).trunc().to_bits() as u64,
+                UnOp::Sqrt => |a| get(a).sqrt().to_bits() as u64,
+                UnOp::IsNan => |a| u64::from(get(a).is_nan()),
+                UnOp::BitNot | UnOp::Not | UnOp::Popcount => return None,
+            })
+        }
+
+        fn $binary(op: BinOp) -> Option<BinaryFn> {
+            fn get(bits: u64) -> $f {
+                <$f>::from_bits(bits as $bits)
+            }
+            Some(match op {
+                BinOp::Add => |a, b| (get(a) + get(b)).to_bits() as u64,
+                BinOp::Sub => |a, b| (get(a) - get(b)).to_bits() as u64,
+                BinOp::Mul => |a, b| (get(a) * get(b)).to_bits() as u64,
+                BinOp::Div => |a, b| (get(a) / get(b)).to_bits() as u64,
+                BinOp::Min => |a, b| if get(a) < get(b) { a } else { b },
+                BinOp::Max => |a, b| if get(a) > get(b) { a } else { b },
+                BinOp::Eq => |a, b| u64::from(get(a) == get(b)),
+                BinOp::Ne => |a, b| u64::from(get(a) != get(b)),
+                BinOp::Lt => |a, b| u64::from(get(a) < get(b)),
+                BinOp::Le => |a, b| u64::from(get(a) <= get(b)),
+                BinOp::Gt => |a, b| u64::from(get(a) > get(b)),
+                BinOp::Ge => |a, b| u64::from(get(a) >= get(b)),
+                _ => return None,
+            })
+        }
+    };
+}
+
+float_ops!(float32_unary, float32_binary, f32, u32);
+float_ops!(float64_unary, float64_binary, f64, u64);
+
+fn bool_binary(op: BinOp) -> Option<BinaryFn> {
+    Some(match op {
+        BinOp::BitAnd | BinOp::And | BinOp::Min => |a, b| a & b,
+        BinOp::BitOr | BinOp::Or | BinOp::Max => |a, b| a | b,
+        BinOp::BitXor | BinOp::Ne => |a, b| a ^ b,
+        BinOp::Eq => |a, b| a ^ b ^ 1,
+        BinOp::Lt => |a, b| u64::from(a < b),
+        BinOp::Le => |a, b| u64::from(a <= b),
+        BinOp::Gt => |a, b| u64::from(a > b),
+        BinOp::Ge => |a, b| u64::from(a >= b),
+        _ => return None,
     })
 }
 
-fn unary_float(op: UnOp, x: f64, bits: impl Fn(f64) -> u64) -> u64 {
-    bits(match op {
-        UnOp::Neg => -x,
-        UnOp::Abs => x.abs(),
-        UnOp::Floor => x.floor(),
-        UnOp::Ceil => x.ceil(),
-        UnOp::Round => x.round_ties_even(),
-        UnOp::Trunc => x.trunc(),
-        UnOp::Sqrt => x.sqrt(),
-        UnOp::IsNan => return x.is_nan() as u64,
-        UnOp::BitNot | UnOp::Not | UnOp::Popcount => crate::bug!("{op:?} of a float"),
-    })
-}
-
-fn unary_int(op: UnOp, dtype: DType, a: u64) -> Result<u64, Overflow> {
-    let x = to_int(a, dtype);
-    let exact = match op {
-        UnOp::Neg => -x,
-        UnOp::Abs => x.abs(),
-        UnOp::BitNot => !x,
-        UnOp::Popcount => {
-            let mask = u64::MAX >> (64 - dtype.bits());
-            (a & mask).count_ones() as i128
-        }
-        _ => crate::bug!("{op:?} of {dtype}"),
-    };
-    checked(exact, dtype)
-}
-
-fn checked(exact: i128, dtype: DType) -> Result<u64, Overflow> {
-    if dtype == DType::Index && i64::try_from(exact).is_err() {
-        return Err(Overflow);
+/// `fma(a, b, c)`, rounded once.
+pub fn fma(dtype: DType, a: u64, b: u64, c: u64) -> u64 {
+    if dtype == DType::Float32 {
+        let get = |bits: u64| f32::from_bits(bits as u32);
+        return get(a).mul_add(get(b), get(c)).to_bits() as u64;
     }
-    Ok(from_int(exact, dtype))
+    f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits()
 }
 
-/// Two operands of one type. `And` and `Or` are control flow, not operations.
-pub fn binary(op: BinOp, dtype: DType, a: u64, b: u64) -> Result<u64, Overflow> {
-    match dtype {
-        DType::Float64 => Ok(binary_f64(op, a, b)),
-        DType::Float32 => Ok(binary_f32(op, a, b)),
-        _ => binary_int(op, dtype, a, b),
+/// A type as the conversions see it.
+trait Element {
+    const FLOAT: bool;
+    fn int(_bits: u64) -> i128 {
+        0
     }
-}
-
-fn binary_f64(op: BinOp, a: u64, b: u64) -> u64 {
-    let (x, y) = (f64::from_bits(a), f64::from_bits(b));
-    let value = match op {
-        BinOp::Add => x + y,
-        BinOp::Sub => x - y,
-        BinOp::Mul => x * y,
-        BinOp::Div => x / y,
-        BinOp::Min => return if x < y { a } else { b },
-        BinOp::Max => return if x > y { a } else { b },
-        _ => return compare(op, x, y),
-    };
-    value.to_bits()
-}
-
-fn binary_f32(op: BinOp, a: u64, b: u64) -> u64 {
-    let (x, y) = (f32_of(a), f32_of(b));
-    let value = match op {
-        BinOp::Add => x + y,
-        BinOp::Sub => x - y,
-        BinOp::Mul => x * y,
-        BinOp::Div => x / y,
-        BinOp::Min => return if x < y { a } else { b },
-        BinOp::Max => return if x > y { a } else { b },
-        _ => return compare(op, x, y),
-    };
-    value.to_bits() as u64
-}
-
-fn compare<T: PartialOrd>(op: BinOp, x: T, y: T) -> u64 {
-    let holds = match op {
-        BinOp::Eq => x == y,
-        BinOp::Ne => x != y,
-        BinOp::Lt => x < y,
-        BinOp::Le => x <= y,
-        BinOp::Gt => x > y,
-        BinOp::Ge => x >= y,
-        _ => crate::bug!("{op:?} is no comparison"),
-    };
-    holds as u64
-}
-
-fn binary_int(op: BinOp, dtype: DType, a: u64, b: u64) -> Result<u64, Overflow> {
-    let (x, y) = (to_int(a, dtype), to_int(b, dtype));
-    let width = dtype.bits() as i128;
-    let exact = match op {
-        BinOp::Add => x + y,
-        BinOp::Sub => x - y,
-        // Two 64-bit factors fit 128 bits, unsigned ones modulo 2^128.
-        BinOp::Mul => x.wrapping_mul(y),
-        BinOp::FloorDiv if y == 0 => 0,
-        // The floor of a quotient whose divisor is positive is the Euclidean one.
-        BinOp::FloorDiv => {
-            let quotient = x / y;
-            if (x % y != 0) && ((x < 0) != (y < 0)) { quotient - 1 } else { quotient }
-        }
-        BinOp::FloorMod if y == 0 => 0,
-        BinOp::FloorMod => {
-            let rest = x % y;
-            if rest != 0 && ((rest < 0) != (y < 0)) { rest + y } else { rest }
-        }
-        BinOp::Min => x.min(y),
-        BinOp::Max => x.max(y),
-        BinOp::BitAnd => x & y,
-        BinOp::BitOr => x | y,
-        BinOp::BitXor => x ^ y,
-        BinOp::Shl => return Ok(from_int(x << y.rem_euclid(width), dtype)),
-        BinOp::Shr => x >> y.rem_euclid(width),
-        BinOp::Div | BinOp::And | BinOp::Or => crate::bug!("{op:?} of {dtype}"),
-        _ => return Ok(compare(op, x, y)),
-    };
-    checked(exact, dtype)
-}
-
-/// A value conversion.
-pub fn cast(from: DType, to: DType, a: u64) -> u64 {
-    if from == to {
-        return a;
+    fn float(_bits: u64) -> f64 {
+        0.0
     }
-    if to == DType::Bool {
-        return if from.is_float() { (to_f64(a, from) != 0.0) as u64 } else { (a != 0) as u64 };
-    }
-    match (from.is_float(), to.is_float()) {
-        (true, true) => from_f64(to_f64(a, from), to),
-        (true, false) => {
-            let value = to_f64(a, from);
-            if value.is_nan() {
-                return 0;
+    fn from_int(value: i128) -> u64;
+    fn from_float(value: f64) -> u64;
+}
+
+macro_rules! int_element {
+    ($name:ident, $t:ty) => {
+        struct $name;
+        impl Element for $name {
+            const FLOAT: bool = false;
+            fn int(bits: u64) -> i128 {
+                bits as $t as i128
             }
-            let (min, max) = to.int_range();
-            // `as` truncates towards zero and saturates at the ends of i128.
-            from_int((value as i128).clamp(min, max), to)
-        }
-        (false, true) => {
-            let value = to_int(a, from);
-            match to {
-                DType::Float64 => (value as f64).to_bits(),
-                DType::Float32 => (value as f32).to_bits() as u64,
-                _ => from_f64(value as f32 as f64, to),
+            fn from_int(value: i128) -> u64 {
+                value as $t as u64
+            }
+            // `as` truncates, saturates and gives 0 for NaN.
+            fn from_float(value: f64) -> u64 {
+                value as $t as u64
             }
         }
-        (false, false) => from_int(to_int(a, from), to),
+    };
+}
+
+int_element!(Int8, i8);
+int_element!(Int16, i16);
+int_element!(Int32, i32);
+int_element!(Int64, i64);
+int_element!(Uint8, u8);
+int_element!(Uint16, u16);
+int_element!(Uint32, u32);
+int_element!(Uint64, u64);
+
+struct Bool;
+impl Element for Bool {
+    const FLOAT: bool = false;
+    fn int(bits: u64) -> i128 {
+        bits as i128
+    }
+    fn from_int(value: i128) -> u64 {
+        u64::from(value != 0)
+    }
+    fn from_float(value: f64) -> u64 {
+        u64::from(value != 0.0)
+    }
+}
+
+macro_rules! float_element {
+    ($name:ident, $from_int:expr) => {
+        struct $name;
+        impl Element for $name {
+            const FLOAT: bool = true;
+            fn float(bits: u64) -> f64 {
+                decode_float(DType::$name, bits)
+            }
+            fn from_int(value: i128) -> u64 {
+                let round: fn(i128) -> f64 = $from_int;
+                encode_float(DType::$name, round(value))
+            }
+            fn from_float(value: f64) -> u64 {
+                encode_float(DType::$name, value)
+            }
+        }
+    };
+}
+
+float_element!(Float64, |value| value as f64);
+float_element!(Float32, |value| value as f32 as f64);
+// Integers become halves through float32.
+float_element!(Float16, |value| value as f32 as f64);
+float_element!(BFloat16, |value| value as f32 as f64);
+
+fn cast<F: Element, T: Element>(bits: u64) -> u64 {
+    if F::FLOAT { T::from_float(F::float(bits)) } else { T::from_int(F::int(bits)) }
+}
+
+/// The conversion between two types.
+pub fn cast_fn(from: DType, to: DType) -> UnaryFn {
+    match from {
+        DType::Float64 => cast_from::<Float64>(to),
+        DType::Float32 => cast_from::<Float32>(to),
+        DType::Float16 => cast_from::<Float16>(to),
+        DType::BFloat16 => cast_from::<BFloat16>(to),
+        DType::Int8 => cast_from::<Int8>(to),
+        DType::Int16 => cast_from::<Int16>(to),
+        DType::Int32 => cast_from::<Int32>(to),
+        DType::Int64 | DType::Index => cast_from::<Int64>(to),
+        DType::Uint8 => cast_from::<Uint8>(to),
+        DType::Uint16 => cast_from::<Uint16>(to),
+        DType::Uint32 => cast_from::<Uint32>(to),
+        DType::Uint64 => cast_from::<Uint64>(to),
+        DType::Bool => cast_from::<Bool>(to),
+    }
+}
+
+fn cast_from<F: Element>(to: DType) -> UnaryFn {
+    match to {
+        DType::Float64 => cast::<F, Float64>,
+        DType::Float32 => cast::<F, Float32>,
+        DType::Float16 => cast::<F, Float16>,
+        DType::BFloat16 => cast::<F, BFloat16>,
+        DType::Int8 => cast::<F, Int8>,
+        DType::Int16 => cast::<F, Int16>,
+        DType::Int32 => cast::<F, Int32>,
+        DType::Int64 | DType::Index => cast::<F, Int64>,
+        DType::Uint8 => cast::<F, Uint8>,
+        DType::Uint16 => cast::<F, Uint16>,
+        DType::Uint32 => cast::<F, Uint32>,
+        DType::Uint64 => cast::<F, Uint64>,
+        DType::Bool => cast::<F, Bool>,
     }
 }
 
 /// The same bits as another type of the same size.
-pub fn bitcast(from: DType, to: DType, a: u64) -> u64 {
-    let mask = u64::MAX >> (64 - from.bits());
-    match to {
-        _ if to.is_float() => a & mask,
-        _ => from_int((a & mask) as i128, to),
-    }
-}
-
-/// A function of floats: `Fma` here, the others in higher precision and then rounded.
-pub fn call(function: Intrinsic, dtype: DType, args: &[u64]) -> u64 {
-    if function == Intrinsic::Fma {
-        return match dtype {
-            DType::Float64 => {
-                let [a, b, c] = [args[0], args[1], args[2]].map(f64::from_bits);
-                a.mul_add(b, c).to_bits()
-            }
-            _ => f32_of(args[0]).mul_add(f32_of(args[1]), f32_of(args[2])).to_bits() as u64,
+pub fn bitcast_fn(from: DType, to: DType) -> UnaryFn {
+    if to.is_float() {
+        // Drop a sign extension.
+        return match from.bytes() {
+            8 => |a| a,
+            4 => |a| a as u32 as u64,
+            _ => |a| a as u16 as u64,
         };
     }
-    let values: Vec<f64> = args.iter().map(|bits| to_f64(*bits, dtype)).collect();
-    from_f64(crate::ir::reference::evaluate(function, dtype, &values), dtype)
+    match (to.bytes(), to.is_signed()) {
+        (1, true) => |a| a as i8 as u64,
+        (1, false) => |a| a as u8 as u64,
+        (2, true) => |a| a as i16 as u64,
+        (2, false) => |a| a as u16 as u64,
+        (4, true) => |a| a as i32 as u64,
+        (4, false) => |a| a as u32 as u64,
+        _ => |a| a,
+    }
 }

@@ -1,13 +1,29 @@
-//! The loop IR as text: the pseudo-C of the language reference, or everything.
+//! The loop IR as text.
 //!
-//! Names are the user's. A loop named like one around it prints as `STAGE.x`; what clashes after
-//! that gets `_2`, `_3` … in the order of appearance, so equal kernels print equally.
+//! [`Style::Simple`] is the pseudo-C of TVM's old printer, as LANGUAGE.md, section 5, shows it:
+//! binary operations in parentheses, `*` and `/` without spaces, `produce NAME { … }`, two spaces
+//! of indentation, nothing of types. Constants of `index` and `int32` are plain, other integers as
+//! `(uint8)2`; float32 ends in `f`, float16 in `h`, bfloat16 in `bf`, float64 in nothing but has
+//! always a point or an exponent. A fused multiply-add prints as the sum it is.
+//!
+//! [`Style::Full`] adds the signature, entry checks, types of `let`s and allocations, tables, and
+//! shows `fma` as such. Output depends on the IR alone: no addresses, no hash order.
+//!
+//! Names: what is bound inside another binding of the same name gets a name of its own. A loop
+//! becomes `STAGE.x` (the stage whose `produce` is around it), anything else `x_2`.
 
-mod expr;
+mod float;
 mod names;
 
-use super::{ActualDim, Buffer, Expr, ForKind, Kernel, Param, Scope, Stmt};
+pub use float::format_float;
+
+use super::arith::Facts;
+use super::simplify::simplify_expr;
+use super::visit::{for_each_child, for_each_expr, for_each_stmt};
+use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
+use super::{Scope, Stmt, UnOp, Var};
 use names::Names;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// How much is shown.
@@ -22,263 +38,529 @@ pub enum Style {
 /// A kernel.
 pub fn print_kernel(kernel: &Kernel, style: Style) -> String {
     let mut printer = Printer::new(style);
-    printer.bind_params(kernel);
+    for param in &kernel.params {
+        match param {
+            Param::Tensor { buffer, .. } => printer.names.bind_buffer(buffer),
+            Param::Scalar { var, .. } | Param::Runtime { var, .. } => printer.names.bind_var(var),
+        }
+    }
+    let tables = constant_buffers(&[&kernel.checks, &kernel.body]);
+    tables.iter().for_each(|table| printer.names.bind_buffer(table));
     match style {
         Style::Simple => printer.stmt(&kernel.body),
-        Style::Full => printer.kernel(kernel),
+        Style::Full => printer.kernel(kernel, &tables),
     }
+    printer.out
+}
+
+/// A statement on its own, in the simple style.
+pub fn print_stmt(stmt: &Stmt) -> String {
+    let mut printer = Printer::new(Style::Simple);
+    printer.stmt(stmt);
     printer.out
 }
 
 /// An expression in the simple style, for messages. Names may clash.
 pub fn print_expr(expr: &Expr) -> String {
     let mut printer = Printer::new(Style::Simple);
-    printer.expr(expr);
+    printer.whole_expr(expr);
     printer.out
 }
+
+/// A tree with more nodes than this is printed with its shared nodes named.
+const TREE_LIMIT: u64 = 1_000_000;
 
 struct Printer {
     out: String,
     style: Style,
     indent: usize,
     names: Names,
-    /// The innermost `produce`.
-    stage: String,
+    /// Numbers of shared nodes, by [`Expr::id`]: only inside expressions whose tree would be
+    /// very much larger than the graph. `None` until the node has been printed.
+    labels: HashMap<usize, Option<usize>>,
+    /// How many have been printed.
+    labelled: usize,
 }
 
 impl Printer {
     fn new(style: Style) -> Printer {
-        let (out, stage) = (String::new(), String::new());
-        Printer { out, style, indent: 0, names: Names::default(), stage }
+        let (out, names, labels) = (String::new(), Names::default(), HashMap::new());
+        Printer { out, style, indent: 0, names, labels, labelled: 0 }
     }
 
-    fn bind_params(&mut self, kernel: &Kernel) {
-        for param in &kernel.params {
-            match param {
-                Param::Tensor { buffer, .. } => self.names.bind_buffer(buffer),
-                Param::Scalar { var, .. } | Param::Runtime { var, .. } => self.names.bind(var),
+    fn kernel(&mut self, kernel: &Kernel, tables: &[Buffer]) {
+        self.out.push_str("kernel ");
+        self.out.push_str(&kernel.name);
+        self.out.push('(');
+        for (i, param) in kernel.params.iter().enumerate() {
+            self.out.push_str(if i > 0 { ", " } else { "" });
+            self.param(kernel, param);
+        }
+        self.out.push_str(if kernel.reassociated { ") reassociated {\n" } else { ") {\n" });
+        self.indent += 1;
+        for table in tables {
+            self.table(table);
+        }
+        for fact in &kernel.facts {
+            self.line("fact ");
+            self.whole_expr(fact);
+            self.out.push('\n');
+        }
+        for dim in &kernel.dims {
+            self.names.bind_var(&dim.var);
+            let tensor = kernel.params[dim.param].name();
+            let name = self.names.var(&dim.var).to_string();
+            self.line("");
+            let _ = writeln!(self.out, "let {name}: index = {tensor}.shape[{}]", dim.dim);
+        }
+        if !matches!(&kernel.checks, Stmt::Block(stmts) if stmts.is_empty()) {
+            self.braced("checks", &kernel.checks);
+        }
+        kernel.dims.iter().for_each(|dim| self.names.unbind_var(&dim.var));
+        self.stmt(&kernel.body);
+        self.indent -= 1;
+        self.out.push_str("}\n");
+    }
+
+    fn param(&mut self, kernel: &Kernel, param: &Param) {
+        match param {
+            Param::Tensor { buffer, output, layout_free } => {
+                self.out.push_str(if *output { "output " } else { "" });
+                self.declaration(buffer);
+                self.out.push_str(if *layout_free { " layout_free" } else { "" });
+            }
+            Param::Scalar { var, dtype } => {
+                let name = self.names.var(var).to_string();
+                let _ = write!(self.out, "{name}: {dtype}");
+            }
+            Param::Runtime { var, source } => {
+                let name = self.names.var(var).to_string();
+                let _ = write!(self.out, "{name}: index");
+                if let Some((param, dim)) = source {
+                    let tensor = kernel.params[*param].name();
+                    let _ = write!(self.out, " = {tensor}.shape[{dim}]");
+                }
             }
         }
     }
 
-    /// Starts a line.
-    fn line(&mut self) {
+    /// `A: float32[100, n]`.
+    fn declaration(&mut self, buffer: &Buffer) {
+        let name = self.names.buffer(buffer).to_string();
+        let _ = write!(self.out, "{name}: {}[", buffer.dtype);
+        self.list(&buffer.shape);
+        self.out.push(']');
+    }
+
+    fn table(&mut self, table: &Buffer) {
+        self.line("constant ");
+        self.declaration(table);
+        self.out.push_str(" = {");
+        for (i, bits) in table.init.iter().flatten().enumerate() {
+            let _ = write!(self.out, "{}{bits:#x}", if i > 0 { ", " } else { "" });
+        }
+        self.out.push_str("}\n");
+    }
+
+    /// Starts a line with `text`.
+    fn line(&mut self, text: &str) {
         for _ in 0..self.indent {
             self.out.push_str("  ");
         }
-    }
-
-    fn text(&mut self, text: &str) {
         self.out.push_str(text);
     }
 
-    fn kernel(&mut self, kernel: &Kernel) {
-        let _ = write!(self.out, "kernel {}(", kernel.name);
-        for (index, param) in kernel.params.iter().enumerate() {
-            if index > 0 {
-                self.text(", ");
-            }
-            self.param(param);
-        }
-        self.text(")");
-        if kernel.reassociated {
-            self.text(" reassociated");
-        }
-        self.text(" {\n");
+    fn braced(&mut self, head: &str, body: &Stmt) {
+        self.line(head);
+        self.out.push_str(" {\n");
+        self.indented(body);
+        self.line("}\n");
+    }
+
+    fn indented(&mut self, body: &Stmt) {
         self.indent += 1;
-        for fact in &kernel.facts {
-            self.line();
-            self.text("// where ");
-            self.expr(fact);
-            self.text("\n");
-        }
-        if !matches!(&kernel.checks, Stmt::Block(stmts) if stmts.is_empty()) {
-            self.checks(kernel);
-        }
-        self.stmt(&kernel.body);
+        self.stmt(body);
         self.indent -= 1;
-        self.text("}\n");
-    }
-
-    fn param(&mut self, param: &Param) {
-        match param {
-            Param::Tensor { buffer, output, layout_free } => {
-                if *output {
-                    self.text("out ");
-                }
-                let name = self.names.of_buffer(buffer);
-                let _ = write!(self.out, "{name}: {}[", buffer.dtype);
-                self.list(&buffer.shape);
-                self.text(if *layout_free { "] layout_free" } else { "]" });
-            }
-            Param::Scalar { var, dtype } => {
-                let _ = write!(self.out, "{}: {dtype}", self.names.of(var));
-            }
-            Param::Runtime { var, .. } => {
-                let _ = write!(self.out, "{}: var", self.names.of(var));
-            }
-        }
-    }
-
-    fn checks(&mut self, kernel: &Kernel) {
-        for ActualDim { param, dim, var } in &kernel.dims {
-            self.names.bind(var);
-            self.line();
-            let tensor = kernel.params[*param].name();
-            let _ = writeln!(self.out, "let {} = extent({tensor}, {dim})", self.names.of(var));
-        }
-        self.line();
-        self.text("checks {\n");
-        self.body(&kernel.checks);
-        self.close();
-    }
-
-    fn list(&mut self, exprs: &[Expr]) {
-        for (index, expr) in exprs.iter().enumerate() {
-            if index > 0 {
-                self.text(", ");
-            }
-            self.expr(expr);
-        }
-    }
-
-    fn body(&mut self, stmt: &Stmt) {
-        self.indent += 1;
-        self.stmt(stmt);
-        self.indent -= 1;
-    }
-
-    fn close(&mut self) {
-        self.line();
-        self.text("}\n");
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
         match stmt {
-            Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
-            Stmt::For { .. } => self.for_loop(stmt),
+            Stmt::Block(stmts) => stmts.iter().for_each(|s| self.stmt(s)),
+            Stmt::For { var, min, extent, kind, body } => {
+                self.for_loop(var, min, extent, kind, body);
+            }
             Stmt::If { cond, then, otherwise } => {
-                self.line();
-                self.text("if (");
-                self.expr(cond);
-                self.text(") {\n");
-                self.body(then);
+                self.line("if (");
+                self.whole_expr(cond);
+                self.out.push_str(") {\n");
+                self.indented(then);
                 if let Some(otherwise) = otherwise {
-                    self.line();
-                    self.text("} else {\n");
-                    self.body(otherwise);
+                    self.line("} else {\n");
+                    self.indented(otherwise);
                 }
-                self.close();
+                self.line("}\n");
             }
             Stmt::Store { buffer, indices, value, mask } => {
-                self.line();
+                self.line("");
                 self.access(buffer, indices);
-                self.text(" = ");
-                self.expr(value);
+                self.out.push_str(" = ");
+                self.whole_expr(value);
                 if let Some(mask) = mask {
-                    self.text(" if ");
-                    self.expr(mask);
+                    self.out.push_str(" if ");
+                    self.whole_expr(mask);
                 }
-                self.text("\n");
+                self.out.push('\n');
             }
             Stmt::Let { var, value, body } => {
-                self.line();
-                // The value is printed before the name is bound: it cannot mention it.
-                let start = self.out.len();
-                self.expr(value);
-                let value = self.out.split_off(start);
-                let undo = self.names.enter(var, &self.stage);
-                let _ = match self.style {
-                    Style::Simple => writeln!(self.out, "let {} = {value}", self.names.of(var)),
-                    Style::Full => {
-                        writeln!(self.out, "let {}: {} = {value}", self.names.of(var), var.ty())
-                    }
-                };
+                self.line("let ");
+                let name = self.let_head(var);
+                self.whole_expr(value);
+                self.out.push('\n');
+                self.names.bind(var, name);
                 self.stmt(body);
-                self.names.leave(undo);
+                self.names.unbind_var(var);
             }
             Stmt::Allocate { buffer, body } => {
-                self.allocate(buffer);
+                self.names.bind_buffer(buffer);
+                self.allocation(buffer);
                 self.stmt(body);
+                self.names.unbind_buffer(buffer);
             }
             Stmt::Produce { name, body } => {
-                self.line();
-                let _ = writeln!(self.out, "produce {name} {{");
-                let outer = std::mem::replace(&mut self.stage, name.clone());
-                self.body(body);
-                self.stage = outer;
-                self.close();
+                self.names.stages.push(name.clone());
+                self.braced(&format!("produce {name}"), body);
+                self.names.stages.pop();
             }
             Stmt::Assert { cond, message, values } => {
-                self.line();
-                self.text("assert(");
-                self.expr(cond);
+                self.line("assert ");
+                self.whole_expr(cond);
                 let _ = write!(self.out, ", {message:?}");
                 for value in values {
-                    self.text(", ");
-                    self.expr(value);
+                    self.out.push_str(", ");
+                    self.whole_expr(value);
                 }
-                self.text(")\n");
+                self.out.push('\n');
             }
-            Stmt::Barrier => {
-                self.line();
-                self.text("barrier()\n");
-            }
+            Stmt::Barrier => self.line("barrier\n"),
             Stmt::Evaluate(value) => {
-                self.line();
-                self.expr(value);
-                self.text("\n");
+                self.line("");
+                self.whole_expr(value);
+                self.out.push('\n');
             }
         }
     }
 
-    fn for_loop(&mut self, stmt: &Stmt) {
-        let Stmt::For { var, min, extent, kind, body } = stmt else { return };
-        if let ForKind::Thread(index) = kind {
-            self.line();
-            let _ = write!(self.out, "// attr [iter_var({index}, , {index})] thread_extent = ");
-            self.expr(extent);
-            self.text("\n");
+    fn for_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, kind: &ForKind, body: &Stmt) {
+        let name = self.names.free_loop_name(var);
+        if let ForKind::Thread(axis) = kind {
+            self.line("");
+            let _ = write!(self.out, "// attr [iter_var({axis}, , {axis})] thread_extent = ");
+            self.whole_expr(extent);
+            self.out.push('\n');
+            self.names.bind(var, name);
+            self.stmt(body);
+            self.names.unbind_var(var);
+            return;
         }
-        self.line();
-        let start = self.out.len();
-        self.expr(min);
-        self.text(", ");
-        self.expr(extent);
-        let range = self.out.split_off(start);
-        let undo = self.names.enter(var, &self.stage);
-        let keyword = match kind {
-            ForKind::Serial | ForKind::Thread(_) => "for",
+        self.line(match kind {
             ForKind::Parallel => "parallel",
             ForKind::Vectorized => "vectorized",
             ForKind::Unrolled => "unrolled",
-        };
-        let _ = writeln!(self.out, "{keyword} ({}, {range}) {{", self.names.of(var));
-        self.body(body);
-        self.names.leave(undo);
-        self.close();
+            ForKind::Serial | ForKind::Thread(_) => "for",
+        });
+        let _ = write!(self.out, " ({name}, ");
+        self.whole_expr(min);
+        self.out.push_str(", ");
+        self.whole_expr(extent);
+        self.out.push_str(") {\n");
+        self.names.bind(var, name);
+        self.indented(body);
+        self.names.unbind_var(var);
+        self.line("}\n");
     }
 
-    fn allocate(&mut self, buffer: &Buffer) {
-        self.names.bind_buffer(buffer);
-        let name = self.names.of_buffer(buffer);
-        self.line();
-        let scope = buffer.scope.name();
-        let _ = writeln!(self.out, "// attr [{name}] storage_scope = \"{scope}\"");
-        self.line();
-        let _ = write!(self.out, "allocate {name}[{} * ", buffer.dtype);
-        let facts = super::arith::Facts::new();
-        self.expr(&super::simplify::simplify_expr(&buffer.len(), &facts));
-        self.text("]\n");
-    }
-
-    fn access(&mut self, buffer: &Buffer, indices: &[Expr]) {
-        if buffer.scope == Scope::Constant {
-            self.names.bind_buffer(buffer);
+    fn allocation(&mut self, buffer: &Buffer) {
+        if self.style == Style::Full {
+            self.line("allocate ");
+            self.declaration(buffer);
+            let _ = writeln!(self.out, " {}", buffer.scope.name());
+            return;
         }
-        self.text(&self.names.of_buffer(buffer));
-        self.text("[");
+        let name = self.names.buffer(buffer).to_string();
+        let scope = buffer.scope.name();
+        self.line("");
+        let _ = writeln!(self.out, "// attr [{name}] storage_scope = \"{scope}\"");
+        self.line("");
+        let _ = write!(self.out, "allocate {name}[{}", buffer.dtype);
+        self.out.push_str(" * ");
+        let elements = simplify_expr(&buffer.len(), &Facts::new());
+        self.whole_expr(&elements);
+        self.out.push_str("]\n");
+    }
+
+    /// `A[i, j]`.
+    fn access(&mut self, buffer: &Buffer, indices: &[Expr]) {
+        let name = self.names.buffer(buffer);
+        self.out.push_str(name);
+        self.out.push('[');
         self.list(indices);
-        self.text("]");
+        self.out.push(']');
+    }
+
+    fn list(&mut self, exprs: &[Expr]) {
+        for (i, expr) in exprs.iter().enumerate() {
+            self.out.push_str(if i > 0 { ", " } else { "" });
+            self.expr(expr);
+        }
+    }
+
+    /// An expression that stands in a statement.
+    fn whole_expr(&mut self, expr: &Expr) {
+        self.labels = shared_nodes(expr);
+        self.expr(expr);
+        self.labels.clear();
+        self.labelled = 0;
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        if self.labels.is_empty() || !self.labels.contains_key(&expr.id()) {
+            return self.node(expr);
+        }
+        if let Some(label) = self.labels[&expr.id()] {
+            let _ = write!(self.out, "%{label}");
+            return;
+        }
+        self.labelled += 1;
+        let label = self.labelled;
+        self.labels.insert(expr.id(), Some(label));
+        let _ = write!(self.out, "(%{label} := ");
+        self.node(expr);
+        self.out.push(')');
+    }
+
+    fn node(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::Const(value) => self.constant(expr.ty.dtype, *value),
+            ExprKind::Var(var) => self.out.push_str(self.names.var(var)),
+            ExprKind::Unary(op, x) => self.unary(*op, x),
+            ExprKind::Binary(op, a, b) => self.binary(*op, a, b),
+            ExprKind::Select(c, t, f) => self.call_of("select", &[c, t, f]),
+            ExprKind::IfThenElse(c, t, f) => self.call_of("if_then_else", &[c, t, f]),
+            ExprKind::Cast(x) => {
+                let _ = write!(self.out, "{}", expr.ty);
+                self.call_of("", &[x]);
+            }
+            ExprKind::Bitcast(x) => {
+                let _ = write!(self.out, "reinterpret_{}(", expr.ty);
+                self.expr(x);
+                self.out.push(')');
+            }
+            ExprKind::Load { buffer, indices, mask: None } => self.access(buffer, indices),
+            ExprKind::Load { buffer, indices, mask: Some(mask) } => {
+                self.out.push('(');
+                self.access(buffer, indices);
+                self.out.push_str(" if ");
+                self.expr(mask);
+                self.out.push(')');
+            }
+            ExprKind::Ramp(base, stride) => {
+                self.out.push_str("ramp(");
+                self.expr(base);
+                self.out.push_str(", ");
+                self.expr(stride);
+                let _ = write!(self.out, ", {})", expr.ty.lanes);
+            }
+            ExprKind::Broadcast(x) => {
+                let _ = write!(self.out, "x{}", expr.ty.lanes);
+                self.call_of("", &[x]);
+            }
+            ExprKind::Call(Intrinsic::Fma, args) if self.style == Style::Simple => {
+                self.fused(&args[0], &args[1], &args[2]);
+            }
+            ExprKind::Call(function, args) => {
+                let args: Vec<&Expr> = args.iter().collect();
+                self.call_of(function.name(), &args);
+            }
+            ExprKind::Let(var, value, body) => {
+                self.out.push_str("(let ");
+                let name = self.let_head(var);
+                self.expr(value);
+                self.names.bind(var, name);
+                self.out.push_str(" in ");
+                self.expr(body);
+                self.out.push(')');
+                self.names.unbind_var(var);
+            }
+        }
+    }
+
+    /// `x = `, with the type in the full style; the name is to be bound after the value.
+    fn let_head(&mut self, var: &Var) -> String {
+        let name = self.names.free_name(var);
+        self.out.push_str(&name);
+        if self.style == Style::Full {
+            let _ = write!(self.out, ": {}", var.ty());
+        }
+        self.out.push_str(" = ");
+        name
+    }
+
+    fn call_of(&mut self, name: &str, args: &[&Expr]) {
+        self.out.push_str(name);
+        self.out.push('(');
+        for (i, arg) in args.iter().enumerate() {
+            self.out.push_str(if i > 0 { ", " } else { "" });
+            self.expr(arg);
+        }
+        self.out.push(')');
+    }
+
+    fn unary(&mut self, op: UnOp, x: &Expr) {
+        let prefix = match op {
+            UnOp::Neg => "-",
+            UnOp::BitNot => "~",
+            UnOp::Not => "!",
+            UnOp::Abs => return self.call_of("abs", &[x]),
+            UnOp::Floor => return self.call_of("floor", &[x]),
+            UnOp::Ceil => return self.call_of("ceil", &[x]),
+            UnOp::Round => return self.call_of("round", &[x]),
+            UnOp::Trunc => return self.call_of("trunc", &[x]),
+            UnOp::Sqrt => return self.call_of("sqrt", &[x]),
+            UnOp::Popcount => return self.call_of("popcount", &[x]),
+            UnOp::IsNan => return self.call_of("is_nan", &[x]),
+        };
+        self.out.push_str(prefix);
+        // `--x` and `-(uint8)2` would be read as something else.
+        let atom = !matches!(&x.kind, ExprKind::Const(_) | ExprKind::Unary(UnOp::Neg, _));
+        if atom { self.expr(x) } else { self.call_of("", &[x]) }
+    }
+
+    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr) {
+        let infix = match op {
+            BinOp::Add => " + ",
+            BinOp::Sub => " - ",
+            BinOp::Mul => "*",
+            BinOp::Div => "/",
+            BinOp::FloorDiv => return self.call_of("floordiv", &[a, b]),
+            BinOp::FloorMod => return self.call_of("floormod", &[a, b]),
+            BinOp::Min => return self.call_of("min", &[a, b]),
+            BinOp::Max => return self.call_of("max", &[a, b]),
+            BinOp::BitAnd => " & ",
+            BinOp::BitOr => " | ",
+            BinOp::BitXor => " ^ ",
+            BinOp::Shl => " << ",
+            BinOp::Shr => " >> ",
+            BinOp::Eq => " == ",
+            BinOp::Ne => " != ",
+            BinOp::Lt => " < ",
+            BinOp::Le => " <= ",
+            BinOp::Gt => " > ",
+            BinOp::Ge => " >= ",
+            BinOp::And => " && ",
+            BinOp::Or => " || ",
+        };
+        self.out.push('(');
+        self.expr(a);
+        self.out.push_str(infix);
+        self.expr(b);
+        self.out.push(')');
+    }
+
+    /// `fma(x, y, z)` as the sum or difference it was made from.
+    fn fused(&mut self, x: &Expr, y: &Expr, z: &Expr) {
+        self.out.push('(');
+        if let (ExprKind::Unary(UnOp::Neg, z), false) = (&z.kind, is_negation(x)) {
+            self.product(x, y);
+            self.out.push_str(" - ");
+            self.expr(z);
+        } else {
+            self.expr(z);
+            let (sign, x) = match &x.kind {
+                ExprKind::Unary(UnOp::Neg, x) => (" - ", x),
+                _ => (" + ", x),
+            };
+            self.out.push_str(sign);
+            self.product(x, y);
+        }
+        self.out.push(')');
+    }
+
+    fn product(&mut self, x: &Expr, y: &Expr) {
+        self.out.push('(');
+        self.expr(x);
+        self.out.push('*');
+        self.expr(y);
+        self.out.push(')');
+    }
+
+    fn constant(&mut self, dtype: DType, value: Const) {
+        let plain = match dtype {
+            DType::Int32 => self.style == Style::Simple,
+            dtype => dtype == DType::Index,
+        };
+        let _ = match value {
+            Const::Float(value) => write!(self.out, "{}", format_float(dtype, value)),
+            Const::Int(value) if dtype == DType::Bool => write!(self.out, "{}", value != 0),
+            Const::Int(value) if plain => write!(self.out, "{value}"),
+            Const::Int(value) => write!(self.out, "({dtype}){value}"),
+        };
     }
 }
+
+fn is_negation(expr: &Expr) -> bool {
+    matches!(&expr.kind, ExprKind::Unary(UnOp::Neg, _))
+}
+
+/// The nodes to be named in an expression whose tree is too large to be written out.
+fn shared_nodes(expr: &Expr) -> HashMap<usize, Option<usize>> {
+    let mut sizes = HashMap::new();
+    let mut shared = HashSet::new();
+    let size = tree_size(expr, &mut sizes, &mut shared);
+    if size <= TREE_LIMIT.max(4 * sizes.len() as u64) {
+        return HashMap::new();
+    }
+    shared.into_iter().map(|id| (id, None)).collect()
+}
+
+/// Number of nodes of the tree, leaves being 1; `shared` gets the inner nodes met twice.
+fn tree_size(expr: &Expr, sizes: &mut HashMap<usize, u64>, shared: &mut HashSet<usize>) -> u64 {
+    if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) {
+        return 1;
+    }
+    if let Some(size) = sizes.get(&expr.id()) {
+        shared.insert(expr.id());
+        return *size;
+    }
+    let mut size = 1u64;
+    for_each_child(expr, &mut |child| {
+        size = size.saturating_add(tree_size(child, sizes, shared));
+    });
+    sizes.insert(expr.id(), size);
+    size
+}
+
+/// The tables that statements read, in the order they are first met.
+fn constant_buffers(stmts: &[&Stmt]) -> Vec<Buffer> {
+    fn in_expr(expr: &Expr, seen: &mut HashSet<usize>, tables: &mut Vec<Buffer>) {
+        if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) || !seen.insert(expr.id()) {
+            return;
+        }
+        if let ExprKind::Load { buffer, .. } = &expr.kind
+            && buffer.scope == Scope::Constant
+            && !tables.contains(buffer)
+        {
+            tables.push(buffer.clone());
+        }
+        for_each_child(expr, &mut |child| in_expr(child, seen, tables));
+    }
+    fn in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, tables: &mut Vec<Buffer>) {
+        for_each_expr(stmt, &mut |expr| in_expr(expr, seen, tables));
+        for_each_stmt(stmt, &mut |inner| in_stmt(inner, seen, tables));
+    }
+    let (mut seen, mut tables) = (HashSet::new(), Vec::new());
+    stmts.iter().for_each(|stmt| in_stmt(stmt, &mut seen, &mut tables));
+    tables
+}
+
+#[cfg(test)]
+mod tests;

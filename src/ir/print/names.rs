@@ -1,70 +1,89 @@
-//! Distinct names for variables and buffers.
+//! Which name every variable and buffer is printed under.
 
 use crate::ir::{Buffer, Var};
 use std::collections::{HashMap, HashSet};
 
-/// The names in use while printing.
+/// Names in force at a point of the text. Variables and buffers have name spaces of their own.
 #[derive(Default)]
 pub struct Names {
+    /// The stages whose `produce` is around, outermost first.
+    pub stages: Vec<String>,
     vars: HashMap<Var, String>,
+    taken_vars: HashSet<String>,
     buffers: HashMap<Buffer, String>,
-    used: HashSet<String>,
-    used_buffers: HashSet<String>,
+    taken_buffers: HashSet<String>,
 }
 
 impl Names {
-    /// Names a variable that is visible to the end.
-    pub fn bind(&mut self, var: &Var) {
-        self.enter(var, "");
+    /// Where it is bound, its name there; elsewhere the one it was made with.
+    pub fn var<'a>(&'a self, var: &'a Var) -> &'a str {
+        self.vars.get(var).map_or(var.name(), |name| name)
     }
 
-    /// Names a variable of an inner scope; [`Names::leave`] ends it. The first clash takes the
-    /// stage's name in front.
-    pub fn enter(&mut self, var: &Var, stage: &str) -> Var {
-        let mut name = var.name().to_string();
-        if self.used.contains(&name) && !stage.is_empty() {
-            name = format!("{stage}.{name}");
+    /// As [`Names::var`].
+    pub fn buffer<'a>(&'a self, buffer: &'a Buffer) -> &'a str {
+        self.buffers.get(buffer).map_or(&buffer.name, |name| name)
+    }
+
+    /// A name for `var` that nothing around it has.
+    pub fn free_name(&self, var: &Var) -> String {
+        numbered(var.name(), &self.taken_vars)
+    }
+
+    /// As [`Names::free_name`], the stage's name helping.
+    pub fn free_loop_name(&self, var: &Var) -> String {
+        match self.stages.last() {
+            Some(stage) if self.taken_vars.contains(var.name()) => {
+                numbered(&format!("{stage}.{}", var.name()), &self.taken_vars)
+            }
+            _ => self.free_name(var),
         }
-        let name = distinct(name, &self.used);
-        self.used.insert(name.clone());
+    }
+
+    /// From here on `var` is `name`.
+    pub fn bind(&mut self, var: &Var, name: String) {
+        self.taken_vars.insert(name.clone());
         self.vars.insert(var.clone(), name);
-        var.clone()
     }
 
-    /// Ends the scope of a variable; its name is free again.
-    pub fn leave(&mut self, var: Var) {
-        if let Some(name) = self.vars.remove(&var) {
-            self.used.remove(&name);
+    /// From here on `var` has a name that nothing around it has.
+    pub fn bind_var(&mut self, var: &Var) {
+        self.bind(var, self.free_name(var));
+    }
+
+    /// The end of the variable's scope.
+    pub fn unbind_var(&mut self, var: &Var) {
+        if let Some(name) = self.vars.remove(var) {
+            self.taken_vars.remove(&name);
         }
     }
 
-    /// Names a buffer, once.
+    /// As [`Names::bind_var`].
     pub fn bind_buffer(&mut self, buffer: &Buffer) {
-        if self.buffers.contains_key(buffer) {
-            return;
-        }
-        let name = distinct(buffer.name.clone(), &self.used_buffers);
-        self.used_buffers.insert(name.clone());
+        let name = numbered(&buffer.name, &self.taken_buffers);
+        self.taken_buffers.insert(name.clone());
         self.buffers.insert(buffer.clone(), name);
     }
 
-    /// A variable's name; its own where it is bound nowhere.
-    pub fn of(&self, var: &Var) -> String {
-        self.vars.get(var).cloned().unwrap_or_else(|| var.name().to_string())
-    }
-
-    /// A buffer's name; its own where it is bound nowhere.
-    pub fn of_buffer(&self, buffer: &Buffer) -> String {
-        self.buffers.get(buffer).cloned().unwrap_or_else(|| buffer.name.clone())
+    /// As [`Names::unbind_var`].
+    pub fn unbind_buffer(&mut self, buffer: &Buffer) {
+        if let Some(name) = self.buffers.remove(buffer) {
+            self.taken_buffers.remove(&name);
+        }
     }
 }
 
-fn distinct(name: String, used: &HashSet<String>) -> String {
-    if !used.contains(&name) {
-        return name;
+/// `name`, or the first free of `name_2`, `name_3`, …
+fn numbered(name: &str, taken: &HashSet<String>) -> String {
+    if !taken.contains(name) {
+        return name.to_string();
     }
-    (2..)
-        .map(|number| format!("{name}_{number}"))
-        .find(|name| !used.contains(name))
-        .expect("there is always another number")
+    let mut number = 2;
+    loop {
+        let candidate = format!("{name}_{number}");
+        if !taken.contains(&candidate) {
+            return candidate;
+        }
+        number += 1;
+    }
 }
