@@ -5,13 +5,14 @@
 use crate::codegen::Object;
 use crate::codegen::clif::{self, ObjectOptions};
 use crate::diag::{Diag, Result, Sources};
+use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::simplify_kernel;
 use crate::ir::verify::verify_kernel;
 use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
-use crate::module::link::link_module;
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -287,13 +288,23 @@ pub fn compile_object(
     Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
 }
 
-/// Links an object and the runtime to a shared object.
-pub fn link(
-    object: &[u8],
-    target: &Target,
+/// Makes a module of lowered kernels.
+pub fn build(
+    kernels: &[Kernel],
+    info: &BuildInfo,
+    kind: ModuleKind,
     trace: &mut Trace,
-) -> std::result::Result<Vec<u8>, Failure> {
-    Ok(trace.phase("link", &String::new, || link_module(object, target.arch))??)
+) -> std::result::Result<BuiltModule, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// The arithmetic that a graph's plain loop nest does.
+pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
+    Ok(crate::ir::cost::count_work(&lower::build_loops::build_loops(graph)?))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

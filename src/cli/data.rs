@@ -40,7 +40,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
                             "`{}` has shape {shape:?}, the file {:?}",
                             buffer.name, tensor.shape
                         );
-                        return Err(Box::new(Diag::global("E0511", text)));
+                        return Err(Box::new(Diag::global("E0542", text)));
                     }
                     None if *output => zeros(buffer.dtype, shape),
                     None => random_tensor(buffer.dtype, shape, &mut random),
@@ -72,7 +72,7 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
             let name = var.name();
             let text = format!("`{}` needs a value for its run-time integer `{name}`", kernel.name);
             let help = format!("give it with `--var {name}=100`");
-            return Err(Box::new(Diag::global("E0512", text).help(help)));
+            return Err(Box::new(Diag::global("E0543", text).help(help)));
         };
         vars.push((var.clone(), value));
     }
@@ -91,7 +91,7 @@ fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec
             Some(extent) if (0..=1 << 40).contains(&extent) => shape.push(extent as i64),
             Some(extent) => {
                 let text = format!("an extent of `{}` would be {extent}", buffer.name);
-                return Err(Box::new(Diag::global("E0512", text)));
+                return Err(Box::new(Diag::global("E0543", text)));
             }
             None => crate::bug!("shape of {} in {} is not constant", buffer.name, kernel.name),
         }
@@ -99,7 +99,7 @@ fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec
     let bytes = shape.iter().try_fold(buffer.dtype.bytes() as i64, |n, e| n.checked_mul(*e));
     if bytes.is_none_or(|bytes| bytes > 1 << 40) {
         let text = format!("`{}` of shape {shape:?} is too large to run", buffer.name);
-        return Err(Box::new(Diag::global("E0512", text)));
+        return Err(Box::new(Diag::global("E0543", text)));
     }
     Ok(shape)
 }
@@ -115,7 +115,7 @@ fn scalar_value(var: &Var, dtype: DType, given: &Given, random: &mut ChaCha8Rng)
     };
     let wrong = || {
         let text = format!("`{text}` is no value for the {dtype} scalar `{name}`");
-        Box::new(Diag::global("E0512", text))
+        Box::new(Diag::global("E0543", text))
     };
     if dtype.is_float() {
         return Ok(Value::Float(round_to(dtype, text.parse::<f64>().map_err(|_| wrong())?)));

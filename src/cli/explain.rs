@@ -17,7 +17,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         Some(text) => print(text),
         None => {
             let text = format!("there is no error code `{}`", args.code);
-            Err(Diag::global("E0503", text).into())
+            Err(Diag::global("E0541", text).into())
         }
     }
 }

@@ -1,14 +1,19 @@
 //! The command line: one file per command. Results go to stdout, messages to stderr. Exit status:
 //! 0 fine, 1 the program is wrong, 2 the command line is, 101 a bug of `tec`.
 
+mod bench;
+mod build;
 mod check;
 mod completions;
 mod data;
 mod explain;
+mod inspect;
 mod lower;
 mod npy;
 mod options;
 mod report;
+mod run;
+mod session;
 mod targets;
 
 use clap::{Parser, Subcommand};
@@ -36,8 +41,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Build(build::Args),
     Lower(lower::Args),
     Check(check::Args),
+    Run(run::Args),
+    Bench(bench::Args),
+    Inspect(inspect::Args),
     Targets(targets::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
@@ -70,6 +79,10 @@ pub fn main() -> ExitCode {
 
 fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Error> {
     match command {
+        Command::Build(args) => build::run(args, reporter),
+        Command::Run(args) => run::run(args, reporter),
+        Command::Bench(args) => bench::run(args, reporter),
+        Command::Inspect(args) => inspect::run(args, reporter),
         Command::Lower(args) => lower::run(args, reporter),
         Command::Check(args) => check::run(args, reporter),
         Command::Targets(args) => targets::run(args, reporter),

@@ -4,13 +4,13 @@ use super::options::io_text;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;
+use crate::module::write::{OutputFile, write_files};
 use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
-use std::io::{BufReader, Read, Write};
-use std::path::Path;
+use std::io::{BufReader, Read};
 
 /// Reads a tensor of the given element type. `what` names the argument in messages.
 pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
-    let wrong = |text: String| Box::new(Diag::global("E0511", format!("{path}: {text}")));
+    let wrong = |text: String| Box::new(Diag::global("E0542", format!("{path}: {text}")));
     let file = std::fs::File::open(path).map_err(|error| wrong(io_text(&error)))?;
     let mut reader = BufReader::new(file);
     let header = NpyHeader::from_reader(&mut reader)
@@ -73,23 +73,15 @@ fn type_string(dtype: DType) -> &'static str {
 
 /// Writes a tensor; the file appears complete or not at all.
 pub fn write(path: &str, tensor: &Tensor) -> Result<()> {
-    let wrong = |error: std::io::Error| {
-        Box::new(Diag::global("E0501", format!("cannot write {path}: {}", io_text(&error))))
-    };
-    let directory = match Path::new(path).parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(wrong)?;
     let shape: Vec<u64> = tensor.shape.iter().map(|extent| *extent as u64).collect();
     let dtype = type_string(tensor.dtype).parse().expect("a valid type string");
-    let out = npyz::WriteOptions::new_header_only()
+    let mut bytes = Vec::new();
+    npyz::WriteOptions::new_header_only()
         .dtype(npyz::DType::Plain(dtype))
         .shape(&shape)
-        .writer(file.as_file_mut())
+        .writer(&mut bytes)
         .write_header_only()
-        .map_err(wrong)?;
-    out.write_all(&tensor.data).and_then(|()| out.flush()).map_err(wrong)?;
-    file.persist(path).map_err(|error| wrong(error.error))?;
-    Ok(())
+        .expect("memory can be written");
+    bytes.extend_from_slice(&tensor.data);
+    write_files(&[OutputFile { path: path.into(), bytes, executable: false }])
 }

@@ -118,7 +118,7 @@ pub fn front(
 ) -> Result<(Program, Vec<Graph>), Error> {
     let (program, graphs) = front_all(path, options, trace)?;
     if graphs.is_empty() {
-        let diag = Diag::global("E0502", format!("{path} has no kernel that can be built"))
+        let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
             .note("a kernel whose parameter has no value is not built by itself")
             .help("give the value with `-D name=value`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));

@@ -62,9 +62,14 @@ impl Reporter {
         Reporter { color }
     }
 
-    /// Whether progress may be drawn.
-    pub fn is_interactive(&self) -> bool {
-        std::io::stderr().is_terminal()
+    /// A sign of life on a terminal for work that may last; the caller clears it.
+    pub fn spinner(&self, text: String) -> indicatif::ProgressBar {
+        if !std::io::stderr().is_terminal() {
+            return indicatif::ProgressBar::hidden();
+        }
+        let spinner = indicatif::ProgressBar::new_spinner().with_message(text);
+        spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+        spinner
     }
 
     /// Says what went wrong and gives the exit status.
@@ -102,6 +107,12 @@ impl Reporter {
         // Standard error may be closed; there is nowhere left to say so.
         let _ = write!(std::io::stderr(), "{}", render(diag, sources, self.color));
     }
+}
+
+/// What a later version does.
+pub fn not_in_this_version(what: &str) -> Error {
+    let text = format!("{what} is not in this version");
+    Diag::global("E0546", text).note("docs/CHANGELOG.md says what each version has").into()
 }
 
 /// Writes to stdout; a reader that went away ends the command quietly.

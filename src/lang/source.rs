@@ -103,13 +103,20 @@ impl Reading<'_> {
             return Some(known);
         };
         let names = self.open[start..].iter().chain([&known]);
-        let names = names.map(|i| format!("`{}`", self.program.sources.files[*i as usize].path));
-        let cycle = names.collect::<Vec<_>>().join(" -> ");
+        let cycle = names.map(|file| self.shown(*file)).collect::<Vec<_>>().join(" -> ");
         self.errors.push(
             Diag::new("E0122", import.span, format!("import cycle: {cycle}"))
                 .help("move what both files need into a third one that imports neither"),
         );
         None
+    }
+
+    /// A file's path in quotes, as seen from the folder of the file given to `tec`.
+    fn shown(&self, file: u32) -> String {
+        let files = &self.program.sources.files;
+        let folder = files[0].path.rfind('/').map_or("", |slash| &files[0].path[..=slash]);
+        let path = &files[file as usize].path;
+        format!("`{}`", path.strip_prefix(folder).unwrap_or(path))
     }
 
     /// Where an imported file is: its key, the path to show, and its bytes unless it is known.
@@ -158,8 +165,8 @@ fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
         bytes.drain(..3);
     }
     if bytes.len() >= u32::MAX as usize {
-        let message = format!("`{path}` has {} bytes; a file may have 4294967294", bytes.len());
-        return (String::new(), Some(Diag::global("E0123", message)));
+        let message = format!("cannot read `{path}`: it has {} bytes, 4 GiB at most", bytes.len());
+        return (String::new(), Some(Diag::global("E0120", message)));
     }
     match String::from_utf8(bytes) {
         Ok(text) => (text, None),
@@ -168,7 +175,7 @@ fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
             let byte = error.as_bytes()[at];
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let span = Span { file, start: at as u32, end: at as u32 + 1 };
-            let message = format!("`{path}` is not UTF-8: byte 0x{byte:02x} at offset {at}");
+            let message = format!("the file is not UTF-8: byte 0x{byte:02x} at offset {at}");
             let diag = Diag::new("E0121", span, message);
             (text, Some(diag.help("save the file in the encoding UTF-8")))
         }
@@ -283,7 +290,7 @@ mod tests {
     fn encodings() {
         let bytes = b"def a() = 1\n# caf\xe9\n".to_vec();
         let (program, errors) = load_program("x.te", &Memory(HashMap::from([("x.te", bytes)])));
-        assert_eq!(errors[0].to_string(), "E0121: `x.te` is not UTF-8: byte 0xe9 at offset 17");
+        assert_eq!(errors[0].to_string(), "E0121: the file is not UTF-8: byte 0xe9 at offset 17");
         assert_eq!(program.sources.line_column(errors[0].span.unwrap()), (2, 6));
         let (program, errors) = load(&[("x.te", "\u{feff}def a() = 1")]);
         assert_eq!(errors, []);

@@ -3,7 +3,8 @@
 //! In JSON a number, or a text in `.te` syntax over the names of the kernel's run-time integers:
 //! `"(n + 2*p - k)//s + 1"`. `tec run MODULE.so` reads it again.
 
-use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use crate::codegen::entry::{LEVELS, extent_text};
+use crate::ir::{BinOp, DType, Expr, UnOp, Var};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,11 +23,7 @@ impl Extent {
     pub fn new(expr: &Expr) -> Extent {
         match expr.as_int().map(i64::try_from) {
             Some(Ok(value)) => Extent::Number(value),
-            _ => {
-                let mut text = String::new();
-                write_expr(&mut text, expr, 0);
-                Extent::Expression(text)
-            }
+            _ => Extent::Expression(extent_text(expr)),
         }
     }
 
@@ -61,74 +58,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Binary operators by level, the loosest first, as in the language reference.
-const LEVELS: [&[(&str, BinOp)]; 5] = [
-    &[("or", BinOp::Or)],
-    &[("and", BinOp::And)],
-    &[
-        ("==", BinOp::Eq),
-        ("!=", BinOp::Ne),
-        ("<=", BinOp::Le),
-        (">=", BinOp::Ge),
-        ("<", BinOp::Lt),
-        (">", BinOp::Gt),
-    ],
-    &[("+", BinOp::Add), ("-", BinOp::Sub)],
-    &[("*", BinOp::Mul), ("//", BinOp::FloorDiv), ("%", BinOp::FloorMod)],
-];
-
-/// Writes an expression; in brackets if its operator is looser than `level`.
-fn write_expr(out: &mut String, expr: &Expr, level: usize) {
-    match &expr.kind {
-        ExprKind::Const(_) => match expr.as_int() {
-            Some(value) if value < 0 && level > 3 => *out += &format!("({value})"),
-            Some(value) => *out += &value.to_string(),
-            None => crate::bug!("a float in an extent"),
-        },
-        ExprKind::Var(var) => *out += var.name(),
-        ExprKind::Binary(BinOp::Min, a, b) => write_call(out, "min", &[a, b]),
-        ExprKind::Binary(BinOp::Max, a, b) => write_call(out, "max", &[a, b]),
-        ExprKind::Binary(op, a, b) => {
-            let find = |(level, ops): (usize, &&[(&'static str, BinOp)])| {
-                ops.iter().find(|(_, known)| known == op).map(|(symbol, _)| (level, *symbol))
-            };
-            let Some((own, symbol)) = LEVELS.iter().enumerate().find_map(find) else {
-                crate::bug!("{op:?} in an extent");
-            };
-            let brackets = own < level;
-            *out += if brackets { "(" } else { "" };
-            // Comparisons do not chain.
-            write_expr(out, a, if own == 2 { 3 } else { own });
-            *out += &if own == 4 { symbol.to_string() } else { format!(" {symbol} ") };
-            write_expr(out, b, own + 1);
-            *out += if brackets { ")" } else { "" };
-        }
-        ExprKind::Select(c, a, b) | ExprKind::IfThenElse(c, a, b) => {
-            write_call(out, "select", &[c, a, b]);
-        }
-        ExprKind::Unary(UnOp::Neg, a) => {
-            *out += "(0 - ";
-            write_expr(out, a, 4);
-            *out += ")";
-        }
-        ExprKind::Unary(UnOp::Abs, a) => write_call(out, "abs", &[a]),
-        ExprKind::Unary(UnOp::Not, a) => write_call(out, "not", &[a]),
-        ExprKind::Cast(a) => write_expr(out, a, level),
-        _ => crate::bug!("an extent that is no integer expression"),
-    }
-}
-
-fn write_call(out: &mut String, name: &str, args: &[&Expr]) {
-    *out += name;
-    *out += "(";
-    for (index, arg) in args.iter().enumerate() {
-        *out += if index > 0 { ", " } else { "" };
-        write_expr(out, arg, 0);
-    }
-    *out += ")";
-}
-
-/// What `write_expr` wrote, read again. The text may come from anywhere, so types are checked.
+/// What `extent_text` wrote, read again. The text may come from anywhere, so types are checked.
 struct Parser<'a> {
     rest: &'a str,
     depth: usize,

@@ -61,6 +61,19 @@ impl LoadedModule {
         self.text("tec_manifest")
     }
 
+    /// Limits the threads that the module's kernels use.
+    pub fn set_num_threads(&self, threads: i32) -> Result<()> {
+        // SAFETY: this is the signature of the function of that name in every module.
+        unsafe {
+            let function: Symbol<'_, unsafe extern "C" fn(i32)> = self
+                .library
+                .get("tec_set_num_threads".as_bytes())
+                .map_err(|_| missing("function `tec_set_num_threads`"))?;
+            function(threads);
+        }
+        Ok(())
+    }
+
     /// A kernel by its name.
     pub fn kernel(&self, name: &str) -> Result<LoadedKernel> {
         let symbol = format!("__tvm_ffi_{name}");

@@ -32,7 +32,8 @@ def test_every_kernel_is_covered():
     tests = open(__file__).read()
     for file in sorted((ROOT / "samples").glob("*.te")):
         for kernel in re.findall(r"^kernel (\w+)", file.read_text(), re.M):
-            pattern = rf"\.{kernel}\(|\"{kernel}\"|{re.sub('_[a-z]+[0-9]*$', '_', kernel)}{{"
+            prefix = re.sub("_[a-z]+[0-9]*$", "_", kernel)
+            pattern = rf"\b{kernel}\b|\b{prefix}{{"
             assert re.search(pattern, tests), f"{file.name}: kernel {kernel} is tested nowhere"
 
 

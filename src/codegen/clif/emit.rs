@@ -3,7 +3,7 @@
 
 use super::Unit;
 use super::storage::Place;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var, half_bits};
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
@@ -24,6 +24,8 @@ pub(super) struct Binding {
     pub(super) range: (i128, i128),
     /// Set if index arithmetic in its definition overflowed; only in `check` functions.
     pub(super) overflow: Option<Value>,
+    /// The expression that a `let` gave it, by id.
+    pub(super) definition: usize,
 }
 
 /// Makes the code of one function.
@@ -32,8 +34,6 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) unit: &'a mut Unit<'u>,
     pub(super) vars: HashMap<Var, Binding>,
     pub(super) places: HashMap<Buffer, Place>,
-    /// Elements of memory that the loop being emitted keeps in a register.
-    pub(super) promoted: HashMap<Buffer, Variable>,
     /// Number of loops around the current position.
     pub(super) depth: u32,
     /// Whether a condition or a loop that may be empty lies around the current position. Loads
@@ -65,7 +65,6 @@ impl<'a, 'u> Emitter<'a, 'u> {
             unit,
             vars: HashMap::new(),
             places: HashMap::new(),
-            promoted: HashMap::new(),
             depth: 0,
             conditional: false,
             overflow: None,
@@ -86,6 +85,18 @@ impl<'a, 'u> Emitter<'a, 'u> {
         self.memo.clear();
         self.memo_log.clear();
         self.depths.clear();
+    }
+
+    /// Binds the variable of a `let`. A pass may have put one variable into two `let`s with
+    /// different values: what was remembered of the one is wrong for the other.
+    pub(super) fn bind_definition(&mut self, var: &Var, value: Value, expr: &Expr) {
+        if self.vars.get(var).is_some_and(|old| old.definition != expr.id()) {
+            self.forget();
+            self.ranges.clear();
+        }
+        let (depth, range) = (self.depth_of(expr), self.range_of(expr));
+        let (overflow, definition) = (None, expr.id());
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
     }
 
     /// The value of a subexpression computed at a place that dominates this one.
@@ -120,8 +131,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
 
     /// Binds a variable that every code position after this one, inside its scope, can read.
     pub(super) fn bind(&mut self, var: &Var, value: Value, depth: u32, range: (i128, i128)) {
-        let overflow = None;
-        self.vars.insert(var.clone(), Binding { value, depth, range, overflow });
+        let (overflow, definition) = (None, 0);
+        self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
     }
 
     /// The depth of the innermost loop whose variable an expression depends on, so far as that is
@@ -150,8 +161,12 @@ impl<'a, 'u> Emitter<'a, 'u> {
             (Const::Int(value), _) => self.int(clif_type(dtype), value),
             (Const::Float(value), DType::Float64) => self.b.ins().f64const(value),
             (Const::Float(value), DType::Float32) => self.b.ins().f32const(value as f32),
-            (Const::Float(value), half) if half.is_half() => {
-                self.int(types::I16, half_bits(value, half).into())
+            // The value is one of the type, so these conversions are exact.
+            (Const::Float(value), DType::Float16) => {
+                self.int(types::I16, half::f16::from_f64(value).to_bits().into())
+            }
+            (Const::Float(value), DType::BFloat16) => {
+                self.int(types::I16, half::bf16::from_f64(value).to_bits().into())
             }
             (Const::Float(_), _) => crate::bug!("a float constant of type {dtype}"),
         }

@@ -97,9 +97,7 @@ impl Emitter<'_, '_> {
     /// Evaluates `value` and makes it the value of `var`.
     pub(super) fn bind_let(&mut self, var: &Var, value: &Expr) {
         let result = self.expr(value);
-        let depth = self.depth_of(value);
-        let range = self.range_of(value);
-        self.bind(var, result, depth, range);
+        self.bind_definition(var, result, value);
     }
 
     fn unary(&mut self, op: UnOp, dtype: DType, x: Value) -> Value {
@@ -196,7 +194,8 @@ impl Emitter<'_, '_> {
             modulo: op == BinOp::FloorMod,
             divisor: b.0.as_int(),
             dividend_nonneg: dividend.0 >= 0,
-            divisor_positive: divisor.0 >= 1,
+            // In a check function the arithmetic of the divisor may overflow, which must not trap.
+            divisor_positive: divisor.0 >= 1 && self.overflow.is_none(),
         };
         self.floor_division(what, a.1, b.1)
     }

@@ -3,7 +3,7 @@
 //! Takes kernels after `expand_math` and `flatten_storage` (one index per access, of calls only
 //! `fma`) and makes one relocatable ELF object. What Cranelift lacks is composed here of what it
 //! has: floor division without traps (`int`), saturating casts and halves (`cast`), addresses
-//! that suit its loop-invariant code motion (`address`), accumulators in registers (`promote`).
+//! that suit its loop-invariant code motion (`address`).
 //! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
 
 mod address;
@@ -13,7 +13,6 @@ mod expr;
 mod int;
 mod isa;
 mod listing;
-mod promote;
 mod range;
 mod stmt;
 mod storage;
@@ -90,7 +89,7 @@ fn compile_kernels<'k>(
 }
 
 /// The functions of a module while they are made.
-pub(self) struct Unit<'u> {
+struct Unit<'u> {
     module: &'u mut ObjectModule,
     isa: OwnedTargetIsa,
     target: &'u Target,

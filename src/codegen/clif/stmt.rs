@@ -1,8 +1,7 @@
 //! Statements: loops with the test at the bottom, branches, stores, and the `Assert`s of `check`
 //! functions.
 
-use super::emit::{Binding, Emitter, clif_type};
-use super::promote;
+use super::emit::{Binding, Emitter};
 use crate::codegen::{CHECK_OVERFLOW, CHECK_VALUES};
 use crate::ir::print::print_expr;
 use crate::ir::{DType, Expr, ExprKind, Stmt, Var};
@@ -92,6 +91,8 @@ impl Emitter<'_, '_> {
     fn loop_(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
         let count = extent.as_int();
         if count.is_some_and(|count| count <= 0) {
+            // The assertions inside keep their numbers.
+            self.asserts += count_asserts(body);
             return;
         }
         let start = self.expr(min);
@@ -115,9 +116,6 @@ impl Emitter<'_, '_> {
             self.start_block(enter);
             self.conditional = true;
         }
-        let promotions =
-            if self.overflow.is_none() { promote::find(var, body) } else { Vec::new() };
-        let promotions = self.load_promoted(promotions);
         let header = self.b.create_block();
         let index = self.b.append_block_param(header, types::I64);
         self.b.ins().jump(header, &[BlockArg::Value(start)]);
@@ -127,46 +125,11 @@ impl Emitter<'_, '_> {
         self.stmt(body);
         let next = self.b.ins().iadd_imm_s(index, 1);
         let again = self.b.ins().icmp(IntCC::SignedLessThan, next, end);
-        let after = self.b.create_block();
-        self.b.ins().brif(again, header, &[BlockArg::Value(next)], after, &[]);
+        self.b.ins().brif(again, header, &[BlockArg::Value(next)], exit, &[]);
         self.b.seal_block(header);
-        self.start_block(after);
+        self.start_block(exit);
         self.depth -= 1;
         self.conditional = conditional;
-        self.forget();
-        self.store_promoted(promotions);
-        self.b.ins().jump(exit, &[]);
-        self.start_block(exit);
-    }
-
-    /// Reads the elements that the coming loop keeps in registers.
-    fn load_promoted(&mut self, found: Vec<promote::Element>) -> Vec<promote::Element> {
-        let mut promotions = Vec::new();
-        for element in found {
-            if self.is_in_registers(&element.buffer) {
-                continue;
-            }
-            let value = self.load(&element.buffer, std::slice::from_ref(&element.index));
-            let variable = self.b.declare_var(clif_type(element.buffer.dtype));
-            self.b.def_var(variable, value);
-            promotions.push((element, variable));
-        }
-        promotions
-            .into_iter()
-            .map(|(element, variable)| {
-                self.promoted.insert(element.buffer.clone(), variable);
-                element
-            })
-            .collect()
-    }
-
-    /// Writes them back behind the loop.
-    fn store_promoted(&mut self, promotions: Vec<promote::Element>) {
-        for element in promotions {
-            let variable = self.promoted.remove(&element.buffer).expect("inserted before the loop");
-            let value = self.b.use_var(variable);
-            self.store(&element.buffer, std::slice::from_ref(&element.index), value);
-        }
     }
 
     /// Sets the overflow flag of a `check` function to 0 and returns its variable.
@@ -210,6 +173,13 @@ impl Emitter<'_, '_> {
         self.asserts += 1;
         self.start_block(fine);
     }
+}
+
+fn count_asserts(stmt: &Stmt) -> i64 {
+    let mut count = 0;
+    let mut on_stmt = |stmt: &Stmt| count += i64::from(matches!(stmt, Stmt::Assert { .. }));
+    crate::ir::visit::walk_stmt(stmt, &mut on_stmt, &mut |_| {});
+    count
 }
 
 fn is_leaf(expr: &Expr) -> bool {

@@ -98,11 +98,23 @@ impl Emitter<'_, '_> {
 
     /// One block for all of `buffers`, each at a multiple of [`ALIGNMENT`].
     fn place_in_workspace(&mut self, buffers: &[Buffer]) {
-        let mut total = self.int(types::I64, 0);
-        let mut impossible = self.int(types::I8, 0);
-        let mut offsets = Vec::new();
+        // Those of constant size come first: their offsets need no code.
+        let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
+        let mut fixed_bytes = 0i64;
         for buffer in buffers {
-            offsets.push(total);
+            match constant_bytes(buffer).filter(|bytes| *bytes <= MAX_WORKSPACE - fixed_bytes) {
+                Some(bytes) => {
+                    fixed.push((buffer, self.int(types::I64, fixed_bytes.into())));
+                    fixed_bytes += (bytes + ALIGNMENT - 1) & -ALIGNMENT;
+                }
+                None => dynamic.push(buffer),
+            }
+        }
+        let mut total = self.int(types::I64, fixed_bytes.into());
+        let mut impossible = self.int(types::I8, 0);
+        let mut offsets = fixed;
+        for buffer in dynamic {
+            offsets.push((buffer, total));
             let bytes = self.buffer_bytes(buffer, &mut impossible);
             total = self.b.ins().iadd(total, bytes);
             let over = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, total, MAX_WORKSPACE);
@@ -124,7 +136,7 @@ impl Emitter<'_, '_> {
         self.b.ins().return_(&[one]);
         self.start_block(fine);
         self.workspace = Some(block);
-        for (buffer, offset) in buffers.iter().zip(offsets) {
+        for (buffer, offset) in offsets {
             let base = self.b.ins().iadd(block, offset);
             self.place_own(buffer, base);
         }
@@ -169,8 +181,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(super) fn is_in_registers(&self, buffer: &Buffer) -> bool {
-        self.promoted.contains_key(buffer)
-            || matches!(self.places.get(buffer), Some(Place::Registers(_)))
+        matches!(self.places.get(buffer), Some(Place::Registers(_)))
     }
 
     fn place(&self, buffer: &Buffer) -> Place {
@@ -182,9 +193,6 @@ impl Emitter<'_, '_> {
 
     /// The variable that holds `buffer[index]`, if it is in a register now.
     fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
-        if let Some(variable) = self.promoted.get(buffer) {
-            return Some(*variable);
-        }
         match self.places.get(buffer)? {
             Place::Memory(_) => None,
             Place::Registers(variables) => {
@@ -266,6 +274,15 @@ impl Emitter<'_, '_> {
             _ => self.int(clif_type(dtype), 0),
         }
     }
+}
+
+/// Bytes of a buffer whose extents are constants, if they fit in 62 bits.
+fn constant_bytes(buffer: &Buffer) -> Option<i64> {
+    let bytes =
+        buffer.shape.iter().try_fold(i128::from(buffer.dtype.bytes()), |bytes, extent| {
+            bytes.checked_mul(extent.as_int()?.max(0))
+        })?;
+    i64::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_WORKSPACE)
 }
 
 /// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the

@@ -8,12 +8,12 @@
 
 mod checked;
 mod plan;
+mod text;
 
 use super::EntryKernel;
 use super::clif::ObjectOptions;
 use crate::bug;
 use crate::diag::{Diag, Result};
-use crate::ir::print::print_expr;
 use crate::ir::{DType, Kernel, Param};
 use crate::target::Target;
 use checked::Convention;
@@ -32,6 +32,7 @@ use cranelift_object::ObjectModule;
 use plan::Plan;
 
 pub use plan::dlpack_dtype;
+pub use text::{LEVELS, extent_text};
 
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
@@ -68,7 +69,7 @@ pub fn signature_text(kernel: &Kernel) -> String {
         .iter()
         .filter_map(|param| match param {
             Param::Tensor { buffer, .. } => {
-                let shape: Vec<String> = buffer.shape.iter().map(print_expr).collect();
+                let shape: Vec<String> = buffer.shape.iter().map(extent_text).collect();
                 Some(format!("{}: {}[{}]", buffer.name, buffer.dtype, shape.join(", ")))
             }
             Param::Scalar { var, dtype } => Some(format!("{}: {dtype}", var.name())),

@@ -3,6 +3,7 @@
 use super::atoms::{AtomKind, is_exact_integer};
 use super::interval::Interval;
 use super::poly::{Atom, Poly, floor_div, floor_mod};
+use super::prove::prove_directly;
 use super::{Facts, Undo};
 use crate::ir::{BinOp, Expr, ExprKind, UnOp};
 use std::rc::Rc;
@@ -45,9 +46,9 @@ impl Facts {
     }
 
     fn assume_either(&mut self, a: Expr, b: Expr) {
-        if self.disprove(&a) {
+        if prove_directly(self, &a, false) {
             self.assume(&b);
-        } else if self.disprove(&b) {
+        } else if prove_directly(self, &b, false) {
             self.assume(&a);
         } else {
             self.disjunctions.push([a, b]);
@@ -170,7 +171,7 @@ impl Facts {
                 self.ranges.insert(atom, new);
                 self.trail.push(Undo::Range(atom, old));
                 self.clear_cache();
-                queue.extend(self.mentions[&atom].iter().rev().take(8));
+                queue.extend(self.mentions[&atom].iter().rev().take(16));
             }
         }
     }
@@ -178,33 +179,28 @@ impl Facts {
     /// Ranges that one inequality gives its atoms.
     fn consequences(&self, poly: &Poly) -> Vec<(Atom, Interval)> {
         let mut ranges = Vec::new();
-        // A product of factors that are not negative is at least 1: so is each factor.
-        if let [(mono, coefficient)] = poly.terms.as_slice()
-            && mono.len() > 1
-        {
-            let positive = *coefficient > 0 && poly.constant < 0;
-            if positive && mono.iter().all(|&atom| self.atom_interval(atom).lo >= 0) {
-                ranges.extend(mono.iter().map(|&a| (a, Interval::new(1, i128::MAX))));
-            }
-            return ranges;
-        }
-        for (mono, coefficient) in &poly.terms {
-            let [atom] = mono.as_slice() else { continue };
-            let Some((_, rest)) = poly.split(*atom) else { continue };
-            if poly.terms.len() != rest.terms.len() + 1 {
-                continue;
-            }
+        for (at, (mono, coefficient)) in poly.terms.iter().enumerate() {
+            // coefficient·mono >= -rest, so at least -(the largest value of the rest).
+            let mut rest = poly.clone();
+            rest.terms.remove(at);
             let most = self.poly_interval(&rest);
-            if !most.has_hi() {
+            if !most.has_hi() || most.hi.checked_neg().is_none() {
                 continue;
             }
-            // coefficient·atom >= -rest, so at least -most.hi.
-            let Some(least) = most.hi.checked_neg() else { continue };
             let range = match *coefficient > 0 {
-                true => Interval::new(-floor_div(-least, *coefficient), i128::MAX),
-                false => Interval::new(i128::MIN, floor_div(-least, -coefficient)),
+                true => Interval::new(-floor_div(most.hi, *coefficient), i128::MAX),
+                false => Interval::new(i128::MIN, floor_div(most.hi, -coefficient)),
             };
-            ranges.push((*atom, range));
+            match mono.as_slice() {
+                [atom] => ranges.push((*atom, range)),
+                // A product of factors that are not negative is at least 1: so is each factor.
+                factors if range.lo >= 1 => {
+                    if factors.iter().all(|&atom| self.atom_interval(atom).lo >= 0) {
+                        ranges.extend(factors.iter().map(|&a| (a, Interval::new(1, i128::MAX))));
+                    }
+                }
+                _ => {}
+            }
         }
         ranges
     }

@@ -17,10 +17,9 @@ mod poly;
 mod prove;
 mod ranges;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use atoms::{Key, build_sum};
-pub(crate) use extremes::Extreme;
 pub(crate) use interval::Interval;
 pub(crate) use linear::{Linear, collect};
 pub(crate) use poly::{Poly, floor_div, floor_mod, gcd};

@@ -44,14 +44,6 @@ impl Poly {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom, if the polynomial is exactly one.
-    pub(crate) fn as_atom(&self) -> Option<Atom> {
-        match self.terms.as_slice() {
-            [(mono, 1)] if mono.len() == 1 && self.constant == 0 => Some(mono[0]),
-            _ => None,
-        }
-    }
-
     /// `self + other * factor`.
     pub(crate) fn plus_scaled(&self, other: &Poly, factor: i128) -> Option<Poly> {
         let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());

@@ -24,6 +24,11 @@ pub(super) fn prove(facts: &Facts, cond: &Expr, truth: bool) -> bool {
     prove_cases(facts, cond, truth, SPLITS)
 }
 
+/// As [`prove`], without case distinctions: learning uses it, and case distinctions learn.
+pub(super) fn prove_directly(facts: &Facts, cond: &Expr, truth: bool) -> bool {
+    prove_cases(facts, cond, truth, 0)
+}
+
 fn prove_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     if let Some(value) = cond.as_int() {
         return (value != 0) == truth;
@@ -35,7 +40,7 @@ fn prove_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
         ExprKind::Unary(UnOp::Not, a) => prove_cases(facts, a, !truth, splits),
         ExprKind::Binary(BinOp::And | BinOp::Or, ..) => prove_logic(facts, cond, truth, splits),
         ExprKind::Binary(op, a, b) if op.is_comparison() && is_exact_integer(a.ty.dtype) => {
-            prove_comparison(facts, if truth { *op } else { negated(*op) }, a, b)
+            prove_comparison(facts, if truth { *op } else { negated(*op) }, (a, b), splits)
                 || by_cases(facts, cond, truth, splits)
         }
         ExprKind::Binary(op, a, b) if op.is_comparison() && a.ty.dtype == DType::Uint64 => {
@@ -110,16 +115,17 @@ fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     })
 }
 
-fn prove_comparison(facts: &Facts, op: BinOp, a: &Expr, b: &Expr) -> bool {
+fn prove_comparison(facts: &Facts, op: BinOp, (a, b): (&Expr, &Expr), splits: u32) -> bool {
     let (a, b) = (facts.poly(a), facts.poly(b));
     let (Some(up), Some(down)) = (b.minus(&a), a.minus(&b)) else { return false };
+    let at_least = |poly: &Poly, least| facts.at_least_in_cases(poly, least, splits);
     match op {
-        BinOp::Lt => facts.at_least(&up, 1),
-        BinOp::Le => facts.at_least(&up, 0),
-        BinOp::Gt => facts.at_least(&down, 1),
-        BinOp::Ge => facts.at_least(&down, 0),
-        BinOp::Eq => facts.at_least(&up, 0) && facts.at_least(&down, 0),
-        BinOp::Ne => facts.is_nonzero(&up),
+        BinOp::Lt => at_least(&up, 1),
+        BinOp::Le => at_least(&up, 0),
+        BinOp::Gt => at_least(&down, 1),
+        BinOp::Ge => at_least(&down, 0),
+        BinOp::Eq => at_least(&up, 0) && at_least(&down, 0),
+        BinOp::Ne => facts.differs_from_zero(&up, splits),
         _ => crate::bug!("{op:?} is no comparison"),
     }
 }
@@ -140,24 +146,32 @@ fn prove_by_intervals(facts: &Facts, op: BinOp, a: &Expr, b: &Expr) -> bool {
 impl Facts {
     /// True if `poly >= least` certainly holds.
     pub(crate) fn at_least(&self, poly: &Poly, least: i128) -> bool {
+        self.at_least_in_cases(poly, least, SPLITS)
+    }
+
+    fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
         let mut search = Search { steps: STEPS, failed: HashMap::new() };
-        search.non_negative(self, &goal, DEPTH, SPLITS)
+        search.non_negative(self, &goal, DEPTH, splits)
     }
 
     /// True if `poly` is certainly not 0.
     pub(crate) fn is_nonzero(&self, poly: &Poly) -> bool {
+        self.differs_from_zero(poly, SPLITS)
+    }
+
+    fn differs_from_zero(&self, poly: &Poly, splits: u32) -> bool {
         if let Some(value) = poly.as_constant() {
             return value != 0;
         }
         let (m, r) = self.congruence(poly);
-        if m == 0 && r != 0 || m > 1 && r != 0 {
+        if m != 1 && r != 0 {
             return true;
         }
         let negative = poly.neg();
         self.nonzero.iter().any(|known| **known == *poly || Some(&**known) == negative.as_ref())
-            || self.at_least(poly, 1)
-            || negative.is_some_and(|negative| self.at_least(&negative, 1))
+            || self.at_least_in_cases(poly, 1, splits)
+            || negative.is_some_and(|negative| self.at_least_in_cases(&negative, 1, splits))
     }
 }
 

@@ -321,7 +321,9 @@ impl Simplifier {
                 }
                 continue;
             }
-            if *op != BinOp::FloorMod {
+            // Only for constants: the seeds keep `floordiv(i, m)` and `floormod(i, m)` of symbolic
+            // shapes apart.
+            if *op != BinOp::FloorMod || b.as_int().is_none_or(|c| c == 0) {
                 continue;
             }
             let quotient = self.divide(a, b)?;
@@ -331,10 +333,6 @@ impl Simplifier {
             let part = self.facts.poly(part);
             let Some(&other) = sum.at.get(&part) else { continue };
             if sum.terms[other].2 != k.checked_mul(*factor)? {
-                continue;
-            }
-            let divisor = self.facts.poly(b);
-            if !self.facts.is_nonzero(&divisor) {
                 continue;
             }
             // a == b*(a // b) + a % b, and the product is factor*part + constant.

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 /// Visits of nodes under the facts of a branch, after which branches are simplified with what is
 /// known outside only: an expression that shares subterms can have exponentially many paths.
-const BRANCH_VISITS: usize = 2_000_000;
+const BRANCH_VISITS: usize = 50_000;
 
 /// `expr` in simplest form under `facts`.
 pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
@@ -91,11 +91,13 @@ impl Simplifier {
             }
             ExprKind::Binary(op, a, b) if op.is_comparison() && expr.ty.is_scalar() => {
                 let (a, b) = (self.expr(a), self.expr(b));
-                self.comparison(*op, a, b)
+                let simple = self.comparison(*op, a, b);
+                self.reuse(expr, simple)
             }
             ExprKind::Unary(UnOp::Not, a) if expr.ty.is_scalar() => {
                 let a = self.expr(a);
-                self.negation(&a)
+                let simple = self.negation(&a);
+                self.reuse(expr, simple)
             }
             ExprKind::Select(..) | ExprKind::IfThenElse(..) => self.choice(expr),
             ExprKind::Let(var, value, body) => self.let_in(expr, var, value, body),

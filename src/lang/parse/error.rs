@@ -184,7 +184,8 @@ fn visible(c: char) -> impl Iterator<Item = char> {
 
 /// Characters that show nothing, or change the direction of the text around them.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    let ranges = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}'];
+    c == '\u{feff}' || ranges.iter().any(|range| range.contains(&c))
 }
 
 /// Rules that may follow where an expression may be missing too.
@@ -227,7 +228,6 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::as_kw => "`as`",
         Rule::identity_kw => "`identity`",
         Rule::reassociate => "`reassociate`",
-        Rule::layout_free => "`layout_free`",
         _ => return None,
     })
 }

@@ -211,20 +211,20 @@ impl Builder {
     /// `args = "(" (arg ("," arg)* ","?)? ")"`
     pub(super) fn args(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Arg>> {
         let mut args: Vec<Arg> = Vec::new();
+        let mut named: Option<Name> = None;
         for pair in Parts::of(pair).all(Rule::arg) {
             let span = self.span(&pair);
             let arg = self.arg(pair, in_schedule)?;
-            let named_before = args.last().and_then(|last| last.name.as_ref());
-            // The flag of a reduction, `sum(A[k], axis=k, reassociate)`, may stand anywhere.
-            let is_flag =
-                matches!(&*arg.value.kind, ExprKind::Name(name) if name.text == "reassociate");
-            if let (None, Some(before), false) = (&arg.name, named_before, is_flag) {
+            if let (None, Some(before), false) = (&arg.name, &named, is_flag(&arg)) {
                 let message =
                     format!("an argument without a name after the named one `{}`", before.text);
                 return Err(Box::new(
                     Diag::new("E0110", span, message)
                         .help("arguments by position come first, those with a name after them"),
                 ));
+            }
+            if arg.name.is_some() {
+                named.clone_from(&arg.name);
             }
             args.push(arg);
         }
@@ -257,6 +257,11 @@ impl Builder {
         let items = Parts::of(pair).all(Rule::expr);
         items.map(|item| Ok(self.operand(item, in_schedule)?.expr)).collect()
     }
+}
+
+/// `reassociate`, which stands anywhere among the arguments of a reduction.
+fn is_flag(arg: &Arg) -> bool {
+    matches!(&*arg.value.kind, ExprKind::Name(name) if name.text == "reassociate")
 }
 
 fn binary_op(rule: Rule) -> BinaryOp {

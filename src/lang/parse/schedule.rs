@@ -47,8 +47,8 @@ impl Builder {
         Ok(ScheduleStmt { kind, span })
     }
 
-    /// `let_stmt`, a directive if its value is the call of a dotted name; `target.lanes(T)` alone is
-    /// a number.
+    /// `let_stmt`, a directive if its value is the call of a dotted name; `target.lanes(T)` alone
+    /// is a number.
     fn schedule_let(&self, pair: Pair) -> Result<ScheduleStmtKind> {
         let (names, value) = self.let_stmt(pair, true)?;
         let is_directive = match &*value.kind {

@@ -1,156 +1,428 @@
+use super::super::ast::{Arg, BinaryOp, Expr, ExprKind, Schedule, ScheduleStmtKind, UnaryOp};
 use super::*;
 
-#[test]
-fn samples_parse() {
-    for folder in ["samples", "lib", "tests/golden/lower"] {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|e| e == "te") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                if let Err(diag) = parse_file(&text, 0) {
-                    panic!(
-                        "{}: {diag} {:?}",
-                        path.display(),
-                        &text[diag.span.unwrap().start as usize..]
-                            .chars()
-                            .take(50)
-                            .collect::<String>()
-                    );
-                }
-            }
-        }
+fn parse(text: &str) -> File {
+    parse_file(text, 0).unwrap_or_else(|diag| panic!("{diag}\n{text}"))
+}
+
+fn error(text: &str) -> Diag {
+    match parse_file(text, 0) {
+        Ok(file) => panic!("parsed: {file:?}\n{text}"),
+        Err(diag) => *diag,
     }
 }
-#[test]
-fn show() {
-    let k = |s: &str| format!("kernel f(n = 1) {{\n    {s}\n}}\n");
-    for text in [
-        k("output C[i: n = A[i] + 1.0"),
-        k("output C[i] = 1"),
-        k("output C = 1"),
-        k("let x = 12abc"),
-        k("let x = 1."),
-        k("let x = 1.5.2"),
-        k("let x = .5"),
-        k("let x = 0xg"),
-        k("let x = 1e"),
-        k("let x = 1_000"),
-        k("let x = a < b < c"),
-        k("let x = a == b == c"),
-        k("let x = 1;"),
-        k("let x = a && b"),
-        k("let x = a || b"),
-        k("let x = !a"),
-        k("let x = a ** 2"),
-        k("let x = a == not b"),
-        k("let x = a + if b then c else d"),
-        k("let x = not"),
-        k("let x = if a then b"),
-        k("if a { let x = 1 } elif b { }"),
-        k("for x in [1] { }"),
-        k("x = 1"),
-        k("C[i: n] = 1"),
-        k("C.split(i)"),
-        k("inptu A: float32[n]"),
-        k("let x = a b"),
-        k("let x = (a"),
-        k("let x = f(a, b"),
-        k("let x = f(a,, b)"),
-        k("let x = f(,)"),
-        k("let input = 1"),
-        k("let x = input + 1"),
-        k("let x = A[reduce]"),
-        k("let x ="),
-        k("let x = A[i][j]"),
-        k("assert a"),
-        k("assert a, b"),
-        k("assert a, \"x"),
-        k("reduce k: 0"),
-        k("reduce k: 0, 1"),
-        k("input A float32"),
-        k("input A: float32(n)"),
-        k("let a = b = c"),
-        k("let x = a + "),
-        k("let x = a + * b"),
-        k("let x = // foo"),
-        k("// foo"),
-        k("/* foo */"),
-        k("let x = a × b"),
-        k("let x = a \u{a0} b"),
-        k("let x = 'a'"),
-        k("return x"),
-        k("let x = \"abc\""),
-        k("let x = a ? b : c"),
-        k("let x = A[1:2]"),
-        "kernal f() {}".into(),
-        "kernel f {}".into(),
-        "kernel f() {".into(),
-        "kernel () {}".into(),
-        "kernel f(n:) {}".into(),
-        "kernel f(n = ) {}".into(),
-        "kernel f(n: int) {}".into(),
-        "kernel f(2) {}".into(),
-        "kernel if() {}".into(),
-        "input A: float32[n]".into(),
-        "kernel f() { } }".into(),
-        "def f(a, b) { a }".into(),
-        "def f(a b) = a".into(),
-        "reducer r(a, b) = a + b".into(),
-        "reducer r(a) = a identity 1".into(),
-        "reducer r((a, b), (c, d)) = a identity 1".into(),
-        "import x".into(),
-        "import \"x".into(),
-        "foo".into(),
-        "kernel f() {\n let x = (1 + 2\n let y = 3\n}\n".into(),
-        "kernel f() {\n let x = 1\nkernel g() { }".into(),
-        "schedule f for { }".into(),
-        "schedule f {\n C.split(i factor=4)\n}".into(),
-        "schedule f {\n t = 4\n}".into(),
-        "schedule f {\n C\n}".into(),
-        "schedule f { output C[i: n] = 1 }".into(),
-        "schedule f { knob t = 3 }".into(),
-        "schedule f { for S in A { } }".into(),
-        "schedule f { let a, = 3 }".into(),
-        "schedule f { C.fuse(*, +) }".into(),
-        "schedule f { use }".into(),
-        "schedule f { lte x = 3 }".into(),
-        "schedule f { C.split(factor=4, i) }".into(),
-        "kernel f() { let x = a.b }".into(),
-        "kernel f() { let x = (a, b) + 1 }".into(),
-        "kernel f() { let x = f(*) }".into(),
-        "kernel f() { let x = f(a=[b, *]) }".into(),
-        "\0".into(),
-        "kernel f() { let x = ((((1))) }".into(),
-        "kernel f() { let x = (1] }".into(),
-        "kernel f() -> x { }".into(),
-        "kernel f() { let x = f(y = ) }".into(),
-        "kernel f() { let x = f(y == ) }".into(),
-        "kernel f() { let x = [1, 2] }".into(),
-        "kernel f() { output (I, V[i: n] = 1 }".into(),
-        "kernel f() { input A: float32[n,,m] }".into(),
-        "kernel f() { compute : }".into(),
-        "kernel f() { let }".into(),
-        "kernel f() { reduce }".into(),
-        "kernel f() { compute C[i: n): }".into(),
-    ] {
-        println!("--- {}", text.trim_end());
-        match parse_file(&text, 0) {
-            Ok(file) => println!("OK {file:?}"),
-            Err(d) => {
-                let s = d.span.unwrap();
-                println!(
-                    "{d}   @{}..{} {:?}",
-                    s.start,
-                    s.end,
-                    text.get(s.start as usize..s.end as usize)
-                );
-                if let Some(h) = &d.help {
-                    println!("  help: {h}");
-                }
-                for r in &d.related {
-                    println!("  related: {:?}", r);
-                }
-            }
-        }
+
+fn schedule(body: &str) -> Schedule {
+    match parse(&format!("schedule k {{ {body} }}")).items.remove(0) {
+        Item::Schedule(schedule) => schedule,
+        item => panic!("{item:?}"),
     }
+}
+
+fn stmts(body: &str) -> Vec<Stmt> {
+    match parse(&format!("kernel k() {{ {body} }}")).items.remove(0) {
+        Item::Kernel(kernel) => kernel.body,
+        item => panic!("{item:?}"),
+    }
+}
+
+/// An expression with all its parentheses.
+fn tree(text: &str) -> String {
+    match parse(&format!("def f() = {text}")).items.remove(0) {
+        Item::Def(def) => show(&def.body),
+        item => panic!("{item:?}"),
+    }
+}
+
+fn show_all(exprs: &[Expr]) -> String {
+    exprs.iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+fn show_args(args: &[Arg]) -> String {
+    let arg = |arg: &Arg| match &arg.name {
+        Some(name) => format!(" {}={}", name.text, show(&arg.value)),
+        None => format!(" {}", show(&arg.value)),
+    };
+    args.iter().map(arg).collect()
+}
+
+fn show_path(path: &[Name]) -> String {
+    path.iter().map(|name| name.text.as_str()).collect::<Vec<_>>().join(".")
+}
+
+fn show(expr: &Expr) -> String {
+    match &*expr.kind {
+        ExprKind::Int(text) | ExprKind::Real(text) => text.clone(),
+        ExprKind::Bool(value) => value.to_string(),
+        ExprKind::Name(name) => name.text.clone(),
+        ExprKind::Dotted(path) => show_path(path),
+        ExprKind::Unary(op, a) => {
+            let op = match op {
+                UnaryOp::Neg => "-",
+                UnaryOp::BitNot => "~",
+                UnaryOp::Not => "not",
+            };
+            format!("({op} {})", show(a))
+        }
+        ExprKind::Binary(op, a, b, _) => format!("({} {} {})", sign(*op), show(a), show(b)),
+        ExprKind::Cast(a, dtype) => format!("(as {} {})", show(a), dtype.text),
+        ExprKind::Index(name, index) => format!("{}[{}]", name.text, show_all(index)),
+        ExprKind::Call(name, args) => format!("({}{})", name.text, show_args(args)),
+        ExprKind::DottedCall(path, args) => format!("({}{})", show_path(path), show_args(args)),
+        ExprKind::If(c, a, b) => format!("(if {} {} {})", show(c), show(a), show(b)),
+        ExprKind::Tuple(parts) => format!("(tuple {})", show_all(parts)),
+        ExprKind::List(items) => format!("[{}]", show_all(items)),
+        ExprKind::Star => "*".to_string(),
+    }
+}
+
+fn sign(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Add => "+",
+        BinaryOp::Sub => "-",
+        BinaryOp::Mul => "*",
+        BinaryOp::Div => "/",
+        BinaryOp::FloorDiv => "//",
+        BinaryOp::Mod => "%",
+        BinaryOp::BitAnd => "&",
+        BinaryOp::BitOr => "|",
+        BinaryOp::BitXor => "^",
+        BinaryOp::Shl => "<<",
+        BinaryOp::Shr => ">>",
+        BinaryOp::Eq => "==",
+        BinaryOp::Ne => "!=",
+        BinaryOp::Lt => "<",
+        BinaryOp::Le => "<=",
+        BinaryOp::Gt => ">",
+        BinaryOp::Ge => ">=",
+        BinaryOp::And => "and",
+        BinaryOp::Or => "or",
+    }
+}
+
+#[test]
+fn precedence() {
+    for (text, expected) in [
+        ("a or b and not c == d | e", "(or a (and b (not (== c (| d e)))))"),
+        ("a | b ^ c & d << e + f * -g as T", "(| a (^ b (& c (<< d (+ e (* f (- (as g T))))))))"),
+        ("a * b + c < d", "(< (+ (* a b) c) d)"),
+        ("a - b - c", "(- (- a b) c)"),
+        ("a / b // c % d * e", "(* (% (// (/ a b) c) d) e)"),
+        ("a << b >> c", "(>> (<< a b) c)"),
+        ("not not a", "(not (not a))"),
+        ("- ~ -a", "(- (~ (- a)))"),
+        ("-1 as uint8", "(- (as 1 uint8))"),
+        ("a as int8 as T * b", "(* (as (as a int8) T) b)"),
+        ("-a * b", "(* (- a) b)"),
+        ("a * -b", "(* a (- b))"),
+        ("(a + b) * c", "(* (+ a b) c)"),
+        ("if a or b then c + d else e or f", "(if (or a b) (+ c d) (or e f))"),
+        ("if a then b else if c then d else e", "(if a b (if c d e))"),
+        ("if a then if b then c else d else e", "(if a (if b c d) e)"),
+        ("if if a then b else c then d else e", "(if (if a b c) d e)"),
+        ("(if a then b else c) + (not d)", "(+ (if a b c) (not d))"),
+        (
+            "sum(A[i, k] * B[], axis=[k, l], where=a < b,)",
+            "(sum (* A[i k] B[]) axis=[k l] where=(< a b))",
+        ),
+        (
+            "argmax((k, A[i, k]), axis=k, reassociate)",
+            "(argmax (tuple k A[i k]) axis=k reassociate)",
+        ),
+        ("f() + 0x1F + 1e-5 + 0.5E+3", "(+ (+ (+ (f) 0x1F) 1e-5) 0.5E+3)"),
+        ("true and not false", "(and true (not false))"),
+        ("notable + iff + in_ + as_", "(+ (+ (+ notable iff) in_) as_)"),
+        ("a<-b", "(< a (- b))"),
+        ("a==b", "(== a b)"),
+    ] {
+        assert_eq!(tree(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn spans_are_of_the_text_without_outer_parentheses() {
+    let text = "def f(a) = (( a + 1 )) * g( a ) # end\n";
+    let Item::Def(def) = parse(text).items.remove(0) else { panic!("no def") };
+    let of = |span: Span| &text[span.start as usize..span.end as usize];
+    assert_eq!(of(def.body.span), "(( a + 1 )) * g( a )");
+    let ExprKind::Binary(_, left, right, op) = *def.body.kind else { panic!("no product") };
+    assert_eq!((of(left.span), of(right.span), of(op)), ("a + 1", "g( a )", "*"));
+    let text = "kernel k() { input A: int8  # here\n  }";
+    let Item::Kernel(kernel) = parse(text).items.remove(0) else { panic!("no kernel") };
+    let span = kernel.body[0].span;
+    assert_eq!(&text[span.start as usize..span.end as usize], "input A: int8");
+}
+
+#[test]
+fn items() {
+    let file = parse(
+        "import \"a/b.te\" def f(a, b,) = a reducer p(a, b) = a * b identity 1 \
+         reducer q((ai, av), (bi, bv)) = (ai, max(av, bv)) identity (max_value, -inf)",
+    );
+    let Item::Import(import) = &file.items[0] else { panic!("no import") };
+    assert_eq!((import.path.as_str(), import.span.start, import.span.end), ("a/b.te", 7, 15));
+    let Item::Def(def) = &file.items[1] else { panic!("no def") };
+    assert_eq!((def.name.text.as_str(), def.params.len()), ("f", 2));
+    let Item::Reducer(p) = &file.items[2] else { panic!("no reducer") };
+    assert_eq!(
+        (p.lhs.len(), show(&p.result[0]), show(&p.identity[0])),
+        (1, "(* a b)".into(), "1".into())
+    );
+    let Item::Reducer(q) = &file.items[3] else { panic!("no reducer") };
+    assert_eq!(show_path(&q.lhs) + " " + &show_path(&q.rhs), "ai.av bi.bv");
+    assert_eq!(show_all(&q.result), "ai (max av bv)");
+    assert_eq!(show_all(&q.identity), "max_value (- inf)");
+}
+
+#[test]
+fn parameters() {
+    let text = "kernel k(n = 16, m: var, T: dtype = float32, eps: real = 1e-5, on: bool = true,) \
+                reassociate { }";
+    let Item::Kernel(kernel) = parse(text).items.remove(0) else { panic!("no kernel") };
+    assert!(kernel.reassociate);
+    let kinds: Vec<ParamKind> = kernel.params.iter().map(|param| param.kind).collect();
+    use ParamKind::*;
+    assert_eq!(kinds, [Index, Var, DType, Real, Bool]);
+    let defaults = kernel.params.iter().map(|p| p.default.as_ref().map_or("-".into(), show));
+    assert_eq!(defaults.collect::<Vec<_>>(), ["16", "-", "float32", "1e-5", "true"]);
+}
+
+#[test]
+fn statements() {
+    let body = stmts(
+        "input A: T[n, m] layout_free input s: float32 input z: float32[]
+         reduce r: 0..m, q: n..n + 2
+         compute X[i: n, j: m]: float16 = A[i, j]
+         output (I: int32, V)[i: n] = f(i) output layout_free[] = 1
+         let a, _ = g(A) assume n % 2 == 0 assert n > 0, \"text, # and all\"",
+    );
+    let StmtKind::Input { shape: Some(shape), layout_free: true, .. } = &body[0].kind else {
+        panic!("{:?}", body[0])
+    };
+    assert_eq!(show_all(shape), "n m");
+    assert!(matches!(&body[1].kind, StmtKind::Input { shape: None, layout_free: false, .. }));
+    assert!(matches!(&body[2].kind, StmtKind::Input { shape: Some(s), .. } if s.is_empty()));
+    let StmtKind::Reduce(axes) = &body[3].kind else { panic!("{:?}", body[3]) };
+    assert_eq!((show(&axes[0].min), show(&axes[1].end)), ("0".into(), "(+ n 2)".into()));
+    let StmtKind::Stage(stage) = &body[4].kind else { panic!("{:?}", body[4]) };
+    assert!(!stage.output && stage.axes.len() == 2);
+    assert_eq!(stage.dtype.as_ref().unwrap().text, "float16");
+    let StmtKind::Stage(stage) = &body[5].kind else { panic!("{:?}", body[5]) };
+    let types: Vec<_> = stage.names.iter().map(|(_, t)| t.as_ref().map(|t| &*t.text)).collect();
+    assert!(stage.output && types == [Some("int32"), None]);
+    let StmtKind::Stage(stage) = &body[6].kind else { panic!("{:?}", body[6]) };
+    assert!(stage.names[0].0.text == "layout_free" && stage.axes.is_empty());
+    let StmtKind::Let { names, value } = &body[7].kind else { panic!("{:?}", body[7]) };
+    assert_eq!((names.len(), names[1].is_none(), show(value)), (2, true, "(g A)".into()));
+    assert!(matches!(&body[8].kind, StmtKind::Assume(_)));
+    assert!(matches!(&body[9].kind, StmtKind::Assert(_, text) if text == "text, # and all"));
+}
+
+#[test]
+fn else_if_is_an_if_alone_in_otherwise() {
+    let body = stmts("if a { let x = 1 } else if b { let x = 2 } else { let x = 3 } if c { }");
+    assert_eq!(body.len(), 2);
+    let StmtKind::If { then, otherwise, .. } = &body[0].kind else { panic!("{:?}", body[0]) };
+    assert_eq!((then.len(), otherwise.len()), (1, 1));
+    let StmtKind::If { then, otherwise, .. } = &otherwise[0].kind else { panic!("no else if") };
+    assert_eq!((then.len(), otherwise.len()), (1, 1));
+}
+
+#[test]
+fn schedules() {
+    let text = "schedule k.fast(t = target.cores) for x86-avx512 { }";
+    let Item::Schedule(head) = parse(text).items.remove(0) else { panic!("no schedule") };
+    assert_eq!(head.kernel.text + "." + &head.name.unwrap().text, "k.fast");
+    assert_eq!(head.target.unwrap().text, "x86-avx512");
+    assert_eq!(show(head.params[0].default.as_ref().unwrap()), "target.cores");
+
+    let body = schedule(
+        "let xo, _ = P.pad.tile(x, y, 4, n*2, tail=peel) C.reorder(*, xo) let t = n * n let S = P
+         C.bind(i, blockIdx.x) let l = target.lanes(T) use other auto_inline_injective()
+         knob u = 4 in [1, 2 * t,] for (S, L) in [(A, B), (C, D)] { S.compute_at(L, yo) }
+         for S in [A, B] { } if t > 1 { } else if t { } else { use x } assert t, \"t\"
+         let AA = A.cache_read(shared, [C], layout=[ax1 // 16, ax0])",
+    );
+    let text: Vec<String> = body.body.iter().map(|stmt| show_schedule(&stmt.kind)).collect();
+    assert_eq!(
+        text,
+        [
+            "xo,_ = P.pad . tile x y 4 (* n 2) tail=peel",
+            " = C . reorder * xo",
+            "let t = (* n n)",
+            "let S = P",
+            " = C . bind i blockIdx.x",
+            "let l = (target.lanes T)",
+            "use other",
+            "auto_inline_injective",
+            "knob u = 4 in 1 (* 2 t)",
+            "for S.L in (tuple A B) (tuple C D) 1",
+            "for S in A B 0",
+            "if (> t 1) 0 1",
+            "assert t",
+            "AA = A . cache_read shared [C] layout=[(// ax1 16) ax0]",
+        ]
+    );
+}
+
+fn show_schedule(kind: &ScheduleStmtKind) -> String {
+    let names = |names: &[Option<Name>]| {
+        let text = |name: &Option<Name>| name.as_ref().map_or("_".to_string(), |n| n.text.clone());
+        names.iter().map(text).collect::<Vec<_>>().join(",")
+    };
+    match kind {
+        ScheduleStmtKind::Directive { results, stage, directive, args } => format!(
+            "{} = {} . {}{}",
+            names(results),
+            show_path(stage),
+            directive.text,
+            show_args(args)
+        ),
+        ScheduleStmtKind::Let { names: new, value } => {
+            format!("let {} = {}", names(new), show(value))
+        }
+        ScheduleStmtKind::If { cond, then, otherwise } => {
+            format!("if {} {} {}", show(cond), then.len(), otherwise.len())
+        }
+        ScheduleStmtKind::For { names, items, body } => {
+            format!("for {} in {} {}", show_path(names), show_all(items), body.len())
+        }
+        ScheduleStmtKind::Use(name) => format!("use {}", name.text),
+        ScheduleStmtKind::Knob { name, default, choices } => {
+            format!("knob {} = {} in {}", name.text, show(default), show_all(choices))
+        }
+        ScheduleStmtKind::Assert(cond, _) => format!("assert {}", show(cond)),
+        ScheduleStmtKind::AutoInlineInjective => "auto_inline_injective".to_string(),
+    }
+}
+
+#[test]
+fn words_of_their_place_are_names_elsewhere() {
+    parse(
+        "kernel reassociate(var = 1, dtype: var, axis = 2) {
+             input layout_free: float32[where] layout_free
+             reduce axis: 0..init
+             output local[peel: n, split: 3] = sum(min_value + inf, axis=axis, init=target)
+         }
+         schedule reassociate.knob_ for cpu { local.split(target, factor=tail) }",
+    );
+}
+
+/// A body of a kernel, the token at fault, the message, and a word of the help.
+const MISTAKES: [(&str, &str, &str, &str); 52] = [
+    ("output C[i: n = A[i]", "=", "E0101: expected `,` or `]`, found `=`", ""),
+    ("output C = 1", "=", "E0101: expected `[`, found `=`", ""),
+    ("let x = f(a, b", "}", "E0101: expected `)` or `,`, found `}`", ""),
+    ("let x = f(a,, b)", ",", "E0101: expected `)` or an expression, found `,`", ""),
+    ("let x = (a]", "]", "E0101: expected `)` or `,`, found `]`", ""),
+    ("let x =", "}", "E0101: expected an expression, found `}`", ""),
+    ("let x = a + * b", "*", "E0101: expected an expression, found `*`", ""),
+    ("let x = a b", "b", "E0101: expected `}` or a statement, found `b`", ""),
+    ("let x = \"abc\"", "\"abc\"", "E0101: expected an expression, found a string", ""),
+    ("let x = if a then b", "}", "E0101: expected `else`, found `}`", ""),
+    ("let x = a == not b", "not", "E0101: expected an expression, found `not`", "parentheses"),
+    (
+        "let x = a + if b then c else d",
+        "if",
+        "E0101: expected an expression, found `if`",
+        "parenth",
+    ),
+    ("let a = b = c", "=", "E0101: expected `}` or a statement, found `=`", "equality is `==`"),
+    ("let x = A[i][j]", "[", "E0101: expected `}` or a statement, found `[`", "`A[i, j]`"),
+    ("let x = [1, 2]", "[", "E0101: expected an expression, found `[`", ""),
+    ("inptu A: float32", "inptu", "E0101: expected `}` or a statement, found `inptu`", "`input`"),
+    (
+        "if a { } elif b { }",
+        "elif",
+        "E0101: expected `else`, `}` or a statement, found `elif`",
+        "else if",
+    ),
+    ("for x in [1] { }", "for", "E0101: expected `}` or a statement, found `for`", "no loops"),
+    ("use x", "use", "E0101: expected `}` or a statement, found `use`", "only in a schedule"),
+    ("x = 1", "x", "E0101: expected `}` or a statement, found `x`", "let x"),
+    ("C[i: n] = 1", "C", "E0101: expected `}` or a statement, found `C`", "compute C"),
+    ("C.split(i)", "C", "E0101: expected `}` or a statement, found `C`", "schedule"),
+    ("return x", "return", "E0101: expected `}` or a statement, found `return`", "output"),
+    ("assert a, b", "b", "E0101: expected a string in double quotes, found `b`", ""),
+    ("reduce k: 0, 1", ",", "E0101: expected `..`, found `,`", ""),
+    ("input A float32", "float32", "E0101: expected `:`, found `float32`", ""),
+    ("let x = 12abc", "12abc", "E0103: malformed number `12abc`", "12 * abc"),
+    ("let x = 1.", "1.", "E0103: malformed number `1.`", "`1.0`"),
+    ("let x = 1.5.2", "1.5.2", "E0103: malformed number `1.5.2`", "one point"),
+    ("let x = .5", ".5", "E0103: malformed number `.5`", "`0.5`"),
+    ("let x = 0xg", "0xg", "E0103: malformed number `0xg`", "hexadecimal"),
+    ("let x = 1e", "1e", "E0103: malformed number `1e`", "1e5"),
+    ("let x = 1_000", "1_000", "E0103: malformed number `1_000`", "without `_`"),
+    ("let input = 1", "input", "E0104: `input` is a reserved word and no name", "input_"),
+    ("let x = in", "in", "E0101: expected an expression, found `in`", ""),
+    ("let x = output + 1", "output", "E0104: `output` is a reserved word and no name", ""),
+    ("assert a, \"x", "\"", "E0105: this string is not closed on its line", ""),
+    ("let x = 1;", ";", "E0106: the language has no `;`", "no semicolons"),
+    ("let x = a && b", "&&", "E0106: the language has no `&&`", "`and`"),
+    ("let x = a || b", "||", "E0106: the language has no `||`", "`or`"),
+    ("let x = !a", "!", "E0106: the language has no `!`", "`not`"),
+    ("let x = a ** 2", "**", "E0106: the language has no `**`", "pow"),
+    ("// comment", "//", "E0106: unexpected `//`", "`#`"),
+    ("let x = a × b", "×", "E0106: the language has no `×`", "`*`"),
+    ("let x = a\u{a0}", "\u{a0}", "E0106: the language has no `\\u{a0}`", "ASCII"),
+    ("let x = a < b < c", "<", "E0107: comparisons do not chain", "a < b and b < c"),
+    ("let x = a == b != c", "!=", "E0107: comparisons do not chain", "and"),
+    ("let x = a.b", "a.b", "E0109: the dotted word `a.b` stands only in a schedule", ""),
+    ("let x = (a, b) + 1", "(a, b)", "E0109: a tuple stands only as an argument", ""),
+    ("let x = f(*)", "*", "E0109: `*` as an argument stands only in a directive of a schedule", ""),
+    ("let x = f(a=1, b)", "b", "E0110: an argument without a name after the named one `a`", ""),
+    ("let x = -f((((1)))", "}", "E0101: expected `)` or `,`, found `}`", ""),
+];
+
+#[test]
+fn mistakes_in_kernels() {
+    for (body, token, message, help) in MISTAKES {
+        let text = format!("kernel k() {{\n    {body}\n}}\n");
+        let diag = error(&text);
+        let span = diag.span.unwrap();
+        assert_eq!(diag.to_string(), message, "{body}");
+        assert_eq!(&text[span.start as usize..span.end as usize], token, "{body}");
+        assert!(diag.help.unwrap_or_default().contains(help), "{body}: help without `{help}`");
+    }
+}
+
+#[test]
+fn mistakes_outside_kernels() {
+    let items = "expected `import`, `def`, `reducer`, `kernel` or `schedule`";
+    for (text, message) in [
+        ("kernal f() {}", format!("E0101: {items}, found `kernal`")),
+        ("def f() = 1 }", format!("E0101: {items}, found `}}`")),
+        ("\0", format!("E0101: {items}, found `\\u{{0}}`")),
+        ("kernel f {}", "E0101: expected `(`, found `{`".into()),
+        ("kernel f() {", "E0101: expected `}` or a statement, found the end of the file".into()),
+        ("kernel if() {}", "E0104: `if` is a reserved word and no name".into()),
+        ("kernel f(n: int) {}", "E0108: `int` is no kind of parameter".into()),
+        ("def f(a b) = a", "E0101: expected `)` or `,`, found `b`".into()),
+        ("reducer r(a, b) = a", "E0101: expected `identity`, found the end of the file".into()),
+        (
+            "reducer r((a, b), (c, d)) = a identity 1",
+            "E0111: reducer `r` combines 2 components, but 1 stand here".into(),
+        ),
+        (
+            "reducer r((a, b), c) = (a, b) identity (1, 2)",
+            "E0111: the two operands of reducer `r` have 2 and 1 components".into(),
+        ),
+        ("import x", "E0101: expected a string in double quotes, found `x`".into()),
+        ("schedule f for { }", "E0101: expected a target, found `{`".into()),
+        ("schedule f { t = 4 }", "E0101: expected `.`, found `=`".into()),
+        ("schedule f { knob t = 3 }", "E0101: expected `in`, found `}`".into()),
+        ("schedule f { output C }", "E0101: expected `}` or a statement, found `output`".into()),
+        ("schedule f { let x = [1] }", "E0101: expected an expression, found `[`".into()),
+    ] {
+        assert_eq!(error(text).to_string(), message, "{text}");
+    }
+}
+
+#[test]
+fn an_open_bracket_is_shown() {
+    let diag = error("kernel f() {\n let x = (1 + 2\n let y = 3\n}\n");
+    assert_eq!(diag.related[0].0.start, 22);
+    let diag = error("kernel f() {\n let x = 1\nkernel g() { }");
+    assert_eq!(diag.related[0].0.start, 11);
+    assert_eq!(error("kernel f() { x }").related, []);
 }

@@ -51,9 +51,9 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 }
 
 /// The object file of kernels with an exported caller of every function.
-pub(super) fn object(kernels: &[Kernel], target: &Target) -> Vec<u8> {
-    let mut module = new_module(isa::baseline_isa(target, 3), "test");
-    let entries = compile_kernels(&mut module, kernels, target, 3, None).expect("supported");
+pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
+    let mut module = new_module(isa::baseline_isa(target, opt), "test");
+    let entries = compile_kernels(&mut module, kernels, target, opt, None).expect("supported");
     for entry in &entries {
         let signature = signature_of(entry.kernel, false);
         export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);
@@ -98,9 +98,14 @@ fn export_caller(module: &mut ObjectModule, name: &str, callee: FuncId, inner: &
 impl Native {
     /// Compiles, links and loads.
     pub(super) fn build(kernels: &[Kernel], target: &Target) -> Native {
+        Native::build_at(kernels, target, 3)
+    }
+
+    /// The same with `--opt`.
+    pub(super) fn build_at(kernels: &[Kernel], target: &Target, opt: u8) -> Native {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        std::fs::write(path("k.o"), object(kernels, target)).unwrap();
+        std::fs::write(path("k.o"), object(kernels, target, opt)).unwrap();
         std::fs::write(path("rt.c"), RUNTIME).unwrap();
         let status = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-o"])

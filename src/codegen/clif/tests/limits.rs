@@ -72,6 +72,19 @@ fn shared_operands_are_compiled_once() {
 }
 
 #[test]
+fn one_variable_in_two_lets() {
+    let var = Var::new("v", DType::Int64);
+    let square = Expr::mul(Expr::var(&var), Expr::var(&var));
+    let with =
+        |value: Expr| Expr::new(DType::Int64, ExprKind::Let(var.clone(), value, square.clone()));
+    let kernel = single("lets", |a| {
+        let next = Expr::add(a.clone(), Expr::int(DType::Int64, 1));
+        Expr::sub(with(next), with(a))
+    });
+    assert_eq!(run(kernel, 10), 121 - 100);
+}
+
+#[test]
 fn too_much_code_is_an_error() {
     deeply(|| {
         // Each link is needed in one branch of either side only, so it is compiled twice.

@@ -302,9 +302,10 @@ fn random_kernels_equal_the_interpreter() {
     let kernels: Vec<Kernel> = (first..first + count)
         .map(|seed| Generator::new(seed).kernel(&format!("random_{seed}")))
         .collect();
-    let targets = [Target::native(), Target::parse("x86-64").unwrap()];
-    for target in targets.into_iter().filter(Target::runs_here) {
-        let native = Native::build(&kernels, &target);
+    let baseline = Target::parse("x86-64").unwrap();
+    let targets = [(Target::native(), 3), (Target::native(), 0), (baseline, 3)];
+    for (target, opt) in targets.into_iter().filter(|(target, _)| target.runs_here()) {
+        let native = Native::build_at(&kernels, &target, opt);
         for (seed, kernel) in (first..).zip(&kernels) {
             let mut tensors = arguments(seed);
             let mut values: Vec<Value> = tensors.iter().cloned().map(Value::Tensor).collect();
@@ -316,7 +317,7 @@ fn random_kernels_equal_the_interpreter() {
                 let Value::Tensor(expected) = expected else { unreachable!("all are tensors") };
                 let dtype = native.dtype;
                 let equal = canonical(native) == canonical(expected);
-                assert!(equal, "SEED={seed}: {dtype} differs on {target}");
+                assert!(equal, "SEED={seed}: {dtype} differs on {target}, --opt {opt}");
             }
         }
     }

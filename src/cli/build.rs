@@ -1,0 +1,125 @@
+//! `tec build`: a file becomes a module.
+
+use super::options::{CompileArgs, front};
+use super::report::{Error, Reporter, show_trace};
+use crate::driver::{self, Options, Trace};
+use crate::lang::Program;
+use crate::module::write::{OutputFile, write_files};
+use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, module_name};
+use crate::te::Graph;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec build matmul.te                          # matmul.so, matmul.json, matmul.h
+  tec build matmul.te -D n=512 -o build/mm.so  # another size, another place
+  tec build nn.te --kernel conv -o conv.o      # an object to link into a program
+  tec build matmul.te --target aarch64 -o m.tar --no-sidecars";
+
+/// Compile a file to a module.
+///
+/// The ending of the output decides what it is: `.so` (a complete module that Python, C and Rust
+/// load), `.tar` (object, runtime, header, manifest), `.o` (an object to link with tec_runtime.o of
+/// the `.tar`) or `.s` (an assembly listing). Files appear complete or not at all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The `.te` file.
+    file: String,
+    /// The module; FILE.so by default.
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// The module's name, the prefix of its functions; the output's stem by default.
+    #[arg(long, value_name = "NAME")]
+    module: Option<String>,
+    /// Where the manifest goes; beside a `.so` by default.
+    #[arg(long, value_name = "PATH")]
+    manifest: Option<PathBuf>,
+    /// Where the C header goes; beside a `.so` by default.
+    #[arg(long, value_name = "PATH")]
+    header: Option<PathBuf>,
+    /// Neither manifest nor header beside the module.
+    #[arg(long)]
+    no_sidecars: bool,
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+    let options = args.compile.options()?;
+    let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
+    let kind = ModuleKind::of_path(&output)?;
+    let mut trace = args.compile.trace()?;
+    let (program, graphs) = front(&args.file, &options, &mut trace)?;
+    let module = args.module.clone().unwrap_or_else(|| module_name(&output));
+    let built = build(&program, &graphs, &options, &module, kind, &mut trace);
+    show_trace(&trace, args.compile.time);
+    write_files(&output_files(args, output, kind, built?))?;
+    Ok(())
+}
+
+/// The file's name with another ending, in the current directory's terms.
+fn default_output(file: &str) -> PathBuf {
+    Path::new(file).with_extension("so")
+}
+
+fn output_files(
+    args: &Args,
+    output: PathBuf,
+    kind: ModuleKind,
+    built: BuiltModule,
+) -> Vec<OutputFile> {
+    let beside = |explicit: &Option<PathBuf>, ending: &str| match explicit {
+        Some(path) => Some(path.clone()),
+        None if kind == ModuleKind::SharedObject && !args.no_sidecars => {
+            Some(output.with_extension(ending))
+        }
+        None => None,
+    };
+    let text = |path: Option<PathBuf>, text: String| {
+        path.map(|path| OutputFile { path, bytes: text.into_bytes(), executable: false })
+    };
+    let manifest = text(beside(&args.manifest, "json"), built.manifest);
+    let header = text(beside(&args.header, "h"), built.header);
+    let executable = kind == ModuleKind::SharedObject;
+    let module = OutputFile { path: output, bytes: built.bytes, executable };
+    [manifest, header].into_iter().flatten().chain([module]).collect()
+}
+
+/// Lowers and compiles the kernels of a program.
+pub fn build(
+    program: &Program,
+    graphs: &[Graph],
+    options: &Options,
+    module: &str,
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> Result<BuiltModule, Error> {
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let mut kernels = Vec::new();
+    let mut infos = Vec::new();
+    for graph in graphs {
+        kernels.push(driver::lower(graph, options, None, trace).map_err(failed)?);
+        infos.push(KernelInfo {
+            parameters: graph.params.clone(),
+            schedule: "default".to_string(),
+            work: driver::count_work(graph).map_err(failed)?,
+        });
+    }
+    // A module does not depend on the directory that it is built in.
+    let name = |path: &str| match path.strip_prefix("lib/") {
+        Some(_) => path.to_string(),
+        None => path.rsplit('/').next().unwrap_or(path).to_string(),
+    };
+    let files = program.sources.files.iter();
+    let info = BuildInfo {
+        module: module.to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: files.map(|file| (name(&file.path), file.text.clone())).collect(),
+        kernels: infos,
+    };
+    driver::build(&kernels, &info, kind, trace).map_err(failed)
+}

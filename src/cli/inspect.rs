@@ -1,0 +1,57 @@
+//! `tec inspect`: what a module holds.
+
+use super::report::{Error, Reporter, print};
+use crate::module::manifest::{KernelManifest, Manifest};
+use crate::module::read::read_manifest;
+use std::path::PathBuf;
+
+/// Show what a module holds, from its own manifest.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A `.so`, `.o` or `.tar` that `tec build` made.
+    module: PathBuf,
+    /// The manifest, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+    let manifest = read_manifest(&args.module)?;
+    print(&if args.json { manifest.to_json() + "\n" } else { describe(&manifest) })
+}
+
+fn describe(manifest: &Manifest) -> String {
+    let Manifest { module, target, compiler, fp_contract, .. } = manifest;
+    let mut text = format!("module {module}, by {compiler}\n");
+    text.push_str(&format!("target {} ({})\n", target.name, target.arch));
+    if !target.features.is_empty() {
+        text.push_str(&format!("needs {}\n", target.features.join(" ")));
+    }
+    text.push_str(&format!("fp-contract {fp_contract}\n"));
+    for source in &manifest.sources {
+        text.push_str(&format!("source {} sha256 {}\n", source.file, &source.sha256[..16]));
+    }
+    for kernel in &manifest.kernels {
+        text.push_str(&describe_kernel(kernel));
+    }
+    text
+}
+
+fn describe_kernel(kernel: &KernelManifest) -> String {
+    let mut text = format!("\n{}\n", kernel.signature);
+    if !kernel.parameters.is_empty() {
+        let values = kernel.parameters.iter().map(|(name, value)| match value.as_str() {
+            Some(value) => format!("{name} = {value}"),
+            None => format!("{name} = {value}"),
+        });
+        text.push_str(&format!("  parameters {}\n", values.collect::<Vec<_>>().join(", ")));
+    }
+    text.push_str(&format!("  schedule {}\n", kernel.schedule));
+    text.push_str(&format!("  operations {}, bytes {}\n", kernel.flops, kernel.bytes));
+    text.push_str(&format!("  workspace {} bytes\n", kernel.workspace_bytes));
+    if kernel.reassociated {
+        text.push_str("  reassociated\n");
+    }
+    text
+}

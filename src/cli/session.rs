@@ -1,0 +1,125 @@
+//! A loaded module, from a `.te` file or from a module file: what `run` and `bench` work on.
+
+use super::build::build;
+use super::data::{self, Given};
+use super::options::{CompileArgs, front};
+use super::report::{Error, show_trace};
+use crate::diag::Diag;
+use crate::driver::Options;
+use crate::ir::interp::Value;
+use crate::ir::{DType, Kernel, Param};
+use crate::lang::Program;
+use crate::module::load::{Arg, LoadedKernel, LoadedModule};
+use crate::module::manifest::{KernelManifest, Manifest};
+use crate::module::read::read_manifest;
+use crate::module::write::{OutputFile, write_files};
+use crate::module::{ModuleKind, module_name};
+use crate::te::Graph;
+use std::path::Path;
+
+/// A module in this process.
+pub struct Session {
+    /// What it holds.
+    pub manifest: Manifest,
+    /// Its kernels.
+    pub module: LoadedModule,
+    /// Where it was compiled from, if it was compiled here.
+    pub source: Option<Source>,
+}
+
+/// A program that was compiled for a session.
+pub struct Source {
+    /// Its texts, for messages.
+    pub program: Program,
+    /// Its kernels, in the order of the manifest.
+    pub graphs: Vec<Graph>,
+    /// How they were compiled.
+    pub options: Options,
+}
+
+/// Compiles and loads a `.te` file, or loads a `.so`.
+pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
+    if file.ends_with(".te") { open_source(file, compile) } else { open_module(file) }
+}
+
+fn open_module(file: &str) -> Result<Session, Error> {
+    let manifest = read_manifest(Path::new(file))?;
+    let module = LoadedModule::open(Path::new(file))?;
+    Ok(Session { manifest, module, source: None })
+}
+
+fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
+    let options = compile.options()?;
+    if !options.target.runs_here() {
+        let text = format!("code for {} does not run on this machine", options.target);
+        return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
+    }
+    let mut trace = compile.trace()?;
+    let (program, graphs) = front(file, &options, &mut trace)?;
+    let name = module_name(Path::new(file));
+    let kind = ModuleKind::SharedObject;
+    let built = build(&program, &graphs, &options, &name, kind, &mut trace);
+    show_trace(&trace, compile.time);
+    let built = built?;
+    let manifest = Manifest::from_json(&built.manifest, file)?;
+    // The loader wants a file; it may vanish as soon as it is mapped.
+    let directory = tempfile::tempdir().map_err(|error| {
+        let why = super::options::io_text(&error);
+        Diag::global("E0501", format!("cannot make a temporary directory: {why}"))
+    })?;
+    let path = directory.path().join(format!("{name}.so"));
+    write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
+    let module = LoadedModule::open(&path)?;
+    let source = Some(Source { program, graphs, options });
+    Ok(Session { manifest, module, source })
+}
+
+impl Session {
+    /// The kernels that `--kernel` asks for; all by default.
+    pub fn kernels(&self, wanted: &[String]) -> Result<Vec<&KernelManifest>, Error> {
+        let all = &self.manifest.kernels;
+        for name in wanted {
+            if !all.iter().any(|kernel| kernel.name == *name) {
+                let names: Vec<&str> = all.iter().map(|kernel| kernel.name.as_str()).collect();
+                let text = format!("the module has no kernel `{name}`");
+                let diag = Diag::global("E0543", text);
+                return Err(diag.note(format!("kernels: {}", names.join(", "))).into());
+            }
+        }
+        let chosen = |kernel: &&KernelManifest| wanted.is_empty() || wanted.contains(&kernel.name);
+        Ok(all.iter().filter(chosen).collect())
+    }
+
+    /// A kernel, its parameters and arguments for it.
+    pub fn prepare(
+        &self,
+        manifest: &KernelManifest,
+        given: &Given,
+    ) -> Result<(LoadedKernel, Kernel, Vec<Value>), Error> {
+        let kernel = manifest.to_kernel()?;
+        let args = data::make_args(&kernel, given)?;
+        Ok((self.module.kernel(&manifest.name)?, kernel, args))
+    }
+}
+
+/// The arguments of the checked entry: all but the run-time integers that a shape gives.
+pub fn call_args<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
+    let pairs = kernel.params.iter().zip(values);
+    pairs
+        .filter_map(|(param, value)| match (param, value) {
+            (Param::Tensor { output, .. }, Value::Tensor(tensor)) => Some(if *output {
+                Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data)
+            } else {
+                Arg::Input(tensor.dtype, &tensor.shape, &tensor.data)
+            }),
+            (Param::Scalar { dtype, .. }, Value::Int(value)) => Some(match dtype {
+                DType::Bool => Arg::Bool(*value != 0),
+                DType::Uint64 => Arg::Uint(*value as u64),
+                _ => Arg::Int(*value as i64),
+            }),
+            (Param::Scalar { .. }, Value::Float(value)) => Some(Arg::Float(*value)),
+            (Param::Runtime { source: None, .. }, Value::Index(value)) => Some(Arg::Int(*value)),
+            _ => None,
+        })
+        .collect()
+}

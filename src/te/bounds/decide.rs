@@ -1,0 +1,372 @@
+//! What becomes of one index of one load: proved inside, refused, or checked at the entry.
+
+use super::accesses::{Profile, Walker};
+use super::scan::Check;
+use super::text::show;
+use super::witness::{Domain, Search, search};
+use crate::diag::{Diag, Span};
+use crate::ir::visit::for_each_child;
+use crate::ir::{Buffer, DType, Expr, ExprKind, Var};
+use std::collections::HashSet;
+
+/// Proves, refuses or defers index `dim` of a load of `buffer`.
+pub(super) fn check_index(
+    walker: &mut Walker,
+    buffer: &Buffer,
+    dim: usize,
+    index: &Expr,
+    span: Span,
+) {
+    let load = Load { buffer, dim, index, extent: &buffer.shape[dim], span };
+    if inside(walker, &load) {
+        return;
+    }
+    // Conditions that the entry cannot evaluate count as possibly true there.
+    let guards: Vec<(Expr, bool)> = walker
+        .guards
+        .iter()
+        .filter(|(cond, _)| walker.profile([cond]).at_entry())
+        .cloned()
+        .collect();
+    let conds = guards.iter().map(|(cond, _)| cond);
+    let profile = walker.profile(conds.chain([index, load.extent]));
+    if profile.constant() && decide_constant(walker, &load, &guards, &profile) {
+        return;
+    }
+    let own = walker.profile([index, load.extent]);
+    if outside(walker, &load, &own) || check_sufficient(walker, &load, &guards) {
+        return;
+    }
+    if !own.at_entry() {
+        return refuse_computed(walker, &load, &own);
+    }
+    if own.constant() && is_inside_anyway(walker, &load, &own) {
+        return;
+    }
+    if walker.guards.is_empty() && !own.inputs && check_extremes(walker, &load) {
+        return;
+    }
+    let (low, high) = range_conditions(&load);
+    let text = format!("index {dim} of `{}` is {{0}}, but the extent is {{1}}", buffer.name);
+    let values = vec![index.clone(), load.extent.clone()];
+    let check = Check { cond: Expr::and(low, high), message: text, values };
+    walker.add_scan(check, &profile.axes, &guards);
+}
+
+struct Load<'a> {
+    buffer: &'a Buffer,
+    dim: usize,
+    index: &'a Expr,
+    extent: &'a Expr,
+    span: Span,
+}
+
+impl Load<'_> {
+    fn name(&self) -> String {
+        format!("index {} of `{}`", self.dim, self.buffer.name)
+    }
+}
+
+fn range_conditions(load: &Load) -> (Expr, Expr) {
+    let low = Expr::le(Expr::index(0), load.index.clone());
+    (low, Expr::lt(load.index.clone(), load.extent.clone()))
+}
+
+fn inside(walker: &Walker, load: &Load) -> bool {
+    let (low, high) = range_conditions(load);
+    let facts = &walker.checker.facts;
+    facts.prove(&low) && facts.prove(&high)
+}
+
+/// Constant ranges, no data: corners, then every point. False if the domain is too large.
+fn decide_constant(
+    walker: &mut Walker,
+    load: &Load,
+    guards: &[(Expr, bool)],
+    profile: &Profile,
+) -> bool {
+    let Some(axes) = constant_axes(walker, profile) else { return false };
+    let Some(extent) = load.extent.as_int() else { return false };
+    let domain = Domain { axes: &axes, guards };
+    match search(&domain, load.index, 0, extent - 1) {
+        Some(Search::Broken(point, value)) => {
+            if guards.len() == walker.guards.len() {
+                refuse_at(walker, load, &axes, &point, value, extent);
+            } else {
+                refuse_unknown_condition(walker, load, &axes, &point, value);
+            }
+            true
+        }
+        Some(Search::Fine) => true,
+        Some(Search::Unknown) | None => false,
+    }
+}
+
+/// True for an index of constant range that is inside whatever the conditions are, which only the
+/// entry knows.
+fn is_inside_anyway(walker: &Walker, load: &Load, own: &Profile) -> bool {
+    let Some(axes) = constant_axes(walker, own) else { return false };
+    let Some(extent) = load.extent.as_int() else { return false };
+    let domain = Domain { axes: &axes, guards: &[] };
+    matches!(search(&domain, load.index, 0, extent - 1), Some(Search::Fine))
+}
+
+fn constant_axes(walker: &Walker, profile: &Profile) -> Option<Vec<(Var, i64, i64)>> {
+    let range = |&at: &usize| {
+        let axis = &walker.axes[at];
+        let min = i64::try_from(axis.min.as_int()?).ok()?;
+        let extent = i64::try_from(axis.extent.as_int()?).ok()?;
+        min.checked_add(extent)?;
+        Some((axis.var.clone(), min, extent))
+    };
+    profile.axes.iter().map(range).collect()
+}
+
+fn refuse_at(
+    walker: &mut Walker,
+    load: &Load,
+    axes: &[(Var, i64, i64)],
+    point: &[i64],
+    value: Option<i128>,
+    extent: i128,
+) {
+    let text = show(load.index);
+    let value = match value {
+        Some(value) => value.to_string(),
+        None => "too large for 64 bits".to_string(),
+    };
+    let is = if text == value { String::new() } else { format!("`{text}` is ") };
+    let at = places(load.index, axes, point);
+    let message =
+        format!("{} is out of bounds: {is}{value}{at}, but the extent is {extent}", load.name());
+    walker.refuse(Diag::new("E0260", load.span, message));
+}
+
+/// ` at i = 99, j = 0`: the axes that the index mentions.
+fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
+    let mut used = HashSet::new();
+    super::accesses::for_each_var(index, &mut HashSet::new(), &mut |var| {
+        used.insert(var.clone());
+    });
+    let values = axes.iter().zip(point).filter(|((var, ..), _)| used.contains(var));
+    let values: Vec<String> = values.map(|((var, ..), v)| format!("{} = {v}", var.name())).collect();
+    if values.is_empty() { String::new() } else { format!(" at {}", values.join(", ")) }
+}
+
+/// Certainly outside: everywhere, or at a corner of a symbolic domain.
+fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
+    let facts = &walker.checker.facts;
+    let evaluated = walker.guards.is_empty();
+    let (low, high) = range_conditions(load);
+    if evaluated && (facts.disprove(&low) || facts.disprove(&high)) {
+        let message = format!(
+            "{} is out of bounds: `{}` is never inside the extent `{}`",
+            load.name(),
+            show(load.index),
+            show(load.extent)
+        );
+        let message = match facts.const_bounds(load.index) {
+            (Some(low), Some(high)) if low == high => format!(
+                "{} is out of bounds: it is {low}, but the extent is {}",
+                load.name(),
+                show(load.extent)
+            ),
+            _ => message,
+        };
+        walker.refuse(Diag::new("E0260", load.span, message));
+        return true;
+    }
+    if !evaluated || own.inputs || !own.at_entry() {
+        return false;
+    }
+    for maximum in [true, false] {
+        let over: Vec<Var> = walker.axes.iter().map(|axis| axis.var.clone()).collect();
+        let facts = &walker.checker.facts;
+        let Some(extreme) = facts.extreme(load.index, &over, maximum) else { continue };
+        let broken = match maximum {
+            true => Expr::le(load.extent.clone(), extreme.value.clone()),
+            false => Expr::lt(extreme.value.clone(), Expr::index(0)),
+        };
+        if !facts.prove(&broken) {
+            continue;
+        }
+        let places: Vec<String> =
+            extreme.at.iter().map(|(var, value)| format!("{} = {}", var.name(), show(value))).collect();
+        let places = if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) };
+        let message = format!(
+            "{} is out of bounds: `{}` is `{}`{places}, but the extent is `{}`",
+            load.name(),
+            show(load.index),
+            show(&extreme.value),
+            show(load.extent)
+        );
+        walker.refuse(Diag::new("E0260", load.span, message));
+        return true;
+    }
+    false
+}
+
+/// A cheap check that suffices for `clamp` and `%`: the tensor is not empty, and integers that
+/// were narrowed fit their type. An index outside an empty tensor is wrong whatever it is.
+fn check_sufficient(
+    walker: &mut Walker,
+    load: &Load,
+    guards: &[(Expr, bool)],
+) -> bool {
+    let mut checks = Vec::new();
+    if load.extent.as_int().is_none() {
+        let message = format!("{} has no valid value: the extent is {{0}}", load.name());
+        let cond = Expr::lt(Expr::index(0), load.extent.clone());
+        checks.push(Check { cond, message, values: vec![load.extent.clone()] });
+    }
+    let mut narrowed = Vec::new();
+    narrow_casts(load.index, &mut HashSet::new(), &mut narrowed);
+    for (ty, value) in narrowed {
+        let of = walker.profile([&value]);
+        if of.axes.is_empty() && of.at_entry() && !of.inputs {
+            let (low, high) = ty.int_range();
+            let low = Expr::le(Expr::int(DType::Index, low), value.clone());
+            let high = Expr::le(value.clone(), Expr::int(DType::Index, high));
+            let message = format!("`{}` does not fit {ty}: {{0}}", show(&value));
+            checks.push(Check { cond: Expr::and(low, high), message, values: vec![value] });
+        }
+    }
+    if checks.is_empty() {
+        return false;
+    }
+    let mut suffice = |checks: &[Check]| {
+        walker.checker.facts.push();
+        checks.iter().for_each(|check| walker.checker.facts.assume(&check.cond));
+        let proved = inside(walker, load);
+        walker.checker.facts.pop();
+        proved
+    };
+    if suffice(&checks[..1]) {
+        checks.truncate(1);
+    } else if !suffice(&checks) {
+        return false;
+    }
+    let guarded = walker.profile(guards.iter().map(|(cond, _)| cond));
+    for check in checks {
+        walker.add_scan(check, &guarded.axes, guards);
+    }
+    true
+}
+
+/// Conversions of `index` values to types that may not hold them.
+fn narrow_casts(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(DType, Expr)>) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Cast(a) = &expr.kind
+        && a.ty == DType::Index.into()
+        && expr.ty.dtype.is_int()
+        && expr.ty.dtype.bits() < 64
+    {
+        found.push((expr.ty.dtype, a.clone()));
+    }
+    for_each_child(expr, &mut |child| narrow_casts(child, seen, found));
+}
+
+/// An unguarded index that is monotone in every axis: its extremes are compared once.
+fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
+    let over: Vec<Var> = walker.axes.iter().map(|axis| axis.var.clone()).collect();
+    let facts = &walker.checker.facts;
+    let (low, high) = range_conditions(load);
+    let mut checks = Vec::new();
+    if !facts.prove(&low) {
+        let Some(extreme) = facts.extreme(load.index, &over, false) else { return false };
+        let cond = Expr::le(Expr::index(0), extreme.value.clone());
+        let message = format!("{} runs down to {{0}}", load.name());
+        checks.push((Check { cond, message, values: vec![extreme.value] }, low));
+    }
+    if !facts.prove(&high) {
+        let Some(extreme) = facts.extreme(load.index, &over, true) else { return false };
+        let cond = Expr::lt(extreme.value.clone(), load.extent.clone());
+        let message = format!("{} runs to {{0}}, but the extent is {{1}}", load.name());
+        let values = vec![extreme.value, load.extent.clone()];
+        checks.push((Check { cond, message, values }, high));
+    }
+    for (check, established) in checks {
+        // It holds wherever this stage's domain has a point, so the rest of the stage may use it.
+        walker.checker.facts.assume(&check.cond);
+        walker.checker.facts.assume(&established);
+        walker.add_check(check);
+    }
+    true
+}
+
+fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
+    let text = show(load.index);
+    let stages: Vec<String> = own.stages.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!(
+        "{} is computed by stage {} and may be out of bounds: `{text}`",
+        load.name(),
+        stages.join(", ")
+    );
+    let (ty, last) = (index_type(load.index), show(&last_of(load.extent)));
+    let clamped = match (load.extent.as_int(), ty) {
+        (Some(_), _) => format!("clamp({text}, 0, {last})"),
+        (None, DType::Int64) => format!("clamp({text}, 0, ({last}) as int64)"),
+        (None, _) => format!("clamp(({text}) as int64, 0, ({last}) as int64)"),
+    };
+    walker.refuse(
+        Diag::new("E0261", load.span, message)
+            .note("only an index computed from inputs alone can be checked before the function runs")
+            .help(format!("write `{clamped}`")),
+    );
+}
+
+fn last_of(extent: &Expr) -> Expr {
+    match extent.as_int() {
+        Some(value) => Expr::int(DType::Index, (value - 1).max(0)),
+        None => Expr::sub(extent.clone(), Expr::index(1)),
+    }
+}
+
+/// The type an index had before it was converted.
+fn index_type(index: &Expr) -> DType {
+    match &index.kind {
+        ExprKind::Cast(a) if index.ty.dtype == DType::Index => a.ty.dtype,
+        _ => index.ty.dtype,
+    }
+}
+
+fn refuse_unknown_condition(
+    walker: &mut Walker,
+    load: &Load,
+    axes: &[(Var, i64, i64)],
+    point: &[i64],
+    value: Option<i128>,
+) {
+    let unknown = walker.guards.iter().rev().find(|(cond, _)| !walker.profile([cond]).at_entry());
+    let (cond, truth) = unknown.expect("a condition was left out").clone();
+    let value = value.map_or("too large for 64 bits".to_string(), |value| value.to_string());
+    let message = format!(
+        "{} may be out of bounds: `{}` is {value}{}, but the extent is {}",
+        load.name(),
+        show(load.index),
+        places(load.index, axes, point),
+        show(load.extent)
+    );
+    let holds = if truth { "true" } else { "false" };
+    let note = format!(
+        "it is read where `{}` is {holds}, which is known only while the function runs",
+        show(&cond)
+    );
+    let help = format!(
+        "write `clamp({}, 0, {})`, or a condition on the axes",
+        show(load.index),
+        show(&last_of(load.extent))
+    );
+    walker.refuse(Diag::new("E0261", load.span, message).note(note).help(help));
+}
+
+impl Walker<'_> {
+    /// Reports an error once per place and text.
+    pub(super) fn refuse(&mut self, diag: Diag) {
+        if !self.checker.diags.contains(&diag) {
+            self.checker.diags.push(diag);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What the shapes of the arguments must satisfy: extents not negative, `assume`s, sizes that
+//! memory can hold, equations of extents that are expressions.
+
+use super::Checker;
+use super::text::show;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{ActualDim, BinOp, Buffer, Expr, Stmt, Var};
+use crate::te::{Axis, Body, Graph, Input};
+use std::collections::HashSet;
+
+/// Bytes that no tensor exceeds, intermediate ones included.
+const MAX_BYTES: i64 = 1 << 47;
+
+/// Adds the checks of shapes, and what they establish to the facts.
+pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
+    let extents = symbolic_extents(graph, checker);
+    let reduced = reduced_extents(graph, checker, &extents);
+    for (extent, of_tensor) in
+        extents.iter().map(|e| (e, true)).chain(reduced.iter().map(|e| (e, false)))
+    {
+        let cond = Expr::le(Expr::index(0), extent.clone());
+        // What follows from others need not be asked; that it fits 64 bits is asked with the size
+        // of its tensor.
+        if !of_tensor || !checker.facts.prove(&cond) {
+            let text = show(&simplify_expr(extent, &checker.facts));
+            checker.checks.push(Stmt::Assert {
+                cond: cond.clone(),
+                message: format!("extent `{text}` is negative: {{0}}"),
+                values: vec![extent.clone()],
+            });
+        }
+        checker.facts.assume(&cond);
+    }
+    for (cond, text, _) in &graph.assumes {
+        checker.checks.push(assumption(cond, text));
+    }
+    for extent in &extents {
+        checker.facts.assume(&Expr::le(extent.clone(), Expr::index(MAX_BYTES)));
+    }
+    for (cond, ..) in &graph.assumes {
+        checker.facts.assume(cond);
+    }
+    check_sizes(graph, checker);
+    equate_shapes(graph, checker);
+}
+
+/// Every extent of a tensor that is no constant, once, in the order of the arguments and stages.
+fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
+    let mut seen = HashSet::new();
+    let buffers = tensors(graph);
+    let extents = buffers.iter().flat_map(|buffer| &buffer.shape);
+    let symbolic = extents.filter(|e| e.as_int().is_none() && seen.insert(checker.facts.poly(e)));
+    symbolic.cloned().collect()
+}
+
+/// Extents of reduction axes that are no constants and no extents of tensors.
+fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr> {
+    let mut seen: HashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
+    let mut extents = Vec::new();
+    for stage in &graph.stages {
+        let Body::Reduce(reduction) = &stage.body else { continue };
+        for Axis { extent, .. } in &reduction.axes {
+            if extent.as_int().is_none() && seen.insert(checker.facts.poly(extent)) {
+                extents.push(extent.clone());
+            }
+        }
+    }
+    extents
+}
+
+/// Inputs, then what the stages fill.
+fn tensors(graph: &Graph) -> Vec<Buffer> {
+    let inputs = graph.inputs.iter().filter_map(|input| match input {
+        Input::Tensor { buffer, .. } => Some(buffer),
+        Input::Scalar { .. } => None,
+    });
+    inputs.chain(graph.stages.iter().flat_map(|stage| &stage.buffers)).cloned().collect()
+}
+
+fn assumption(cond: &Expr, text: &str) -> Stmt {
+    let mut vars: Vec<Var> = Vec::new();
+    let mut seen = HashSet::new();
+    super::accesses::for_each_var(cond, &mut seen, &mut |var| {
+        if vars.len() < 4 && !vars.contains(var) {
+            vars.push(var.clone());
+        }
+    });
+    let values: Vec<String> =
+        vars.iter().enumerate().map(|(at, var)| format!("{} is {{{at}}}", var.name())).collect();
+    Stmt::Assert {
+        cond: cond.clone(),
+        message: format!("`assume {text}` does not hold: {}", values.join(", ")),
+        values: vars.iter().map(Expr::var).collect(),
+    }
+}
+
+/// No tensor is larger than memory can be: with it, no address overflows. An extent of 0 empties
+/// a tensor, but the strides of the others still count.
+fn check_sizes(graph: &Graph, checker: &mut Checker) {
+    let mut seen = HashSet::new();
+    // The widest elements first, so that equal shapes are checked once.
+    let mut buffers = tensors(graph);
+    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.dtype.bytes()));
+    for buffer in buffers.iter().filter(|b| b.shape.iter().any(|e| e.as_int().is_none())) {
+        let shape: Vec<_> = buffer.shape.iter().map(|e| checker.facts.poly(e)).collect();
+        if !seen.insert(shape) {
+            continue;
+        }
+        let bytes = buffer.dtype.bytes() as i64;
+        let at_least_one = |extent: &Expr| match extent.as_int() {
+            Some(value) => Expr::int(crate::ir::DType::Index, value.max(1)),
+            None => Expr::binary(BinOp::Max, extent.clone(), Expr::index(1)),
+        };
+        let largest = buffer.shape.iter().map(at_least_one).reduce(Expr::mul);
+        let largest = largest.expect("a symbolic extent");
+        let limit = Expr::index(MAX_BYTES / bytes);
+        let symbolic: Vec<Expr> =
+            buffer.shape.iter().filter(|e| e.as_int().is_none()).take(4).cloned().collect();
+        let extents: Vec<String> = buffer.shape.iter().map(show).collect();
+        let names = symbolic.iter().enumerate().map(|(at, e)| format!("{} = {{{at}}}", show(e)));
+        let names: Vec<String> = names.collect();
+        checker.checks.push(Stmt::Assert {
+            cond: Expr::le(largest, limit.clone()),
+            message: format!(
+                "`{}` would be larger than memory can be: {}[{}] with {}",
+                buffer.name,
+                buffer.dtype,
+                extents.join(", "),
+                names.join(", ")
+            ),
+            values: symbolic,
+        });
+        checker.facts.assume(&Expr::le(buffer.len(), limit));
+    }
+}
+
+/// Fills `graph.dims`: extents of arguments that are neither constants nor lone run-time integers
+/// (those are compared, or taken, by the entry itself).
+fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
+    let mut params: Vec<Option<Buffer>> = Vec::new();
+    for input in &graph.inputs {
+        params.push(match input {
+            Input::Tensor { buffer, .. } => Some(buffer.clone()),
+            Input::Scalar { .. } => None,
+        });
+    }
+    params.extend(graph.outputs.iter().cloned().map(Some));
+    for (param, buffer) in params.iter().enumerate() {
+        let Some(buffer) = buffer else { continue };
+        for (dim, extent) in buffer.shape.iter().enumerate() {
+            if extent.as_int().is_some() || extent.as_var().is_some() {
+                continue;
+            }
+            let var = Var::index(format!("{}_dim{dim}", buffer.name));
+            let text = show(&simplify_expr(extent, &checker.facts));
+            let message = format!(
+                "argument {} `{}`: extent of dimension {dim} must be `{text}` = {{0}}, got {{1}}",
+                param + 1,
+                buffer.name,
+            );
+            let actual = Expr::var(&var);
+            checker.checks.push(Stmt::Assert {
+                cond: Expr::eq(actual.clone(), extent.clone()),
+                message,
+                values: vec![extent.clone(), actual],
+            });
+            graph.dims.push(ActualDim { param, dim, var });
+        }
+    }
+}

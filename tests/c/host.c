@@ -1,0 +1,58 @@
+/* Loads a module as hosts do: without libtvm_ffi, before it, after it, or with it out of sight.
+ * argv[1] says which; argv[2] is how the module is bound. */
+#include "support.h"
+#include <dlfcn.h>
+
+static void *must(void *pointer) {
+    if (!pointer) {
+        printf("%s\n", dlerror());
+        exit(1);
+    }
+    return pointer;
+}
+
+typedef union {
+    void *object;
+    PackedFn *packed;
+    const char *(*text)(void);
+} Symbol;
+
+static Symbol symbol(void *library, const char *name) {
+    Symbol s;
+    s.object = must(dlsym(library, name));
+    return s;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    const char *order = argv[1];
+    int bind = strcmp(argv[2], "lazy") == 0 ? RTLD_LAZY : RTLD_NOW;
+    void *ffi = NULL;
+    if (strcmp(order, "after") == 0) ffi = must(dlopen("./libtvm_ffi.so", RTLD_NOW | RTLD_GLOBAL));
+    if (strcmp(order, "hidden") == 0) ffi = must(dlopen("./libtvm_ffi.so", RTLD_NOW | RTLD_LOCAL));
+    void *module = must(dlopen("./m.so", bind | RTLD_LOCAL));
+    if (strcmp(order, "before") == 0) ffi = must(dlopen("./libtvm_ffi.so", RTLD_NOW | RTLD_GLOBAL));
+
+    Cell cells[3], ret = {0, 0, {0}};
+    memset(cells, 0, sizeof cells);
+    Symbol add = symbol(module, "__tvm_ffi_add"), error = symbol(module, "m_last_error");
+    EXPECT(add.packed(NULL, cells, 3, &ret) == -1);
+    if (ffi) {
+        const char *raised = symbol(ffi, "fake_take_raised").text();
+        EXPECT(strncmp(raised, "TypeError: argument 1 `a`: expected a tensor, got None (in", 58) == 0);
+        EXPECT(error.text()[0] == 0);
+        EXPECT(add.packed(NULL, cells, 1, &ret) == -1);
+        raised = symbol(ffi, "fake_take_raised").text();
+        EXPECT(strncmp(raised, "TypeError: expected 3 arguments, got 1", 38) == 0);
+        Symbol doc = symbol(module, "__tvm_ffi__doc_add");
+        EXPECT(doc.packed(NULL, NULL, 0, &ret) == 0 && ret.type == 65);
+        EXPECT(strcmp(ret.value.pointer, "add(a: float32[100], b: float32[100], c: float32[100])") == 0);
+        Symbol metadata = symbol(module, "__tvm_ffi__metadata_scalars");
+        EXPECT(metadata.packed(NULL, NULL, 0, &ret) == 0);
+        EXPECT(strncmp(ret.value.pointer, "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",", 43) == 0);
+    } else {
+        EXPECT(strncmp(error.text(), "argument 1 `a`: expected a tensor, got None", 43) == 0);
+    }
+    EXPECT(dlclose(module) == 0);
+    return finish();
+}

@@ -1,0 +1,228 @@
+//! Hand-built kernels, as they come out of the last pass.
+
+use tec::ir::cost::Work;
+use tec::ir::{ActualDim, Buffer, DType, Expr, Kernel, Param, Scope, Stmt, Var};
+use tec::module::{BuildInfo, KernelInfo};
+use tec::target::Target;
+
+/// What the module `m` of most tests holds.
+pub fn all() -> Vec<Kernel> {
+    let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
+    kernels.extend([temporary(), no_tensors(), empty()]);
+    kernels.extend(DType::ALL.map(copy));
+    kernels
+}
+
+/// A description that goes with any kernels.
+pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
+    let work = Work { flops: Expr::index(100), bytes: Expr::index(1200) };
+    let kernel = KernelInfo {
+        parameters: vec![("n".into(), "100".into()), ("T".into(), "float32".into())],
+        schedule: "default".into(),
+        work,
+    };
+    BuildInfo {
+        module: module.into(),
+        target,
+        fp_contract: "fast".into(),
+        opt: 3,
+        sources: vec![("m.te".into(), "kernel add() {}\n".into())],
+        kernels: vec![kernel; kernels.len()],
+    }
+}
+
+pub fn kernel(name: &str, params: Vec<Param>, body: Stmt) -> Kernel {
+    Kernel {
+        name: name.into(),
+        params,
+        dims: vec![],
+        checks: Stmt::nothing(),
+        body,
+        reassociated: false,
+        facts: vec![],
+    }
+}
+
+pub fn tensor(name: &str, dtype: DType, shape: &[Expr]) -> Buffer {
+    Buffer::new(name, dtype, shape.to_vec(), Scope::Global)
+}
+
+pub fn input(buffer: &Buffer) -> Param {
+    Param::Tensor { buffer: buffer.clone(), output: false, layout_free: false }
+}
+
+pub fn output(buffer: &Buffer) -> Param {
+    Param::Tensor { buffer: buffer.clone(), output: true, layout_free: false }
+}
+
+pub fn for_each(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
+    let i = Var::index("i");
+    Stmt::serial(i.clone(), extent, body(Expr::var(&i)))
+}
+
+fn load(buffer: &Buffer, index: Expr) -> Expr {
+    Expr::load(buffer, vec![index])
+}
+
+fn sum(a: &Buffer, b: &Buffer, c: &Buffer, n: Expr) -> Stmt {
+    for_each(n, |i| Stmt::store(c, vec![i.clone()], Expr::add(load(a, i.clone()), load(b, i))))
+}
+
+/// `c = a + b`, 100 elements.
+pub fn add() -> Kernel {
+    add_of(100)
+}
+
+/// The same of another size.
+pub fn add_of(n: i64) -> Kernel {
+    let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::index(n)]));
+    let body = sum(&a, &b, &c, Expr::index(n));
+    kernel("add", vec![input(&a), input(&b), output(&c)], body)
+}
+
+/// `c = a + b`, n elements.
+fn add_n() -> Kernel {
+    let n = Var::index("n");
+    let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::var(&n)]));
+    let body = sum(&a, &b, &c, Expr::var(&n));
+    let run_time = Param::Runtime { var: n, source: Some((0, 0)) };
+    kernel("add_n", vec![input(&a), input(&b), output(&c), run_time], body)
+}
+
+/// `c[i] = a[i] + a[i + 2]`, `c` of n - 2 elements: its extent is compared by the kernel's check,
+/// as is `k * k >= 0`, which can overflow.
+fn window() -> Kernel {
+    let (n, k, actual) = (Var::index("n"), Var::index("k"), Var::index("actual"));
+    let two = || Expr::index(2);
+    let a = tensor("a", DType::Float32, &[Expr::var(&n)]);
+    let shorter = Expr::sub(Expr::var(&n), two());
+    let c = tensor("c", DType::Float32, std::slice::from_ref(&shorter));
+    let body = for_each(shorter.clone(), |i| {
+        let right = load(&a, Expr::add(i.clone(), two()));
+        Stmt::store(&c, vec![i.clone()], Expr::add(load(&a, i), right))
+    });
+    let params = vec![
+        input(&a),
+        output(&c),
+        Param::Runtime { var: n.clone(), source: Some((0, 0)) },
+        Param::Runtime { var: k.clone(), source: None },
+    ];
+    let square = Expr::mul(Expr::var(&k), Expr::var(&k));
+    Kernel {
+        dims: vec![ActualDim { param: 1, dim: 0, var: actual.clone() }],
+        checks: Stmt::Block(vec![
+            Stmt::Assert {
+                cond: Expr::eq(Expr::var(&actual), shorter.clone()),
+                message: "`c` has extent {0}, but `n - 2` is {1} – too bad".into(),
+                values: vec![Expr::var(&actual), shorter],
+            },
+            Stmt::Assert {
+                cond: Expr::le(Expr::index(0), square.clone()),
+                message: "square {0}".into(),
+                values: vec![square],
+            },
+        ]),
+        ..kernel("window", params, body)
+    }
+}
+
+/// A copy of n × m elements.
+fn rows() -> Kernel {
+    let (n, m) = (Var::index("n"), Var::index("m"));
+    let shape = [Expr::var(&n), Expr::var(&m)];
+    let (a, c) = (tensor("a", DType::Float32, &shape), tensor("c", DType::Float32, &shape));
+    let body = for_each(a.len(), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));
+    let params = vec![
+        input(&a),
+        output(&c),
+        Param::Runtime { var: n, source: Some((0, 0)) },
+        Param::Runtime { var: m, source: Some((0, 1)) },
+    ];
+    kernel("rows", params, body)
+}
+
+/// A copy of 3 × 1 × 4 elements.
+fn fixed() -> Kernel {
+    let shape = [3, 1, 4].map(Expr::index);
+    let (a, c) = (tensor("a", DType::Float64, &shape), tensor("c", DType::Float64, &shape));
+    let body = for_each(Expr::index(12), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));
+    kernel("fixed", vec![input(&a), output(&c)], body)
+}
+
+/// A copy of one element of rank 0.
+fn single() -> Kernel {
+    let (a, c) = (tensor("a", DType::Float32, &[]), tensor("c", DType::Float32, &[]));
+    let body = Stmt::store(&c, vec![Expr::index(0)], load(&a, Expr::index(0)));
+    kernel("single", vec![input(&a), output(&c)], body)
+}
+
+/// Two outputs, both `a`.
+fn both() -> Kernel {
+    let [a, c, d] = ["a", "c", "d"].map(|n| tensor(n, DType::Float32, &[Expr::index(8)]));
+    let body = for_each(Expr::index(8), |i| {
+        let copy = |to: &Buffer| Stmt::store(to, vec![i.clone()], load(&a, i.clone()));
+        Stmt::Block(vec![copy(&c), copy(&d)])
+    });
+    kernel("both", vec![input(&a), output(&c), output(&d)], body)
+}
+
+/// A scalar of every type, each stored into an output of its own; and a run-time integer.
+fn scalars() -> Kernel {
+    let one = [Expr::index(1)];
+    let zero = || vec![Expr::index(0)];
+    let (mut inputs, mut outputs, mut stores) = (vec![], vec![], vec![]);
+    for dtype in DType::ALL {
+        let var = Var::new(format!("s_{dtype}"), dtype.compute_type());
+        let out = tensor(&format!("o_{dtype}"), dtype, &one);
+        let value = Expr::cast(dtype, Expr::var(&var));
+        stores.push(Stmt::store(&out, zero(), value));
+        outputs.push(output(&out));
+        inputs.push(Param::Scalar { var, dtype });
+    }
+    let k = Var::index("k");
+    let out = tensor("o_k", DType::Int64, &one);
+    stores.push(Stmt::store(&out, zero(), Expr::cast(DType::Int64, Expr::var(&k))));
+    outputs.push(output(&out));
+    inputs.extend(outputs);
+    inputs.push(Param::Runtime { var: k, source: None });
+    kernel("scalars", inputs, Stmt::Block(stores))
+}
+
+/// `c = a` by way of a temporary of `m` elements, of which it uses 100.
+fn temporary() -> Kernel {
+    let m = Var::index("m");
+    let [a, c] = ["a", "c"].map(|n| tensor(n, DType::Float32, &[Expr::index(100)]));
+    let t = tensor("t", DType::Float32, &[Expr::var(&m)]);
+    let copy = |from: &Buffer, to: &Buffer| {
+        for_each(Expr::index(100), |i| Stmt::store(to, vec![i.clone()], load(from, i)))
+    };
+    let body = Stmt::Allocate {
+        buffer: t.clone(),
+        body: Box::new(Stmt::Block(vec![copy(&a, &t), copy(&t, &c)])),
+    };
+    let run_time = Param::Runtime { var: m, source: None };
+    kernel("temporary", vec![input(&a), output(&c), run_time], body)
+}
+
+/// Nothing but an integer.
+fn no_tensors() -> Kernel {
+    kernel(
+        "no_tensors",
+        vec![Param::Runtime { var: Var::index("k"), source: None }],
+        Stmt::nothing(),
+    )
+}
+
+/// A tensor that has no elements.
+fn empty() -> Kernel {
+    let shape = [Expr::index(4), Expr::index(0)];
+    let (a, c) = (tensor("a", DType::Float32, &shape), tensor("c", DType::Float32, &shape));
+    kernel("empty", vec![input(&a), output(&c)], Stmt::nothing())
+}
+
+/// A copy of 5 elements of any type.
+fn copy(dtype: DType) -> Kernel {
+    let [a, c] = ["a", "c"].map(|n| tensor(n, dtype, &[Expr::index(5)]));
+    let body = for_each(Expr::index(5), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));
+    kernel(&format!("copy_{dtype}"), vec![input(&a), output(&c)], body)
+}
