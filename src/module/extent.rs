@@ -181,7 +181,7 @@ mod tests {
         );
         for (expr, text, value) in [
             (conv, "(n + 2*p - 3)//2 + 1", (10 + 2 * 4 - 3) / 2 + 1),
-            (nested, "n - (p - -4)", 10 - (4 + 4)),
+            (nested, "n - (p - (-4))", 10 - (4 + 4)),
             (chosen, "select(p < n and 0 <= p, max(n, p), n*p%(-7))", 10),
             (n, "n", 10),
             (Expr::index(12), "12", 12),
