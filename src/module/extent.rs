@@ -107,6 +107,9 @@ impl Parser<'_> {
             let value: i128 = word.parse().ok()?;
             return i64::try_from(if negative { -value } else { value }).ok().map(Expr::index);
         }
+        if !is_name(word) {
+            return None;
+        }
         if !self.eat("(") {
             return (self.var_of)(word).map(|var| Expr::var(&var));
         }
