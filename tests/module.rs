@@ -7,8 +7,9 @@ mod kernels;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tec::ir::{DType, Kernel, Param};
-use tec::module::load::{Arg, LoadedModule};
+use tec::ir::interp::{self, Tensor, Value};
+use tec::ir::{DType, Expr, Kernel, Param, Var, arith, simplify, visit};
+use tec::module::load::{Arg, LoadedModule, args_of};
 use tec::module::manifest::Manifest;
 use tec::module::read::read_manifest;
 use tec::module::write::{OutputFile, write_files};
@@ -140,6 +141,36 @@ fn wide_scalars_reach_the_kernel() {
     assert_eq!(outputs[11], u64::MAX.to_le_bytes());
     assert_eq!(outputs[12], [1]);
     assert_eq!(outputs[13], i64::MIN.to_le_bytes());
+}
+
+#[test]
+fn the_interpreters_values_are_arguments() {
+    let built = standard();
+    let kernel = kernels::outer();
+    for (n, m) in [(3, 2), (0, 2), (3, 0)] {
+        let data = floats((0..n).map(|i| i as f32 + 0.25));
+        let zeros = vec![0; 4 * (n * m) as usize];
+        let tensor = |shape: Vec<i64>, data| Tensor { dtype: DType::Float32, shape, data };
+        let mut values = vec![
+            Value::Tensor(tensor(vec![n], data)),
+            Value::Float(0.5),
+            Value::Tensor(tensor(vec![m, n], zeros)),
+            Value::Index(n),
+            Value::Index(m),
+        ];
+        let mut expected = values.clone();
+        interp::run(&kernel, &mut expected).unwrap();
+        built.load("m.so").kernel("outer").unwrap().call(args_of(&kernel, &mut values)).unwrap();
+        assert_eq!(values, expected);
+    }
+}
+
+#[test]
+fn long_messages_stay_utf8() {
+    let kernel = standard().load("m.so").kernel("verbose").unwrap();
+    let message = kernel.call(vec![Arg::Int(1)]).unwrap_err().message;
+    assert!(message.len() > 2000 && message.len() < 2048, "{} bytes", message.len());
+    assert_eq!(message.trim_start_matches('é'), "...");
 }
 
 #[test]
@@ -408,7 +439,11 @@ fn a_manifest_says_what_a_kernel_takes() {
     assert_eq!(json["args"][3]["source"], serde_json::Value::Null);
     assert_eq!(json["parameters"]["n"], 100);
     assert_eq!(json["parameters"]["T"], "float32");
-    assert_eq!(find("temporary").workspace_bytes.to_string(), "(m*4 + 63)//64*64");
+    let m = Var::index("m");
+    let bytes = find("temporary").workspace_bytes.to_expr(&|_| Some(m.clone())).unwrap();
+    let bytes = visit::substitute(&bytes, &mut |_| Some(Expr::index(100)));
+    let bytes = simplify::simplify_expr(&bytes, &arith::Facts::new());
+    assert_eq!(bytes.as_int(), Some(448), "100 floats, rounded up to a multiple of 64");
     for (kernel, manifest) in kernels.iter().zip(&manifest.kernels) {
         let again = manifest.to_kernel().unwrap();
         let texts = |kernel: &Kernel| -> Vec<String> {
