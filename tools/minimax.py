@@ -180,26 +180,134 @@ def count(n):
     return list(range(n))
 
 
+ERFC_CENTRE = mpf("2.4375")
+ATAN_STEP = (mpf(7) / 16) ** 2
+LOG_STEP = mpf("0.0137")
+S = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
+
+
+def exp2_part(x):
+    """(2^x - 1) / x."""
+    return safe(lambda t: (mpf(2) ** t - 1) / t, LN2)(x)
+
+
+def rel_exp2(x):
+    return x / mpf(2) ** x
+
+
+def erf_row(k):
+    """erf(k/4 + t) for |t| <= 1/8: value, its tail, then the coefficients of t, t^2, …"""
+    x = mpf(k) / 4
+    h = mpf(1) / 8
+    value = round_to(64, mp.erf(x))
+    tail = round_to(64, mp.erf(x) - value)
+    if k == 0:
+        f = safe(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z), 2 / mp.sqrt(mp.pi))
+        w = safe(lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), mp.sqrt(mp.pi) / 2)
+        odd = fit("erf_row 0", 64, f, w, count(7), 0, h * h)
+        return [value, tail] + [c for o in odd for c in (o, mpf(0))][:13]
+    f = safe(lambda t: (mp.erf(x + t) - value - tail) / t, 2 / mp.sqrt(mp.pi) * mp.exp(-x * x))
+    return [value, tail] + fit(
+        f"erf_row {k}", 64, f, lambda t: abs(t) / mp.erf(x + t), count(13), -h, h
+    )
+
+
+def erf_table():
+    for k in range(25):
+        print("    " + ", ".join(shortest(float(c), "d") for c in erf_row(k)) + ",")
+
+
+def log_table():
+    """For each 64th of an octave: 1/c, -log(1/c) on a grid of 2^-42, and what that leaves."""
+    first = 0x3FF0000000000000 - (1 << 45) - 37 * (1 << 46)
+    print(f"bits of the first mantissa: {first:#x}")
+    largest = 0
+    for i in range(64):
+        lo, hi = (struct.unpack("d", struct.pack("Q", first + (i + j) * (1 << 46)))[0] for j in (0, 1))
+        middle = 1.0 if lo <= 1 < hi else (lo + hi) / 2
+        grid = 64 if hi <= 1 else 128
+        inverse = mpf(mp.nint(grid / mpf(middle))) / grid
+        value = -mp.log(inverse)
+        top = mp.nint(value * mpf(2) ** 42) / mpf(2) ** 42
+        rest = round_to(64, value - top)
+        largest = max(largest, abs(lo * inverse - 1), abs(hi * inverse - 1))
+        print(f"    [{float(inverse)!r}, {float(top)!r}, {float(rest)!r}],")
+    print("largest |r|:", mp.nstr(largest, 5))
+
+
+def two_over_pi():
+    """The first 1280 bits of 2/pi behind the point, 64 a word."""
+    with mp.workprec(1400):
+        digits = int(mp.floor(2 / mp.pi * mpf(2) ** 1280))
+    for i in range(20):
+        print(f"    {digits >> (64 * (19 - i)) & (2**64 - 1):#018x},")
+
+
+def constants():
+    split("ln 2, Float32, 15 bits", 32, LN2, 15)
+    split("ln 2, Float32", 32, LN2, 24)
+    split("ln 2, Float64, 42 bits", 64, LN2, 42)
+    split("ln 2, Float64", 64, LN2, 53)
+    split("log2 e, Float32", 32, 1 / LN2, 24)
+    split("log2 e, Float64", 64, 1 / LN2, 53)
+    split("pi/2, Float32", 32, mp.pi / 2, 24)
+    split("pi/2, Float64", 64, mp.pi / 2, 53)
+    for name, x in (("1/2", mpf(1) / 2), ("1", 1), ("3/2", mpf(3) / 2)):
+        split(f"atan {name}", 64, mp.atan(x), 53)
+
+
+def job(*args, **keywords):
+    return lambda: fit(*args, **keywords)
+
+
 JOBS = {
-    "exp32": lambda: fit("exp32", 32, expm1_part, rel_exp, count(5), -HALF_LN2, HALF_LN2),
-    "expm1_32": lambda: fit("expm1_32", 32, expm1_part, rel_expm1, count(5), -HALF_LN2, HALF_LN2),
-    "exp2_32": lambda: fit(
-        "exp2_32", 32, safe(lambda x: (mpf(2) ** x - 1) / x, LN2), lambda x: x / mpf(2) ** x,
-        count(6), -0.5, 0.5,
+    "expm1_32": job(
+        "expm1_32", 32, expm1_part, rel_expm1, count(5), -HALF_LN2, HALF_LN2, fixed=[0.5]
     ),
-    "log32": lambda: fit("log32", 32, log1p_part, rel_log1p, count(9), *ROOT),
-    "log2_32": lambda: fit(
+    "exp2_32": job("exp2_32", 32, exp2_part, rel_exp2, count(6), -0.5, 0.5),
+    "log32": job("log32", 32, log1p_part, rel_log1p, count(9), *ROOT, fixed=[-0.5]),
+    "log2_32": job(
         "log2_32", 32, lambda x: log1p_part(x) / LN2, lambda x: rel_log1p(x) * LN2, count(9), *ROOT
     ),
-    "sin32": lambda: fit(
-        "sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), 0, QUARTER**2
+    "sin32": job("sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), 0, QUARTER**2),
+    "cos32": job("cos32", 32, cos_part, rel_cos, count(3), 0, QUARTER**2),
+    "tan32": job("tan32", 64, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(8), 0, QUARTER**2),
+    "atan32": job("atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(9), 0, 1),
+    "erf32": job(
+        "erf32", 32, safe(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 2 / mp.sqrt(mp.pi) - 1),
+        safe(lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), mp.sqrt(mp.pi) / 2), count(7), 0, 1,
     ),
-    "cos32": lambda: fit("cos32", 32, cos_part, rel_cos, count(3), 0, QUARTER**2),
-    "atan32": lambda: fit(
-        "atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(8), 0, 1
+    "erfc32": job(
+        "erfc32", 32, lambda t: mp.erfc(t + ERFC_CENTRE), one, count(13),
+        1 - ERFC_CENTRE, mpf("3.94") - ERFC_CENTRE,
     ),
+    "pow32_log2": job(
+        "pow32_log2", 64, safe(lambda z: 2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) / LN2, 2 / LN2),
+        safe(lambda z: mp.sqrt(z) / mp.atanh(mp.sqrt(z)), 1), count(6), 0, S**2 * mpf("1.001"),
+    ),
+    "pow32_exp2": job("pow32_exp2", 64, exp2_part, rel_exp2, count(7), -0.5, 0.5),
+    "expm1_64": job(
+        "expm1_64", 64, expm1_part, rel_expm1, count(11), -HALF_LN2, HALF_LN2, fixed=[0.5]
+    ),
+    "exp2_64": job(
+        "exp2_64", 64, safe(lambda x: (mpf(2) ** x - 1 - x * LN2) / x**2, LN2**2 / 2),
+        lambda x: x * x / mpf(2) ** x, count(10), -0.5, 0.5,
+    ),
+    "log64": job(
+        "log64", 64, safe(lambda r: (mp.log1p(r) - r + r * r / 2) / r**3, mpf(1) / 3),
+        safe(lambda r: abs(r**3 / mp.log1p(r)), 0), count(8), -LOG_STEP, LOG_STEP,
+    ),
+    "sin64": job("sin64", 64, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(6), 0, QUARTER**2),
+    "cos64": job("cos64", 64, cos_part, rel_cos, count(6), 0, QUARTER**2),
+    "atan64": job(
+        "atan64", 64, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(11), 0, ATAN_STEP
+    ),
+    "erf_table": erf_table,
+    "log_table": log_table,
+    "two_over_pi": two_over_pi,
+    "constants": constants,
 }
 
 if __name__ == "__main__":
-    for job in sys.argv[1:] or JOBS:
-        JOBS[job]()
+    for name in sys.argv[1:] or JOBS:
+        JOBS[name]()

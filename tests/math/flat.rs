@@ -216,26 +216,20 @@ fn binary(op: BinOp, ty: DType) -> Binary {
         DType::Float64 => float_f64(op),
         DType::Int32 => match op {
             BinOp::Shr => on2!(i32, |a, b| a.wrapping_shr(b as u32)),
-            BinOp::Lt => on2!(i32, |a, b| a < b),
-            BinOp::Gt => on2!(i32, |a, b| a > b),
             _ => word_32(op),
         },
         DType::Uint32 => match op {
             BinOp::Shr => on2!(u32, |a, b| a.wrapping_shr(b)),
-            BinOp::Lt => on2!(u32, |a, b| a < b),
-            BinOp::Gt => on2!(u32, |a, b| a > b),
             _ => word_32(op),
         },
         DType::Int64 => match op {
             BinOp::Shr => on2!(i64, |a, b| a.wrapping_shr(b as u32)),
-            BinOp::Lt => on2!(i64, |a, b| a < b),
-            BinOp::Gt => on2!(i64, |a, b| a > b),
             _ => word_64(op),
         },
         DType::Uint64 => match op {
             BinOp::Shr => on2!(u64, |a, b| a.wrapping_shr(b as u32)),
-            BinOp::Lt => on2!(u64, |a, b| a < b),
-            BinOp::Gt => on2!(u64, |a, b| a > b),
+            BinOp::Min => on2!(u64, |a, b| a.min(b)),
+            BinOp::Max => on2!(u64, |a, b| a.max(b)),
             _ => word_64(op),
         },
         DType::Bool => word_64(op),

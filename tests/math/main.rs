@@ -11,7 +11,7 @@ use tec::ir::Intrinsic::{self, *};
 use tec::ir::{DType, Expr, Var, reference};
 
 /// Functions of one argument with their documented bounds.
-const UNARY: [(Intrinsic, f64); 7] = [
+const UNARY: [(Intrinsic, f64); 12] = [
     (Rsqrt, 1.0),
     (Exp, 1.0),
     (Exp2, 1.0),
@@ -19,11 +19,11 @@ const UNARY: [(Intrinsic, f64); 7] = [
     (Log2, 1.0),
     (Tanh, 2.0),
     (Sigmoid, 1.0),
-    /*(Erf, 2.0),
+    (Erf, 2.0),
     (Sin, 2.0),
     (Cos, 2.0),
     (Tan, 2.0),
-    (Atan, 2.0),*/
+    (Atan, 2.0),
 ];
 
 /// The expansion of `function` in `dtype`.
@@ -39,55 +39,6 @@ fn value(dtype: DType, bits: u64) -> f64 {
         DType::Float32 => f32::from_bits(bits as u32) as f64,
         _ => f64::from_bits(bits),
     }
-}
-
-/// The distance of neighbours in the binade of `x`.
-fn ulp(dtype: DType, x: f64) -> f64 {
-    let (digits, least) = if dtype == DType::Float32 { (23, -149) } else { (52, -1074) };
-    let exponent = if x == 0.0 { -2000 } else { exponent(x) };
-    let unit = (exponent - digits).max(least);
-    if unit >= -1022 { 2f64.powi(unit) } else { f64::from_bits(1 << (unit + 1074)) }
-}
-
-/// `floor(log2(|x|))` of a finite number that is not zero.
-fn exponent(x: f64) -> i32 {
-    match (x.to_bits() >> 52) as i32 & 0x7ff {
-        0 => exponent(x * 2f64.powi(64)) - 64,
-        field => field - 1023,
-    }
-}
-
-/// The error of `got` in units of the last place; infinite where the kinds of value differ.
-fn error(dtype: DType, got: f64, (nearest, rest): (f64, f64)) -> f64 {
-    if nearest.is_nan() || got.is_nan() {
-        return if nearest.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
-    }
-    if got == nearest && got.is_infinite() {
-        return 0.0;
-    }
-    // One step beyond the largest number counts as the next power of two.
-    let next = if dtype == DType::Float32 { 2f64.powi(128) } else { f64::INFINITY };
-    if nearest.is_infinite() || got.is_infinite() {
-        let largest = if dtype == DType::Float32 { f32::MAX as f64 } else { f64::MAX };
-        let finite = if nearest.is_infinite() { got } else { nearest };
-        let same_sign = nearest.is_sign_negative() == got.is_sign_negative();
-        return match finite.abs() == largest && same_sign {
-            true if next.is_finite() && got.is_infinite() => {
-                (next - largest - rest.abs()) / ulp(dtype, largest)
-            }
-            true => 1.0,
-            false => f64::INFINITY,
-        };
-    }
-    // A zero result has the sign of the reference.
-    if got == 0.0 && nearest == 0.0 && got.is_sign_negative() != nearest.is_sign_negative() {
-        return f64::INFINITY;
-    }
-    // The exact value may lie just below a power of two that it was rounded to.
-    let below = nearest != 0.0 && nearest.to_bits() << 12 == 0 && rest != 0.0;
-    let below = below && (rest > 0.0) != (nearest > 0.0);
-    let unit = ulp(dtype, if below { nearest * 0.75 } else { nearest });
-    ((got - nearest) - rest).abs() / unit
 }
 
 /// The largest error over some arguments, and where it is.
@@ -139,8 +90,8 @@ fn worst_of_two(
         for i in 0..count {
             let args = [batches[0][i], batches[1][i]];
             let values = args.map(|x| value(dtype, x));
-            let exact = reference::evaluate_pair(function, dtype, &values);
-            let error = error(dtype, value(dtype, results[i]), exact);
+            let exact = reference::evaluate_exact(function, dtype, &values);
+            let error = exact.error_of(dtype, value(dtype, results[i]));
             worst = worst.or(Worst { error, args, got: results[i] });
         }
     }
@@ -189,6 +140,122 @@ fn float32_functions_keep_their_bounds() {
         let program = program(function, DType::Float32);
         let found = worst(function, DType::Float32, &program, sweep.iter().copied());
         check(function, DType::Float32, bound, found);
+    }
+}
+
+/// Float64 arguments: random patterns, random numbers of common size, exponents' ends, and the
+/// neighbourhood of the points where a function is hard.
+fn sweep_f64(count: usize) -> Vec<u64> {
+    let mut random = Random(1);
+    let mut all: Vec<u64> = (0..count).map(|_| random.next()).collect();
+    for limit in [1.0, 2.0, 10.0, 40.0, 800.0, 1e5, 1e22] {
+        all.extend((0..count / 4).map(|_| (random.unit() * limit).to_bits()));
+    }
+    // Near 1 for the logarithm, near multiples of pi/2 for the sine.
+    for _ in 0..count / 2 {
+        let step = 2f64.powi(-((random.next() % 50) as i32));
+        all.push((1.0 + random.unit() * step).to_bits());
+        let quarters = (random.unit() * 2f64.powi((random.next() % 40) as i32)).round();
+        let close = (quarters * std::f64::consts::FRAC_PI_2).to_bits();
+        all.push(close.wrapping_add(random.next() % 5).wrapping_sub(2));
+    }
+    for field in (0..4096u64).step_by(7).chain(1000..1060) {
+        all.extend((0..3).map(|i| (field << 52).wrapping_add(i).wrapping_sub(1)));
+    }
+    let limits = [
+        709.782712893384,
+        -708.3964185322641,
+        -745.1332191019411,
+        1024.0,
+        -1022.0,
+        -1074.0,
+        -1075.0,
+        5.921587195794507,
+        6.0,
+        19.06,
+        20.0,
+        36.7,
+        0.4375,
+        0.6875,
+        1.1875,
+        2.4375,
+        0.125,
+        1.125,
+        // The Float64 number that is closest to a multiple of pi/2, and a few more bad ones.
+        5.319372648326541e255,
+        6.381956970095103e18,
+        2.608_370_868_684_383_6e16,
+        1e300,
+        0.7853981633974483,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+    ];
+    for limit in limits {
+        for signed in [limit, -limit] {
+            all.extend((0..9).map(|i| signed.to_bits().wrapping_add(i).wrapping_sub(4)));
+        }
+    }
+    all
+}
+
+/// A small generator of pseudo-random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e3779b97f4a7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d049bb133111eb);
+        z ^ (z >> 31)
+    }
+
+    /// From -1 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 * 2f64.powi(-52) - 1.0
+    }
+}
+
+/// Number of random Float64 arguments of each kind; `TEC_MATH_POINTS` sets another.
+fn points() -> usize {
+    std::env::var("TEC_MATH_POINTS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
+}
+
+#[test]
+fn float64_functions_keep_their_bounds() {
+    let sweep = sweep_f64(points());
+    for (function, bound) in UNARY {
+        let program = program(function, DType::Float64);
+        let found = worst(function, DType::Float64, &program, sweep.iter().copied());
+        check(function, DType::Float64, bound, found);
+    }
+}
+
+/// Arguments of `pow`: random patterns, and pairs whose power is an ordinary number.
+fn sweep_pow(dtype: DType, count: usize) -> Vec<[u64; 2]> {
+    let bits = |x: f64| flat::float_bits(dtype, x);
+    let mut random = Random(2);
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push([bits(value(dtype, random.next())), bits(value(dtype, random.next()))]);
+        let range = if dtype == DType::Float32 { 150.0 } else { 1080.0 };
+        // The result is 2 to the power of something in the range, denormal numbers included.
+        let exponent = random.unit() * range;
+        let scale = 2f64.powi((random.next() % 60) as i32 - 50);
+        let base = (1.0 + random.unit() * scale.min(0.999)) * scale.max(1.0);
+        all.push([bits(base), bits(exponent / base.log2())]);
+        let whole = (random.unit() * 20.0).round();
+        all.push([bits(-base), bits(whole)]);
+    }
+    all
+}
+
+#[test]
+fn powers_keep_their_bounds() {
+    for (dtype, count) in [(DType::Float32, 100_000), (DType::Float64, points())] {
+        let program = program(Pow, dtype);
+        let found = worst_of_two(Pow, dtype, &program, sweep_pow(dtype, count).into_iter());
+        check(Pow, dtype, 4.0, found);
     }
 }
 

@@ -14,34 +14,76 @@ use super::{DType, Intrinsic};
 /// The value of `function` at `args` (exact values of `dtype`, Float32 or Float64), correctly
 /// rounded to `dtype` but for rare near-ties.
 pub fn evaluate(function: Intrinsic, dtype: DType, args: &[f64]) -> f64 {
-    evaluate_pair(function, dtype, args).0
+    evaluate_exact(function, dtype, args).nearest
 }
 
-/// The value of `function` at `args` as [`evaluate`] gives it, and what rounding took from it: the
-/// sum of both is far more precise than `dtype`. The second is 0 where the first is not finite.
-pub fn evaluate_pair(function: Intrinsic, dtype: DType, args: &[f64]) -> (f64, f64) {
-    if let Some(value) = special_value(function, args) {
-        return (value, 0.0);
+/// A value far more precise than its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Exact {
+    /// The nearest value of the type.
+    pub nearest: f64,
+    /// The exact value minus `nearest`, in units in the last place; 0 where `nearest` is not
+    /// finite.
+    pub rest: f64,
+    /// The unit in the last place of the exact value, as the exponent of a power of two.
+    pub unit: i32,
+}
+
+impl Exact {
+    /// A value that needs no rounding.
+    fn special(nearest: f64) -> Exact {
+        Exact { nearest, rest: 0.0, unit: 0 }
     }
-    match dtype {
-        DType::Float32 => {
-            let value = match function {
-                // The product of two Float32 is exact in Float64, the sum is not.
-                Intrinsic::Fma => {
-                    let [a, b, c] = [args[0] as f32, args[1] as f32, args[2] as f32];
-                    return (a.mul_add(b, c) as f64, 0.0);
-                }
-                _ => narrow::evaluate(function, args),
-            };
-            let rounded = value as f32 as f64;
-            (rounded, if rounded.is_finite() { value - rounded } else { 0.0 })
+
+    /// The error of `value` in units in the last place. It is infinite where one of both is NaN
+    /// or infinite and the other is not (but one step beyond the largest number counts as the
+    /// next power of two), or where both are zeros of different sign.
+    pub fn error_of(&self, dtype: DType, value: f64) -> f64 {
+        let nearest = self.nearest;
+        if value == nearest || (value.is_nan() && nearest.is_nan()) {
+            let zeros_differ =
+                value == 0.0 && value.is_sign_negative() != nearest.is_sign_negative();
+            return if zeros_differ { f64::INFINITY } else { self.rest.abs() };
         }
-        DType::Float64 => match function {
-            Intrinsic::Fma => (args[0].mul_add(args[1], args[2]), 0.0),
-            _ => wide::evaluate(function, args),
-        },
-        other => crate::bug!("reference value of `{}` in {other}", function.name()),
+        if value.is_finite() && nearest.is_finite() {
+            // Two factors: the unit may be denormal.
+            let half = 2f64.powi(-self.unit / 2);
+            let steps = (value - nearest) * half * 2f64.powi(-self.unit - -self.unit / 2);
+            return (steps - self.rest).abs();
+        }
+        let largest = if dtype == DType::Float32 { f32::MAX as f64 } else { f64::MAX };
+        let finite = if value.is_finite() { value } else { nearest };
+        let at_end = finite.abs() == largest && value.signum() == nearest.signum();
+        if at_end { 1.0 + self.rest.abs() } else { f64::INFINITY }
     }
+}
+
+/// As [`evaluate`], with what rounding took.
+pub fn evaluate_exact(function: Intrinsic, dtype: DType, args: &[f64]) -> Exact {
+    if let Some(value) = special_value(function, args) {
+        return Exact::special(value);
+    }
+    match (function, dtype) {
+        (Intrinsic::Fma, DType::Float32) => {
+            let [a, b, c] = [args[0] as f32, args[1] as f32, args[2] as f32];
+            Exact::special(a.mul_add(b, c) as f64)
+        }
+        (Intrinsic::Fma, DType::Float64) => Exact::special(args[0].mul_add(args[1], args[2])),
+        (_, DType::Float32) => round_to_f32(narrow::evaluate(function, args)),
+        (_, DType::Float64) => wide::evaluate(function, args),
+        (_, other) => crate::bug!("reference value of `{}` in {other}", function.name()),
+    }
+}
+
+fn round_to_f32(value: f64) -> Exact {
+    let nearest = value as f32 as f64;
+    if !nearest.is_finite() || value == 0.0 {
+        return Exact::special(nearest);
+    }
+    // Float64 numbers of Float32's range are normal.
+    let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+    let unit = (exponent - 23).max(-149);
+    Exact { nearest, rest: (value - nearest) * 2f64.powi(-unit), unit }
 }
 
 /// The result where it is decided by the kind of the arguments: NaN, infinity, zero, far outside

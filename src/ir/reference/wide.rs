@@ -1,5 +1,6 @@
 //! Functions of Float64 with 192 bits, by `astro-float`.
 
+use super::Exact;
 use crate::ir::Intrinsic;
 use astro_float::{BigFloat, Consts, RoundingMode, Sign};
 use std::cell::RefCell;
@@ -14,35 +15,44 @@ thread_local! {
         RefCell::new(Consts::new().expect("memory for a few digits"));
 }
 
-/// The value of `function` at `args`, rounded, and what rounding took from it; special values are
-/// dealt with by the caller.
-pub fn evaluate(function: Intrinsic, args: &[f64]) -> (f64, f64) {
+/// The value of `function` at `args`; special values are dealt with by the caller.
+pub fn evaluate(function: Intrinsic, args: &[f64]) -> Exact {
     CONSTANTS.with_borrow_mut(|consts| {
         let exact = function_value(function, args, consts);
-        let rounded = round(&exact);
-        if !rounded.is_finite() {
-            return (rounded, 0.0);
+        let nearest = round(&exact);
+        if !nearest.is_finite() || exact.is_zero() {
+            return Exact::special(nearest);
         }
-        let rest = exact.sub(&number(rounded), BITS, NEAREST);
-        (rounded, round(&rest))
+        let unit = (exponent(&exact) - 53).max(-1074) as i32;
+        let mut rest = exact.sub(&number(nearest), BITS, NEAREST);
+        if let Some(exponent) = rest.exponent().filter(|_| !rest.is_zero()) {
+            rest.set_exponent(exponent - unit);
+        }
+        Exact { nearest, rest: round(&rest), unit }
     })
 }
 
 fn number(x: f64) -> BigFloat {
+    if x.is_subnormal() {
+        // `from_f64` loses digits of these.
+        let scaled = BigFloat::from_f64(x * 2f64.powi(200), BITS);
+        return scaled.mul(&BigFloat::from_f64(2f64.powi(-200), BITS), BITS, NEAREST);
+    }
     BigFloat::from_f64(x, BITS)
 }
 
 fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> BigFloat {
     let x = number(args[0]);
     match function {
-        Intrinsic::Fma => {
-            x.mul(&number(args[1]), BITS, NEAREST).add(&number(args[2]), BITS, NEAREST)
-        }
         Intrinsic::Rsqrt => x.sqrt(BITS, NEAREST).reciprocal(BITS, NEAREST),
         Intrinsic::Exp => x.exp(BITS, NEAREST, consts),
-        Intrinsic::Exp2 => number(2.0).pow(&x, BITS, NEAREST, consts),
+        Intrinsic::Exp2 => power(&number(2.0), &x, consts),
         Intrinsic::Log => x.ln(BITS, NEAREST, consts),
-        Intrinsic::Log2 => x.log2(BITS, NEAREST, consts),
+        // Not `log2`, which takes long where the result is exact.
+        Intrinsic::Log2 => {
+            let ln_2 = number(2.0).ln(BITS, NEAREST, consts);
+            x.ln(BITS, NEAREST, consts).div(&ln_2, BITS, NEAREST)
+        }
         Intrinsic::Tanh => x.tanh(BITS, NEAREST, consts),
         Intrinsic::Sigmoid => {
             let power = x.neg().exp(BITS, NEAREST, consts);
@@ -56,8 +66,9 @@ fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> Big
             true => number(1e300f64.copysign(args[0])).atan(BITS, NEAREST, consts),
             false => x.atan(BITS, NEAREST, consts),
         },
+        Intrinsic::Fma => crate::bug!("fma has no approximation"),
         Intrinsic::Pow => {
-            let power = x.abs().pow(&number(args[1]), BITS, NEAREST, consts);
+            let power = power(&x.abs(), &number(args[1]), consts);
             if args[0] < 0.0 && (args[1] % 2.0).abs() == 1.0 { power.neg() } else { power }
         }
     }
@@ -80,6 +91,11 @@ fn erf(x: f64, consts: &mut Consts) -> BigFloat {
     let factor = number(2.0).div(&consts_pi(consts).sqrt(BITS, NEAREST), BITS, NEAREST);
     let power = square.neg().exp(BITS, NEAREST, consts);
     sum.mul(&factor, BITS, NEAREST).mul(&power, BITS, NEAREST)
+}
+
+/// `x^y` for positive `x`. Not `pow`, which takes long where the result is nearly exact.
+fn power(x: &BigFloat, y: &BigFloat, consts: &mut Consts) -> BigFloat {
+    x.ln(BITS, NEAREST, consts).mul(y, BITS, NEAREST).exp(BITS, NEAREST, consts)
 }
 
 /// pi, as four times the arc tangent of 1.

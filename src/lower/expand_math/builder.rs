@@ -6,13 +6,19 @@
 
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use std::cell::RefCell;
-use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Sub};
+use std::collections::HashMap;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Sub};
+use std::rc::Rc;
+
+/// The tables of one kernel, by name: each is made once, whatever the number of calls.
+pub type Tables = Rc<RefCell<HashMap<&'static str, Buffer>>>;
 
 /// The operations of one call, in the order in which they were written.
 pub struct Builder {
     /// Name of the `let` variables.
     name: &'static str,
     lanes: u32,
+    tables: Tables,
     nodes: RefCell<Vec<Op>>,
 }
 
@@ -85,8 +91,8 @@ impl<'b> Operand<'b> for i64 {
 
 impl Builder {
     /// A builder for one call on values of `lanes` lanes.
-    pub fn new(name: &'static str, lanes: u32) -> Builder {
-        Builder { name, lanes, nodes: RefCell::default() }
+    pub fn new(name: &'static str, lanes: u32, tables: Tables) -> Builder {
+        Builder { name, lanes, tables, nodes: RefCell::default() }
     }
 
     /// An argument of the call.
@@ -220,13 +226,13 @@ impl<'b> Value<'b> {
     pub fn lt(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Lt, other)
     }
+    /// `self != other`, true for NaN.
+    pub fn ne(self, other: impl Operand<'b>) -> Value<'b> {
+        self.binary(BinOp::Ne, other)
+    }
     /// `self > other`.
     pub fn gt(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Gt, other)
-    }
-    /// `self >= other`.
-    pub fn ge(self, other: impl Operand<'b>) -> Value<'b> {
-        self.binary(BinOp::Ge, other)
     }
     /// `self == other`.
     pub fn eq(self, other: impl Operand<'b>) -> Value<'b> {
@@ -242,6 +248,14 @@ impl<'b> Value<'b> {
         limit.beside(self).binary(BinOp::Max, self)
     }
 
+    /// The smaller integer.
+    pub fn min(self, other: i64) -> Value<'b> {
+        self.binary(BinOp::Min, other)
+    }
+    /// The larger integer.
+    pub fn max(self, other: i64) -> Value<'b> {
+        self.binary(BinOp::Max, other)
+    }
     /// The absolute value.
     pub fn abs(self) -> Value<'b> {
         self.unary(UnOp::Abs)
@@ -275,10 +289,15 @@ impl<'b> Value<'b> {
     pub fn shr(self, amount: i64) -> Value<'b> {
         self.binary(BinOp::Shr, amount)
     }
-    /// `table[self]`.
-    pub fn load(self, table: &Buffer) -> Value<'b> {
+    /// `table[self]`; the Float64 elements are made when the table is first used.
+    pub fn load(self, table: &'static str, elements: impl FnOnce() -> Vec<f64>) -> Value<'b> {
+        let mut tables = self.builder.tables.borrow_mut();
+        let buffer = tables.entry(table).or_insert_with(|| {
+            let bits = elements().into_iter().map(f64::to_bits).collect();
+            Buffer::constant(table, DType::Float64, bits)
+        });
         let index = self.cast(DType::Index);
-        self.builder.push(table.dtype, Op::Load(table.clone(), index.id))
+        self.builder.push(buffer.dtype, Op::Load(buffer.clone(), index.id))
     }
 
     /// The magnitude of `self` (which has no sign) with the sign of `other`.
@@ -328,6 +347,12 @@ impl<'b, T: Operand<'b>> BitOr<T> for Value<'b> {
     type Output = Value<'b>;
     fn bitor(self, other: T) -> Value<'b> {
         self.binary(BinOp::BitOr, other)
+    }
+}
+impl<'b, T: Operand<'b>> BitXor<T> for Value<'b> {
+    type Output = Value<'b>;
+    fn bitxor(self, other: T) -> Value<'b> {
+        self.binary(BinOp::BitXor, other)
     }
 }
 impl<'b> Sub<Value<'b>> for f64 {

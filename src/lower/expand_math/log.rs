@@ -3,14 +3,26 @@
 //! `x = 2^e (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`, `f` exact. In Float32 a minimax
 //! polynomial (`tools/minimax.py`) gives `log(1 + f) - f`; the exact terms `e ln 2` and `f` (for
 //! `log2`: `e` and `f / ln 2`) are added as an unevaluated pair (Dekker's Fast2Sum), so that only
-//! the last addition rounds noticeably. Largest error measured: `docs/MATH.md`.
+//! the last addition rounds noticeably.
+//!
+//! In Float64 a table gives for each 64th of an octave a short number `1/c`, such that
+//! `r = (1 + f) / c - 1` is exact and at most 0.012, and `log c` in two parts (Tang's method);
+//! `log(1 + r)` is `r - r^2/2` as an unevaluated sum and a minimax polynomial for the rest. The error
+//! before the last addition is some 2^-66, so `pow` uses it too. Largest error measured:
+//! `docs/MATH.md`.
 
 use super::builder::Value;
+use super::log_table::{FIRST, LOG};
+use super::sigmoid::renormalize;
 use crate::ir::DType;
 use std::f64::consts::LOG2_E;
 
 /// The natural logarithm.
 pub fn log(x: Value<'_>) -> Value<'_> {
+    if !x.is_f32() {
+        let (hi, lo) = log_f64(x);
+        return special_cases(x, hi + lo);
+    }
     let (f, e) = decompose_f32(x);
     // e times the high part is exact: 8 bits times 15.
     let whole = e * 0.693145751953125;
@@ -23,6 +35,14 @@ pub fn log(x: Value<'_>) -> Value<'_> {
 
 /// The logarithm to base 2.
 pub fn log2(x: Value<'_>) -> Value<'_> {
+    if !x.is_f32() {
+        let parts = decompose_f64(x);
+        let (hi, lo) = log_of_mantissa(&parts, parts.log_hi, parts.log_lo);
+        let linear = hi * LOG2_E;
+        let linear_lo = hi.fma(2.0355273740931033e-17, hi.fma(LOG2_E, -linear));
+        let (sum, sum_lo) = renormalize(parts.exponent, linear);
+        return special_cases(x, sum + (sum_lo + lo.fma(LOG2_E, linear_lo)));
+    }
     let (f, e) = decompose_f32(x);
     let linear = f * LOG2_E;
     let linear_lo = f.fma(1.925963033500011e-8, f.fma(LOG2_E, -linear));
@@ -43,6 +63,58 @@ fn decompose_f32(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     let f = (bits - exponent.shl(23)).bitcast(DType::Float32) - 1.0;
     let exponent = exponent - denormal.select(exponent.constant(23), 0);
     (f, exponent.cast(DType::Float32))
+}
+
+/// `2^exponent * mantissa`, what a positive finite Float64 number is, and the row of the table.
+struct Parts<'b> {
+    exponent: Value<'b>,
+    mantissa: Value<'b>,
+    inverse: Value<'b>,
+    log_hi: Value<'b>,
+    log_lo: Value<'b>,
+}
+
+fn decompose_f64(x: Value<'_>) -> Parts<'_> {
+    let denormal = x.lt(f64::MIN_POSITIVE);
+    let scaled = denormal.select(x * 2f64.powi(54), x);
+    // The exponent counts from the first mantissa, and from 1024 below, which keeps it positive.
+    const OFFSET: i64 = 1024 << 52;
+    let biased = scaled.bits() - (FIRST - OFFSET);
+    let field = biased.shr(52);
+    let mantissa = (scaled.bits() + OFFSET - field.shl(52)).bitcast(DType::Float64);
+    let exponent = (field | 0x433 << 52).bitcast(DType::Float64) - (2f64.powi(52) + 1024.0);
+    let exponent = exponent - denormal.select(exponent.constant(54.0), 0.0);
+    let row = biased.shr(46) & 63;
+    let column = |i: usize| {
+        (row + 64 * i as i64)
+            .load("log_table", || (0..3).flat_map(|i| LOG.map(|row| row[i])).collect())
+    };
+    Parts { exponent, mantissa, inverse: column(0), log_hi: column(1), log_lo: column(2) }
+}
+
+/// The logarithm of a positive finite Float64 number as an unevaluated sum.
+pub fn log_f64(x: Value<'_>) -> (Value<'_>, Value<'_>) {
+    let parts = decompose_f64(x);
+    // Exact: multiples of 2^-42 below 2^10.
+    let whole = parts.exponent.fma(0.6931471805598903, parts.log_hi);
+    let whole_lo = parts.exponent.fma(5.497923018708371e-14, parts.log_lo);
+    log_of_mantissa(&parts, whole, whole_lo)
+}
+
+/// `whole + whole_lo + log(mantissa / c)` as an unevaluated sum.
+fn log_of_mantissa<'b>(
+    parts: &Parts<'b>,
+    whole: Value<'b>,
+    whole_lo: Value<'b>,
+) -> (Value<'b>, Value<'b>) {
+    let r = parts.mantissa.fma(parts.inverse, -1.0);
+    let half = r * -0.5;
+    let square = r * half;
+    let square_lo = r.fma(half, -square);
+    let curve = (r * r) * (r * r.polynomial(&LOG_F64));
+    let (sum, sum_lo) = renormalize(whole, r);
+    let (hi, hi_lo) = renormalize(sum, square);
+    (hi, curve + ((square_lo + hi_lo) + (sum_lo + whole_lo)))
 }
 
 /// `result`, or what a logarithm of zero, infinity, NaN or a negative number is.
@@ -76,4 +148,16 @@ const LOG2_F32: [f64; 9] = [
     -0.19139108,
     0.18708847,
     -0.11025544,
+];
+
+/// `(log(1 + r) - r + r^2/2) / r^3`, error relative to `log(1 + r)` 2^-72.645.
+const LOG_F64: [f64; 8] = [
+    0.3333333333333333,
+    -0.25,
+    0.20000000000078047,
+    -0.16666666666690133,
+    0.14285713266262348,
+    -0.12499999470299696,
+    0.11116324477834617,
+    -0.10003726095594039,
 ];

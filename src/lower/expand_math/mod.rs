@@ -8,17 +8,24 @@
 //!
 //! Each function's file states its method; `docs/MATH.md` lists the errors.
 
+mod atan;
 mod builder;
+mod erf;
+mod erf_table;
 mod exp;
 mod log;
+mod log_table;
+mod pow;
+mod reduce_angle;
 mod rsqrt;
 mod sigmoid;
+mod trig;
 
 use crate::diag::Result;
 use crate::ir::visit::{map_children, rewrite_exprs};
 use crate::ir::{Expr, ExprKind, Intrinsic, Kernel};
 use crate::target::Target;
-use builder::{Builder, Value};
+use builder::{Builder, Tables, Value};
 use std::collections::HashMap;
 
 /// Replaces mathematical functions by their fixed sequences of operations.
@@ -38,6 +45,7 @@ pub fn expand_expr(expr: &Expr) -> Expr {
 struct Ctx {
     /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
     done: HashMap<usize, (Expr, Expr)>,
+    tables: Tables,
 }
 
 impl Ctx {
@@ -57,7 +65,7 @@ impl Ctx {
     }
 
     fn expand_call(&mut self, function: Intrinsic, args: &[Expr]) -> Expr {
-        let builder = Builder::new(function.name(), args[0].ty.lanes);
+        let builder = Builder::new(function.name(), args[0].ty.lanes, self.tables.clone());
         let values: Vec<Value> = args.iter().map(|arg| builder.argument(arg.clone())).collect();
         let x = values[0];
         let result = match function {
@@ -68,7 +76,13 @@ impl Ctx {
             Intrinsic::Rsqrt => rsqrt::rsqrt(x),
             Intrinsic::Sigmoid => sigmoid::sigmoid(x),
             Intrinsic::Tanh => sigmoid::tanh(x),
-            _ => todo!(),
+            Intrinsic::Erf => erf::erf(x),
+            Intrinsic::Sin => trig::sin(x),
+            Intrinsic::Cos => trig::cos(x),
+            Intrinsic::Tan => trig::tan(x),
+            Intrinsic::Atan => atan::atan(x),
+            Intrinsic::Pow => pow::pow(x, values[1]),
+            Intrinsic::Fma => crate::bug!("expand_math: fma is not expanded"),
         };
         builder.finish(result)
     }

@@ -17,7 +17,8 @@ pub fn tanh(x: Value<'_>) -> Value<'_> {
     let scale = reduced.n_bits.shl(format.mantissa).bitcast(x.dtype());
     let (whole, linear) = (1.0 - scale, scale * reduced.exact);
     let sum = whole - linear;
-    let sum_lo = (-scale).fma(reduced.rest(), (whole - sum) - linear);
+    let whole_lo = (1.0 - whole) - scale;
+    let sum_lo = (-scale).fma(reduced.rest(), ((whole - sum) - linear) + whole_lo);
     let (numerator, numerator_lo) = renormalize(sum, sum_lo);
     let (divisor, divisor_lo) = renormalize(sum.constant(2.0), -numerator);
     let magnitude = quotient((numerator, numerator_lo), (divisor, divisor_lo - numerator_lo));
