@@ -4,6 +4,7 @@
 use crate::diag::Diag;
 use crate::ir::interp::{Tensor, Trap, Value, run};
 use crate::ir::print::print_expr;
+use crate::ir::simplify::simplify_kernel;
 use crate::ir::{DType, Kernel, Param, Stmt};
 use crate::lang::{Loader, load_program};
 use crate::lower::build_loops::build_loops;
@@ -64,7 +65,8 @@ fn show_check(stmt: &Stmt, out: &mut String) {
 
 #[test]
 fn constant_indices_are_decided() {
-    let a = |index: &str| format!("kernel f() {{ input A: float32[100] output B[i: 100] = {index} }}");
+    let a =
+        |index: &str| format!("kernel f() {{ input A: float32[100] output B[i: 100] = {index} }}");
     let shown = |index: &str| errors(&a(index));
     assert_eq!(
         shown("A[i + 1]"),
@@ -89,7 +91,9 @@ fn constant_indices_are_decided() {
     assert!(shown("if (i*i) % 8 == 3 then A[i + 50] else 0.0").is_empty());
     assert_eq!(
         shown("if (i*i) % 8 == 1 then A[i + 50] else 0.0"),
-        ["E0260: index 0 of `A` is out of bounds: `i + 50` is 149 at i = 99, but the extent is 100"]
+        [
+            "E0260: index 0 of `A` is out of bounds: `i + 50` is 149 at i = 99, but the extent is 100"
+        ]
     );
     assert!(errors("kernel f() { input A: float32[4] output B[i: 0] = A[i + 9] }").is_empty());
 }
@@ -108,9 +112,8 @@ fn reductions_know_their_condition() {
 
 #[test]
 fn symbolic_indices_are_checked_once() {
-    let checks = index_checks(
-        "kernel f(n: var, m: var) { input A: float32[n] output B[i: m] = A[i + 3] }",
-    );
+    let checks =
+        index_checks("kernel f(n: var, m: var) { input A: float32[n] output B[i: m] = A[i + 3] }");
     assert_eq!(
         checks,
         ["if (0 < m): ((m + 2) < n) | index 0 of `A` runs to {0}, but the extent is {1}"]
@@ -145,7 +148,9 @@ fn guarded_symbolic_indices_are_scanned() {
 fn symbolic_indices_outside_are_refused() {
     assert_eq!(
         errors("kernel f(n: var) { input A: float32[n] output B[i: n] = A[i + 1] }"),
-        ["E0260: index 0 of `A` is out of bounds: `i + 1` is `n` at i = n - 1, but the extent is `n`"]
+        [
+            "E0260: index 0 of `A` is out of bounds: `i + 1` is `n` at i = n - 1, but the extent is `n`"
+        ]
     );
 }
 
@@ -158,7 +163,9 @@ fn indices_from_inputs_are_scanned() {
     };
     assert_eq!(
         gather("A[I[i]]"),
-        ["for i in m: ((0 <= index(I[i])) && (index(I[i]) < n)) | index 0 of `A` is {0}, but the extent is {1}"]
+        [
+            "for i in m: ((0 <= index(I[i])) && (index(I[i]) < n)) | index 0 of `A` is {0}, but the extent is {1}"
+        ]
     );
     let nonempty = "(0 < n) | index 0 of `A` has no valid value: the extent is {0}";
     assert_eq!(gather("A[I[i] % (n as int64)]"), [format!("if (0 < m): {nonempty}")]);
@@ -179,7 +186,7 @@ fn indices_from_stages_must_be_clamped() {
         errors(&text("S[i]")),
         ["E0261: index 0 of `A` is computed by stage `S` and may be out of bounds: `S[i]`"]
     );
-    let diag = graph(&text("S[i]")).err().expect("an error").remove(0);
+    let diag = graph(&text("S[i]")).expect_err("an error").remove(0);
     assert_eq!(diag.help.as_deref(), Some("write `clamp(S[i], 0, 9)`"));
     assert!(errors(&text("clamp(S[i], 0, 9)")).is_empty());
     assert!(errors(&text("S[i] % 10")).is_empty());
@@ -192,7 +199,7 @@ fn conditions_of_stages_do_not_guard() {
         "kernel f() { input A: float32[10] compute S[i: 10] = A[i] * 2.0
         output B[i: 10] = if S[i] > 0.0 then A[i + 1] else 0.0 }",
     );
-    let diag = diags.err().expect("an error").remove(0);
+    let diag = diags.expect_err("an error").remove(0);
     assert_eq!(
         diag.to_string(),
         "E0261: index 0 of `A` may be out of bounds: `i + 1` is 10 at i = 9, but the extent is 10"
@@ -206,7 +213,10 @@ fn index_arithmetic_fits_64_bits() {
     assert_eq!(errors(text), ["E0262: `i*4611686018427387904` does not fit 64 bits at i = 7"]);
     assert!(errors("kernel f() { output B[i: 2] = i * 4611686018427387904 }").is_empty());
     let checks = index_checks("kernel f(n: var) { output B[i: 4] = (i + n) * n }");
-    assert!(checks.iter().any(|check| check.contains("`(i + n)*n` does not fit 64 bits")), "{checks:?}");
+    assert!(
+        checks.iter().any(|check| check.contains("`(i + n)*n` does not fit 64 bits")),
+        "{checks:?}"
+    );
 }
 
 #[test]
@@ -238,7 +248,11 @@ fn shape_checks_read_well() {
 }
 
 /// Runs a kernel whose run-time integers have these values, tensors filled with small integers.
-fn run_with(kernel: &Kernel, sizes: &[(&str, i64)], random: &mut ChaCha8Rng) -> Option<Trap> {
+fn run_with(
+    kernel: &Kernel,
+    sizes: &[(&str, i64)],
+    random: &mut ChaCha8Rng,
+) -> Result<Vec<Value>, Trap> {
     let values: crate::ir::arith::tests::Assignment = kernel
         .params
         .iter()
@@ -275,7 +289,7 @@ fn run_with(kernel: &Kernel, sizes: &[(&str, i64)], random: &mut ChaCha8Rng) -> 
             }
         });
     }
-    run(kernel, &mut args).err()
+    run(kernel, &mut args).map(|()| args)
 }
 
 fn random_index(random: &mut ChaCha8Rng, depth: u32) -> String {
@@ -351,16 +365,24 @@ fn checks_agree_with_the_interpreter() {
             let sizes = [("n", n), ("m", m)];
             let mut data = random.clone();
             match run_with(&kernel, &sizes, &mut data.clone()) {
-                None => passed += 1,
-                Some(Trap::Check(message)) if message.contains("index") => {
+                Ok(results) => {
+                    passed += 1;
+                    let simple = run_with(&simplify_kernel(kernel.clone()), &sizes, &mut data);
+                    assert_eq!(
+                        simple,
+                        Ok(results),
+                        "seed {seed}: simplified, with {sizes:?}\n{text}"
+                    );
+                }
+                Err(Trap::Check(message)) if message.contains("index") => {
                     failed += 1;
                     let unchecked = Kernel { checks: Stmt::nothing(), ..kernel.clone() };
                     let trap = run_with(&unchecked, &sizes, &mut data);
                     let needless = format!("seed {seed}: {message} with {sizes:?}\n{text}");
-                    assert!(trap.is_some(), "refused without need: {needless}");
+                    assert!(trap.is_err(), "refused without need: {needless}");
                 }
-                Some(Trap::Check(_)) => {}
-                Some(Trap::Bug(what)) => panic!("seed {seed}: {what} with {sizes:?}\n{text}"),
+                Err(Trap::Check(_)) => {}
+                Err(Trap::Bug(what)) => panic!("seed {seed}: {what} with {sizes:?}\n{text}"),
             }
         }
     }
