@@ -326,9 +326,9 @@ impl Simplifier {
                 }
                 continue;
             }
-            // Only for constants: the seeds keep `floordiv(i, m)` and `floormod(i, m)` of symbolic
-            // shapes apart.
-            if *op != BinOp::FloorMod || b.as_int().is_none_or(|c| c == 0) {
+            let divisor = self.facts.poly(b);
+            let joins = self.join_symbolic || b.as_int().is_some();
+            if *op != BinOp::FloorMod || !joins || !self.facts.is_nonzero(&divisor) {
                 continue;
             }
             let quotient = self.divide(a, b)?;
