@@ -81,9 +81,14 @@ impl Simplifier {
         }
         let thread = matches!(kind, ForKind::Thread(_));
         if extent.as_int() == Some(1) && !thread {
-            // The variable is bound here only, so it keeps its replacement for good.
+            // Another loop may bind the same variable: what it stands for, and what was simplified
+            // with it, is forgotten after the body.
+            self.push();
             self.replaced.insert(var.clone(), min);
-            return self.stmt(body);
+            let body = self.stmt(body);
+            self.replaced.remove(var);
+            self.pop();
+            return body;
         }
         self.push();
         self.facts.bind(var, &min, &extent);
