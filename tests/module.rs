@@ -7,8 +7,9 @@ mod kernels;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tec::ir::{DType, Kernel, Param};
-use tec::module::load::{Arg, LoadedModule};
+use tec::ir::interp::{self, Tensor, Value};
+use tec::ir::{DType, Expr, Kernel, Param, Var, arith, simplify, visit};
+use tec::module::load::{Arg, LoadedModule, args_of};
 use tec::module::manifest::Manifest;
 use tec::module::read::read_manifest;
 use tec::module::write::{OutputFile, write_files};
@@ -143,6 +144,36 @@ fn wide_scalars_reach_the_kernel() {
 }
 
 #[test]
+fn the_interpreters_values_are_arguments() {
+    let built = standard();
+    let kernel = kernels::outer();
+    for (n, m) in [(3, 2), (0, 2), (3, 0)] {
+        let data = floats((0..n).map(|i| i as f32 + 0.25));
+        let zeros = vec![0; 4 * (n * m) as usize];
+        let tensor = |shape: Vec<i64>, data| Tensor { dtype: DType::Float32, shape, data };
+        let mut values = vec![
+            Value::Tensor(tensor(vec![n], data)),
+            Value::Float(0.5),
+            Value::Tensor(tensor(vec![m, n], zeros)),
+            Value::Index(n),
+            Value::Index(m),
+        ];
+        let mut expected = values.clone();
+        interp::run(&kernel, &mut expected).unwrap();
+        built.load("m.so").kernel("outer").unwrap().call(args_of(&kernel, &mut values)).unwrap();
+        assert_eq!(values, expected);
+    }
+}
+
+#[test]
+fn long_messages_stay_utf8() {
+    let kernel = standard().load("m.so").kernel("verbose").unwrap();
+    let message = kernel.call(vec![Arg::Int(1)]).unwrap_err().message;
+    assert!(message.len() > 2000 && message.len() < 2048, "{} bytes", message.len());
+    assert_eq!(message.trim_start_matches('é'), "...");
+}
+
+#[test]
 fn every_dtype_is_its_own() {
     let built = standard();
     let module = built.load("m.so");
@@ -169,6 +200,11 @@ fn every_dtype_is_its_own() {
 #[test]
 fn c_calls_every_entry() {
     run_c(&standard(), "entries.c", &["./m.so", "-Wl,-rpath,."]);
+}
+
+#[test]
+fn the_straight_path_accepts_no_more() {
+    run_c(&standard(), "straight_path.c", &["./m.so", "-Wl,-rpath,."]);
 }
 
 #[test]
@@ -408,7 +444,11 @@ fn a_manifest_says_what_a_kernel_takes() {
     assert_eq!(json["args"][3]["source"], serde_json::Value::Null);
     assert_eq!(json["parameters"]["n"], 100);
     assert_eq!(json["parameters"]["T"], "float32");
-    assert_eq!(find("temporary").workspace_bytes.to_string(), "(m*4 + 63)//64*64");
+    let m = Var::index("m");
+    let bytes = find("temporary").workspace_bytes.to_expr(&|_| Some(m.clone())).unwrap();
+    let bytes = visit::substitute(&bytes, &mut |_| Some(Expr::index(100)));
+    let bytes = simplify::simplify_expr(&bytes, &arith::Facts::new());
+    assert_eq!(bytes.as_int(), Some(448), "100 floats, rounded up to a multiple of 64");
     for (kernel, manifest) in kernels.iter().zip(&manifest.kernels) {
         let again = manifest.to_kernel().unwrap();
         let texts = |kernel: &Kernel| -> Vec<String> {

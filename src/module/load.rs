@@ -4,8 +4,10 @@
 //! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
 //! arguments are, and every argument is checked before anything is written.
 
+use crate::bug;
 use crate::diag::{Diag, Result};
-use crate::ir::DType;
+use crate::ir::interp::Value;
+use crate::ir::{DType, Kernel, Param};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -27,6 +29,33 @@ pub enum Arg<'a> {
     Float(f64),
     /// A `bool` scalar.
     Bool(bool),
+}
+
+/// The arguments of a checked entry for values in the order of the kernel's parameters: without the
+/// run-time integers that shapes give.
+pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
+    assert_eq!(kernel.params.len(), values.len(), "one value per parameter");
+    let pairs = kernel.params.iter().zip(values);
+    let args = pairs.filter_map(|(param, value)| match (param, value) {
+        (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) => {
+            Some(Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data))
+        }
+        (Param::Tensor { .. }, Value::Tensor(tensor)) => {
+            Some(Arg::Input(tensor.dtype, &tensor.shape, &tensor.data))
+        }
+        (Param::Scalar { dtype: DType::Bool, .. }, Value::Int(value)) => {
+            Some(Arg::Bool(*value != 0))
+        }
+        (Param::Scalar { dtype: DType::Uint64, .. }, Value::Int(value)) => {
+            Some(Arg::Uint(*value as u64))
+        }
+        (Param::Scalar { .. }, Value::Int(value)) => Some(Arg::Int(*value as i64)),
+        (Param::Scalar { .. }, Value::Float(value)) => Some(Arg::Float(*value)),
+        (Param::Runtime { source: None, .. }, Value::Index(value)) => Some(Arg::Int(*value)),
+        (Param::Runtime { .. }, Value::Index(_)) => None,
+        (param, value) => bug!("parameter {} given {value:?}", param.name()),
+    });
+    args.collect()
 }
 
 /// A module in this process; it stays while one of its kernels is held.

@@ -293,7 +293,7 @@ static COLD int32_t check_memory(const struct call *call, uint32_t index,
         return refuse_call(&m, call, "ValueError");
     }
     uint64_t address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
-    if (address & (element_bytes(param) - 1)) {
+    if (!empty && (address & (element_bytes(param) - 1))) {
         put(begin(&m, call, index), "the data is not aligned to ");
         put_unsigned(&m, element_bytes(param));
         put(&m, " bytes, the size of ");

@@ -99,6 +99,7 @@ pub struct Axis {
 
 /// What one element is.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each stage, not many")]
 pub enum Body {
     /// A value in the compute type of the buffer's element type.
     Map(Expr),

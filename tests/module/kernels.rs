@@ -8,7 +8,8 @@ use tec::target::Target;
 /// What the module `m` of most tests holds.
 pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
-    kernels.extend([temporary(), no_tensors(), empty()]);
+    kernels.extend([temporary(), no_tensors(), empty(), verbose(), outer()]);
+    kernels.extend([checked_only("quick", false), checked_only("thorough", true)]);
     kernels.extend(DType::ALL.map(copy));
     kernels
 }
@@ -225,4 +226,53 @@ fn copy(dtype: DType) -> Kernel {
     let [a, c] = ["a", "c"].map(|n| tensor(n, dtype, &[Expr::index(5)]));
     let body = for_each(Expr::index(5), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));
     kernel(&format!("copy_{dtype}"), vec![input(&a), output(&c)], body)
+}
+
+/// Fails with a message of 2-byte characters, too long for the buffer.
+pub fn verbose() -> Kernel {
+    let k = Var::index("k");
+    let params = vec![Param::Runtime { var: k.clone(), source: None }];
+    let checks = Stmt::Assert {
+        cond: Expr::eq(Expr::var(&k), Expr::index(0)),
+        message: "é".repeat(3000),
+        values: vec![],
+    };
+    Kernel { checks, ..kernel("verbose", params, Stmt::nothing()) }
+}
+
+/// `c[j, i] = a[i] * s`, for arguments from the interpreter.
+pub fn outer() -> Kernel {
+    let (n, m) = (Var::index("n"), Var::index("m"));
+    let a = tensor("a", DType::Float32, &[Expr::var(&n)]);
+    let c = tensor("c", DType::Float32, &[Expr::var(&m), Expr::var(&n)]);
+    let s = Var::new("s", DType::Float32);
+    let (i, j) = (Var::index("i"), Var::index("j"));
+    let at = Expr::add(Expr::mul(Expr::var(&j), Expr::var(&n)), Expr::var(&i));
+    let value = Expr::mul(load(&a, Expr::var(&i)), Expr::var(&s));
+    let row = Stmt::serial(i, Expr::var(&n), Stmt::store(&c, vec![at], value));
+    let params = vec![
+        input(&a),
+        Param::Scalar { var: s, dtype: DType::Float16 },
+        output(&c),
+        Param::Runtime { var: n, source: Some((0, 0)) },
+        Param::Runtime { var: m.clone(), source: Some((2, 0)) },
+    ];
+    kernel("outer", params, Stmt::serial(j, Expr::var(&m), row))
+}
+
+/// Does nothing with `a[n, m]`, `b[m, 3]` and `c[n, 3]`. A half scalar has no straight path.
+fn checked_only(name: &str, half: bool) -> Kernel {
+    let (n, m, three) = (Var::index("n"), Var::index("m"), Expr::index(3));
+    let float = |name: &str, shape: [Expr; 2]| tensor(name, DType::Float32, &shape);
+    let a = float("a", [Expr::var(&n), Expr::var(&m)]);
+    let b = float("b", [Expr::var(&m), three.clone()]);
+    let c = float("c", [Expr::var(&n), three]);
+    let mut params = vec![input(&a), input(&b), output(&c)];
+    if half {
+        let var = Var::new("h", DType::Float32);
+        params.push(Param::Scalar { var, dtype: DType::Float16 });
+    }
+    params.push(Param::Runtime { var: n, source: Some((0, 0)) });
+    params.push(Param::Runtime { var: m, source: Some((0, 1)) });
+    kernel(name, params, Stmt::nothing())
 }

@@ -1,4 +1,5 @@
-"""`DLTensor`s made by hand, for the C entry points `NAME_dl` and for types that NumPy does not export."""
+"""`DLTensor`s made by hand, for the C entry points `NAME_dl` and for types that NumPy
+does not export."""
 import ctypes
 
 import numpy as np
@@ -24,7 +25,7 @@ class DLTensor(ctypes.Structure):
 CODES = {"i": 0, "u": 1, "f": 2, "V": 4, "c": 5, "b": 6}
 
 
-def tensor(array, *, strides=True, **changes):
+def tensor(array, *, with_strides=True, **changes):
     """A DLTensor over the memory of a NumPy array (kept alive by it), fields changed on request."""
     result = DLTensor()
     result.keep = array
@@ -37,7 +38,7 @@ def tensor(array, *, strides=True, **changes):
     result.lanes = 1
     if array.ndim:
         result.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        if strides:
+        if with_strides:
             steps = [s // array.itemsize for s in array.strides]
             result.strides = (ctypes.c_int64 * array.ndim)(*steps)
     for name, value in changes.items():

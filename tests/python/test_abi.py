@@ -425,7 +425,7 @@ def test_dl_refused(native, name):
 
 def test_dl_accepts(native):
     c = out(3)
-    assert native.dl("add", tensor(f32(3), strides=False), f32(3), c) == 0
+    assert native.dl("add", tensor(f32(3), with_strides=False), f32(3), c) == 0
     assert (c == 2).all()
     # An empty tensor may have no data.
     nothing = [tensor(f32(0), data=None) for _ in range(3)]

@@ -17,8 +17,20 @@ pub(crate) fn evaluate(expr: &Expr, values: &Assignment) -> Option<i64> {
         ExprKind::Var(var) => values.iter().find(|(known, _)| known == var).map(|v| v.1),
         ExprKind::Unary(UnOp::Not, a) => Some(i64::from(of(a)? == 0)),
         ExprKind::Unary(UnOp::Neg, a) => of(a)?.checked_neg(),
-        ExprKind::Binary(BinOp::And, a, b) => if of(a)? == 0 { Some(0) } else { of(b) },
-        ExprKind::Binary(BinOp::Or, a, b) => if of(a)? != 0 { Some(1) } else { of(b) },
+        ExprKind::Binary(BinOp::And, a, b) => {
+            if of(a)? == 0 {
+                Some(0)
+            } else {
+                of(b)
+            }
+        }
+        ExprKind::Binary(BinOp::Or, a, b) => {
+            if of(a)? != 0 {
+                Some(1)
+            } else {
+                of(b)
+            }
+        }
         ExprKind::Binary(op, a, b) => {
             let (a, b) = (of(a)?, of(b)?);
             match op {
@@ -41,7 +53,11 @@ pub(crate) fn evaluate(expr: &Expr, values: &Assignment) -> Option<i64> {
             }
         }
         ExprKind::Select(c, t, f) | ExprKind::IfThenElse(c, t, f) => {
-            if of(c)? != 0 { of(t) } else { of(f) }
+            if of(c)? != 0 {
+                of(t)
+            } else {
+                of(f)
+            }
         }
         _ => None,
     }
@@ -100,11 +116,7 @@ impl Generator {
         (facts, self.assignments(&conds, &[first, second]))
     }
 
-    fn assignments(
-        &mut self,
-        conds: &[Expr],
-        loops: &[(Var, Expr, Expr)],
-    ) -> Vec<Assignment> {
+    fn assignments(&mut self, conds: &[Expr], loops: &[(Var, Expr, Expr)]) -> Vec<Assignment> {
         let mut found = Vec::new();
         for _ in 0..300 {
             let mut values: Assignment = Vec::new();
@@ -179,14 +191,8 @@ impl Generator {
             2 => Expr::or(self.condition(depth - 1), self.condition(depth - 1)),
             3 => Expr::not(self.condition(depth - 1)),
             _ => {
-                let op = self.pick(&[
-                    BinOp::Eq,
-                    BinOp::Ne,
-                    BinOp::Lt,
-                    BinOp::Le,
-                    BinOp::Gt,
-                    BinOp::Ge,
-                ]);
+                let op =
+                    self.pick(&[BinOp::Eq, BinOp::Ne, BinOp::Lt, BinOp::Le, BinOp::Gt, BinOp::Ge]);
                 let depth = depth.saturating_sub(1).min(2);
                 Expr::binary(op, self.term(depth), self.term(depth))
             }

@@ -91,11 +91,16 @@ impl Simplifier {
             let simple = if leaf.same(expr) { self.leaf(&leaf)? } else { self.expr(&leaf) };
             sum.add(&self.facts, &simple, factor)?;
         }
+        self.shrink(sum)?.build()
+    }
+
+    /// Divisions and moduli joined, products multiplied out where that leaves fewer terms.
+    pub(super) fn shrink(&mut self, mut sum: Sum) -> Option<Sum> {
         self.join_div_mod(&mut sum)?;
-        if let Some(poly) = sum.expanded() {
-            return self.facts.poly_expr(&poly);
-        }
-        sum.build()
+        let Some(poly) = sum.expanded() else { return Some(sum) };
+        let mut shrunk = Sum::default();
+        shrunk.add(&self.facts, &self.facts.poly_expr(&poly)?, 1)?;
+        Some(shrunk)
     }
 
     /// A node that is no sum; operands are not simple yet.
@@ -298,7 +303,7 @@ impl Simplifier {
 
     /// `k*c*(a // c) + k*(a % c)` is `k*a`, and `k*c*(a // c)` is `k*(a - r)` where `a % c` is
     /// known to be r. `None` if numbers grow too large.
-    pub(super) fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
+    fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
         let mut at = 0;
         let mut budget = 4 * sum.terms.len();
         while at < sum.terms.len() && budget > 0 {

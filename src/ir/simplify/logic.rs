@@ -45,8 +45,7 @@ impl Simplifier {
         let forward = !matches!(op, BinOp::Eq | BinOp::Ne);
         sum.add(&self.facts, if forward { b } else { a }, 1)?;
         sum.add(&self.facts, if forward { a } else { b }, -1)?;
-        self.join_div_mod(&mut sum)?;
-        let (mut terms, mut constant) = sum.into_parts();
+        let (mut terms, mut constant) = self.shrink(sum)?.into_parts();
         let g = terms.iter().fold(0, |g, term| gcd(g, term.1));
         if g > 1 {
             match op {
@@ -157,10 +156,10 @@ impl Simplifier {
         if self.facts.key(&then) == self.facts.key(&otherwise) {
             return then;
         }
-        if expr.ty == DType::Bool.into() {
-            if let Some(simple) = self.bool_choice(&cond, &then, &otherwise, lazy) {
-                return simple;
-            }
+        if expr.ty == DType::Bool.into()
+            && let Some(simple) = self.bool_choice(&cond, &then, &otherwise, lazy)
+        {
+            return simple;
         }
         if cond.same(c) && then.same(t) && otherwise.same(f) {
             return expr.clone();

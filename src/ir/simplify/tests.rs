@@ -133,7 +133,11 @@ fn choices() {
     check(facts, &outer, "if_then_else((i < 3), i, n)");
     check(facts, &Expr::if_then_else(near.clone(), i.clone(), i.clone()), "i");
     let low = bin(BinOp::Min, i, &index(5));
-    check(facts, &Expr::if_then_else(near.clone(), low.clone(), n.clone()), "if_then_else((i < 3), i, n)");
+    check(
+        facts,
+        &Expr::if_then_else(near.clone(), low.clone(), n.clone()),
+        "if_then_else((i < 3), i, n)",
+    );
     check(facts, &Expr::select(near, low, n.clone()), "select((i < 3), min(i, 5), n)");
     check(facts, &bin(BinOp::Max, i, &index(-1)), "i");
 }

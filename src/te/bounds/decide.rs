@@ -149,7 +149,8 @@ fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
         used.insert(var.clone());
     });
     let values = axes.iter().zip(point).filter(|((var, ..), _)| used.contains(var));
-    let values: Vec<String> = values.map(|((var, ..), v)| format!("{} = {v}", var.name())).collect();
+    let values: Vec<String> =
+        values.map(|((var, ..), v)| format!("{} = {v}", var.name())).collect();
     if values.is_empty() { String::new() } else { format!(" at {}", values.join(", ")) }
 }
 
@@ -190,9 +191,13 @@ fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
         if !facts.prove(&broken) {
             continue;
         }
-        let places: Vec<String> =
-            extreme.at.iter().map(|(var, value)| format!("{} = {}", var.name(), show(value))).collect();
-        let places = if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) };
+        let places: Vec<String> = extreme
+            .at
+            .iter()
+            .map(|(var, value)| format!("{} = {}", var.name(), show(value)))
+            .collect();
+        let places =
+            if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) };
         let message = format!(
             "{} is out of bounds: `{}` is `{}`{places}, but the extent is `{}`",
             load.name(),
@@ -208,11 +213,7 @@ fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
 
 /// A cheap check that suffices for `clamp` and `%`: the tensor is not empty, and integers that
 /// were narrowed fit their type. An index outside an empty tensor is wrong whatever it is.
-fn check_sufficient(
-    walker: &mut Walker,
-    load: &Load,
-    guards: &[(Expr, bool)],
-) -> bool {
+fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -> bool {
     let mut checks = Vec::new();
     if load.extent.as_int().is_none() {
         let message = format!("{} has no valid value: the extent is {{0}}", load.name());
@@ -312,7 +313,9 @@ fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
     };
     walker.refuse(
         Diag::new("E0261", load.span, message)
-            .note("only an index computed from inputs alone can be checked before the function runs")
+            .note(
+                "only an index computed from inputs alone can be checked before the function runs",
+            )
             .help(format!("write `{clamped}`")),
     );
 }

@@ -33,11 +33,15 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
     let conds = guards.iter().map(|(cond, _)| cond);
     let profile = walker.profile(conds.chain([expr]));
     if profile.constant() {
-        let ranges: Option<Vec<(Var, i64, i64)>> = profile.axes.iter().map(|&at| {
-            let axis = &walker.axes[at];
-            let min = i64::try_from(axis.min.as_int()?).ok()?;
-            Some((axis.var.clone(), min, i64::try_from(axis.extent.as_int()?).ok()?))
-        }).collect();
+        let ranges: Option<Vec<(Var, i64, i64)>> = profile
+            .axes
+            .iter()
+            .map(|&at| {
+                let axis = &walker.axes[at];
+                let min = i64::try_from(axis.min.as_int()?).ok()?;
+                Some((axis.var.clone(), min, i64::try_from(axis.extent.as_int()?).ok()?))
+            })
+            .collect();
         if let Some(axes) = ranges {
             let domain = Domain { axes: &axes, guards: &guards };
             match search(&domain, expr, low, high) {

@@ -31,9 +31,7 @@ impl Walker<'_> {
             let var = &self.axes[at].var;
             fresh.insert(var.clone(), Var::index(var.name()));
         }
-        let rename = |expr: &Expr| {
-            substitute(expr, &mut |var| fresh.get(var).map(Expr::var))
-        };
+        let rename = |expr: &Expr| substitute(expr, &mut |var| fresh.get(var).map(Expr::var));
         let mut stmt = Stmt::Assert {
             cond: rename(&check.cond),
             message: check.message,

@@ -106,7 +106,9 @@ fn samples(axes: &[(Var, i64, i64)]) -> impl Iterator<Item = Vec<i64>> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     (0..SAMPLES).map(move |_| {
         let mut next = |(_, min, extent): &(Var, i64, i64)| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             min + ((state >> 1) % *extent as u64) as i64
         };
         axes.iter().map(&mut next).collect()

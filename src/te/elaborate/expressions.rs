@@ -147,12 +147,15 @@ impl<'a> Elaborator<'a> {
     /// The error for a name that stands for nothing here, with what it could have been.
     fn unknown_name(&self, name: &ast::Name, env: Env<'_, 'a>) -> Diag {
         let text = name.text.as_str();
+        if !self.has_room() {
+            return Diag::new("E0201", name.span, format!("unknown name `{text}`"));
+        }
         let mut known: Vec<&str> = env.locals.keys().copied().collect();
         known.extend(env.scope.iter().flat_map(|scope| scope.keys().copied()));
         known.sort_unstable();
         known.dedup();
         let mut diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
-        if let Some(close) = self.close(text, known.iter().copied()) {
+        if let Some(close) = closest(text, known.iter().copied()) {
             diag = diag.help(format!("did you mean `{close}`?"));
         } else if text == "index" {
             diag = diag.help("write `int64`: `index` is the type of axes, not of elements");
@@ -357,7 +360,10 @@ impl<'a> Elaborator<'a> {
                 .help(format!("name its result first: `let X = {}(…)`", name.text));
         }
         let diag = Diag::new("E0201", name.span, format!("unknown function `{}`", name.text));
-        match self.close(&name.text, self.items.function_names(file)) {
+        if !self.has_room() {
+            return diag;
+        }
+        match closest(&name.text, self.items.function_names(file)) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
             None => match self.items.elsewhere(&name.text) {
                 Some(path) => diag.help(format!("it is in another file: `import \"{path}\"`")),

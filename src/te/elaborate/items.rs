@@ -71,6 +71,8 @@ pub struct Items<'a> {
     /// Nodes of each `def`'s body when expanded, saturating, by the address of the `def`; none
     /// for the recursive ones.
     def_nodes: HashMap<*const ast::Def, Option<u64>>,
+    /// The `def`s whose bodies are being counted.
+    open_defs: HashSet<*const ast::Def>,
 }
 
 impl<'a> Items<'a> {
@@ -88,7 +90,7 @@ impl<'a> Items<'a> {
                 names
             })
             .collect();
-        Items { program, visible, def_nodes: HashMap::new() }
+        Items { program, visible, def_nodes: HashMap::new(), open_defs: HashSet::new() }
     }
 
     fn get(&self, file: u32, name: &str) -> Option<Item<'a>> {
@@ -253,9 +255,12 @@ impl<'a> Elaborator<'a> {
         }
         let message = format!("schedule for an unknown kernel `{}`", name.text);
         let diag = Diag::new("E0301", name.span, message);
+        if !self.has_room() {
+            return self.error(diag);
+        }
         let kernels = self.items.function_names(file);
         let kernels = kernels.into_iter().filter(|k| self.items.kernel(file, k).is_some());
-        let close = self.close(&name.text, kernels).map(|close| format!("did you mean `{close}`?"));
+        let close = closest(&name.text, kernels).map(|close| format!("did you mean `{close}`?"));
         self.error(match close {
             Some(help) => diag.help(help),
             None => diag,
@@ -279,7 +284,8 @@ impl<'a> Elaborator<'a> {
         if let Some(known) = self.items.def_nodes.get(&std::ptr::from_ref(def)) {
             return *known;
         }
-        if let Some(start) = path.iter().position(|other| std::ptr::eq(*other, def)) {
+        if self.items.open_defs.contains(&std::ptr::from_ref(def)) {
+            let start = path.iter().position(|other| std::ptr::eq(*other, def)).expect("open");
             let mut names: Vec<&str> = path[start..].iter().map(|d| d.name.text.as_str()).collect();
             names.push(&def.name.text);
             let message = format!("`{}` is recursive: {}", def.name.text, names.join(" → "));
@@ -287,6 +293,7 @@ impl<'a> Elaborator<'a> {
             return None;
         }
         path.push(def);
+        self.items.open_defs.insert(def);
         let mut total = Some(0u64);
         let mut callees = Vec::new();
         let file = def.name.span.file;
@@ -303,6 +310,7 @@ impl<'a> Elaborator<'a> {
             total = total.zip(nodes).map(|(a, b)| a.saturating_add(b));
         }
         path.pop();
+        self.items.open_defs.remove(&std::ptr::from_ref(def));
         self.items.def_nodes.insert(def, total);
         total
     }
@@ -321,17 +329,24 @@ impl<'a> Elaborator<'a> {
                 if names.contains(text) || DType::from_name(text).is_some() {
                     return;
                 }
-                let mut sorted: Vec<&str> = names.iter().copied().collect();
-                sorted.sort_unstable();
+                let mut sorted: Vec<&str> = Vec::new();
+                if self.has_room() && wrong.len() < 100 {
+                    sorted.extend(names.iter().copied());
+                    sorted.sort_unstable();
+                }
                 let diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
-                wrong.push(match self.close(text, sorted) {
+                wrong.push(match closest(text, sorted) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag.note("a `def` or `reducer` sees its own parameters only"),
                 });
             }
             ast::ExprKind::Call(name, args) => {
                 match self.items.function(name.span.file, &name.text) {
-                    None => wrong.push(self.unknown_function(name)),
+                    None if wrong.len() < 100 => wrong.push(self.unknown_function(name)),
+                    None => {
+                        let message = format!("unknown function `{}`", name.text);
+                        wrong.push(Diag::new("E0201", name.span, message));
+                    }
                     Some(Function::Reduction | Function::Reducer(_)) => {
                         wrong.push(misplaced_reduction(name));
                     }

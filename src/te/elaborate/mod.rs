@@ -24,7 +24,7 @@ mod tests;
 mod values;
 
 use super::Graph;
-use crate::diag::{Diag, Span, closest};
+use crate::diag::{Diag, Span};
 use crate::lang::{Program, ast};
 use items::Items;
 use std::collections::{HashMap, HashSet};
@@ -156,10 +156,10 @@ impl<'a> Elaborator<'a> {
         result
     }
 
-    /// The closest of some names, for "did you mean". Among many errors in a large file only the
-    /// first get one, because each compares with all names.
-    fn close<'n>(&self, name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-        if self.diags.len() > 100 { None } else { closest(name, names) }
+    /// Whether an error still says what could have been meant. Among many errors in a large file
+    /// only the first ones do, because each compares with all names.
+    fn has_room(&self) -> bool {
+        self.diags.len() < 100
     }
 
     /// The source text of a span.

@@ -9,12 +9,15 @@ use super::expressions::count;
 use super::statements::Frame;
 use super::values::{SourceType, Tensor, Typed, Value};
 use super::{Elaborator, MAX_NODES};
-use crate::diag::{Diag, Span};
+use crate::diag::{Diag, Span, closest};
 use crate::ir::arith::Facts;
 use crate::ir::{DType, Expr, ExprKind};
 use crate::lang::ast::{self, ParamKind, StmtKind};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+
+/// An argument's value and syntax.
+type Argument<'a> = (Value, &'a ast::Expr);
 
 /// The operators of one kernel have at most this many statements together.
 const MAX_STATEMENTS: u64 = 1 << 16;
@@ -24,7 +27,7 @@ pub struct Operator<'a> {
     /// Name of its output stage in the caller.
     pub result: String,
     /// Arguments that no input has taken yet.
-    pub args: VecDeque<(Value, &'a ast::Expr)>,
+    pub args: VecDeque<Argument<'a>>,
     /// Number of arguments given.
     pub given: usize,
     /// Tensors of its `output` stages.
@@ -78,7 +81,7 @@ impl<'a> Elaborator<'a> {
         caller: &Frame<'a>,
         kernel: &'a ast::Kernel,
         args: &'a [ast::Arg],
-    ) -> (Vec<(Value, &'a ast::Expr)>, HashMap<&'a str, (Value, &'a ast::Expr)>, bool) {
+    ) -> (Vec<Argument<'a>>, HashMap<&'a str, Argument<'a>>, bool) {
         let (mut positional, mut keywords) = (Vec::new(), HashMap::new());
         let mut known = true;
         for arg in args {
@@ -95,7 +98,7 @@ impl<'a> Elaborator<'a> {
                 known = false;
                 let message = format!("`{kernel_name}` has no parameter `{text}`");
                 let diag = Diag::new("E0230", keyword.span, message);
-                self.error(match self.close(text, params) {
+                self.error(match closest(text, params) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag,
                 });
@@ -139,7 +142,7 @@ impl<'a> Elaborator<'a> {
     fn infer(
         &mut self,
         kernel: &'a ast::Kernel,
-        args: &[(Value, &'a ast::Expr)],
+        args: &[Argument<'a>],
         fits: &mut bool,
     ) -> HashMap<&'a str, Value> {
         let mut inferred = HashMap::new();
@@ -196,7 +199,7 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &mut Frame<'a>,
         callee: &ast::Name,
-        mut keywords: HashMap<&'a str, (Value, &'a ast::Expr)>,
+        mut keywords: HashMap<&'a str, Argument<'a>>,
         mut inferred: HashMap<&'a str, Value>,
         fits: bool,
     ) {
@@ -296,11 +299,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    fn next_argument(
-        &mut self,
-        frame: &mut Frame<'a>,
-        name: &ast::Name,
-    ) -> Option<(Value, &'a ast::Expr)> {
+    fn next_argument(&mut self, frame: &mut Frame<'a>, name: &ast::Name) -> Option<Argument<'a>> {
         let operator = frame.operator.as_mut().expect("only in operators");
         let arg = operator.args.pop_front();
         if arg.is_none() {

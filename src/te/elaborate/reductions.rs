@@ -8,7 +8,7 @@ use super::items::Function;
 use super::reducers::Kind;
 use super::statements::Frame;
 use super::values::{SourceType, Typed, Value};
-use crate::diag::Diag;
+use crate::diag::{Diag, closest};
 use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ExprKind};
 use crate::te::{Axis, Reduction};
@@ -108,7 +108,7 @@ impl<'a> Elaborator<'a> {
                     other => {
                         let message = format!("`{name}` has no argument `{other}`");
                         let diag = Diag::new("E0216", keyword.span, message);
-                        self.error(match self.close(other, ["axis", "where", "init"]) {
+                        self.error(match closest(other, ["axis", "where", "init"]) {
                             Some(close) => diag.help(format!("did you mean `{close}`?")),
                             None => diag.note("arguments: axis, where, init, reassociate"),
                         });
@@ -204,13 +204,18 @@ impl<'a> Elaborator<'a> {
                 self.error(diag.related(entry.span, format!("it is this {}", entry.what)));
                 None
             }
+            None if !self.has_room() => {
+                let message = format!("unknown reduction axis `{text}`");
+                self.error(Diag::new("E0201", item.span, message));
+                None
+            }
             None => {
                 let axes = frame.scope.iter().filter(|(_, e)| e.what == "reduction axis");
                 let mut axes: Vec<&str> = axes.map(|(name, _)| *name).collect();
                 axes.sort_unstable();
                 let diag =
                     Diag::new("E0201", item.span, format!("unknown reduction axis `{text}`"));
-                self.error(match self.close(text, axes.iter().copied()) {
+                self.error(match closest(text, axes.iter().copied()) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag.help(format!("declare it: `reduce {text}: 0..n`")),
                 });

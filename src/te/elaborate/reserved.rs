@@ -1,17 +1,24 @@
 //! Names that an exported symbol must not have: `reserved_names.txt`, words under a heading in
 //! brackets that says what they are.
 
-/// What a name is already, if it cannot be a kernel's.
-pub fn reserved_name(name: &str) -> Option<&'static str> {
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let mut names = HashMap::new();
     let mut heading = "";
     for line in include_str!("reserved_names.txt").lines() {
         match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             Some(text) => heading = text,
-            None if line.split(' ').any(|word| word == name) => return Some(heading),
-            None => {}
+            None => names.extend(line.split(' ').map(|word| (word, heading))),
         }
     }
-    None
+    names
+});
+
+/// What a name is already, if it cannot be a kernel's.
+pub fn reserved_name(name: &str) -> Option<&'static str> {
+    NAMES.get(name).copied()
 }
 
 #[cfg(test)]
@@ -23,7 +30,7 @@ mod tests {
         assert_eq!(reserved_name("while"), Some("a keyword of C or C++"));
         assert_eq!(reserved_name("exp"), Some("a name of the C library"));
         assert_eq!(reserved_name("malloc"), Some("a name of the C library"));
-        assert_eq!(reserved_name("main").is_some(), true);
+        assert!(reserved_name("main").is_some());
         assert_eq!(reserved_name("matmul"), None);
         assert_eq!(reserved_name(""), None);
     }

@@ -126,14 +126,6 @@ impl Value {
         }
     }
 
-    /// The nodes of the expression as a tree; 1 for a constant.
-    pub fn size(&self) -> u64 {
-        match self {
-            Value::Scalar(typed) => typed.size,
-            _ => 1,
-        }
-    }
-
     /// The exact value of a number.
     pub fn as_rational(&self) -> Option<BigRational> {
         match self {
