@@ -111,6 +111,16 @@ fn check_goes_on_after_a_wrong_file() {
 }
 
 #[test]
+fn many_errors_are_counted_not_shown() {
+    let dir = scratch();
+    let line = |i| format!("output C{i}[i: n] = B{i}[i]\n");
+    let lines: String = (0..300).map(line).collect();
+    let file = write(dir.path(), "many.te", format!("kernel k(n = 4) {{\n{lines}}}\n"));
+    let message = fails(&["check", &file], 1, "300 errors, the first 100 shown");
+    assert_eq!(message.matches("error[E0201]").count(), 100);
+}
+
+#[test]
 fn not_utf8_is_refused_with_its_place() {
     let dir = scratch();
     let file = write(dir.path(), "latin1.te", b"# caf\xe9\nkernel k() { }\n");

@@ -5,6 +5,9 @@ use crate::driver::{Failure, Trace};
 use crate::module::write::{OutputFile, write_files};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+
+/// Nobody reads more errors of one file than this, and each costs a pass over its text.
+const MAX_SHOWN: usize = 100;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// When messages are coloured.
@@ -106,9 +109,13 @@ impl Reporter {
                 ExitCode::from(2)
             }
             Error::Compile(sources, Failure::User(diags)) => {
-                diags.iter().for_each(|diag| self.show(diag, &sources));
-                if diags.len() > 1 {
-                    eprintln!("{} errors", diags.len());
+                diags.iter().take(MAX_SHOWN).for_each(|diag| self.show(diag, &sources));
+                match diags.len() {
+                    0 | 1 => {}
+                    count if count > MAX_SHOWN => {
+                        eprintln!("{count} errors, the first {MAX_SHOWN} shown");
+                    }
+                    count => eprintln!("{count} errors"),
                 }
                 ExitCode::from(1)
             }

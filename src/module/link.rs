@@ -61,6 +61,8 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
     let output = "module.so";
     let mut arguments = vec!["wild", "-m", emulation, "-shared", "-o", output];
     arguments.extend(["--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "now"]);
+    // A module is too small to share out, and a jobserver of `make` is not to be asked for it.
+    arguments.push("--no-threads");
     arguments.extend(objects.iter().map(|(name, _)| *name));
 
     let files = MemoryFiles::default();

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 struct tensor {
@@ -26,18 +27,25 @@ static double now(void) {
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* The least of 20 batches. */
+enum { BATCHES = 41, CALLS = 100000 };
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of the batches, and the least. */
 #define MEASURE(name, call)                                                     \
     do {                                                                        \
-        double best = 1e30;                                                     \
-        for (int batch = 0; batch < 20; batch++) {                              \
+        double each[BATCHES];                                                   \
+        for (int batch = 0; batch < BATCHES; batch++) {                         \
             double start = now();                                               \
-            for (int i = 0; i < 200000; i++)                                    \
+            for (int i = 0; i < CALLS; i++)                                     \
                 if (call) return 1;                                             \
-            double each = (now() - start) / 200000;                             \
-            if (each < best) best = each;                                       \
+            each[batch] = (now() - start) / CALLS;                              \
         }                                                                       \
-        printf("  %-34s %6.1f ns\n", name, best);                               \
+        qsort(each, BATCHES, sizeof *each, ascending);                          \
+        printf("  %-34s %6.1f ns   (least %.1f)\n", name, each[BATCHES / 2], each[0]); \
     } while (0)
 
 int main(int count, char **arguments) {
