@@ -64,7 +64,8 @@ fn show_check(stmt: &Stmt, out: &mut String) {
 
 #[test]
 fn constant_indices_are_decided() {
-    let a = |index: &str| format!("kernel f() {{ input A: float32[100] output B[i: 100] = {index} }}");
+    let a =
+        |index: &str| format!("kernel f() {{ input A: float32[100] output B[i: 100] = {index} }}");
     let shown = |index: &str| errors(&a(index));
     assert_eq!(
         shown("A[i + 1]"),
@@ -89,7 +90,9 @@ fn constant_indices_are_decided() {
     assert!(shown("if (i*i) % 8 == 3 then A[i + 50] else 0.0").is_empty());
     assert_eq!(
         shown("if (i*i) % 8 == 1 then A[i + 50] else 0.0"),
-        ["E0260: index 0 of `A` is out of bounds: `i + 50` is 149 at i = 99, but the extent is 100"]
+        [
+            "E0260: index 0 of `A` is out of bounds: `i + 50` is 149 at i = 99, but the extent is 100"
+        ]
     );
     assert!(errors("kernel f() { input A: float32[4] output B[i: 0] = A[i + 9] }").is_empty());
 }
@@ -108,9 +111,8 @@ fn reductions_know_their_condition() {
 
 #[test]
 fn symbolic_indices_are_checked_once() {
-    let checks = index_checks(
-        "kernel f(n: var, m: var) { input A: float32[n] output B[i: m] = A[i + 3] }",
-    );
+    let checks =
+        index_checks("kernel f(n: var, m: var) { input A: float32[n] output B[i: m] = A[i + 3] }");
     assert_eq!(
         checks,
         ["if (0 < m): ((m + 2) < n) | index 0 of `A` runs to {0}, but the extent is {1}"]
@@ -145,7 +147,9 @@ fn guarded_symbolic_indices_are_scanned() {
 fn symbolic_indices_outside_are_refused() {
     assert_eq!(
         errors("kernel f(n: var) { input A: float32[n] output B[i: n] = A[i + 1] }"),
-        ["E0260: index 0 of `A` is out of bounds: `i + 1` is `n` at i = n - 1, but the extent is `n`"]
+        [
+            "E0260: index 0 of `A` is out of bounds: `i + 1` is `n` at i = n - 1, but the extent is `n`"
+        ]
     );
 }
 
@@ -158,7 +162,9 @@ fn indices_from_inputs_are_scanned() {
     };
     assert_eq!(
         gather("A[I[i]]"),
-        ["for i in m: ((0 <= index(I[i])) && (index(I[i]) < n)) | index 0 of `A` is {0}, but the extent is {1}"]
+        [
+            "for i in m: ((0 <= index(I[i])) && (index(I[i]) < n)) | index 0 of `A` is {0}, but the extent is {1}"
+        ]
     );
     let nonempty = "(0 < n) | index 0 of `A` has no valid value: the extent is {0}";
     assert_eq!(gather("A[I[i] % (n as int64)]"), [format!("if (0 < m): {nonempty}")]);
@@ -206,7 +212,10 @@ fn index_arithmetic_fits_64_bits() {
     assert_eq!(errors(text), ["E0262: `i*4611686018427387904` does not fit 64 bits at i = 7"]);
     assert!(errors("kernel f() { output B[i: 2] = i * 4611686018427387904 }").is_empty());
     let checks = index_checks("kernel f(n: var) { output B[i: 4] = (i + n) * n }");
-    assert!(checks.iter().any(|check| check.contains("`(i + n)*n` does not fit 64 bits")), "{checks:?}");
+    assert!(
+        checks.iter().any(|check| check.contains("`(i + n)*n` does not fit 64 bits")),
+        "{checks:?}"
+    );
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! The differential fuzzer: random programs, each run in three ways that must agree bit for bit
+//! (`judge`), and damaged programs that must not make the compiler panic (`damage`).
+//!
+//! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
+//! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
+//! test, ready for `tests/golden/run`. While a batch runs, its programs stand in
+//! `target/tmp/fuzz-THREAD.te`, for the case that the process dies.
+
+mod data;
+mod express;
+mod generate;
+mod judge;
+mod run;
+mod table;
+mod tree;
+
+/// Number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+#[test]
+fn random_programs_agree() {
+    let n = setting("TEC_FUZZ_N", 200);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0));
+}
