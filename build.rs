@@ -89,8 +89,8 @@ fn runs(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Writes `error_codes.rs` into `out`: each code and the text of its page, sorted by code. A new page
-/// in `docs/errors` is all that a new code needs.
+/// Writes `error_codes.rs` into `out`: each code and the text of its page, sorted by code. A new
+/// page in `docs/errors` is all that a new code needs.
 fn error_codes(out: &Path) {
     println!("cargo::rerun-if-changed=docs/errors");
     let mut codes: Vec<String> = fs::read_dir("docs/errors")
@@ -104,8 +104,8 @@ fn error_codes(out: &Path) {
         .iter()
         .map(|code| {
             format!(
-                "    (\"{code}\", \
-                 include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/docs/errors/{code}.md\"))),\n"
+                "    (\"{code}\", include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \
+                 \"/docs/errors/{code}.md\"))),\n"
             )
         })
         .collect();

@@ -203,6 +203,11 @@ fn c_calls_every_entry() {
 }
 
 #[test]
+fn the_straight_path_accepts_no_more() {
+    run_c(&standard(), "straight_path.c", &["./m.so", "-Wl,-rpath,."]);
+}
+
+#[test]
 fn floating_point_mode_is_the_modules_own() {
     run_c(&standard(), "float_mode.c", &["./m.so", "-Wl,-rpath,."]);
 }

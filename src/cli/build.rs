@@ -84,7 +84,7 @@ fn output_files(
     let header = text(beside(&args.header, "h"), built.header);
     let executable = kind == ModuleKind::SharedObject;
     let module = OutputFile { path: output, bytes: built.bytes, executable };
-    [manifest, header].into_iter().flatten().chain([module]).collect()
+    [Some(module), manifest, header].into_iter().flatten().collect()
 }
 
 /// Lowers and compiles the kernels of a program.

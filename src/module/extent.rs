@@ -107,6 +107,9 @@ impl Parser<'_> {
             let value: i128 = word.parse().ok()?;
             return i64::try_from(if negative { -value } else { value }).ok().map(Expr::index);
         }
+        if !is_name(word) {
+            return None;
+        }
         if !self.eat("(") {
             return (self.var_of)(word).map(|var| Expr::var(&var));
         }
@@ -181,7 +184,7 @@ mod tests {
         );
         for (expr, text, value) in [
             (conv, "(n + 2*p - 3)//2 + 1", (10 + 2 * 4 - 3) / 2 + 1),
-            (nested, "n - (p - -4)", 10 - (4 + 4)),
+            (nested, "n - (p - (-4))", 10 - (4 + 4)),
             (chosen, "select(p < n and 0 <= p, max(n, p), n*p%(-7))", 10),
             (n, "n", 10),
             (Expr::index(12), "12", 12),

@@ -28,7 +28,7 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
             Diag::global("E0522", format!("this `tec` has no runtime for {name} to link with"))
                 .note(format!("it was built without a C compiler for {name}"))
                 .help(format!(
-                    "write a `.o` or `.tar`, or build `tec` with `CC_{name}` set to a cross compiler"
+                    "write a `.o` or `.tar`, or build `tec` with a cross compiler in `CC_{name}`"
                 )),
         ));
     };

@@ -99,6 +99,10 @@ impl<'a> Trial<'a> {
     /// Refuses a combiner that is not associative; gives whether it is commutative.
     fn check_associative(&self) -> Result<bool, String> {
         let mut commutative = true;
+        // Three different values make the clearest message.
+        if let [a, b, c, ..] = &self.small[..] {
+            self.check_triple(a, b, c)?;
+        }
         for a in &self.small {
             for b in &self.small {
                 for c in &self.small {

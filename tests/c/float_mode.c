@@ -1,4 +1,4 @@
-/* Kernels compute with denormals and round to nearest whatever the caller's mode, and restore it. */
+/* Kernels compute with denormals and round to nearest in any mode of the caller, and restore it. */
 #include "m.h"
 #include "support.h"
 

@@ -36,7 +36,9 @@ static float float_of(uint32_t u) {
 static double some_double(int kind) {
     uint64_t r = random_bits();
     if (kind % 4 == 0) return double_of(r);
-    uint64_t exponent = kind % 4 == 1 ? 1023 + r % 64 - 32 : kind % 4 == 2 ? r % 130 : 1023 - 512 + r % 1024;
+    uint64_t exponent = kind % 4 == 1 ? 1023 + r % 64 - 32
+                      : kind % 4 == 2 ? r % 130
+                                      : 1023 - 512 + r % 1024;
     uint64_t mantissa = random_bits() >> 12;
     if (r >> 40 & 1) mantissa &= ~(uint64_t)0 << (r >> 41 & 31) << 20;
     if (r >> 50 & 1) mantissa |= ((uint64_t)1 << (r >> 51 & 31)) - 1;
@@ -46,7 +48,9 @@ static double some_double(int kind) {
 static float some_float(int kind) {
     uint32_t r = (uint32_t)random_bits(), m = (uint32_t)random_bits() >> 9;
     if (kind % 4 == 0) return float_of(r);
-    uint32_t exponent = kind % 4 == 1 ? 127 + r % 32 - 16 : kind % 4 == 2 ? r % 60 : 127 - 64 + r % 128;
+    uint32_t exponent = kind % 4 == 1 ? 127 + r % 32 - 16
+                      : kind % 4 == 2 ? r % 60
+                                      : 127 - 64 + r % 128;
     if (r >> 20 & 1) m &= ~(uint32_t)0 << (r >> 21 & 15) << 5;
     return float_of((r >> 31) << 31 | exponent << 23 | (m & 0x7fffff));
 }

@@ -11,8 +11,8 @@ int main(void) {
     for (int i = 0; i < 100; i++) a[i] = (float)i;
     EXPECT(add(a, a, c) == 0 && c[99] == 198);
     EXPECT(temporary(a, c, 5000) == 0 && c[99] == 99);
-    EXPECT_ERROR(add_dl(NULL, NULL, NULL), first_last_error(), "argument 1 `a`: the tensor is a null");
-    EXPECT_ERROR(temporary_dl(NULL, NULL, 1), second_last_error(), "(in `temporary(a: float32[100]");
+    EXPECT_ERROR(add_dl(NULL, NULL, NULL), first_last_error(), "1 `a`: the tensor is a null");
+    EXPECT_ERROR(temporary_dl(NULL, NULL, 1), second_last_error(), "(in `temporary(a: float");
     EXPECT(strcmp(tec_last_error(), second_last_error()) == 0);
     EXPECT(strstr(first_manifest(), "\"module\": \"first\"") != NULL);
     EXPECT(strstr(second_manifest(), "\"module\": \"second\"") != NULL);

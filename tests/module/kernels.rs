@@ -9,6 +9,7 @@ use tec::target::Target;
 pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
     kernels.extend([temporary(), no_tensors(), empty(), verbose(), outer()]);
+    kernels.extend([checked_only("quick", false), checked_only("thorough", true)]);
     kernels.extend(DType::ALL.map(copy));
     kernels
 }
@@ -257,4 +258,21 @@ pub fn outer() -> Kernel {
         Param::Runtime { var: m.clone(), source: Some((2, 0)) },
     ];
     kernel("outer", params, Stmt::serial(j, Expr::var(&m), row))
+}
+
+/// Does nothing with `a[n, m]`, `b[m, 3]` and `c[n, 3]`. A half scalar has no straight path.
+fn checked_only(name: &str, half: bool) -> Kernel {
+    let (n, m, three) = (Var::index("n"), Var::index("m"), Expr::index(3));
+    let float = |name: &str, shape: [Expr; 2]| tensor(name, DType::Float32, &shape);
+    let a = float("a", [Expr::var(&n), Expr::var(&m)]);
+    let b = float("b", [Expr::var(&m), three.clone()]);
+    let c = float("c", [Expr::var(&n), three]);
+    let mut params = vec![input(&a), input(&b), output(&c)];
+    if half {
+        let var = Var::new("h", DType::Float32);
+        params.push(Param::Scalar { var, dtype: DType::Float16 });
+    }
+    params.push(Param::Runtime { var: n, source: Some((0, 0)) });
+    params.push(Param::Runtime { var: m, source: Some((0, 1)) });
+    kernel(name, params, Stmt::nothing())
 }
