@@ -6,11 +6,13 @@
 //! test, ready for `tests/golden/run`. While a batch runs, its programs stand in
 //! `target/tmp/fuzz-THREAD.te`, for the case that the process dies.
 
+mod damage;
 mod data;
 mod express;
 mod generate;
 mod judge;
 mod run;
+mod shrink;
 mod table;
 mod tree;
 
@@ -24,4 +26,11 @@ fn setting(name: &str, default: u64) -> u64 {
 fn random_programs_agree() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn damaged_programs_do_not_panic() {
+    let n = setting("TEC_FUZZ_N", u64::MAX);
+    let time = (n == u64::MAX).then_some(std::time::Duration::from_secs(5));
+    damage::damaged(n, setting("TEC_FUZZ_SEED", 0), time);
 }

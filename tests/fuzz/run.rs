@@ -1,7 +1,9 @@
 //! Runs batches of random programs on two threads and reports.
 
+use crate::damage::be_quiet;
 use crate::generate::generate;
 use crate::judge::{self, Case, Judged, Verdict};
+use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::Program;
 use std::collections::BTreeMap;
@@ -94,6 +96,7 @@ pub fn differential(n: u64, seed: u64) {
             let (next, total) = (&next, &total);
             scope.spawn(move || {
                 with_stack(|| {
+                    be_quiet();
                     loop {
                         let batch = next.fetch_add(1, Ordering::Relaxed);
                         if batch >= batches || total.lock().unwrap().findings.len() >= MAX_FINDINGS
@@ -153,7 +156,8 @@ fn run_batch(batch: u64, numbers: std::ops::Range<u64>, seed: u64, thread: usize
                 let target = Target::parse(name).expect("a target");
                 let options = Options { target, ..options.clone() };
                 if let Err(verdict) = judge::cross(&[one], &options) {
-                    report.add(setup, verdict);
+                    let program = setup.program.clone();
+                    report.add(&Setup { program, options }, verdict);
                 }
             }
         }
@@ -187,8 +191,10 @@ impl Report {
                 }
             }
             Verdict::Wrong(what, details) => {
-                let text = format!("{what}\n{details}\n{}", setup.golden());
-                println!("FINDING: {text}");
+                println!("{}: {what}; shrinking", setup.program.name);
+                let (small, text) = shrink(setup, &what, &details);
+                let text = format!("{}: {text}\n\n{}", setup.program.name, small.golden());
+                println!("FINDING {text}\n");
                 self.findings.push(text);
             }
         }

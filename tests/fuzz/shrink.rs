@@ -1,0 +1,172 @@
+//! Makes a finding small: statements dropped, subexpressions replaced by an operand or a constant,
+//! numbers made smaller, as long as the judge says the same of it.
+
+use crate::judge::{self, Verdict};
+use crate::run::Setup;
+use crate::tree::{Node, Program};
+use std::time::{Duration, Instant};
+use tec::ir::DType;
+
+/// Time for one finding.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// The smallest program found of which the judge says the same, with what it says in full.
+pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
+    let best = Setup { program: setup.program.clone(), options: setup.options.clone() };
+    let mut shrinker = Shrinker {
+        best,
+        class: class(what),
+        text: format!("{what}\n{details}"),
+        end: Instant::now() + LIMIT,
+    };
+    while shrinker.round() {}
+    (shrinker.best, shrinker.text)
+}
+
+/// What two findings have in common.
+fn class(what: &str) -> String {
+    what.split(':').next().unwrap_or_default().to_string()
+}
+
+struct Shrinker {
+    best: Setup,
+    class: String,
+    text: String,
+    end: Instant,
+}
+
+impl Shrinker {
+    fn is_over(&self) -> bool {
+        Instant::now() > self.end
+    }
+
+    /// Keeps a candidate that still fails in the same way.
+    fn attempt(&mut self, program: Program) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        let candidate = Setup { program, options: self.best.options.clone() };
+        match judge::judge(&candidate.case(), &candidate.options()) {
+            Verdict::Wrong(what, details) if class(&what) == self.class => {
+                self.best = candidate;
+                self.text = format!("{what}\n{details}");
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// One pass over everything; true if something became smaller.
+    fn round(&mut self) -> bool {
+        let statements = self.drop_statements();
+        let pieces = self.replace_pieces();
+        let numbers = self.smaller_numbers();
+        (statements || pieces || numbers) && !self.is_over()
+    }
+
+    fn drop_statements(&mut self) -> bool {
+        let mut changed = false;
+        for list in [body as fn(&mut Program) -> &mut Vec<Node>, items, params] {
+            let mut at = list(&mut self.best.program).len();
+            while at > 0 {
+                at -= 1;
+                let mut program = self.best.program.clone();
+                list(&mut program).remove(at);
+                changed |= self.attempt(program);
+            }
+        }
+        changed
+    }
+
+    fn replace_pieces(&mut self) -> bool {
+        let mut changed = false;
+        for list in [body as fn(&mut Program) -> &mut Vec<Node>, items] {
+            let mut place = 0;
+            while place < total(list(&mut self.best.program)) && !self.is_over() {
+                let candidates = candidates(nth(list(&mut self.best.program), place));
+                let better = candidates.into_iter().any(|candidate| {
+                    let mut program = self.best.program.clone();
+                    *nth(list(&mut program), place) = candidate;
+                    self.attempt(program)
+                });
+                changed |= better;
+                if !better {
+                    place += 1;
+                }
+            }
+        }
+        changed
+    }
+
+    fn smaller_numbers(&mut self) -> bool {
+        let mut changed = false;
+        for at in 0..self.best.program.vars.len() {
+            while self.best.program.vars[at].1 > 0 {
+                let mut program = self.best.program.clone();
+                program.vars[at].1 -= 1;
+                if !self.attempt(program) {
+                    break;
+                }
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+fn body(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.body
+}
+
+fn items(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.items
+}
+
+fn params(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.params
+}
+
+fn total(nodes: &[Node]) -> usize {
+    nodes.iter().map(Node::size).sum()
+}
+
+fn nth(nodes: &mut [Node], mut at: usize) -> &mut Node {
+    let found = nodes.iter_mut().find_map(|node| node.nth(&mut at));
+    found.expect("a place below the total")
+}
+
+/// What may stand for a piece, simplest first.
+fn candidates(node: &Node) -> Vec<Node> {
+    let Some(ty) = node.ty else { return Vec::new() };
+    let mut simple = Vec::new();
+    if ty == DType::Index {
+        if let Ok(value) = node.form.parse::<i64>() {
+            let smaller = [0, 1, value / 2, value - 1];
+            let smaller = smaller.into_iter().filter(|other| (0..value).contains(other));
+            simple.extend(smaller.map(|value| Node::leaf(ty, value.to_string())));
+            return simple;
+        }
+        simple.extend(["0", "1"].map(|text| Node::leaf(ty, text)));
+    } else if ty == DType::Bool {
+        simple.extend(["true", "false"].map(|text| Node::leaf(ty, text)));
+    } else {
+        simple.extend(["0", "1"].map(|text| Node::leaf(ty, format!("({text} as {ty})"))));
+    }
+    // A constant is not replaced by another one of its size, else there were no end.
+    simple.retain(|_| !node.kids.is_empty() || !node.form.contains(" as "));
+    simple.retain(|other| other.form != node.form && !["true", "false"].contains(&&*node.form));
+    // A part of the same type, at any depth.
+    fn parts<'a>(node: &'a Node, ty: DType, found: &mut Vec<&'a Node>) {
+        for kid in &node.kids {
+            if kid.ty == Some(ty) {
+                found.push(kid);
+            } else {
+                parts(kid, ty, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    parts(node, ty, &mut found);
+    simple.extend(found.into_iter().cloned());
+    simple
+}
