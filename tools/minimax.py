@@ -180,7 +180,7 @@ def count(n):
     return list(range(n))
 
 
-ERFC_CENTRE = mpf("2.4375")
+ERFC_CENTRE = mpf("2.5")
 ATAN_STEP = (mpf(7) / 16) ** 2
 LOG_STEP = mpf("0.0137")
 S = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
@@ -278,8 +278,8 @@ JOBS = {
         safe(lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), mp.sqrt(mp.pi) / 2), count(7), 0, 1,
     ),
     "erfc32": job(
-        "erfc32", 32, lambda t: mp.erfc(t + ERFC_CENTRE), one, count(13),
-        1 - ERFC_CENTRE, mpf("3.94") - ERFC_CENTRE,
+        "erfc32", 32, lambda t: mp.erfc(t + ERFC_CENTRE), one, count(15),
+        1 - ERFC_CENTRE, 4 - ERFC_CENTRE,
     ),
     "pow32_log2": job(
         "pow32_log2", 64, safe(lambda z: 2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) / LN2, 2 / LN2),

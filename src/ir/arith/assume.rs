@@ -194,10 +194,11 @@ impl Facts {
             match mono.as_slice() {
                 [atom] => ranges.push((*atom, range)),
                 // A product of factors that are not negative is at least 1: so is each factor.
-                factors if range.lo >= 1 => {
-                    if factors.iter().all(|&atom| self.atom_interval(atom).lo >= 0) {
-                        ranges.extend(factors.iter().map(|&a| (a, Interval::new(1, i128::MAX))));
-                    }
+                factors
+                    if range.lo >= 1
+                        && factors.iter().all(|&atom| self.atom_interval(atom).lo >= 0) =>
+                {
+                    ranges.extend(factors.iter().map(|&a| (a, Interval::new(1, i128::MAX))));
                 }
                 _ => {}
             }

@@ -201,7 +201,7 @@ impl Arena {
             }
             ExprKind::Binary(BinOp::FloorDiv, a, b) => {
                 // `MIN // -1` wraps in machine integers.
-                if !index && !b.as_int().is_some_and(|b| b != -1) {
+                if !index && b.as_int().is_none_or(|b| b == -1) {
                     return None;
                 }
                 let (a, b) = (self.poly(a), self.poly(b));

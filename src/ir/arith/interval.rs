@@ -75,7 +75,7 @@ impl Interval {
     /// `self` to the power `n`.
     pub(crate) fn pow(self, n: usize) -> Interval {
         let product = (1..n).fold(self, |acc, _| acc.mul(self));
-        if n % 2 == 0 { product.intersect(Interval::new(0, i128::MAX)) } else { product }
+        if n.is_multiple_of(2) { product.intersect(Interval::new(0, i128::MAX)) } else { product }
     }
 
     /// Floor division as the loop IR defines it: by zero it gives 0.

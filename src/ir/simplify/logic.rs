@@ -156,10 +156,10 @@ impl Simplifier {
         if self.facts.key(&then) == self.facts.key(&otherwise) {
             return then;
         }
-        if expr.ty == DType::Bool.into() {
-            if let Some(simple) = self.bool_choice(&cond, &then, &otherwise, lazy) {
-                return simple;
-            }
+        if expr.ty == DType::Bool.into()
+            && let Some(simple) = self.bool_choice(&cond, &then, &otherwise, lazy)
+        {
+            return simple;
         }
         if cond.same(c) && then.same(t) && otherwise.same(f) {
             return expr.clone();

@@ -1,7 +1,7 @@
 //! `erf`, the error function, an odd function: the sign is put back at the end.
 //!
 //! Float32: two minimax polynomials (`tools/minimax.py`), one of `erf(x) / x` in `x^2` up to 1, one of
-//! `1 - erf(x)` from 1 to 3.94, where the result becomes 1. Float64: a polynomial for each quarter,
+//! `1 - erf(x)` from 1 to 4, where the result is 1. Float64: a polynomial for each quarter,
 //! up to 6, with coefficients from a table. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
@@ -16,7 +16,7 @@ pub fn erf(x: Value<'_>) -> Value<'_> {
 
 fn erf_f32(size: Value<'_>) -> Value<'_> {
     let small = size.fma((size * size).polynomial(&ERF_F32), size);
-    let large = 1.0 - (size.at_most(3.94) - 2.4375).polynomial(&ERFC_F32);
+    let large = 1.0 - (size.at_most(4.0) - 2.5).polynomial(&ERFC_F32);
     size.lt(1.0).select(small, large)
 }
 
@@ -37,19 +37,21 @@ fn erf_f64(size: Value<'_>) -> Value<'_> {
 const ERF_F32: [f64; 7] =
     [0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.005187162, -0.0007997853, 7.806904e-05];
 
-/// `1 - erf(t + 2.4375)`, error 2^-24.971.
-const ERFC_F32: [f64; 13] = [
-    0.0005665136,
-    -0.002965697,
-    0.007230394,
-    -0.010759516,
-    0.010692046,
-    -0.0072024106,
-    0.0030309088,
-    -0.00038615256,
-    -0.00045379106,
-    0.0003125416,
-    -4.486921e-05,
-    -2.787795e-05,
-    9.090753e-06,
+/// `1 - erf(t + 2.5)`, error 2^-26.656, so that the result is exactly 1 from 4 on.
+const ERFC_F32: [f64; 15] = [
+    0.00040695266,
+    -0.0021781889,
+    0.005445677,
+    -0.008351716,
+    0.008622683,
+    -0.0061093005,
+    0.0027973577,
+    -0.00056006823,
+    -0.00025849263,
+    0.0002704014,
+    -8.1248385e-05,
+    -1.7683002e-05,
+    1.576518e-05,
+    -5.091428e-07,
+    -8.9575775e-07,
 ];

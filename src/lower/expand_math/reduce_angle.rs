@@ -44,12 +44,13 @@ pub fn reduce_f64(x: Value<'_>) -> Angle<'_> {
     let (second, second_lo) = two_product(scaled, part(1));
     let (third, third_lo) = two_product(scaled, part(2));
     let tail = scaled.fma(part(3), third_lo);
-    // Everything below is a multiple of 2^-51 and at most 4: the sum is exact.
+    // Multiples of 2^-51 of at most 2: the sum is exact.
     let upper = modulo_4(first) + modulo_4(first_lo);
     let lower = modulo_4(second);
     let magic = x.format().magic;
     let shifted = (upper + lower) + magic;
-    // The rest of `upper` cancels `lower` or is cancelled by nothing, down to its last bit.
+    // The integer cancels most of `upper`: this subtraction is exact too, and where the sum is
+    // small its error and the terms below are all that is left.
     let (sum, sum_lo) = two_sum(upper - (shifted - magic), lower);
     let (middle, middle_lo) = two_sum(second_lo, third);
     let (hi, hi_lo) = two_sum(sum, middle);

@@ -4,6 +4,7 @@
 use crate::diag::Diag;
 use crate::ir::interp::{Tensor, Trap, Value, run};
 use crate::ir::print::print_expr;
+use crate::ir::simplify::simplify_kernel;
 use crate::ir::{DType, Kernel, Param, Stmt};
 use crate::lang::{Loader, load_program};
 use crate::lower::build_loops::build_loops;
@@ -185,7 +186,7 @@ fn indices_from_stages_must_be_clamped() {
         errors(&text("S[i]")),
         ["E0261: index 0 of `A` is computed by stage `S` and may be out of bounds: `S[i]`"]
     );
-    let diag = graph(&text("S[i]")).err().expect("an error").remove(0);
+    let diag = graph(&text("S[i]")).expect_err("an error").remove(0);
     assert_eq!(diag.help.as_deref(), Some("write `clamp(S[i], 0, 9)`"));
     assert!(errors(&text("clamp(S[i], 0, 9)")).is_empty());
     assert!(errors(&text("S[i] % 10")).is_empty());
@@ -198,7 +199,7 @@ fn conditions_of_stages_do_not_guard() {
         "kernel f() { input A: float32[10] compute S[i: 10] = A[i] * 2.0
         output B[i: 10] = if S[i] > 0.0 then A[i + 1] else 0.0 }",
     );
-    let diag = diags.err().expect("an error").remove(0);
+    let diag = diags.expect_err("an error").remove(0);
     assert_eq!(
         diag.to_string(),
         "E0261: index 0 of `A` may be out of bounds: `i + 1` is 10 at i = 9, but the extent is 10"
@@ -247,7 +248,11 @@ fn shape_checks_read_well() {
 }
 
 /// Runs a kernel whose run-time integers have these values, tensors filled with small integers.
-fn run_with(kernel: &Kernel, sizes: &[(&str, i64)], random: &mut ChaCha8Rng) -> Option<Trap> {
+fn run_with(
+    kernel: &Kernel,
+    sizes: &[(&str, i64)],
+    random: &mut ChaCha8Rng,
+) -> Result<Vec<Value>, Trap> {
     let values: crate::ir::arith::tests::Assignment = kernel
         .params
         .iter()
@@ -284,7 +289,7 @@ fn run_with(kernel: &Kernel, sizes: &[(&str, i64)], random: &mut ChaCha8Rng) -> 
             }
         });
     }
-    run(kernel, &mut args).err()
+    run(kernel, &mut args).map(|()| args)
 }
 
 fn random_index(random: &mut ChaCha8Rng, depth: u32) -> String {
@@ -360,16 +365,24 @@ fn checks_agree_with_the_interpreter() {
             let sizes = [("n", n), ("m", m)];
             let mut data = random.clone();
             match run_with(&kernel, &sizes, &mut data.clone()) {
-                None => passed += 1,
-                Some(Trap::Check(message)) if message.contains("index") => {
+                Ok(results) => {
+                    passed += 1;
+                    let simple = run_with(&simplify_kernel(kernel.clone()), &sizes, &mut data);
+                    assert_eq!(
+                        simple,
+                        Ok(results),
+                        "seed {seed}: simplified, with {sizes:?}\n{text}"
+                    );
+                }
+                Err(Trap::Check(message)) if message.contains("index") => {
                     failed += 1;
                     let unchecked = Kernel { checks: Stmt::nothing(), ..kernel.clone() };
                     let trap = run_with(&unchecked, &sizes, &mut data);
                     let needless = format!("seed {seed}: {message} with {sizes:?}\n{text}");
-                    assert!(trap.is_some(), "refused without need: {needless}");
+                    assert!(trap.is_err(), "refused without need: {needless}");
                 }
-                Some(Trap::Check(_)) => {}
-                Some(Trap::Bug(what)) => panic!("seed {seed}: {what} with {sizes:?}\n{text}"),
+                Err(Trap::Check(_)) => {}
+                Err(Trap::Bug(what)) => panic!("seed {seed}: {what} with {sizes:?}\n{text}"),
             }
         }
     }

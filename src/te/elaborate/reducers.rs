@@ -213,18 +213,24 @@ impl<'a> Elaborator<'a> {
 
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
         let n = reducer.lhs.len();
-        // Of many components the first four are tried in every combination of types.
+        let mut wrong = None;
+        // Of many components the first four are tried in every combination of types; a reducer is
+        // right if it is for one of them.
         for mask in 0..1u32 << n.min(4) {
             let choose =
                 |i| if i < 4 && mask >> i & 1 == 1 { DType::Int32 } else { DType::Float32 };
             let dtypes: Vec<DType> = (0..n).map(choose).collect();
-            if self.quietly(|this| this.instantiate(reducer, &dtypes)).is_some() {
-                self.custom_combiner(reducer, &dtypes);
-                return;
+            let combiner = self.quietly(|this| this.instantiate(reducer, &dtypes));
+            match combiner.map(|mut combiner| check_reducer(&mut combiner)) {
+                Some(Ok(())) => return,
+                Some(Err(_)) => {
+                    wrong.get_or_insert(dtypes);
+                }
+                None => {}
             }
         }
-        // No types fit: what is wrong with the first ones is as good as any other error.
-        self.instantiate(reducer, &vec![DType::Float32; n]);
+        // What is wrong with the first types is as good as any other error.
+        self.custom_combiner(reducer, &wrong.unwrap_or(vec![DType::Float32; n]));
     }
 }
 
