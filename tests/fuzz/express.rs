@@ -59,6 +59,13 @@ impl Generator {
         for (at, ty) in op.operands.iter().enumerate() {
             // The operand before it has a type, which the constant takes.
             let twin = op.operands.iter().filter(|other| *other == ty).count() > 1;
+            // An index that depends on data must be clamped, so few do.
+            if op.result == DType::Index && *ty == DType::Bool && self.chance(85) {
+                let sides = vec![self.index_leaf(place), self.index_leaf(place)];
+                let form = self.pick(&["($ < $)", "($ == $)", "($ >= $)"]);
+                kids.push(Node::new(*ty, form, sides));
+                continue;
+            }
             kids.push(match at == raw && twin && *ty != DType::Bool && op.name != "as" {
                 true => self.raw(*ty),
                 false => self.expr(*ty, depth.saturating_sub(1), place),
@@ -80,7 +87,7 @@ impl Generator {
             }
             let text = self.pick(&[
                 "0", "1", "2", "0.5", "0.0", "3.0", "0.1", "1e-3", "7", "100.0", "0.3333", "1.0",
-                "1024.0", "65504", "2.0", "4", "10.0", "1e-7", "16.0",
+                "1024.0", "65504.0", "2.0", "4", "10.0", "1e-7", "16.0",
             ]);
             return Node::leaf(ty, text);
         }
@@ -532,7 +539,8 @@ impl Generator {
         if !symbolic.is_empty() && self.chance(50) {
             self.feature("index shifted at risk");
             let axis = self.pick(&symbolic);
-            let by = match self.chance(15) {
+            let risk = axis.ext.text != ext.text && !self.scope.closed && self.chance(25);
+            let by = match risk {
                 true => 1,
                 false => ext.value - axis.ext.value,
             };

@@ -540,7 +540,9 @@ impl Generator {
         let name = self.fresh("k");
         let exts = self.scope.exts.clone();
         let mut ext = self.pick(&exts);
-        if ext.constant && ext.value == 0 || count > 1 && ext.value > 8 {
+        // A range that is empty when the kernel is compiled is an error.
+        let empty = ext.value == 0 && (ext.constant || self.scope.closed);
+        if empty || count > 1 && ext.value > 8 {
             ext = Ext::literal(self.int(1, 4));
         }
         let mut from = 0;
@@ -641,7 +643,13 @@ impl Generator {
         stages.push(Node::stmt(format!("input X: {ty}[{}]", dims.join(", ")), vec![]));
         if self.chance(40) {
             self.feature("nested operator");
-            self.map_stage(None, &mut stages);
+            match self.chance(50) {
+                true => self.map_stage(None, &mut stages),
+                false => {
+                    let reducer = self.pick(&self.reducers.clone());
+                    self.reduce_stage(reducer, &mut stages);
+                }
+            }
         }
         let axes: Vec<Axis> = match self.chance(60) {
             true => ["a", "b", "e"]
