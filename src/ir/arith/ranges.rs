@@ -143,7 +143,8 @@ impl Facts {
         (m == 0 || m % c == 0).then(|| floor_mod(r, c))
     }
 
-    /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for constants.
+    /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for
+    /// constants.
     pub(super) fn congruence(&self, poly: &Poly) -> (i128, i128) {
         let (mut m, mut r) = (0i128, poly.constant);
         for (mono, coefficient) in &poly.terms {
