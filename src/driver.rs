@@ -7,7 +7,7 @@ use crate::codegen::clif::{self, ObjectOptions};
 use crate::diag::{Diag, Result, Sources};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
-use crate::ir::simplify::simplify_kernel;
+use crate::ir::simplify::{join_divisions, simplify_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
@@ -38,6 +38,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
     Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
     Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
+    Pass { name: "join_divisions", opt: 2, run: |kernel, _| Ok(join_divisions(kernel)) },
     Pass {
         name: "promote_accumulators",
         opt: 2,

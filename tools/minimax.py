@@ -5,8 +5,8 @@
     /tmp/mm/bin/python tools/minimax.py            # every polynomial
     /tmp/mm/bin/python tools/minimax.py exp32 ...  # some
 
-A polynomial `sum c_i x^{k_i}` is fitted to `f` so that the largest `weight * |error|` is smallest (a
-linear program on a dense grid). The coefficients are rounded to the target type one after the
+A polynomial `sum c_i x^{k_i}` is fitted to `f` so that the largest `weight * |error|` is smallest
+(a linear program on a dense grid). The coefficients are rounded to the target type one after the
 other, lowest power first, and the rest is fitted again each time, so that later coefficients make
 up for the rounding of earlier ones.
 Printed: the coefficients, lowest power first, and log2 of the largest weighted error.
@@ -223,7 +223,8 @@ def log_table():
     print(f"bits of the first mantissa: {first:#x}")
     largest = 0
     for i in range(64):
-        lo, hi = (struct.unpack("d", struct.pack("Q", first + (i + j) * (1 << 46)))[0] for j in (0, 1))
+        ends = [struct.pack("Q", first + j * (1 << 46)) for j in (i, i + 1)]
+        lo, hi = (struct.unpack("d", end)[0] for end in ends)
         middle = 1.0 if lo <= 1 < hi else (lo + hi) / 2
         grid = 64 if hi <= 1 else 128
         inverse = mpf(mp.nint(grid / mpf(middle))) / grid
@@ -256,6 +257,9 @@ def constants():
         split(f"atan {name}", 64, mp.atan(x), 53)
 
 
+ANGLE = (0, QUARTER**2)
+
+
 def job(*args, **keywords):
     return lambda: fit(*args, **keywords)
 
@@ -269,9 +273,9 @@ JOBS = {
     "log2_32": job(
         "log2_32", 32, lambda x: log1p_part(x) / LN2, lambda x: rel_log1p(x) * LN2, count(9), *ROOT
     ),
-    "sin32": job("sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), 0, QUARTER**2),
-    "cos32": job("cos32", 32, cos_part, rel_cos, count(3), 0, QUARTER**2),
-    "tan32": job("tan32", 64, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(8), 0, QUARTER**2),
+    "sin32": job("sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), *ANGLE),
+    "cos32": job("cos32", 32, cos_part, rel_cos, count(3), *ANGLE),
+    "tan32": job("tan32", 64, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(8), *ANGLE),
     "atan32": job("atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(9), 0, 1),
     "erf32": job(
         "erf32", 32, safe(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 2 / mp.sqrt(mp.pi) - 1),
@@ -297,8 +301,8 @@ JOBS = {
         "log64", 64, safe(lambda r: (mp.log1p(r) - r + r * r / 2) / r**3, mpf(1) / 3),
         safe(lambda r: abs(r**3 / mp.log1p(r)), 0), count(8), -LOG_STEP, LOG_STEP,
     ),
-    "sin64": job("sin64", 64, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(6), 0, QUARTER**2),
-    "cos64": job("cos64", 64, cos_part, rel_cos, count(6), 0, QUARTER**2),
+    "sin64": job("sin64", 64, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(6), *ANGLE),
+    "cos64": job("cos64", 64, cos_part, rel_cos, count(6), *ANGLE),
     "atan64": job(
         "atan64", 64, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(11), 0, ATAN_STEP
     ),

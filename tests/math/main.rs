@@ -7,6 +7,7 @@
 mod flat;
 
 use flat::{BATCH, Program};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, FRAC_PI_4, PI, SQRT_2};
 use tec::ir::Intrinsic::{self, *};
 use tec::ir::verify::verify_kernel;
 use tec::ir::visit::walk_expr;
@@ -128,7 +129,7 @@ fn sweep_f32() -> Vec<u64> {
     }
     let limits = [
         1.0, 0.5, 2.0, 88.72284, -87.33655, -103.97208, 128.0, -126.0, -149.0, -150.0, 9.01, 10.0,
-        -104.0, 3.92, 4.0, 0.70710677, 1.4142135, 0.7853982, 1.5707964, 3.1415927, 16.63, -17.33,
+        -104.0, 3.92, 4.0, 0.70710677, SQRT_2, FRAC_PI_4, FRAC_PI_2, PI, 16.63, -17.33,
     ];
     for limit in limits {
         for signed in [limit, -limit] {
@@ -162,7 +163,7 @@ fn sweep_f64(count: usize) -> Vec<u64> {
         let step = 2f64.powi(-((random.next() % 50) as i32));
         all.push((1.0 + random.unit() * step).to_bits());
         let quarters = (random.unit() * 2f64.powi((random.next() % 40) as i32)).round();
-        let close = (quarters * std::f64::consts::FRAC_PI_2).to_bits();
+        let close = (quarters * FRAC_PI_2).to_bits();
         all.push(close.wrapping_add(random.next() % 5).wrapping_sub(2));
     }
     for field in (0..4096u64).step_by(7).chain(1000..1060) {
@@ -192,7 +193,7 @@ fn sweep_f64(count: usize) -> Vec<u64> {
         6.381956970095103e18,
         2.608_370_868_684_383_6e16,
         1e300,
-        0.7853981633974483,
+        FRAC_PI_4,
         f64::MAX,
         f64::MIN_POSITIVE,
     ];
@@ -284,7 +285,6 @@ fn results(program: &Program, args: &[[u64; 2]]) -> Vec<u64> {
 fn special_values_are_exact() {
     const INF: f64 = f64::INFINITY;
     const NAN: f64 = f64::NAN;
-    let half_pi = std::f64::consts::FRAC_PI_2;
     // The results for 0, -0, infinity, -infinity and NaN, then one more exact case.
     let cases: [(Intrinsic, [f64; 5], [f64; 2]); 12] = [
         (Rsqrt, [INF, -INF, 0.0, NAN, NAN], [4.0, 0.5]),
@@ -298,7 +298,7 @@ fn special_values_are_exact() {
         (Sin, [0.0, -0.0, NAN, NAN, NAN], [-1e-30, -1e-30]),
         (Cos, [1.0, 1.0, NAN, NAN, NAN], [1e-30, 1.0]),
         (Tan, [0.0, -0.0, NAN, NAN, NAN], [-1e-30, -1e-30]),
-        (Atan, [0.0, -0.0, half_pi, -half_pi, NAN], [-1e-30, -1e-30]),
+        (Atan, [0.0, -0.0, FRAC_PI_2, -FRAC_PI_2, NAN], [-1e-30, -1e-30]),
     ];
     for dtype in [DType::Float32, DType::Float64] {
         let bits = |x: f64| flat::float_bits(dtype, x);
@@ -518,17 +518,17 @@ fn the_reference_rounds_correctly() {
         (Erf, 5.5, 0.9999999999999927),
         (Sin, 5.319372648326541e+255, 1.0),
         (Sin, 1e+22, -0.8522008497671888),
-        (Sin, 3.141592653589793, 1.2246467991473532e-16),
+        (Sin, PI, 1.2246467991473532e-16),
         (Cos, 5.319372648326541e+255, -4.687165924254628e-19),
         (Cos, 6.381956970095103e+18, -0.6072712225520142),
-        (Cos, 1.5707963267948966, 6.123233995736766e-17),
-        (Tan, 1.5707963267948966, 1.633123935319537e+16),
+        (Cos, FRAC_PI_2, 6.123233995736766e-17),
+        (Tan, FRAC_PI_2, 1.633123935319537e+16),
         (Tan, 1e+300, 1.4214488238747245),
         (Atan, 0.7, 0.6107259643892086),
         (Atan, 10000000000.0, 1.5707963266948965),
         (Atan, 3e-320, 3e-320),
         (Rsqrt, 3e-310, 5.773502691896267e+154),
-        (Rsqrt, 2.0, 0.7071067811865476),
+        (Rsqrt, 2.0, FRAC_1_SQRT_2),
         (Rsqrt, 1.7e+308, 7.669649888473705e-155),
     ];
     for (function, x, expected) in cases {

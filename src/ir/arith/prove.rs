@@ -3,7 +3,7 @@
 //! A goal `p >= 0` with `p = a·x + b` and a known `q = α·x + r >= 0` of the same direction gives
 //! the smaller goal `|α|·b - sgn(α)·a·r + |α| - 1 >= 0`, without `x`. Divisions and moduli bring
 //! the inequalities that define them, minima, maxima and choices are split into cases. Atoms are
-//! eliminated innermost first; the number of steps is bounded.
+//! eliminated innermost first; the effort is bounded.
 
 use super::assume::negated;
 use super::atoms::{AtomKind, is_exact_integer};
@@ -12,8 +12,10 @@ use super::{Facts, Undo};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use std::collections::HashMap;
 
-/// Elimination steps per goal.
-const STEPS: i32 = 150;
+/// Effort per goal: one unit for each pair of inequalities combined, some for each new goal.
+const EFFORT: i32 = 900;
+/// What a goal costs.
+const GOAL: i32 = 4;
 /// Nested eliminations.
 const DEPTH: u32 = 9;
 /// Nested case distinctions.
@@ -151,15 +153,11 @@ impl Facts {
 
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
-        let mut search = Search { steps: STEPS, failed: HashMap::new() };
+        let mut search = Search { effort: EFFORT, failed: HashMap::new() };
         search.non_negative(self, &goal, DEPTH, splits)
     }
 
     /// True if `poly` is certainly not 0.
-    pub(crate) fn is_nonzero(&self, poly: &Poly) -> bool {
-        self.differs_from_zero(poly, SPLITS)
-    }
-
     fn differs_from_zero(&self, poly: &Poly, splits: u32) -> bool {
         if let Some(value) = poly.as_constant() {
             return value != 0;
@@ -176,7 +174,7 @@ impl Facts {
 }
 
 struct Search {
-    steps: i32,
+    effort: i32,
     /// Goals that could not be reached, with the depth allowed then.
     failed: HashMap<Poly, u32>,
 }
@@ -193,8 +191,8 @@ impl Search {
         if self.failed.get(goal).is_some_and(|tried| *tried >= depth) {
             return false;
         }
-        self.steps -= 1;
-        if self.steps < 0 {
+        self.effort -= GOAL;
+        if self.effort < 0 {
             return false;
         }
         if is_known(facts, goal) {
@@ -275,11 +273,12 @@ impl Search {
             let Some((a, b)) = goal.split(atom) else { continue };
             let Some(up) = self.sign(facts, &a, depth) else { continue };
             for known in self.known_about(facts, goal, atom) {
+                self.effort -= 1;
                 let Some(next) = self.combine(facts, (&a, &b), up, &known, atom) else { continue };
                 if self.non_negative(facts, &next, depth - 1, splits) {
                     return true;
                 }
-                if self.steps < 0 {
+                if self.effort < 0 {
                     return false;
                 }
             }

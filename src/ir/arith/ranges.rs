@@ -143,6 +143,11 @@ impl Facts {
         (m == 0 || m % c == 0).then(|| floor_mod(r, c))
     }
 
+    /// True if no congruence was learnt.
+    pub(crate) fn knows_no_congruence(&self) -> bool {
+        self.congruences.is_empty()
+    }
+
     /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for
     /// constants.
     pub(super) fn congruence(&self, poly: &Poly) -> (i128, i128) {

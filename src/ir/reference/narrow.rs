@@ -24,8 +24,8 @@ pub fn evaluate(function: Intrinsic, args: &[f64]) -> f64 {
     }
 }
 
-/// `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, all terms of one sign. The square of
-/// a Float32 number is exact.
+/// `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, all terms of one sign. The
+/// square of a Float32 number is exact.
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return 1f64.copysign(x);

@@ -214,8 +214,7 @@ impl Simplifier {
             return Some(Expr::index(0));
         }
         let (quotient, rest, constant) = self.split_multiples(a, b)?;
-        let divisor = self.facts.poly(b);
-        if !quotient.is_empty() && self.facts.is_nonzero(&divisor) {
+        if !quotient.is_empty() && self.is_nonzero(b) {
             let remainder = Sum::rebuild(rest, constant)?;
             let divided = match self.inside(&remainder, b) {
                 true => Expr::index(0),
@@ -304,6 +303,9 @@ impl Simplifier {
     /// `k*c*(a // c) + k*(a % c)` is `k*a`, and `k*c*(a // c)` is `k*(a - r)` where `a % c` is
     /// known to be r. `None` if numbers grow too large.
     fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
+        if sum.terms.len() < 2 && self.facts.knows_no_congruence() {
+            return Some(());
+        }
         let mut at = 0;
         let mut budget = 4 * sum.terms.len();
         while at < sum.terms.len() && budget > 0 {
@@ -326,12 +328,16 @@ impl Simplifier {
                 }
                 continue;
             }
-            // Only for constants: the seeds keep `floordiv(i, m)` and `floormod(i, m)` of symbolic
-            // shapes apart.
-            if *op != BinOp::FloorMod || b.as_int().is_none_or(|c| c == 0) {
+            let joins = self.join_symbolic || b.as_int().is_some();
+            if *op != BinOp::FloorMod || !joins || !self.is_nonzero(b) {
                 continue;
             }
-            let quotient = self.divide(a, b)?;
+            // A remainder by a run-time integer was left because nothing simpler is known, of its
+            // quotient no more.
+            let quotient = match b.as_int() {
+                Some(_) => self.divide(a, b)?,
+                None => Expr::binary(BinOp::FloorDiv, a.clone(), b.clone()),
+            };
             let product = self.product(&quotient, b)?;
             let whole = collect(&product)?;
             let [(part, factor)] = whole.terms.as_slice() else { continue };
@@ -362,6 +368,12 @@ impl Simplifier {
             }
         }
         Some(())
+    }
+
+    /// True if constant bounds show that `a` is not 0.
+    fn is_nonzero(&self, a: &Expr) -> bool {
+        let range = self.facts.interval(a);
+        range.lo >= 1 || range.hi <= -1
     }
 
     /// True if `0 <= a < b` certainly holds.

@@ -8,9 +8,22 @@ use crate::ir::{Expr, ForKind, Kernel, Stmt};
 /// drops empty loops and decided branches, replaces the variable of a loop of one iteration,
 /// flattens blocks. `checks` stay as they are: they may not rely on what they verify.
 pub fn simplify_kernel(kernel: Kernel) -> Kernel {
+    simplify_body(kernel, false)
+}
+
+/// [`simplify_kernel`] that also joins quotient and remainder of one division by a run-time
+/// integer: a reshape of symbolic shapes, `a[((floordiv(i, m)*m) + floormod(i, m))]`, becomes
+/// `a[i]`. A pass of its own, after what is shown in the notation of the seeds, which keep both.
+pub fn join_divisions(kernel: Kernel) -> Kernel {
+    simplify_body(kernel, true)
+}
+
+fn simplify_body(kernel: Kernel, join_symbolic: bool) -> Kernel {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let body = Simplifier::new(facts).stmt(&kernel.body);
+    let mut simplifier = Simplifier::new(facts);
+    simplifier.join_symbolic = join_symbolic;
+    let body = simplifier.stmt(&kernel.body);
     Kernel { body, ..kernel }
 }
 
@@ -68,9 +81,14 @@ impl Simplifier {
         }
         let thread = matches!(kind, ForKind::Thread(_));
         if extent.as_int() == Some(1) && !thread {
-            // The variable is bound here only, so it keeps its replacement for good.
+            // Another loop may bind the same variable: what it stands for, and what was simplified
+            // with it, is forgotten after the body.
+            self.push();
             self.replaced.insert(var.clone(), min);
-            return self.stmt(body);
+            let body = self.stmt(body);
+            self.replaced.remove(var);
+            self.pop();
+            return body;
         }
         self.push();
         self.facts.bind(var, &min, &extent);

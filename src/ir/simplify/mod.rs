@@ -16,7 +16,7 @@ mod logic;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::simplify_kernel;
+pub use kernel::{join_divisions, simplify_kernel};
 
 use super::arith::Facts;
 use super::visit::map_children;
@@ -40,12 +40,15 @@ struct Simplifier {
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
     replaced: HashMap<Var, Expr>,
     visits: usize,
+    /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m` too. The listings of the book
+    /// keep it, so the first simplification does.
+    join_symbolic: bool,
 }
 
 impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
         let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
-        Simplifier { facts, memo, replaced, visits: 0 }
+        Simplifier { facts, memo, replaced, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.

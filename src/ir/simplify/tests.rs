@@ -175,6 +175,32 @@ fn congruences_divide() {
 }
 
 #[test]
+fn a_pass_of_its_own_joins_symbolic_divisions() {
+    let a = Buffer::new("a", DType::Float32, vec![index(64)], Scope::Global);
+    let ([n, m], i) = (["n", "m"].map(|name| Expr::var(&Var::index(name))), Var::index("i"));
+    let at = Expr::var(&i);
+    let at = add(&mul(&div(&at, &m), &m), &rem(&at, &m));
+    let store = Stmt::store(&a, vec![at], Expr::float(DType::Float32, 0.0));
+    let positive = [&n, &m].map(|var| Expr::le(index(0), var.clone()));
+    let kernel = Kernel {
+        name: "k".into(),
+        params: Vec::new(),
+        dims: Vec::new(),
+        checks: Stmt::nothing(),
+        body: Stmt::serial(i, mul(&n, &m), store),
+        reassociated: false,
+        facts: positive.to_vec(),
+    };
+    for (joined, expect) in [(false, "((floordiv(i, m)*m) + floormod(i, m))"), (true, "i")] {
+        let kernel = kernel.clone();
+        let kernel = if joined { join_divisions(kernel) } else { simplify_kernel(kernel) };
+        let Stmt::For { body, .. } = kernel.body else { panic!("a loop") };
+        let Stmt::Store { indices, .. } = *body else { panic!("a store") };
+        assert_eq!(print_expr(&indices[0]), expect);
+    }
+}
+
+#[test]
 fn statements() {
     let a = Buffer::new("a", DType::Float32, vec![index(64)], Scope::Global);
     let (i, j, n) = (Var::index("i"), Var::index("j"), Var::index("n"));
@@ -241,7 +267,8 @@ fn long_sums_take_linear_time() {
         let mut float = Expr::var(&y);
         let mut cond = Expr::lt(Expr::var(&y), Expr::float(DType::Float32, -1.0));
         for at in 0..100_000 {
-            sum = add(&sum, &rem(&Expr::var(&x), &index(at + 2)));
+            // A fifth of the terms are different ones.
+            sum = add(&sum, &rem(&Expr::var(&x), &index(at % 20_000 + 2)));
             float = add(&float, &Expr::float(DType::Float32, 0.5));
             let next = Expr::lt(Expr::var(&y), Expr::float(DType::Float32, at as f64));
             cond = Expr::or(cond, next);

@@ -1,8 +1,9 @@
 //! `atan`, an odd function: the sign is put back at the end.
 //!
-//! Float32: beyond 1, `atan x = pi/2 + atan(-1/x)`; a minimax polynomial (`tools/minimax.py`) up to 1.
-//! Float64: `atan x = atan c + atan((x - c) / (1 + c x))` with `c` one of 0, 1/2, 1, 3/2 and infinity, as in
-//! fdlibm, so that the polynomial ends at 7/16. Largest error measured: `docs/MATH.md`.
+//! Float32: beyond 1, `atan x = pi/2 + atan(-1/x)`; a minimax polynomial (`tools/minimax.py`) up
+//! to 1. Float64: `atan x = atan c + atan((x - c) / (1 + c x))` with `c` one of 0, 1/2, 1, 3/2 and
+//! infinity, the steps of fdlibm, so that the polynomial ends at 7/16. Largest error measured:
+//! `docs/MATH.md`.
 
 use super::builder::Value;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};

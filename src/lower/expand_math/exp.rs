@@ -7,6 +7,7 @@
 //! special case is left. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
+use super::sums::renormalize;
 use std::f64::consts::{LN_2, LOG2_E};
 
 /// `e^x`.
@@ -23,8 +24,7 @@ pub fn exp(x: Value<'_>) -> Value<'_> {
         let (hi, lo) = power_of_e(&reduced);
         hi + lo
     };
-    let (first, second) = two_step_scale(reduced.n_bits);
-    power * first * second
+    scale(power, reduced.n_bits)
 }
 
 /// `2^x`.
@@ -37,14 +37,8 @@ pub fn exp2(x: Value<'_>) -> Value<'_> {
     let magic = x.format().magic + two_step_shift(x);
     let shifted = x + magic;
     let r = x - (shifted - magic);
-    let power = if x.is_f32() {
-        r.fma(r.polynomial(&EXP2_F32), 1.0)
-    } else {
-        let (hi, lo) = power_of_2(r, r.constant(0.0));
-        hi + lo
-    };
-    let (first, second) = two_step_scale(shifted.bits());
-    power * first * second
+    let power = if x.is_f32() { r.fma(r.polynomial(&EXP2_F32), 1.0) } else { power_of_2(r) };
+    scale(power, shifted.bits())
 }
 
 /// An argument after range reduction.
@@ -71,7 +65,7 @@ impl<'b> Reduced<'b> {
     }
 }
 
-/// The shift for [`two_step_scale`].
+/// The shift for [`scale`].
 pub fn two_step_shift(like: Value<'_>) -> f64 {
     (2 * like.format().bias) as f64
 }
@@ -87,33 +81,34 @@ pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
     Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
 }
 
-/// `2^floor(n/2)` and `2^ceil(n/2)`, where the low bits of `n_bits` hold `n + two_step_shift`.
-pub fn two_step_scale(n_bits: Value<'_>) -> (Value<'_>, Value<'_>) {
-    // Shifting by the bias twice turns the two halves into biased exponents.
-    let (mantissa, dtype) = match n_bits.dtype().bytes() {
-        4 => (23, crate::ir::DType::Float32),
-        _ => (52, crate::ir::DType::Float64),
-    };
+/// `value * 2^n`, rounded once, where the low bits of `n_bits` hold `n + two_step_shift`.
+pub fn scale<'b>(value: Value<'b>, n_bits: Value<'b>) -> Value<'b> {
+    let (first, second) = two_step_scale(value, n_bits);
+    value * first * second
+}
+
+/// `2^floor(n/2)` and `2^ceil(n/2)` in the type of `like`.
+pub fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Value<'b>) {
+    // The shift, twice the bias, makes each half a biased exponent.
+    let exponent = |n: Value<'b>| n.shl(like.format().mantissa).bitcast(like.dtype());
     let half = n_bits.shr(1);
-    let first = half.shl(mantissa).bitcast(dtype);
-    let second = (n_bits - half).shl(mantissa).bitcast(dtype);
-    (first, second)
+    (exponent(half), exponent(n_bits - half))
 }
 
 /// `e^r` as an unevaluated sum, good to a few hundredths of a unit in the last place; the second
 /// part is at most a tenth of the first.
 pub fn power_of_e<'b>(reduced: &Reduced<'b>) -> (Value<'b>, Value<'b>) {
-    let hi = reduced.exact + 1.0;
-    (hi, (1.0 - hi) + reduced.exact + reduced.rest())
+    let (hi, lo) = renormalize(reduced.exact.constant(1.0), reduced.exact);
+    (hi, lo + reduced.rest())
 }
 
-/// `2^(r + r_lo)` as an unevaluated sum in Float64, as [`power_of_e`].
-pub fn power_of_2<'b>(r: Value<'b>, r_lo: Value<'b>) -> (Value<'b>, Value<'b>) {
+/// `2^r` in Float64, rounded once but for a few hundredths of a unit in the last place.
+fn power_of_2(r: Value<'_>) -> Value<'_> {
     let linear = r * LN_2;
-    let linear_lo = r.fma(LN_2, -linear);
-    let rest = (r * r).fma(r.polynomial(&EXP2_F64), r_lo.fma(LN_2, r.fma(LN_2_LO, linear_lo)));
-    let hi = linear + 1.0;
-    (hi, (1.0 - hi) + linear + rest)
+    let linear_lo = r.fma(LN_2_LO, r.fma(LN_2, -linear));
+    let rest = (r * r).fma(r.polynomial(&EXP2_F64), linear_lo);
+    let (hi, lo) = renormalize(r.constant(1.0), linear);
+    hi + (lo + rest)
 }
 
 /// ln 2 minus its Float64 value.
@@ -123,8 +118,7 @@ const LN_2_LO: f64 = 2.3190468138462996e-17;
 const EXPM1_F32: [f64; 5] = [0.5, 0.16666548, 0.041666824, 0.008366107, 0.0013900711];
 
 /// `(2^r - 1) / r`, error relative to `2^r` 2^-28.3.
-const EXP2_F32: [f64; 6] =
-    [0.6931472, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326471];
+const EXP2_F32: [f64; 6] = [LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326471];
 
 /// `(e^r - 1 - r) / r^2`, error relative to `e^r - 1` 2^-61.618.
 const EXPM1_F64: [f64; 11] = [

@@ -1,19 +1,19 @@
 //! `log` and `log2`.
 //!
-//! `x = 2^e (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`, `f` exact. In Float32 a minimax
-//! polynomial (`tools/minimax.py`) gives `log(1 + f) - f`; the exact terms `e ln 2` and `f` (for
-//! `log2`: `e` and `f / ln 2`) are added as an unevaluated pair (Dekker's Fast2Sum), so that only
-//! the last addition rounds noticeably.
+//! `x = 2^e (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`, `f` exact. In Float32 a
+//! minimax polynomial (`tools/minimax.py`) gives `log(1 + f) - f`; the exact terms `e ln 2` and `f`
+//! (for `log2`: `e` and `f / ln 2`) are added as an unevaluated sum, so that only the last addition
+//! rounds noticeably.
 //!
 //! In Float64 a table gives for each 64th of an octave a short number `1/c`, such that
 //! `r = (1 + f) / c - 1` is exact and at most 0.012, and `log c` in two parts (Tang's method);
-//! `log(1 + r)` is `r - r^2/2` as an unevaluated sum and a minimax polynomial for the rest. The error
-//! before the last addition is some 2^-66, so `pow` uses it too. Largest error measured:
+//! `log(1 + r)` is `r - r^2/2` as an unevaluated sum and a minimax polynomial for the rest. The
+//! error before the last addition is some 2^-66, so `pow` uses it too. Largest error measured:
 //! `docs/MATH.md`.
 
 use super::builder::Value;
 use super::log_table::{FIRST, LOG};
-use super::sigmoid::renormalize;
+use super::sums::renormalize;
 use crate::ir::DType;
 use std::f64::consts::LOG2_E;
 

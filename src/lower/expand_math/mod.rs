@@ -2,7 +2,7 @@
 //! on every target, so that results agree to the last bit everywhere. No library is called.
 //!
 //! Before: `B[i] = exp(A[i])`
-//! After:  `B[i] = (let exp = … in …)`, additions, multiplications, `fma`, bit operations, `select`
+//! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
 //! Needs: calls on Float32 and Float64 (halves are widened where they are loaded).
 //! Ensures: no call but `fma` remains; no branches, so vectors are as good as scalars.
 //!
@@ -19,6 +19,7 @@ mod pow;
 mod reduce_angle;
 mod rsqrt;
 mod sigmoid;
+mod sums;
 mod trig;
 
 use crate::diag::Result;

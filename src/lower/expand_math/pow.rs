@@ -1,13 +1,13 @@
 //! `pow`, with the special cases of C99, Annex F.
 //!
-//! `|x|^y = e^(y log |x|)` for Float64, with the logarithm and the product as unevaluated sums, precise
-//! to some 2^-65; `2^(y log2 |x|)` in Float64 for Float32, the logarithm from a minimax polynomial of
-//! `atanh` (`tools/minimax.py`). Largest error measured: `docs/MATH.md`.
+//! `|x|^y = e^(y log |x|)` for Float64, with the logarithm and the product as unevaluated sums,
+//! precise to some 2^-65; `2^(y log2 |x|)` in Float64 for Float32, the logarithm from a minimax
+//! polynomial of `atanh` (`tools/minimax.py`). Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
-use super::exp::{power_of_e, reduce, two_step_scale, two_step_shift};
+use super::exp::{power_of_e, reduce, scale, two_step_shift};
 use super::log::log_f64;
-use super::sigmoid::renormalize;
+use super::sums::renormalize;
 use crate::ir::DType;
 
 /// `x^y`.
@@ -45,8 +45,8 @@ fn power_f32<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let magic = format.magic + format.bias as f64;
     let shifted = scaled + magic;
     let r = scaled - (shifted - magic);
-    let scale = shifted.bits().shl(format.mantissa).bitcast(DType::Float64);
-    (r.fma(r.polynomial(&EXP2_F32), 1.0) * scale).cast(DType::Float32)
+    let power = shifted.bits().shl(format.mantissa).bitcast(DType::Float64);
+    (r.fma(r.polynomial(&EXP2_F32), 1.0) * power).cast(DType::Float32)
 }
 
 /// `size^y` for a size that is not negative, in Float64.
@@ -61,9 +61,8 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let bounded = product.at_least(-746.0).at_most(710.0);
     let product_lo = bounded.eq(product).select(product_lo, 0.0);
     let reduced = reduce(bounded, two_step_shift(size)).plus(product_lo);
-    let (first, second) = two_step_scale(reduced.n_bits);
     let (hi, lo) = power_of_e(&reduced);
-    (hi + lo) * first * second
+    scale(hi + lo, reduced.n_bits)
 }
 
 /// `y`, finite: infinity times the logarithm of 1 must be 0. NaN stays NaN.

@@ -1,4 +1,5 @@
-//! Range reduction of `sin`, `cos` and `tan`: `x = (n + r) pi/2` with `|r| <= 1/2`, for every finite `x`.
+//! Range reduction of `sin`, `cos` and `tan`: `x = (n + r) pi/2` with `|r| <= 1/2`, for every
+//! finite `x`.
 //!
 //! Payne and Hanek: of `x * 2/pi` only the part modulo 4 matters, so the bits of 2/pi whose product
 //! with `x` is a multiple of 4 are left out, and enough of the following ones are kept. Here in
@@ -6,7 +7,7 @@
 //! parts that lie on fixed grids, so that the products' sums are exact where they cancel.
 
 use super::builder::Value;
-use super::sigmoid::renormalize;
+use super::sums::{renormalize, two_product, two_sum};
 use crate::ir::DType;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
@@ -68,19 +69,6 @@ pub fn reduce_f64(x: Value<'_>) -> Angle<'_> {
     }
 }
 
-/// `a * b` and what rounding took from it.
-fn two_product<'b>(a: Value<'b>, b: Value<'b>) -> (Value<'b>, Value<'b>) {
-    let product = a * b;
-    (product, a.fma(b, -product))
-}
-
-/// `a + b` and what rounding took from it (Knuth's TwoSum).
-fn two_sum<'b>(a: Value<'b>, b: Value<'b>) -> (Value<'b>, Value<'b>) {
-    let sum = a + b;
-    let of_b = sum - a;
-    (sum, (a - (sum - of_b)) + (b - of_b))
-}
-
 /// `x` without a multiple of 4, from -2 to 2; exact.
 fn modulo_4(x: Value<'_>) -> Value<'_> {
     (x * 0.25).round().fma(-4.0, x)
@@ -114,8 +102,8 @@ fn by_column(rows: &[Vec<f64>]) -> Vec<f64> {
     (0..rows[0].len()).flat_map(|i| rows.iter().map(move |row| row[i])).collect()
 }
 
-/// `2/pi` for numbers that are multiples of `u = 2^unit`: without its multiples of `4 / u`, in `count`
-/// parts, multiples of `2^-51 / u`, `2^-104 / u`, …; all times `2^scale`.
+/// `2/pi` for numbers that are multiples of `u = 2^unit`: without its multiples of `4 / u`, in
+/// `count` parts, multiples of `2^-51 / u`, `2^-104 / u`, …; all times `2^scale`.
 fn parts(unit: i64, count: i64, scale: i32) -> Vec<f64> {
     let bits = 64 * TWO_OVER_PI.len() as i64;
     let mut left =

@@ -7,6 +7,7 @@
 
 use super::builder::Value;
 use super::exp::{power_of_e, reduce, two_step_scale, two_step_shift};
+use super::sums::{quotient, renormalize};
 
 /// The hyperbolic tangent.
 pub fn tanh(x: Value<'_>) -> Value<'_> {
@@ -32,24 +33,10 @@ pub fn sigmoid(x: Value<'_>) -> Value<'_> {
     let reduced = reduce(size, two_step_shift(x));
     let (hi, lo) = power_of_e(&reduced);
     let (power, power_lo) = renormalize(hi, lo);
-    let (first, second) = two_step_scale(reduced.n_bits);
+    let (first, second) = two_step_scale(x, reduced.n_bits);
     let (exp, exp_lo) = (power * first * second, power_lo * first * second);
     let (divisor, divisor_lo) = renormalize(exp.constant(1.0), exp);
     let numerator = (negative.select(power, 1.0), negative.select(power_lo, 0.0));
     let result = quotient(numerator, (divisor, divisor_lo + exp_lo));
     negative.select(result * first * second, result)
-}
-
-/// `a + b` as a rounded sum and its error (Fast2Sum); `a` is zero or the larger one.
-pub fn renormalize<'b>(a: Value<'b>, b: Value<'b>) -> (Value<'b>, Value<'b>) {
-    let sum = a + b;
-    (sum, (a - sum) + b)
-}
-
-/// The quotient of two unevaluated sums, nearly correctly rounded.
-pub fn quotient<'b>(a: (Value<'b>, Value<'b>), b: (Value<'b>, Value<'b>)) -> Value<'b> {
-    let reciprocal = 1.0 / b.0;
-    let first = a.0 * reciprocal;
-    let remainder = (-first).fma(b.0, a.0) + (-first).fma(b.1, a.1);
-    remainder.fma(reciprocal, first)
 }

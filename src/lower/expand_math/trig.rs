@@ -1,14 +1,14 @@
 //! `sin`, `cos` and `tan`.
 //!
-//! After the range reduction of `reduce_angle`, minimax polynomials (`tools/minimax.py`) of the sine and
-//! cosine on `[-pi/4, pi/4]` in the manner of fdlibm, with the low part of the angle in Float64; the
+//! After the range reduction of `reduce_angle`, minimax polynomials (`tools/minimax.py`) of the
+//! sine and cosine on `[-pi/4, pi/4]`, as in fdlibm, with the low part of the angle in Float64; the
 //! quadrant decides which of both, and the sign. The tangent is a polynomial or its reciprocal in
 //! Float64 for Float32, and a quotient corrected by its remainder for Float64. Largest error
 //! measured: `docs/MATH.md`.
 
 use super::builder::Value;
 use super::reduce_angle::{Angle, reduce_f32, reduce_f64};
-use super::sigmoid::{quotient, renormalize};
+use super::sums::{quotient, renormalize};
 use crate::ir::DType;
 
 /// The sine.
