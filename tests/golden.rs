@@ -6,6 +6,10 @@
 //! | `#! test lower --simple` | what is printed must be the `#=` lines; `--full`, `after=PASS` |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
+//! | `#! test run` | the interpreter on the plain loop nest, the interpreter after all passes and the module must agree bit for bit (`tests/fuzz/judge.rs`) |
+//! | `#! var n=4` | `run`: the value of a run-time integer |
+//! | `#! seed 7` | `run`: where the random data begin |
+//! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
 //! | `#= text` | an expected line |
@@ -15,10 +19,15 @@
 //! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
 //! selects files by a part of their path (`make golden T=name`).
 
+#[path = "fuzz/data.rs"]
+mod data;
+#[path = "fuzz/judge.rs"]
+mod judge;
+
 use std::path::{Path, PathBuf};
 use tec::codegen::clif::ObjectOptions;
 use tec::diag::Diag;
-use tec::driver::{self, Failure, Options, Trace};
+use tec::driver::{self, Failure, FpContract, Options, Trace};
 use tec::ir::print::{Style, print_kernel};
 use tec::lang::Loader;
 use tec::target::Target;
@@ -62,6 +71,8 @@ struct Head {
     command: String,
     args: Vec<String>,
     options: Options,
+    vars: Vec<(String, i64)>,
+    seed: u64,
 }
 
 fn parse_head(text: &str) -> Result<Head, String> {
@@ -69,7 +80,10 @@ fn parse_head(text: &str) -> Result<Head, String> {
         command: String::new(),
         args: Vec::new(),
         options: Options::new(Target::parse("x86-avx2").expect("a target")),
+        vars: Vec::new(),
+        seed: 0,
     };
+    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is no number"));
     for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -80,6 +94,16 @@ fn parse_head(text: &str) -> Result<Head, String> {
             ["target", name] => {
                 let target = Target::parse(name).map_err(|diag| diag.to_string())?;
                 head.options = Options { defines: head.options.defines, ..Options::new(target) };
+            }
+            ["opt", level] => head.options.opt = number(level)? as u8,
+            ["fp-contract", "fast"] => head.options.fp_contract = FpContract::Fast,
+            ["fp-contract", "off"] => head.options.fp_contract = FpContract::Off,
+            ["seed", seed] => {
+                head.seed = seed.parse().map_err(|_| format!("`{seed}` is no seed"))?;
+            }
+            ["var", var] => {
+                let (name, value) = var.split_once('=').ok_or("var has no value")?;
+                head.vars.push((name.to_string(), number(value)?));
             }
             ["define", define] => {
                 let (name, value) = define.split_once('=').ok_or("define has no value")?;
@@ -108,6 +132,7 @@ fn run_file(file: &Path, bless: bool) -> Result<(), String> {
     match head.command.as_str() {
         "lower" => compare(file, &text, &lower(path, &head)?, bless),
         "error" => check_errors(path, &text, &head),
+        "run" => run(&text, &head),
         "asm" => check_listing(&text, &listing(path, &head)?),
         other => Err(format!("unknown command `{other}`")),
     }
@@ -140,6 +165,20 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
         text.push_str(&print_kernel(&kernel, style));
     }
     Ok(text)
+}
+
+/// The last kernel of the file, run in three ways.
+fn run(text: &str, head: &Head) -> Result<(), String> {
+    let kernel = text.rsplit_once("\nkernel ").ok_or("no kernel")?.1;
+    let kernel = kernel.split('(').next().unwrap_or_default().trim().to_string();
+    let (vars, seed) = (head.vars.clone(), head.seed);
+    let case = judge::Case { text: text.to_string(), kernel, vars, seed };
+    match judge::judge(&case, &head.options) {
+        judge::Verdict::Same { .. } => Ok(()),
+        judge::Verdict::TooLarge => Err("the tensors are too large".to_string()),
+        judge::Verdict::Refused(codes) => Err(format!("the program is refused: {codes:?}")),
+        judge::Verdict::Wrong(what, details) => Err(format!("{what}\n{details}")),
+    }
 }
 
 fn listing(path: &str, head: &Head) -> Result<String, String> {

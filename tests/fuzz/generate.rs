@@ -1,654 +1,707 @@
-//! Random programs that every check of the compiler accepts, with the features they use counted.
+//! Random programs: parameters, inputs, stages, operators. A program depends on its seed alone.
 
-use super::program::{Ex, Extent, Program, Reduce, Source, Stage};
+use crate::express::Place;
+use crate::table::{Op, Reducer, all_ops, all_reducers};
+use crate::tree::{Node, Program};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use tec::ir::DType;
 
-/// How often each feature was generated.
-pub type Coverage = BTreeMap<String, u64>;
-
-/// The program of a seed.
-pub fn generate(seed: u64, coverage: &mut Coverage) -> Program {
-    let random = ChaCha8Rng::seed_from_u64(seed);
-    let mut generator = Generator {
-        random,
-        coverage,
-        program: Program::default(),
-        sources: Vec::new(),
-        scalars: Vec::new(),
-        axes: Vec::new(),
-        names: 0,
-        indices: true,
-    };
-    generator.program();
-    generator.program
+/// An extent, with what is known of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ext {
+    /// As written.
+    pub text: String,
+    /// Known when the kernel is compiled.
+    pub constant: bool,
+    /// In the run.
+    pub value: i64,
+    /// `(BASE - k) // s + 1`: positions of a window in `BASE`.
+    pub window: Option<(String, i64, i64)>,
+    /// `a * b`.
+    pub product: Option<(String, String)>,
 }
 
-/// An axis in scope: from `min` to below `end`.
-#[derive(Clone)]
-struct Axis {
-    name: String,
-    min: i64,
-    end: Extent,
+impl Ext {
+    /// A literal.
+    pub fn literal(value: i64) -> Ext {
+        Ext { text: value.to_string(), constant: true, value, window: None, product: None }
+    }
+
+    fn plain(text: impl Into<String>, constant: bool, value: i64) -> Ext {
+        Ext { text: text.into(), constant, value, window: None, product: None }
+    }
+
+    /// The extent as an expression; literals can be shrunk.
+    pub fn node(&self) -> Node {
+        Node::leaf(DType::Index, self.text.clone())
+    }
 }
 
-struct Generator<'a> {
-    random: ChaCha8Rng,
-    coverage: &'a mut Coverage,
-    program: Program,
-    sources: Vec<Source>,
-    scalars: Vec<(String, DType)>,
-    axes: Vec<Axis>,
+/// A tensor that may be read.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Vec<Ext>,
+    /// Stage or input.
+    pub computed: bool,
+    /// Stages that read it, so far.
+    pub readers: usize,
+}
+
+/// An axis in scope.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Its name.
+    pub name: String,
+    /// First value.
+    pub from: i64,
+    /// One past the last.
+    pub ext: Ext,
+}
+
+/// The state of a kernel under construction.
+#[derive(Default)]
+pub struct Scope {
+    /// Tensors that may be read.
+    pub tensors: Vec<Tensor>,
+    /// Scalar inputs.
+    pub scalars: Vec<(String, DType)>,
+    /// Extents to draw from.
+    pub exts: Vec<Ext>,
+    /// Compile-time integers: names.
+    pub constants: Vec<String>,
+    /// Run-time integers: names.
+    pub vars: Vec<String>,
+    /// `real` parameters.
+    pub reals: Vec<String>,
+    /// `bool` parameters.
+    pub bools: Vec<String>,
+    /// `dtype` parameters.
+    pub dtypes: Vec<(String, DType)>,
+    /// `def`s: name and types of operands and result.
+    pub defs: Vec<(String, Vec<DType>, DType)>,
+    /// Parameters of a `def` whose body is being made; nothing else may be read then.
+    pub locals: Option<Vec<(String, DType)>>,
+    /// `input` statements.
+    pub inputs: Vec<Node>,
+    /// Inputs are given by the caller: no more can be made.
+    pub closed: bool,
     names: usize,
-    /// Whether an index may be made of data: not inside another index.
-    indices: bool,
 }
 
-const FLOATS: [DType; 4] = [DType::Float32, DType::Float64, DType::Float16, DType::BFloat16];
+/// The generator.
+pub struct Generator {
+    pub rng: ChaCha8Rng,
+    /// What was drawn.
+    pub tags: BTreeSet<String>,
+    /// The kernel at work.
+    pub scope: Scope,
+    /// All operators.
+    pub ops: Vec<Op>,
+    /// Indices around the place at work.
+    pub nesting: u32,
+    reducers: Vec<Reducer>,
+    items: Vec<Node>,
+    name: String,
+}
 
-impl Generator<'_> {
-    fn count(&mut self, feature: impl Into<String>) {
-        *self.coverage.entry(feature.into()).or_insert(0) += 1;
+/// Makes program number `number` of a run; `name` is its kernel's. What must be drawn is dealt out
+/// by number, the rest is random.
+pub fn generate(seed: u64, number: u64, name: &str) -> Program {
+    let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
+    let mut generator = Generator {
+        rng,
+        tags: BTreeSet::new(),
+        scope: Scope::default(),
+        ops: all_ops(),
+        nesting: 0,
+        reducers: all_reducers(),
+        items: Vec::new(),
+        name: name.to_string(),
+    };
+    generator.program(number)
+}
+
+impl Generator {
+    /// True with this probability in percent.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
     }
 
-    fn below(&mut self, bound: usize) -> usize {
-        self.random.random_range(0..bound)
+    /// From `low` to `high`, both included.
+    pub fn int(&mut self, low: i64, high: i64) -> i64 {
+        self.rng.random_range(low..=high)
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
+    /// One of a list.
+    pub fn pick<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.rng.random_range(0..list.len())].clone()
     }
 
-    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())].clone()
+    pub fn feature(&mut self, name: &str) {
+        debug_assert!(crate::table::FEATURES.contains(&name), "{name}");
+        self.tags.insert(format!("feature {name}"));
     }
 
-    fn name(&mut self, prefix: &str) -> String {
-        self.names += 1;
-        format!("{prefix}{}", self.names)
+    /// A name that was not used.
+    pub fn fresh(&mut self, prefix: &str) -> String {
+        self.scope.names += 1;
+        format!("{prefix}{}", self.scope.names)
     }
 
-    fn dtype(&mut self) -> DType {
-        if self.one_in(2) {
-            self.pick(&[DType::Float32, DType::Int32])
-        } else {
-            self.pick(&DType::ALL)
+    /// The name of an item: of this program only, since several share a module.
+    fn item_name(&mut self, what: &str) -> String {
+        let fresh = self.fresh(what);
+        format!("{}_{fresh}", self.name)
+    }
+
+    fn any_type(&mut self) -> DType {
+        self.pick(&DType::ALL)
+    }
+
+    fn program(&mut self, number: u64) -> Program {
+        let mut params = Vec::new();
+        let (mut vars, mut defines) = (Vec::new(), Vec::new());
+        self.parameters(&mut params, &mut vars, &mut defines);
+        let mut head = self.head();
+        if self.chance(25) {
+            self.def();
+        }
+        let mut body = Vec::new();
+        let wishes = self.wishes(number);
+        for op in wishes {
+            self.map_stage(Some(op), &mut body);
+        }
+        let reducer = self.reducers[number as usize % self.reducers.len()].clone();
+        self.reduce_stage(reducer, &mut body);
+        for _ in 0..self.int(0, 3) {
+            match self.int(0, 9) {
+                0..2 => {
+                    let reducer = self.pick(&self.reducers.clone());
+                    self.reduce_stage(reducer, &mut body);
+                }
+                2..4 => self.operator(&mut body),
+                4 => self.alias(&mut body),
+                5 => self.compile_time_if(&mut body),
+                _ => self.map_stage(None, &mut body),
+            }
+        }
+        self.last_output(&mut body);
+        let reassociate = self.chance(3);
+        if self.scope.tensors.iter().any(|tensor| tensor.computed && tensor.readers > 1) {
+            self.feature("multi-consumer");
+        }
+        head.append(&mut self.scope.inputs);
+        head.append(&mut body);
+        if reassociate {
+            self.feature("reassociate");
+        }
+        Program {
+            name: self.name.clone(),
+            items: std::mem::take(&mut self.items),
+            params,
+            reassociate,
+            body: head,
+            vars,
+            defines,
+            seed: self.rng.random(),
+            tags: std::mem::take(&mut self.tags),
         }
     }
 
-    fn extent(&mut self) -> Extent {
-        let vars = self.program.vars.clone();
-        if !vars.is_empty() && self.one_in(3) {
-            self.count("symbolic extent");
-            return Extent::Var(self.pick(&vars));
-        }
-        Extent::Const(self.random.random_range(1..6))
+    /// The operators that this program must use.
+    fn wishes(&mut self, number: u64) -> Vec<Op> {
+        let (casts, others): (Vec<Op>, Vec<Op>) =
+            self.ops.iter().cloned().partition(|op| op.name == "as");
+        let at = |list: &[Op], turn: u64| list[(turn % list.len() as u64) as usize].clone();
+        let mut wishes: Vec<Op> = (0..2).map(|turn| at(&casts, number * 2 + turn)).collect();
+        wishes.extend((0..3).map(|turn| at(&others, number * 3 + turn)));
+        wishes
     }
 
-    fn program(&mut self) {
-        if self.one_in(3) {
-            self.program.vars = if self.one_in(2) { vec!["n"] } else { vec!["n", "m"] };
-            self.count("run-time integer");
+    fn parameters(
+        &mut self,
+        params: &mut Vec<Node>,
+        vars: &mut Vec<(String, i64)>,
+        defines: &mut Vec<(String, String)>,
+    ) {
+        for value in [0, 1] {
+            if self.chance(12) {
+                self.scope.exts.push(Ext::literal(value));
+            }
         }
-        for _ in 0..1 + self.below(4) {
-            self.input();
+        for _ in 0..2 {
+            let value = self.int(2, 7);
+            self.scope.exts.push(Ext::literal(value));
         }
-        // Small integers that may be used as indices as they are.
-        let declaration = "input small: int32[5]".to_string();
-        self.program.inputs.push(("small".to_string(), declaration));
-        if self.one_in(4) {
-            self.aliases();
+        if self.chance(40) {
+            self.feature("constant parameter");
+            let value = self.int(1, 6);
+            let mut default = value;
+            if self.chance(30) {
+                self.feature("-D");
+                default = self.int(1, 9);
+                defines.push(("c".to_string(), value.to_string()));
+            }
+            params.push(Node::stmt("c = $", vec![Node::leaf(DType::Index, default.to_string())]));
+            self.scope.exts.push(Ext::plain("c", true, value));
+            self.scope.exts.push(Ext::plain("c + 2", true, value + 2));
+            self.scope.constants.push("c".to_string());
         }
-        let stages = 1 + self.below(3);
-        for number in 0..stages {
-            let output = number + 1 == stages || self.one_in(3);
-            self.stage(output);
+        for name in ["n", "m"] {
+            if !self.chance(40) {
+                continue;
+            }
+            self.feature("symbolic");
+            let value = if self.chance(12) { self.int(0, 1) } else { self.int(2, 7) };
+            params.push(Node::stmt(format!("{name}: var"), vec![]));
+            vars.push((name.to_string(), value));
+            self.scope.vars.push(name.to_string());
+            self.scope.exts.push(Ext::plain(name, false, value));
+            self.symbolic_expression(name, value);
+        }
+        if let [(n, a), (m, b)] = &vars[..]
+            && self.rng.random_bool(0.5)
+        {
+            let product = Some((n.clone(), m.clone()));
+            let text = format!("{n} * {m}");
+            self.scope.exts.push(Ext { product, ..Ext::plain(text, false, a * b) });
+        }
+        if self.chance(12) {
+            self.feature("var as argument");
+            params.push(Node::stmt("step: var", vec![]));
+            vars.push(("step".to_string(), self.int(-1, 4)));
+            self.scope.vars.push("step".to_string());
+        }
+        if self.chance(20) {
+            self.feature("real parameter");
+            let value = self.pick(&["0.1", "1e-5", "3.0", "-0.75", "1.0 / 3.0"]);
+            params.push(Node::stmt(format!("eps: real = {value}"), vec![]));
+            self.scope.reals.push("eps".to_string());
+        }
+        if self.chance(20) {
+            self.feature("bool parameter");
+            let value = self.pick(&["true", "false"]);
+            params.push(Node::stmt(format!("flag: bool = {value}"), vec![]));
+            self.scope.bools.push("flag".to_string());
+        }
+        if self.chance(20) {
+            self.feature("dtype parameter");
+            let ty = self.any_type();
+            params.push(Node::stmt(format!("T: dtype = {ty}"), vec![]));
+            self.scope.dtypes.push(("T".to_string(), ty));
         }
     }
 
-    fn input(&mut self) {
-        let (name, dtype) = (self.name("A"), self.dtype());
-        self.count(format!("input {dtype}"));
-        if self.one_in(5) {
-            let declaration = format!("input {name}: {dtype}");
-            self.program.inputs.push((name.clone(), declaration));
-            self.scalars.push((name, dtype));
-            self.count("scalar input");
+    fn symbolic_expression(&mut self, name: &str, value: i64) {
+        let ext = match self.int(0, 8) {
+            0 => Ext::plain(format!("{name} + 1"), false, value + 1),
+            1 => Ext::plain(format!("2 * {name}"), false, value * 2),
+            2 => Ext::plain(format!("{name} // 2"), false, value.div_euclid(2)),
+            3 => Ext::plain(format!("({name} + 3) // 4"), false, (value + 3) / 4),
+            4 | 5 => {
+                let (s, k) = (self.int(1, 2), self.int(1, 3));
+                let text = format!("({name} - {k}) // {s} + 1");
+                let window = Some((name.to_string(), s, k));
+                Ext { window, ..Ext::plain(text, false, (value - k).div_euclid(s) + 1) }
+            }
+            6 => Ext::plain(format!("max({name}, 3)"), false, value.max(3)),
+            7 => Ext::plain(format!("{name} % 4 + 1"), false, value.rem_euclid(4) + 1),
+            _ => return,
+        };
+        self.feature("symbolic expression");
+        self.scope.exts.push(ext);
+    }
+
+    /// Constants, assumptions and assertions.
+    fn head(&mut self) -> Vec<Node> {
+        let mut head = Vec::new();
+        if self.chance(25) {
+            self.feature("let constant");
+            let value = self.int(1, 3);
+            let (text, of) =
+                match self.scope.exts.iter().find(|ext| ext.constant && ext.text == "c") {
+                    Some(ext) if self.rng.random_bool(0.5) => {
+                        (format!("2 * c + {value}"), 2 * ext.value)
+                    }
+                    _ => (format!("{value} * 1"), 0),
+                };
+            head.push(Node::stmt(format!("let q = {text}"), vec![]));
+            self.scope.exts.push(Ext::plain("q", true, of + value));
+            self.scope.constants.push("q".to_string());
+        }
+        if let Some(name) = self.scope.vars.first().cloned()
+            && self.chance(20)
+        {
+            self.feature("assume");
+            let text = self.pick(&["@ >= 1", "@ < 100", "@ >= 0 and @ <= 6", "@ % 1 == 0"]);
+            head.push(Node::stmt(format!("assume {}", text.replace('@', &name)), vec![]));
+        }
+        if self.chance(10) {
+            self.feature("assert");
+            head.push(Node::stmt("assert 1 + 1 == 2, \"arithmetic\"", vec![]));
+        }
+        head
+    }
+
+    /// Axes whose product stays small.
+    fn axes(&mut self, rank: usize, limit: i64) -> Vec<Axis> {
+        const NAMES: [&str; 5] = ["i", "j", "x", "y", "z"];
+        let mut axes = Vec::new();
+        let mut size = 1;
+        let start = self.int(0, 1) as usize;
+        for at in 0..rank {
+            let exts = self.scope.exts.clone();
+            let mut ext = self.pick(&exts);
+            if size * ext.value.max(1) > limit {
+                ext = Ext::literal(self.int(1, 2));
+            }
+            size *= ext.value.max(1);
+            self.note_extent(&ext);
+            axes.push(Axis { name: NAMES[start + at].to_string(), from: 0, ext });
+        }
+        axes
+    }
+
+    fn note_extent(&mut self, ext: &Ext) {
+        match ext.value {
+            0 => self.feature("extent 0"),
+            1 => self.feature("extent 1"),
+            _ => {}
+        }
+    }
+
+    fn rank(&mut self) -> usize {
+        let rank = self.pick(&[0, 1, 1, 1, 2, 2, 2, 3, 3, 4]);
+        self.feature(&format!("rank {rank}"));
+        rank
+    }
+
+    /// `NAME[i: n, j: m]`.
+    fn stage_head(&mut self, names: &str, axes: &[Axis]) -> (String, Vec<Node>) {
+        let places: Vec<String> = axes.iter().map(|axis| format!("{}: $", axis.name)).collect();
+        let kids = axes.iter().map(|axis| axis.ext.node()).collect();
+        (format!("{names}[{}]", places.join(", ")), kids)
+    }
+
+    fn kind(&mut self) -> &'static str {
+        if self.scope.closed || self.chance(35) { "compute" } else { "output" }
+    }
+
+    fn add_stage(&mut self, name: &str, dtype: DType, axes: &[Axis]) {
+        self.tags.insert(format!("stage {dtype}"));
+        let shape = axes.iter().map(|axis| axis.ext.clone()).collect();
+        let name = name.to_string();
+        self.scope.tensors.push(Tensor { name, dtype, shape, computed: true, readers: 0 });
+    }
+
+    /// A stage that is one expression, of this operator if one is given.
+    fn map_stage(&mut self, wish: Option<Op>, body: &mut Vec<Node>) {
+        let rank = self.rank();
+        let axes = self.axes(rank, 120);
+        let place = Place { axes: axes.clone() };
+        let value = match wish {
+            Some(op) => self.apply(&op, 2, &place),
+            None => {
+                let ty = if self.chance(5) { DType::Index } else { self.any_type() };
+                self.expr(ty, 4, &place)
+            }
+        };
+        let ty = value.ty.expect("an expression");
+        let dtype = if ty == DType::Index { DType::Int64 } else { ty };
+        if ty == DType::Index {
+            self.feature("axis as data");
+        }
+        let kind = self.kind();
+        let name = self.fresh("S");
+        let (head, mut kids) = self.stage_head(&name, &axes);
+        let mut form = format!("{kind} {head}");
+        if self.chance(10) {
+            self.feature("type given");
+            form.push_str(&format!(": {dtype}"));
+        }
+        kids.push(value);
+        body.push(Node::stmt(format!("{form} = $"), kids));
+        self.add_stage(&name, dtype, &axes);
+    }
+
+    /// `reduce` axes and a stage that reduces over them.
+    fn reduce_stage(&mut self, reducer: Reducer, body: &mut Vec<Node>) {
+        let rank = self.int(0, 2) as usize;
+        let axes = self.axes(rank, 40);
+        let mut inner = axes.clone();
+        let mut names = Vec::new();
+        let count = if self.chance(25) { 2 } else { 1 };
+        for _ in 0..count {
+            let axis = self.reduce_axis(count, body);
+            names.push(axis.name.clone());
+            inner.push(axis);
+        }
+        if count > 1 {
+            self.feature("reduce over several axes");
+        }
+        let outer = Place { axes: axes.clone() };
+        let place = Place { axes: inner };
+        let terms: Vec<Node> = reducer
+            .types
+            .iter()
+            .enumerate()
+            .map(|(at, ty)| {
+                let is_index =
+                    at == 0 && reducer.types.len() == 2 && reducer.name.starts_with("arg");
+                match is_index {
+                    true => {
+                        let axis = place.axes.last().expect("a reduction axis").name.clone();
+                        match *ty == DType::Int64 {
+                            true => Node::leaf(DType::Int64, axis),
+                            false => Node::leaf(*ty, format!("({axis} as {ty})")),
+                        }
+                    }
+                    false => self.expr(*ty, 3, &place),
+                }
+            })
+            .collect();
+        let callee = match reducer.item {
+            "" => reducer.name.to_string(),
+            item => {
+                let name = self.item_name(reducer.name);
+                self.items.push(Node::stmt(item.replace('@', &name), vec![]));
+                name
+            }
+        };
+        self.tags.insert(reducer.tag());
+        let tuple = |count: usize| match count {
+            1 => "$".to_string(),
+            _ => format!("({})", vec!["$"; count].join(", ")),
+        };
+        let mut form = format!("{callee}({}, axis=", tuple(terms.len()));
+        form.push_str(&match &names[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        });
+        let mut kids = terms;
+        if self.chance(15) {
+            self.feature("where=");
+            form.push_str(", where=$");
+            kids.push(self.expr(DType::Bool, 2, &place));
+        }
+        if self.chance(12) {
+            self.feature("init=");
+            form.push_str(&format!(", init={}", tuple(reducer.types.len())));
+            let inits: Vec<Node> =
+                reducer.types.iter().map(|ty| self.expr(*ty, 1, &outer)).collect();
+            kids.extend(inits);
+        }
+        if self.chance(5) {
+            self.feature("reassociate");
+            form.push_str(", reassociate");
+        }
+        self.push_reduction(&reducer, &axes, format!("{form})"), kids, body);
+    }
+
+    fn push_reduction(
+        &mut self,
+        reducer: &Reducer,
+        axes: &[Axis],
+        form: String,
+        terms: Vec<Node>,
+        body: &mut Vec<Node>,
+    ) {
+        let names: Vec<String> = reducer.types.iter().map(|_| self.fresh("R")).collect();
+        let typed = names.len() > 1 && self.chance(50);
+        if typed {
+            self.feature("tuple with types");
+        }
+        let shown: Vec<String> = names
+            .iter()
+            .zip(&reducer.types)
+            .map(|(name, ty)| if typed { format!("{name}: {ty}") } else { name.clone() })
+            .collect();
+        let shown = match &shown[..] {
+            [one] => one.clone(),
+            many => format!("({})", many.join(", ")),
+        };
+        let (head, mut kids) = self.stage_head(&shown, axes);
+        let kind = self.kind();
+        kids.extend(terms);
+        body.push(Node::stmt(format!("{kind} {head} = {form}"), kids));
+        for (name, ty) in names.iter().zip(&reducer.types) {
+            self.add_stage(name, *ty, axes);
+        }
+    }
+
+    fn reduce_axis(&mut self, count: usize, body: &mut Vec<Node>) -> Axis {
+        let name = self.fresh("k");
+        let exts = self.scope.exts.clone();
+        let mut ext = self.pick(&exts);
+        // A range that is empty when the kernel is compiled is an error.
+        let empty = ext.value == 0 && (ext.constant || self.scope.closed);
+        if empty || count > 1 && ext.value > 8 {
+            ext = Ext::literal(self.int(1, 4));
+        }
+        let mut from = 0;
+        if ext.constant && ext.value > 1 && self.chance(20) {
+            self.feature("reduce from");
+            from = self.int(1, ext.value - 1);
+        }
+        if !ext.constant {
+            self.feature("symbolic reduction");
+        }
+        let range = vec![Node::leaf(DType::Index, from.to_string()), ext.node()];
+        body.push(Node::stmt(format!("reduce {name}: $..$"), range));
+        Axis { name, from, ext }
+    }
+
+    fn alias(&mut self, body: &mut Vec<Node>) {
+        if self.scope.tensors.is_empty() {
             return;
         }
-        let rank = self.pick(&[0, 1, 1, 1, 2, 2, 3]);
-        let shape: Vec<Extent> = (0..rank).map(|_| self.extent()).collect();
-        self.count(format!("input of rank {rank}"));
-        let extents: Vec<String> = shape.iter().map(Extent::text).collect();
-        let free = if self.one_in(8) { " layout_free" } else { "" };
-        let declaration = format!("input {name}: {dtype}[{}]{free}", extents.join(", "));
-        self.program.inputs.push((name.clone(), declaration));
-        self.sources.push(Source { name, dtype, shape, input: true });
+        self.feature("alias");
+        let tensors = self.scope.tensors.clone();
+        let tensor = self.pick(&tensors);
+        let name = self.fresh("Q");
+        body.push(Node::stmt(format!("let {name} = {}", tensor.name), vec![]));
+        self.scope.tensors.push(Tensor { name, readers: 0, ..tensor });
     }
 
-    /// Another name for a tensor, and kernels used as operators.
-    fn aliases(&mut self) {
-        let Some(source) = self.sources.first().cloned() else { return };
-        let name = self.name("Q");
-        let number = source.dtype != DType::Bool;
-        let (text, shape) = match (&source.shape[..], self.below(2)) {
-            ([extent], 0) if number => {
-                self.count("operator");
-                (format!("let {name} = doubled({})", source.name), vec![extent.clone()])
-            }
-            ([Extent::Const(a), Extent::Const(b)], 0) if number => {
-                self.count("operator of two stages");
-                let shape = vec![Extent::Const(a + 4), Extent::Const(b + 2)];
-                (format!("let {name} = padded({}, p=2)", source.name), shape)
-            }
-            _ => {
-                self.count("alias");
-                (format!("let {name} = {}", source.name), source.shape.clone())
-            }
+    fn compile_time_if(&mut self, body: &mut Vec<Node>) {
+        self.feature("compile-time if");
+        let conds = ["1 < 2", "2 < 1", "flag", "not flag", "c > 3"];
+        let cond = self.pick(&conds);
+        let known = match cond.contains("flag") {
+            true => !self.scope.bools.is_empty(),
+            false => !cond.contains('c') || self.scope.constants.iter().any(|name| name == "c"),
         };
-        self.program.lets.push((0, text));
-        self.sources.push(Source { name, dtype: source.dtype, shape, input: false });
+        let cond = if known { cond } else { "1 < 2" };
+        // What stands in a branch is not read afterwards.
+        let known = self.scope.tensors.len();
+        let mut branches = [Vec::new(), Vec::new()];
+        for branch in &mut branches {
+            let start = self.scope.tensors.len();
+            self.map_stage(None, branch);
+            self.scope.tensors.truncate(start.max(known));
+        }
+        let [then, otherwise] = branches.map(|mut branch| branch.pop().expect("a stage"));
+        body.push(Node::stmt(format!("if {cond} {{ $ }} else {{ $ }}"), vec![then, otherwise]));
     }
 
-    fn stage(&mut self, output: bool) {
-        let rank = self.pick(&[0, 1, 1, 2, 2, 3]);
-        let axes: Vec<(String, Extent)> =
-            ["x", "y", "z"][..rank].iter().map(|name| (name.to_string(), self.extent())).collect();
-        self.axes = axes
+    /// A `def` for certain types, whose body reads its parameters only.
+    fn def(&mut self) {
+        self.feature("def");
+        let types: Vec<DType> = (0..self.int(1, 2)).map(|_| self.any_type()).collect();
+        let result = self.any_type();
+        let name = self.item_name("d");
+        let names = ["u", "v"];
+        let locals: Vec<(String, DType)> =
+            names.iter().map(|name| name.to_string()).zip(types.clone()).collect();
+        let params: Vec<&str> = names[..types.len()].to_vec();
+        self.scope.locals = Some(locals);
+        let value = self.expr(result, 3, &Place { axes: Vec::new() });
+        self.scope.locals = None;
+        self.items.push(Node::stmt(format!("def {name}({}) = $", params.join(", ")), vec![value]));
+        self.scope.defs.push((name, types, result));
+    }
+
+    /// A kernel of its own, used as an operator.
+    fn operator(&mut self, body: &mut Vec<Node>) {
+        let tensors: Vec<Tensor> =
+            self.scope.tensors.iter().filter(|tensor| tensor.shape.len() <= 3).cloned().collect();
+        if tensors.is_empty() {
+            return;
+        }
+        self.feature("operator");
+        let tensor = self.pick(&tensors);
+        let name = self.item_name("op");
+        let rank = tensor.shape.len();
+        let dims: Vec<String> = (0..rank).map(|at| format!("d{at}")).collect();
+        let mut params: Vec<String> = dims.clone();
+        let generic = self.chance(40);
+        if generic {
+            params.push("U: dtype".to_string());
+        }
+        params.push("w = 2".to_string());
+        // The inside is a kernel of its own, of which only the shape of its input is known.
+        let ext = |(text, ext): (&String, &Ext)| Ext::plain(text, false, ext.value);
+        let exts: Vec<Ext> = dims.iter().zip(&tensor.shape).map(ext).collect();
+        let inner = Scope {
+            tensors: vec![Tensor { name: "X".to_string(), shape: exts.clone(), ..tensor.clone() }],
+            exts: exts.iter().cloned().chain([Ext::literal(2), Ext::literal(3)]).collect(),
+            constants: vec!["w".to_string()],
+            dtypes: if generic { vec![("U".to_string(), tensor.dtype)] } else { Vec::new() },
+            closed: true,
+            ..Scope::default()
+        };
+        let outer = std::mem::replace(&mut self.scope, inner);
+        let mut stages = Vec::new();
+        let ty = if generic { "U".to_string() } else { tensor.dtype.to_string() };
+        stages.push(Node::stmt(format!("input X: {ty}[{}]", dims.join(", ")), vec![]));
+        if self.chance(40) {
+            self.feature("nested operator");
+            match self.chance(50) {
+                true => self.map_stage(None, &mut stages),
+                false => {
+                    let reducer = self.pick(&self.reducers.clone());
+                    self.reduce_stage(reducer, &mut stages);
+                }
+            }
+        }
+        let axes: Vec<Axis> = match self.chance(60) {
+            true => ["a", "b", "e"]
+                .iter()
+                .zip(exts)
+                .map(|(name, ext)| Axis { name: name.to_string(), from: 0, ext })
+                .collect(),
+            false => self.axes(rank.min(2), 60),
+        };
+        let result = if self.chance(50) { tensor.dtype } else { self.any_type() };
+        let value = self.expr(result, 3, &Place { axes: axes.clone() });
+        let (head, mut kids) = self.stage_head("Y", &axes);
+        kids.push(value);
+        stages.push(Node::stmt(format!("output {head} = $"), kids));
+        self.scope = outer;
+        let places = vec!["    $\n"; stages.len()].concat();
+        let text = format!("kernel {name}({}) {{\n{places}}}", params.join(", "));
+        self.items.push(Node::stmt(text, stages));
+        let given = if self.chance(50) { ", w=3" } else { "" };
+        let result_name = self.fresh("P");
+        body.push(Node::stmt(
+            format!("let {result_name} = {name}({}{given})", tensor.name),
+            vec![],
+        ));
+        // Extents of the result are the caller's.
+        let translate = |ext: &Ext| match dims.iter().position(|dim| *dim == ext.text) {
+            Some(at) => tensor.shape[at].clone(),
+            None => ext.clone(),
+        };
+        let shape = axes.iter().map(|axis| translate(&axis.ext)).collect();
+        let tensor = Tensor { name: result_name, dtype: result, shape, computed: true, readers: 0 };
+        self.scope.tensors.push(tensor);
+    }
+
+    /// An output at the end that reads something computed.
+    fn last_output(&mut self, body: &mut Vec<Node>) {
+        let computed: Vec<Tensor> =
+            self.scope.tensors.iter().filter(|tensor| tensor.computed).cloned().collect();
+        let tensor = self.pick(&computed);
+        let names = ["i", "j", "x", "y"];
+        let axes: Vec<Axis> = names
             .iter()
-            .map(|(name, extent)| Axis { name: name.clone(), min: 0, end: extent.clone() })
+            .zip(&tensor.shape)
+            .map(|(name, ext)| Axis { name: name.to_string(), from: 0, ext: ext.clone() })
             .collect();
-        self.count(format!("stage of rank {rank}"));
-        let mut stage = Stage {
-            output,
-            names: Vec::new(),
-            axes,
-            dtype: None,
-            values: Vec::new(),
-            reduce: None,
-        };
-        if self.one_in(2) {
-            self.map_stage(&mut stage);
-        } else {
-            self.reduce_stage(&mut stage);
-        }
-        let shape: Vec<Extent> = stage.axes.iter().map(|(_, extent)| extent.clone()).collect();
-        for ((name, _), value) in stage.names.iter().zip(&stage.values) {
-            let (name, shape) = (name.clone(), shape.clone());
-            self.sources.push(Source { name, dtype: value.dtype, shape, input: false });
-        }
-        self.program.stages.push(stage);
-    }
-
-    fn map_stage(&mut self, stage: &mut Stage) {
-        let dtype = self.dtype();
-        self.count(format!("map of {dtype}"));
-        stage.names = vec![(self.name("S"), None)];
-        stage.dtype = self.one_in(3).then_some(dtype);
-        let depth = 2 + self.below(4);
-        stage.values = vec![self.ex(dtype, depth)];
-    }
-
-    fn reduce_stage(&mut self, stage: &mut Stage) {
-        let count = self.pick(&[1, 1, 1, 2]);
-        let mut axes = Vec::new();
-        for _ in 0..count {
-            let name = self.name("k");
-            let end = self.extent();
-            let min = match end {
-                Extent::Const(end) => self.random.random_range(0..end),
-                Extent::Var(_) => 0,
-            };
-            axes.push((name.clone(), min.to_string(), end.text()));
-            self.axes.push(Axis { name, min, end });
-        }
-        let (reducer, dtypes) = self.reducer();
-        self.count(format!("reducer {reducer}"));
-        self.count(format!("reduction of {}", dtypes[dtypes.len() / 2]));
-        for dtype in &dtypes {
-            let written = (dtypes.len() > 1 && self.one_in(2)).then_some(*dtype);
-            stage.names.push((self.name("R"), written));
-        }
-        let depth = 1 + self.below(3);
-        stage.values = dtypes.iter().map(|dtype| self.ex(*dtype, depth)).collect();
-        let condition = self.one_in(4).then(|| self.ex(DType::Bool, 2));
-        let mut init = None;
-        if dtypes.len() == 1 && self.one_in(4) {
-            let data_axes = stage.axes.len();
-            let all = self.axes.clone();
-            self.axes.truncate(data_axes);
-            init = Some(vec![self.ex(dtypes[0], 1)]);
-            self.axes = all;
-            self.count("init=");
-        }
-        if condition.is_some() {
-            self.count("where=");
-        }
-        let reassociate = self.one_in(10);
-        stage.reduce = Some(Reduce { reducer, axes, condition, init, reassociate });
-    }
-
-    /// A reducer with its component types.
-    fn reducer(&mut self) -> (String, Vec<DType>) {
-        let numbers: Vec<DType> =
-            DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool).collect();
-        let full: Vec<DType> = numbers.iter().copied().filter(|dtype| !dtype.is_half()).collect();
-        let ints: Vec<DType> = full.iter().copied().filter(|dtype| dtype.is_int()).collect();
-        let (name, dtypes) = match self.below(14) {
-            0..3 => ("sum", vec![self.pick(&full)]),
-            3 => ("prod", vec![self.pick(&full)]),
-            4 => ("min", vec![self.pick(&numbers)]),
-            5 => ("max", vec![self.pick(&numbers)]),
-            6 => ("any", vec![DType::Bool]),
-            7 => ("all", vec![DType::Bool]),
-            8 => ("argmin", vec![self.pick(&ints), self.pick(&numbers)]),
-            9 => ("argmax", vec![self.pick(&ints), self.pick(&numbers)]),
-            10 => ("product", vec![self.pick(&full)]),
-            11 => ("argbest", vec![self.pick(&ints), self.pick(&FLOATS[..2])]),
-            12 => {
-                let float = self.pick(&FLOATS[..2]);
-                ("spread", vec![float, float, self.pick(&ints)])
-            }
-            _ => match self.below(2) {
-                0 => ("least", vec![self.pick(&ints)]),
-                _ => ("circle", vec![self.pick(&full)]),
-            },
-        };
-        (name.to_string(), dtypes)
-    }
-
-    /// A random expression of a type, at most so deep.
-    fn ex(&mut self, dtype: DType, depth: usize) -> Ex {
-        if depth == 0 || self.one_in(8) {
-            return self.leaf(dtype);
-        }
-        match self.below(10) {
-            0 => self.choice(dtype, depth),
-            1 => self.cast(dtype, depth),
-            _ if dtype == DType::Bool => self.condition(depth),
-            _ if dtype.is_float() => self.float(dtype, depth),
-            _ => self.int(dtype, depth),
+        let (head, mut kids) = self.stage_head("Z", &axes);
+        let indices: Vec<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
+        let read = format!("{}[{}]", tensor.name, indices.join(", "));
+        kids.push(Node::leaf(tensor.dtype, read));
+        body.push(Node::stmt(format!("output {head} = $"), kids));
+        if body.iter().filter(|stmt| stmt.form.starts_with("output")).count() > 1 {
+            self.feature("several outputs");
         }
     }
-
-    fn operands(&mut self, dtype: DType, depth: usize, count: usize) -> Vec<Ex> {
-        (0..count).map(|_| self.ex(dtype, depth - 1)).collect()
-    }
-
-    /// An operation of `count` operands of its own type.
-    fn operation(&mut self, dtype: DType, depth: usize, template: &str) -> Ex {
-        self.count(format!("{template} on {}", kind(dtype)));
-        let operands = self.operands(dtype, depth, template.matches('@').count());
-        Ex::of(dtype, template, operands)
-    }
-
-    fn choice(&mut self, dtype: DType, depth: usize) -> Ex {
-        let template = self.pick(&["(if @ then @ else @)", "select(@, @, @)", "blend(@, @, @)"]);
-        if template.starts_with("blend") && dtype == DType::Bool {
-            return self.leaf(dtype);
-        }
-        self.count(template);
-        let mut operands = vec![self.ex(DType::Bool, depth - 1)];
-        operands.extend(self.operands(dtype, depth, 2));
-        Ex::of(dtype, template, operands)
-    }
-
-    fn cast(&mut self, dtype: DType, depth: usize) -> Ex {
-        let from = self.pick(&DType::ALL);
-        if from == dtype {
-            return self.leaf(dtype);
-        }
-        self.count(format!("cast {from} to {dtype}"));
-        let operand = self.ex(from, depth - 1);
-        Ex::of(dtype, &format!("(@ as {dtype})"), vec![operand])
-    }
-
-    fn float(&mut self, dtype: DType, depth: usize) -> Ex {
-        const TEMPLATES: &[&str] = &[
-            "(@ + @)",
-            "(@ + @)",
-            "(@ - @)",
-            "(@ * @)",
-            "(@ * @)",
-            "(@ / @)",
-            "(-@)",
-            "((@ * @) + @)",
-            "(@ - (@ * @))",
-            "((@ * @) + (@ * @))",
-            "((@ * @) - @)",
-            "min(@, @)",
-            "max(@, @)",
-            "abs(@)",
-            "clamp(@, @, @)",
-            "floor(@)",
-            "ceil(@)",
-            "round(@)",
-            "trunc(@)",
-            "sqrt(@)",
-            "fma(@, @, @)",
-            "(@ / 3.0)",
-            "(@ / 8.0)",
-            "rsqrt(@)",
-            "exp(@)",
-            "exp2(@)",
-            "log(@)",
-            "log2(@)",
-            "tanh(@)",
-            "sigmoid(@)",
-            "erf(@)",
-            "sin(@)",
-            "cos(@)",
-            "tan(@)",
-            "atan(@)",
-            "pow(@, @)",
-            "square(@)",
-            "folded(@, @, @)",
-        ];
-        let template = self.pick(TEMPLATES);
-        self.operation(dtype, depth, template)
-    }
-
-    fn int(&mut self, dtype: DType, depth: usize) -> Ex {
-        const TEMPLATES: &[&str] = &[
-            "(@ + @)",
-            "(@ - @)",
-            "(@ * @)",
-            "(@ // @)",
-            "(@ % @)",
-            "(@ // 3)",
-            "(@ % 4)",
-            "(@ & @)",
-            "(@ | @)",
-            "(@ ^ @)",
-            "(@ << @)",
-            "(@ >> @)",
-            "(@ >> 3)",
-            "(-@)",
-            "(~@)",
-            "abs(@)",
-            "popcount(@)",
-            "min(@, @)",
-            "max(@, @)",
-            "clamp(@, @, @)",
-            "folded(@, @, @)",
-        ];
-        let template = self.pick(TEMPLATES);
-        self.operation(dtype, depth, template)
-    }
-
-    fn condition(&mut self, depth: usize) -> Ex {
-        const LOGICAL: &[&str] = &[
-            "(@ and @)",
-            "(@ or @)",
-            "(not @)",
-            "any(@, @, @)",
-            "all(@, @)",
-            "(@ & @)",
-            "(@ | @)",
-            "(@ ^ @)",
-            "(@ == @)",
-        ];
-        match self.below(8) {
-            0..3 => {
-                let template = self.pick(LOGICAL);
-                self.operation(DType::Bool, depth, template)
-            }
-            3 => {
-                let dtype = self.pick(&FLOATS);
-                let operand = self.ex(dtype, depth - 1);
-                self.count("is_nan");
-                Ex::of(DType::Bool, "is_nan(@)", vec![operand])
-            }
-            _ => {
-                let dtype = self.dtype();
-                if dtype == DType::Bool {
-                    return self.leaf(dtype);
-                }
-                let operator = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
-                self.count(format!("@ {operator} @ on {}", kind(dtype)));
-                let operands = self.operands(dtype, depth, 2);
-                Ex::of(DType::Bool, &format!("(@ {operator} @)"), operands)
-            }
-        }
-    }
-
-    fn leaf(&mut self, dtype: DType) -> Ex {
-        for _ in 0..3 {
-            match self.below(6) {
-                0 => return self.literal(dtype),
-                1 => {
-                    if let Some(ex) = self.axis_value(dtype) {
-                        return ex;
-                    }
-                }
-                2 => {
-                    if let Some(ex) = self.scalar(dtype) {
-                        return ex;
-                    }
-                }
-                _ => {
-                    if let Some(ex) = self.load(dtype) {
-                        return ex;
-                    }
-                }
-            }
-        }
-        self.literal(dtype)
-    }
-
-    fn literal(&mut self, dtype: DType) -> Ex {
-        let text = match dtype {
-            DType::Bool => self.pick(&["true", "false"]).to_string(),
-            _ if dtype.is_float() => {
-                let values = [
-                    "0.0", "1.0", "0.5", "3.0", "0.1", "1e-5", "2.5e2", "(-1.0)", "(-0.75)", "7.0",
-                ];
-                match self.below(8) {
-                    0 => format!("inf({dtype})"),
-                    1 => format!("(-inf({dtype}))"),
-                    2 => format!("max_value({dtype})"),
-                    _ => format!("({} as {dtype})", self.pick(&values)),
-                }
-            }
-            _ => match self.below(6) {
-                0 => format!("min_value({dtype})"),
-                1 => format!("max_value({dtype})"),
-                _ => format!("({} as {dtype})", self.below(12)),
-            },
-        };
-        self.count(format!("literal {dtype}"));
-        Ex::text(dtype, text)
-    }
-
-    fn axis_value(&mut self, dtype: DType) -> Option<Ex> {
-        if self.axes.is_empty() {
-            return None;
-        }
-        let axes = self.axes.clone();
-        let (a, b) = (self.pick(&axes).name, self.pick(&axes).name);
-        if dtype == DType::Bool {
-            self.count("condition on axes");
-            let operator = self.pick(&["==", "<", "<=", ">="]);
-            let text = match self.below(3) {
-                0 => format!("({a} {operator} {b})"),
-                1 => format!("({a} % 2 {operator} 1)"),
-                _ => format!("({a} + 1 {operator} 3)"),
-            };
-            return Some(Ex::text(dtype, text));
-        }
-        self.count("axis as a value");
-        Some(Ex::text(
-            dtype,
-            self.pick(&[
-                format!("({a} as {dtype})"),
-                format!("(({a} * 3 - {b}) as {dtype})"),
-                format!("(({a} // 2) as {dtype})"),
-            ]),
-        ))
-    }
-
-    fn scalar(&mut self, dtype: DType) -> Option<Ex> {
-        let fits: Vec<String> = self
-            .scalars
-            .iter()
-            .filter(|(_, ty)| *ty == dtype)
-            .map(|(name, _)| name.clone())
-            .collect();
-        if fits.is_empty() {
-            return None;
-        }
-        self.count("scalar read");
-        Some(Ex::text(dtype, self.pick(&fits)))
-    }
-
-    /// An element of some tensor, cast if none has the type.
-    fn load(&mut self, dtype: DType) -> Option<Ex> {
-        let fits: Vec<Source> =
-            self.sources.iter().filter(|source| source.dtype == dtype).cloned().collect();
-        if fits.is_empty() {
-            let all = self.sources.clone();
-            if all.is_empty() {
-                return None;
-            }
-            let source = self.pick(&all);
-            let element = self.element(&source);
-            self.count(format!("cast {} to {dtype}", source.dtype));
-            return Some(Ex::of(dtype, &format!("(@ as {dtype})"), vec![element]));
-        }
-        let source = self.pick(&fits);
-        Some(self.element(&source))
-    }
-
-    /// `A[…]` with indices inside, perhaps under a guard.
-    fn element(&mut self, source: &Source) -> Ex {
-        let shape = source.shape.clone();
-        let mut guards = Vec::new();
-        let mut indices = Vec::new();
-        for extent in &shape {
-            indices.push(self.index(extent, &mut guards));
-        }
-        let places = vec!["@"; indices.len()].join(", ");
-        let load = Ex::of(source.dtype, &format!("{}[{places}]", source.name), indices);
-        if guards.is_empty() {
-            return load;
-        }
-        self.count("guarded index");
-        let other = self.literal(source.dtype);
-        let template = format!("(if {} then @ else @)", guards.join(" and "));
-        Ex::of(source.dtype, &template, vec![load, other])
-    }
-
-    /// An index expression inside `0 .. extent`; what it needs to be inside goes to `guards`.
-    fn index(&mut self, extent: &Extent, guards: &mut Vec<String>) -> Ex {
-        let text = |text: String| Ex::text(DType::Index, text);
-        let end = extent.text();
-        let axes = self.axes.clone();
-        let same: Vec<Axis> = axes.iter().filter(|axis| axis.end == *extent).cloned().collect();
-        if !same.is_empty() && !self.one_in(4) {
-            let axis = self.pick(&same).name;
-            return match self.below(6) {
-                0 => {
-                    self.count("reversed index");
-                    text(format!("{end} - 1 - {axis}"))
-                }
-                1 => {
-                    guards.push(format!("{axis} >= 1"));
-                    text(format!("{axis} - 1"))
-                }
-                2 => {
-                    guards.push(format!("{axis} + 2 < {end}"));
-                    text(format!("{axis} + 2"))
-                }
-                _ => text(axis),
-            };
-        }
-        if let Extent::Const(extent) = extent
-            && (axes.is_empty() || self.one_in(5))
-        {
-            let value = self.below(*extent as usize);
-            return text(value.to_string());
-        }
-        if self.indices && self.one_in(3) {
-            return self.data_index(extent);
-        }
-        let Some(axis) = (!axes.is_empty()).then(|| self.pick(&axes)) else {
-            guards.push(format!("{end} > 0"));
-            return text("0".to_string());
-        };
-        if let (Extent::Const(end), Extent::Const(of_axis)) = (extent, &axis.end)
-            && of_axis <= end
-        {
-            self.count("index with an offset");
-            let offset = self.below((end - of_axis + 1) as usize);
-            return text(format!("{} + {offset}", axis.name));
-        }
-        let Axis { name, min, .. } = axis;
-        match self.below(3) {
-            0 => {
-                self.count("index by clamp");
-                if matches!(extent, Extent::Var(_)) {
-                    guards.push(format!("{end} > 0"));
-                }
-                text(format!("clamp({name} * 2 - {min}, 0, {end} - 1)"))
-            }
-            1 => {
-                self.count("index under a condition");
-                guards.push(format!("{name} < {end}"));
-                text(name)
-            }
-            _ => {
-                self.count("index by %");
-                if matches!(extent, Extent::Var(_)) {
-                    guards.push(format!("{end} > 0"));
-                }
-                text(format!("({name} * 3 + 1) % {end}"))
-            }
-        }
-    }
-
-    /// An index made of data: of `small` as it is, or of anything in bounds by `clamp`.
-    fn data_index(&mut self, extent: &Extent) -> Ex {
-        let Extent::Const(end) = *extent else {
-            return self.plain_index(extent);
-        };
-        self.indices = false;
-        let index = if end >= 2 && self.one_in(2) {
-            self.count("index from an input");
-            let five = Extent::Const(5);
-            let inner = self.plain_index(&five);
-            Ex::of(DType::Index, "small[@]", vec![inner])
-        } else {
-            self.count("index from data, clamped");
-            let dtype = self.dtype();
-            let value = self.ex(dtype, 1);
-            Ex::of(DType::Index, &format!("clamp(@ as int64, 0, {})", end - 1), vec![value])
-        };
-        self.indices = true;
-        index
-    }
-
-    fn plain_index(&mut self, extent: &Extent) -> Ex {
-        let fits: Vec<String> = self
-            .axes
-            .iter()
-            .filter(|axis| match (&axis.end, extent) {
-                (Extent::Const(of_axis), Extent::Const(end)) => of_axis <= end,
-                (of_axis, end) => of_axis == end,
-            })
-            .map(|axis| axis.name.clone())
-            .collect();
-        match (fits.is_empty(), extent) {
-            (false, _) => Ex::text(DType::Index, self.pick(&fits)),
-            (true, Extent::Const(_)) => Ex::text(DType::Index, "0"),
-            // The entry check refuses an empty tensor then.
-            (true, Extent::Var(_)) => Ex::text(DType::Index, "0"),
-        }
-    }
-}
-
-/// What coverage tells apart.
-fn kind(dtype: DType) -> &'static str {
-    dtype.name()
 }

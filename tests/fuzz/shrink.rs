@@ -1,140 +1,172 @@
-//! Makes a failing program smaller while it fails in the same way.
+//! Makes a finding small: statements dropped, subexpressions replaced by an operand or a constant,
+//! numbers made smaller, as long as the judge says the same of it.
 
-use super::program::{Ex, Program, Stage};
+use crate::judge::{self, Verdict};
+use crate::run::Setup;
+use crate::tree::{Node, Program};
+use std::time::{Duration, Instant};
 use tec::ir::DType;
 
-/// No more programs than this are tried.
-const MAX_TRIALS: usize = 600;
+/// Time for one finding.
+const LIMIT: Duration = Duration::from_secs(40);
 
-/// The smallest program found for which `fails` still holds.
-pub fn shrink(program: Program, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
-    let mut best = program;
-    let mut trials = 0;
-    loop {
-        let mut improved = false;
-        let mut candidates = candidates(&best);
-        candidates.sort_by_key(size);
-        for candidate in candidates {
-            if trials == MAX_TRIALS {
-                return best;
-            }
-            trials += 1;
-            if fails(&candidate) {
-                best = candidate;
-                improved = true;
-                break;
-            }
-        }
-        if !improved {
-            return best;
-        }
+/// The smallest program found of which the judge says the same, with what it says in full.
+pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
+    let best = Setup { program: setup.program.clone(), options: setup.options.clone() };
+    let mut shrinker = Shrinker {
+        best,
+        class: class(what),
+        text: format!("{what}\n{details}"),
+        end: Instant::now() + LIMIT,
+    };
+    while shrinker.round() {}
+    (shrinker.best, shrinker.text)
+}
+
+/// What two findings have in common.
+fn class(what: &str) -> String {
+    what.split(':').next().unwrap_or_default().to_string()
+}
+
+struct Shrinker {
+    best: Setup,
+    class: String,
+    text: String,
+    end: Instant,
+}
+
+impl Shrinker {
+    fn is_over(&self) -> bool {
+        Instant::now() > self.end
     }
-}
 
-fn size(program: &Program) -> usize {
-    let of_stage = |stage: &Stage| -> usize {
-        let mut stage = stage.clone();
-        let sizes: usize = stage.expressions_mut().iter().map(|ex| ex.size()).sum();
-        let frame = stage.axes.len() + stage.reduce.map_or(0, |reduce| 2 + reduce.axes.len());
-        10 + sizes + frame
-    };
-    let stages: usize = program.stages.iter().map(of_stage).sum();
-    stages + 3 * program.inputs.len() + 3 * program.lets.len() + 3 * program.vars.len()
-}
-
-fn candidates(program: &Program) -> Vec<Program> {
-    let mut all = Vec::new();
-    let mut propose = |change: &dyn Fn(&mut Program) -> bool| {
-        let mut candidate = program.clone();
-        if change(&mut candidate) {
-            all.push(candidate);
+    /// Keeps a candidate that still fails in the same way.
+    fn attempt(&mut self, program: Program) -> bool {
+        if self.is_over() {
+            return false;
         }
-    };
-    for i in 0..program.stages.len() {
-        propose(&|p| {
-            p.stages.remove(i);
-            let last = p.stages.last_mut();
-            last.map(|stage| stage.output = true).is_some()
-        });
-        propose(&|p| p.stages[i].reduce.as_mut().and_then(|r| r.condition.take()).is_some());
-        propose(&|p| p.stages[i].reduce.as_mut().and_then(|r| r.init.take()).is_some());
-        let reductions = program.stages[i].reduce.as_ref().map_or(0, |reduce| reduce.axes.len());
-        for axis in 0..reductions {
-            propose(&|p| {
-                let axes = &mut p.stages[i].reduce.as_mut().expect("a reduction").axes;
-                axes.len() > 1 && axes.remove(axis).0.len() > 1
-            });
-        }
-        if program.stages[i].values.len() == 1 {
-            propose(&|p| p.stages[i].reduce.take().is_some());
-        }
-        for axis in 0..program.stages[i].axes.len() {
-            propose(&|p| {
-                p.stages[i].axes.remove(axis);
+        let candidate = Setup { program, options: self.best.options.clone() };
+        match judge::judge(&candidate.case(), &candidate.options()) {
+            Verdict::Wrong(what, details) if class(&what) == self.class => {
+                self.best = candidate;
+                self.text = format!("{what}\n{details}");
                 true
-            });
+            }
+            _ => false,
         }
-        propose(&|p| p.stages[i].dtype.take().is_some());
     }
-    for i in 0..program.inputs.len() {
-        propose(&|p| {
-            p.inputs.remove(i);
-            true
-        });
+
+    /// One pass over everything; true if something became smaller.
+    fn round(&mut self) -> bool {
+        let statements = self.drop_statements();
+        let pieces = self.replace_pieces();
+        let numbers = self.smaller_numbers();
+        (statements || pieces || numbers) && !self.is_over()
     }
-    for i in 0..program.lets.len() {
-        propose(&|p| {
-            p.lets.remove(i);
-            true
-        });
+
+    fn drop_statements(&mut self) -> bool {
+        let mut changed = false;
+        for list in [body as fn(&mut Program) -> &mut Vec<Node>, items, params] {
+            let mut at = list(&mut self.best.program).len();
+            while at > 0 {
+                at -= 1;
+                let mut program = self.best.program.clone();
+                list(&mut program).remove(at);
+                changed |= self.attempt(program);
+            }
+        }
+        changed
     }
-    for i in 0..program.vars.len() {
-        propose(&|p| {
-            p.vars.remove(i);
-            true
-        });
+
+    fn replace_pieces(&mut self) -> bool {
+        let mut changed = false;
+        for list in [body as fn(&mut Program) -> &mut Vec<Node>, items] {
+            let mut place = 0;
+            while place < total(list(&mut self.best.program)) && !self.is_over() {
+                let candidates = candidates(nth(list(&mut self.best.program), place));
+                let better = candidates.into_iter().any(|candidate| {
+                    let mut program = self.best.program.clone();
+                    *nth(list(&mut program), place) = candidate;
+                    self.attempt(program)
+                });
+                changed |= better;
+                if !better {
+                    place += 1;
+                }
+            }
+        }
+        changed
     }
-    for i in 0..program.stages.len() {
-        all.extend(smaller_expressions(program, i));
+
+    fn smaller_numbers(&mut self) -> bool {
+        let mut changed = false;
+        for at in 0..self.best.program.vars.len() {
+            while self.best.program.vars[at].1 > 0 {
+                let mut program = self.best.program.clone();
+                program.vars[at].1 -= 1;
+                if !self.attempt(program) {
+                    break;
+                }
+                changed = true;
+            }
+        }
+        changed
     }
-    all
 }
 
-/// Every node of a stage replaced by an operand of its type or by a literal.
-fn smaller_expressions(program: &Program, stage: usize) -> Vec<Program> {
-    let mut all = Vec::new();
-    let count = program.stages[stage].clone().expressions_mut().len();
-    for which in 0..count {
-        let size = program.stages[stage].clone().expressions_mut()[which].size();
-        for node in 0..size {
-            let mut copy = program.clone();
-            let mut expressions = copy.stages[stage].expressions_mut();
-            let found = expressions[which].node_mut(&mut node.clone()).expect("a node");
-            for replacement in replacements(found) {
-                let mut candidate = program.clone();
-                let mut expressions = candidate.stages[stage].expressions_mut();
-                let found = expressions[which].node_mut(&mut node.clone()).expect("a node");
-                *found = replacement;
-                all.push(candidate);
+fn body(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.body
+}
+
+fn items(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.items
+}
+
+fn params(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.params
+}
+
+fn total(nodes: &[Node]) -> usize {
+    nodes.iter().map(Node::size).sum()
+}
+
+fn nth(nodes: &mut [Node], mut at: usize) -> &mut Node {
+    let found = nodes.iter_mut().find_map(|node| node.nth(&mut at));
+    found.expect("a place below the total")
+}
+
+/// What may stand for a piece, simplest first.
+fn candidates(node: &Node) -> Vec<Node> {
+    let Some(ty) = node.ty else { return Vec::new() };
+    let mut simple = Vec::new();
+    if ty == DType::Index {
+        if let Ok(value) = node.form.parse::<i64>() {
+            let smaller = [0, 1, value / 2, value - 1];
+            let smaller = smaller.into_iter().filter(|other| (0..value).contains(other));
+            simple.extend(smaller.map(|value| Node::leaf(ty, value.to_string())));
+            return simple;
+        }
+        simple.extend(["0", "1"].map(|text| Node::leaf(ty, text)));
+    } else if ty == DType::Bool {
+        simple.extend(["true", "false"].map(|text| Node::leaf(ty, text)));
+    } else {
+        simple.extend(["0", "1"].map(|text| Node::leaf(ty, format!("({text} as {ty})"))));
+    }
+    // A constant is not replaced by another one of its size, else there were no end.
+    simple.retain(|_| !node.kids.is_empty() || !node.form.contains(" as "));
+    simple.retain(|other| other.form != node.form && !["true", "false"].contains(&&*node.form));
+    // A part of the same type, at any depth.
+    fn parts<'a>(node: &'a Node, ty: DType, found: &mut Vec<&'a Node>) {
+        for kid in &node.kids {
+            if kid.ty == Some(ty) {
+                found.push(kid);
+            } else {
+                parts(kid, ty, found);
             }
         }
     }
-    all
-}
-
-fn replacements(ex: &Ex) -> Vec<Ex> {
-    let mut all: Vec<Ex> = ex.operands().filter(|op| op.dtype == ex.dtype).cloned().collect();
-    if ex.operands().next().is_some() {
-        let literals: &[&str] = match ex.dtype {
-            DType::Bool => &["true", "false"],
-            DType::Index => &["0"],
-            _ => &["1", "0"],
-        };
-        let typed = |text: &&str| match ex.dtype {
-            DType::Bool | DType::Index => text.to_string(),
-            dtype => format!("({text} as {dtype})"),
-        };
-        all.extend(literals.iter().map(|text| Ex::text(ex.dtype, typed(text))));
-    }
-    all
+    let mut found = Vec::new();
+    parts(node, ty, &mut found);
+    simple.extend(found.into_iter().cloned());
+    simple
 }

@@ -195,6 +195,9 @@ impl Search {
         if self.effort < 0 {
             return false;
         }
+        if is_known(facts, goal) {
+            return true;
+        }
         let found = match self.split(facts, goal, depth, splits) {
             Some(found) => found,
             None => self.eliminate(facts, goal, depth, splits),
@@ -389,6 +392,17 @@ impl Search {
         let next = if up { scaled.minus(&other)? } else { scaled.add(&other)? };
         next.add(&magnitude)?.add_constant(-1)
     }
+}
+
+/// True if a learnt inequality says it outright. It may be about a minimum or maximum as a whole,
+/// of which nothing is left once that is split into cases.
+fn is_known(facts: &Facts, goal: &Poly) -> bool {
+    let Some(atom) = goal.atoms().last().copied() else { return false };
+    let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
+    learnt.iter().rev().take(12).any(|&at| {
+        let slack = goal.minus(&facts.inequalities[at]);
+        slack.and_then(|slack| slack.as_constant()).is_some_and(|slack| slack >= 0)
+    })
 }
 
 /// Composite atoms first (the newer, the more they depend on), then loop variables from the

@@ -128,7 +128,7 @@ impl Facts {
                 a => Interval::new(0, a.hull(a.neg()).hi),
             },
             ExprKind::Unary(UnOp::Popcount, _) => Interval::new(0, ty.bits() as i128),
-            ExprKind::Binary(op, a, b) if !op.gives_bool() => machine_binary(*op, of(a), of(b)),
+            ExprKind::Binary(op, a, b) if !op.gives_bool() => machine_binary(*op, ty, of(a), of(b)),
             ExprKind::Select(_, t, f) | ExprKind::IfThenElse(_, t, f) => of(t).hull(of(f)),
             ExprKind::Cast(a) if ty != DType::Bool && !a.ty.dtype.is_float() => of(a),
             ExprKind::Broadcast(a) => of(a),
@@ -170,7 +170,7 @@ impl Facts {
     }
 }
 
-fn machine_binary(op: BinOp, a: Interval, b: Interval) -> Interval {
+fn machine_binary(op: BinOp, ty: DType, a: Interval, b: Interval) -> Interval {
     match op {
         BinOp::Add => a.add(b),
         BinOp::Sub => a.add(b.neg()),
@@ -186,8 +186,10 @@ fn machine_binary(op: BinOp, a: Interval, b: Interval) -> Interval {
             let bits = 128 - a.hi.max(b.hi).leading_zeros();
             Interval::new(0, 1i128.checked_shl(bits).map_or(i128::MAX, |p| p.wrapping_sub(1)))
         }
-        BinOp::Shr if b.lo == b.hi && (0..64).contains(&b.lo) => {
-            Interval::new(a.lo >> b.lo, a.hi >> b.lo)
+        // Amounts are taken modulo the width.
+        BinOp::Shr if b.lo == b.hi => {
+            let amount = b.lo & i128::from(ty.bits() - 1);
+            Interval::new(a.lo >> amount, a.hi >> amount)
         }
         BinOp::Shl if b.lo == b.hi && (0..8).contains(&b.lo) => a.mul(Interval::point(1 << b.lo)),
         _ => Interval::ALL,

@@ -1,0 +1,307 @@
+//! Three ways to run a program, compared bit for bit: the interpreter on the plain loop nest, the
+//! interpreter after all passes, and the module called through its packed entry.
+
+use crate::data::make_args;
+use tec::driver::{self, Failure, Options, Trace};
+use tec::ir::interp::{Tensor, Trap, Value};
+use tec::ir::print::{Style, print_kernel};
+use tec::ir::verify::verify_kernel;
+use tec::ir::{DType, Kernel, Param};
+use tec::lang::{Loader, Program};
+use tec::module::load::{Arg, LoadedModule};
+use tec::module::{BuildInfo, KernelInfo, ModuleKind};
+use tec::te::Graph;
+
+/// A program to be judged.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The file.
+    pub text: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Values of run-time integers.
+    pub vars: Vec<(String, i64)>,
+    /// Where the random data begin.
+    pub seed: u64,
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// All ways agree; whether an entry check failed, in all of them.
+    Same { refused_at_entry: bool },
+    /// The front end refuses it: the codes of the errors.
+    Refused(Vec<String>),
+    /// Its tensors would be too large.
+    TooLarge,
+    /// A finding: in short, and in full.
+    Wrong(String, String),
+}
+
+fn wrong<T>(what: impl Into<String>, details: impl Into<String>) -> Result<T, Verdict> {
+    Err(Verdict::Wrong(what.into(), details.into()))
+}
+
+/// A program in memory.
+struct Memory<'a>(&'a str);
+
+impl Loader for Memory<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        match path {
+            "fuzz.te" => Ok(self.0.as_bytes().to_vec()),
+            _ => Err("there is only one file".to_string()),
+        }
+    }
+}
+
+/// The program of a text, parsed.
+pub fn load(text: &str) -> Result<Program, Failure> {
+    let loaded = driver::load("fuzz.te", &Memory(text), &mut Trace::default());
+    loaded.map_err(|(_, failure)| failure)
+}
+
+fn failed<T>(failure: Failure) -> Result<T, Verdict> {
+    match failure {
+        Failure::User(diags) => {
+            Err(Verdict::Refused(diags.iter().map(|diag| diag.code.to_string()).collect()))
+        }
+        Failure::Bug { pass, message, ir } => wrong(format!("bug in {pass}: {message}"), ir),
+    }
+}
+
+/// A kernel that the interpreter has run.
+pub struct Judged {
+    graph: Graph,
+    kernel: Kernel,
+    args: Vec<Value>,
+    /// Results, or the message of the entry check that failed.
+    expected: Result<Vec<Value>, String>,
+}
+
+/// Compiles a program as far as the passes go and compares the interpreter's two runs.
+pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
+    let mut trace = Trace::default();
+    let program = load(&case.text).or_else(failed)?;
+    let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
+    let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
+    let Some(graph) = graphs.into_iter().next() else {
+        return wrong("no kernel", "elaboration gave no kernel");
+    };
+    // After the front end nothing is the user's fault.
+    let late = |failure| match failure {
+        Failure::User(diags) => {
+            let codes: Vec<&str> = diags.iter().map(|diag| diag.code).collect();
+            let texts: Vec<String> = diags.iter().map(|diag| diag.to_string()).collect();
+            wrong(format!("refused after the front end: {}", codes.join(" ")), texts.join("\n"))
+        }
+        bug => failed(bug),
+    };
+    let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
+    let kernel = driver::lower(&graph, &options, None, &mut trace).or_else(late)?;
+    for kernel in [&naive, &kernel] {
+        if let Err(message) = verify_kernel(kernel) {
+            return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
+        }
+    }
+    let Some(args) = make_args(&naive, &case.vars, case.seed) else {
+        return Err(Verdict::TooLarge);
+    };
+    let expected = run(&naive, &args, "naive")?;
+    let actual = run(&kernel, &args, "passes")?;
+    let judged = Judged { graph, kernel, args, expected };
+    compare(&judged, &actual, "the interpreter after all passes")?;
+    Ok(judged)
+}
+
+fn run(kernel: &Kernel, args: &[Value], form: &str) -> Result<Result<Vec<Value>, String>, Verdict> {
+    let mut values = args.to_vec();
+    match driver::interpret(kernel, &mut values, &mut Trace::default()) {
+        Ok(Ok(())) => Ok(Ok(values)),
+        Ok(Err(Trap::Check(message))) => Ok(Err(message)),
+        Ok(Err(Trap::Bug(message))) => {
+            wrong(format!("trap ({form}): {message}"), print_kernel(kernel, Style::Full))
+        }
+        Err(failure) => failed(failure),
+    }
+}
+
+fn compare(judged: &Judged, actual: &Result<Vec<Value>, String>, who: &str) -> Result<(), Verdict> {
+    match (&judged.expected, actual) {
+        (Err(_), Err(_)) => Ok(()),
+        (Ok(_), Err(message)) => wrong(format!("check fails only in {who}"), message),
+        (Err(message), Ok(_)) => wrong(format!("check passes only in {who}"), message),
+        (Ok(expected), Ok(actual)) => {
+            for ((param, expected), actual) in judged.kernel.params.iter().zip(expected).zip(actual)
+            {
+                if let (Value::Tensor(expected), Value::Tensor(actual)) = (expected, actual)
+                    && let Some(difference) = difference(expected, actual)
+                {
+                    let details = format!("{}: {difference}", param.name());
+                    return wrong(format!("{who} differs from the naive interpreter"), details);
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The first element that differs; any NaN equals any NaN.
+fn difference(expected: &Tensor, actual: &Tensor) -> Option<String> {
+    let size = expected.dtype.bytes() as usize;
+    let pairs = expected.data.chunks_exact(size).zip(actual.data.chunks_exact(size));
+    let mut bad = pairs.enumerate().filter(|(_, (expected_bits, actual_bits))| {
+        let is_nan = |bits| show(expected.dtype, bits).1;
+        expected_bits != actual_bits && !(is_nan(expected_bits) && is_nan(actual_bits))
+    });
+    let (at, (a, b)) = bad.next()?;
+    let (a, b) = (show(expected.dtype, a).0, show(expected.dtype, b).0);
+    let more = bad.count();
+    Some(format!("element {at} should be {a}, is {b} ({more} more of {:?})", expected.shape))
+}
+
+/// An element as text, and whether it is NaN.
+fn show(dtype: DType, bytes: &[u8]) -> (String, bool) {
+    let mut bits = [0; 8];
+    bits[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(bits);
+    let value = match dtype {
+        DType::Float64 => f64::from_bits(bits),
+        DType::Float32 => f64::from(f32::from_bits(bits as u32)),
+        DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
+        DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        DType::Bool => return (bits.to_string(), false),
+        _ => return (dtype.wrap(i128::from(bits)).to_string(), false),
+    };
+    (format!("{value:e} (0x{bits:x})"), value.is_nan())
+}
+
+fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
+    let mut kernels = Vec::new();
+    for one in judged {
+        kernels.push(KernelInfo {
+            parameters: one.graph.params.clone(),
+            schedule: "default".to_string(),
+            work: driver::count_work(&one.graph)?,
+        });
+    }
+    Ok(BuildInfo {
+        module: "fuzz".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: vec![("fuzz.te".to_string(), String::new())],
+        kernels,
+    })
+}
+
+/// Makes one module of kernels and loads it.
+pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdict> {
+    let info = info(judged, options).or_else(failed)?;
+    let kernels: Vec<Kernel> = judged.iter().map(|one| one.kernel.clone()).collect();
+    let mut trace = Trace::default();
+    let kind = ModuleKind::SharedObject;
+    let built = driver::build(&kernels, &info, kind, &mut trace).or_else(failed)?;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("fuzz.so");
+    std::fs::write(&path, &built.bytes).expect("the module can be written");
+    let module = LoadedModule::open(&path);
+    module.or_else(|diag| wrong("the module does not load", diag.to_string()))
+}
+
+/// Compiles the kernels to an object for another machine.
+pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
+    let mut trace = Trace::default();
+    let mut kernels = Vec::new();
+    for one in judged {
+        kernels.push(driver::lower(&one.graph, options, None, &mut trace).or_else(failed)?);
+    }
+    let info = info(judged, options).or_else(failed)?;
+    let built = driver::build(&kernels, &info, ModuleKind::Object, &mut trace);
+    built.map(|_| ()).or_else(failed)
+}
+
+/// Bytes around every tensor that must stay as they are.
+const FENCE: usize = 64;
+const FENCE_BYTE: u8 = 0xa7;
+
+/// Calls a kernel of a loaded module and compares.
+pub fn call(judged: &Judged, module: &LoadedModule) -> Verdict {
+    call_and_compare(judged, module).unwrap_or_else(|verdict| verdict)
+}
+
+fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, Verdict> {
+    let kernel = match module.kernel(&judged.kernel.name) {
+        Ok(kernel) => kernel,
+        Err(diag) => return wrong("the module lacks the kernel", diag.to_string()),
+    };
+    let fenced = |value: &Value| match value {
+        Value::Tensor(tensor) => {
+            let fence = [FENCE_BYTE; FENCE];
+            [&fence[..], &tensor.data[..], &fence[..]].concat()
+        }
+        _ => Vec::new(),
+    };
+    let mut memory: Vec<Vec<u8>> = judged.args.iter().map(fenced).collect();
+    let before = memory.clone();
+    let params = judged.kernel.params.iter().zip(&judged.args).zip(&mut memory);
+    let args: Vec<Arg<'_>> =
+        params.filter_map(|((param, value), memory)| argument(param, value, memory)).collect();
+    let result = kernel.call(args).map_err(|diag| diag.message);
+    for ((param, before), after) in judged.kernel.params.iter().zip(&before).zip(&memory) {
+        let Param::Tensor { output, .. } = param else { continue };
+        let end = after.len() - FENCE;
+        let same = match *output && result.is_ok() {
+            true => before[..FENCE] == after[..FENCE] && before[end..] == after[end..],
+            false => before == after,
+        };
+        if !same {
+            return wrong("the module writes where it must not", param.name());
+        }
+    }
+    let values = judged.args.iter().zip(&memory).map(|(value, memory)| match value {
+        Value::Tensor(tensor) => {
+            let data = memory[FENCE..memory.len() - FENCE].to_vec();
+            Value::Tensor(Tensor { data, ..tensor.clone() })
+        }
+        other => other.clone(),
+    });
+    let actual = result.map(|()| values.collect());
+    compare(judged, &actual, "the module")?;
+    Ok(Verdict::Same { refused_at_entry: actual.is_err() })
+}
+
+fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option<Arg<'a>> {
+    match (param, value) {
+        (Param::Tensor { output, .. }, Value::Tensor(tensor)) => {
+            let data = &mut memory[FENCE..];
+            Some(match output {
+                true => Arg::Output(tensor.dtype, &tensor.shape, data),
+                false => Arg::Input(tensor.dtype, &tensor.shape, data),
+            })
+        }
+        (Param::Scalar { dtype, .. }, Value::Int(value)) => Some(match dtype {
+            DType::Bool => Arg::Bool(*value != 0),
+            DType::Uint64 => Arg::Uint(*value as u64),
+            _ => Arg::Int(*value as i64),
+        }),
+        (Param::Scalar { .. }, Value::Float(value)) => Some(Arg::Float(*value)),
+        (Param::Runtime { source: None, .. }, Value::Index(value)) => Some(Arg::Int(*value)),
+        _ => None,
+    }
+}
+
+/// All of it for one program; for a machine that is not this one no more than that it compiles.
+pub fn judge(case: &Case, options: &Options) -> Verdict {
+    let judged = match interpret(case, options) {
+        Ok(judged) => judged,
+        Err(verdict) => return verdict,
+    };
+    if !options.target.runs_here() {
+        let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
+        return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
+    }
+    match link(&[&judged], options) {
+        Ok(module) => call(&judged, &module),
+        Err(verdict) => verdict,
+    }
+}

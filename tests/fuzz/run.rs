@@ -1,0 +1,232 @@
+//! Runs batches of random programs on two threads and reports.
+
+use crate::damage::be_quiet;
+use crate::generate::generate;
+use crate::judge::{self, Case, Judged, Verdict};
+use crate::shrink::shrink;
+use crate::table::Table;
+use crate::tree::Program;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tec::driver::{FpContract, Options, with_stack};
+use tec::target::Target;
+
+/// Programs that share a module.
+const BATCH: u64 = 20;
+/// Findings after which there is no point in going on.
+const MAX_FINDINGS: usize = 8;
+
+/// What a run has found out.
+#[derive(Default)]
+pub struct Report {
+    table: Table,
+    same: u64,
+    refused_at_entry: u64,
+    too_large: u64,
+    refused: BTreeMap<String, u64>,
+    refused_programs: u64,
+    findings: Vec<String>,
+}
+
+/// A program with how it is compiled.
+pub struct Setup {
+    /// The program.
+    pub program: Program,
+    /// The options.
+    pub options: Options,
+}
+
+impl Setup {
+    /// What the judge takes.
+    pub fn case(&self) -> Case {
+        Case {
+            text: self.program.text(),
+            kernel: self.program.name.clone(),
+            vars: self.program.vars.clone(),
+            seed: self.program.seed,
+        }
+    }
+
+    /// The options with this program's `-D`.
+    pub fn options(&self) -> Options {
+        let defines = self.program.defines.iter();
+        let kernel = Some(self.program.name.clone());
+        let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
+        Options { defines: defines.collect(), ..self.options.clone() }
+    }
+
+    /// The golden test of a finding.
+    pub fn golden(&self) -> String {
+        let options = &self.options;
+        let mut text = String::from("#! test run\n");
+        text.push_str(&format!("#! target {}\n", options.target));
+        text.push_str(&format!("#! fp-contract {}\n", options.fp_contract.name()));
+        text.push_str(&format!("#! opt {}\n", options.opt));
+        text.push_str(&format!("#! seed {}\n", self.program.seed));
+        for (name, value) in &self.program.defines {
+            text.push_str(&format!("#! define {name}={value}\n"));
+        }
+        for (name, value) in &self.program.vars {
+            text.push_str(&format!("#! var {name}={value}\n"));
+        }
+        text + "\n" + &self.program.text()
+    }
+}
+
+/// The options of a batch: targets that run here in turn, both modes, every level.
+fn options(batch: u64) -> Options {
+    let targets: Vec<Target> =
+        Target::all().into_iter().filter(|target| target.runs_here()).collect();
+    let mut options = Options::new(targets[(batch % targets.len() as u64) as usize].clone());
+    let fp_contract = [FpContract::Fast, FpContract::Off];
+    options.fp_contract = fp_contract[(batch / 3 % 2) as usize];
+    options.opt = [3, 0, 3, 1, 3, 2][(batch % 6) as usize];
+    options
+}
+
+/// Runs `n` programs and panics if one is a finding.
+pub fn differential(n: u64, seed: u64) {
+    let next = AtomicU64::new(0);
+    let total = Mutex::new(Report::default());
+    let batches = n.div_ceil(BATCH);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (next, total) = (&next, &total);
+            scope.spawn(move || {
+                with_stack(|| {
+                    be_quiet();
+                    loop {
+                        let batch = next.fetch_add(1, Ordering::Relaxed);
+                        if batch >= batches || total.lock().unwrap().findings.len() >= MAX_FINDINGS
+                        {
+                            return;
+                        }
+                        let numbers = batch * BATCH..((batch + 1) * BATCH).min(n);
+                        let report = run_batch(batch, numbers, seed, thread);
+                        total.lock().unwrap().merge(report);
+                    }
+                })
+            });
+        }
+    });
+    total.into_inner().unwrap().finish(n, seed);
+}
+
+fn run_batch(batch: u64, numbers: std::ops::Range<u64>, seed: u64, thread: usize) -> Report {
+    let mut report = Report::default();
+    let options = options(batch);
+    let setups: Vec<Setup> = numbers
+        .map(|number| Setup {
+            program: generate(seed, number, &format!("p{number}")),
+            options: options.clone(),
+        })
+        .collect();
+    let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{thread}.te"));
+    std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");
+    let mut judged: Vec<(&Setup, Judged)> = Vec::new();
+    for setup in &setups {
+        match judge::interpret(&setup.case(), &setup.options()) {
+            Ok(one) => judged.push((setup, one)),
+            Err(verdict) => report.add(setup, verdict),
+        }
+    }
+    let kernels: Vec<&Judged> = judged.iter().map(|(_, one)| one).collect();
+    if let Ok(module) = judge::link(&kernels, &options) {
+        for (setup, one) in &judged {
+            report.add(setup, judge::call(one, &module));
+        }
+    } else {
+        // One of them is at fault: each by itself.
+        for (setup, one) in &judged {
+            report.add(
+                setup,
+                match judge::link(&[one], &options) {
+                    Ok(module) => judge::call(one, &module),
+                    Err(verdict) => verdict,
+                },
+            );
+        }
+    }
+    if batch % 4 == 3 {
+        for (setup, one) in &judged {
+            for name in ["aarch64", "riscv64"] {
+                let target = Target::parse(name).expect("a target");
+                let options = Options { target, ..options.clone() };
+                if let Err(verdict) = judge::cross(&[one], &options) {
+                    let program = setup.program.clone();
+                    report.add(&Setup { program, options }, verdict);
+                }
+            }
+        }
+    }
+    report
+}
+
+impl Report {
+    fn add(&mut self, setup: &Setup, verdict: Verdict) {
+        match verdict {
+            Verdict::Same { refused_at_entry } => {
+                self.same += 1;
+                self.refused_at_entry += u64::from(refused_at_entry);
+                self.table.add(&setup.program.tags);
+                self.table.add(&[
+                    format!("target {}", setup.options.target),
+                    format!("opt {}", setup.options.opt),
+                    format!("fp-contract {}", setup.options.fp_contract.name()),
+                ]);
+            }
+            Verdict::TooLarge => self.too_large += 1,
+            Verdict::Refused(codes) => {
+                if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
+                    println!("refused {codes:?}\n{}", setup.golden());
+                }
+                self.refused_programs += 1;
+                let mut codes = codes;
+                codes.dedup();
+                for code in codes {
+                    *self.refused.entry(code).or_default() += 1;
+                }
+            }
+            Verdict::Wrong(what, details) => {
+                println!("{}: {what}; shrinking", setup.program.name);
+                let (small, text) = shrink(setup, &what, &details);
+                let text = format!("{}: {text}\n\n{}", setup.program.name, small.golden());
+                println!("FINDING {text}\n");
+                self.findings.push(text);
+            }
+        }
+    }
+
+    fn merge(&mut self, other: Report) {
+        self.table.merge(other.table);
+        self.same += other.same;
+        self.refused_at_entry += other.refused_at_entry;
+        self.too_large += other.too_large;
+        self.refused_programs += other.refused_programs;
+        for (code, count) in other.refused {
+            *self.refused.entry(code).or_default() += count;
+        }
+        self.findings.extend(other.findings);
+    }
+
+    fn finish(self, n: u64, seed: u64) {
+        println!("{}", self.table.print());
+        let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
+        println!(
+            "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at the \
+             entry), {refused_programs} refused by the compiler {:?}, {too_large} too large, {} wrong",
+            self.refused,
+            self.findings.len()
+        );
+        assert!(self.findings.is_empty(), "{} findings", self.findings.len());
+        assert!(
+            (same + too_large) * 100 >= n * 85,
+            "too few programs compile: the generator is out of step with the language"
+        );
+        let missing = self.table.missing();
+        assert!(n < 500 || missing.is_empty(), "never drawn: {missing:?}");
+    }
+}

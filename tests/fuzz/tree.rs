@@ -1,0 +1,107 @@
+//! A random program as a tree of text pieces: what the generator makes and the shrinker cuts.
+
+use std::collections::BTreeSet;
+use tec::ir::DType;
+
+/// A piece of text with places (`$`) for other pieces.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The type of an expression; none for statements and items.
+    pub ty: Option<DType>,
+    /// The text; each `$` stands for a kid.
+    pub form: String,
+    /// What fills the places.
+    pub kids: Vec<Node>,
+}
+
+impl Node {
+    /// An expression.
+    pub fn new(ty: DType, form: impl Into<String>, kids: Vec<Node>) -> Node {
+        Node { ty: Some(ty), form: form.into(), kids }
+    }
+
+    /// An expression without parts.
+    pub fn leaf(ty: DType, form: impl Into<String>) -> Node {
+        Node::new(ty, form, Vec::new())
+    }
+
+    /// A statement, an item or a parameter.
+    pub fn stmt(form: impl Into<String>, kids: Vec<Node>) -> Node {
+        Node { ty: None, form: form.into(), kids }
+    }
+
+    /// The text.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) {
+        let mut kids = self.kids.iter();
+        for (index, piece) in self.form.split('$').enumerate() {
+            if index > 0
+                && let Some(kid) = kids.next()
+            {
+                kid.write(text);
+            }
+            text.push_str(piece);
+        }
+    }
+
+    /// Number of pieces.
+    pub fn size(&self) -> usize {
+        1 + self.kids.iter().map(Node::size).sum::<usize>()
+    }
+
+    /// The piece at a place in preorder; `at` counts down.
+    pub fn nth(&mut self, at: &mut usize) -> Option<&mut Node> {
+        if *at == 0 {
+            return Some(self);
+        }
+        *at -= 1;
+        self.kids.iter_mut().find_map(|kid| kid.nth(at))
+    }
+}
+
+/// A kernel with all it needs.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The kernel's name.
+    pub name: String,
+    /// `def`, `reducer`, other kernels.
+    pub items: Vec<Node>,
+    /// Parameters, in order.
+    pub params: Vec<Node>,
+    /// `reassociate` after the parameters.
+    pub reassociate: bool,
+    /// The kernel's statements.
+    pub body: Vec<Node>,
+    /// Run-time integers and the values of the run.
+    pub vars: Vec<(String, i64)>,
+    /// `-D`.
+    pub defines: Vec<(String, String)>,
+    /// Where the random data begin.
+    pub seed: u64,
+    /// What the program uses; see `table`.
+    pub tags: BTreeSet<String>,
+}
+
+impl Program {
+    /// The file.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for item in &self.items {
+            text.push_str(&item.render());
+            text.push_str("\n\n");
+        }
+        let word = if self.reassociate { " reassociate" } else { "" };
+        let params: Vec<String> = self.params.iter().map(Node::render).collect();
+        text.push_str(&format!("kernel {}({}){} {{\n", self.name, params.join(", "), word));
+        for stmt in &self.body {
+            text.push_str(&format!("    {}\n", stmt.render().replace('\n', "\n    ")));
+        }
+        text.push_str("}\n");
+        text
+    }
+}
