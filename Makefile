@@ -1,4 +1,5 @@
-# Everything runs from a fresh clone with Rust, a C compiler and Python 3. `make help` lists the targets.
+# Everything runs from a fresh clone with Rust, a C compiler and Python 3. `make help` lists the
+# targets.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -48,7 +49,8 @@ bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a chec
 
 size:                ## lines of each source file; fails where a file is over the cap of 800
 	@find src -name '*.rs' | xargs wc -l | sort -n
-	@find src -name '*.rs' | xargs wc -l | awk '$$2 != "total" && $$1 > 800 { print $$2 " is over 800 lines"; bad = 1 } END { exit bad }'
+	@find src -name '*.rs' | xargs wc -l | \
+	    awk '$$2 != "total" && $$1 > 800 { print $$2 " is over 800"; bad = 1 } END { exit bad }'
 
 P ?= all
 dump:                ## the loop IR of F after pass P: make dump F=samples/conv.te P=simplify
@@ -64,12 +66,14 @@ test-exhaustive:     ## every float32 through function F: make test-exhaustive F
 	    TEC_EXHAUSTIVE=$$f $(CARGO) test --release --test math exhaustive -- --nocapture || exit 1; \
 	done
 
-# The packages of requirements.txt. Debian ships Python without `ensurepip`; there the environment is
-# made by `virtualenv` if it is installed.
+# The packages of requirements.txt. Debian ships Python without `ensurepip`; there the environment
+# is made by `virtualenv` if it is installed.
 $(VENV)/ready: requirements.txt
-	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } || { \
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || \
+	{ rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } || { \
 	    rm -rf $(VENV); \
-	    echo 'Python cannot make a virtual environment: install the package python3-venv (Debian: apt install python3-venv),'; \
+	    echo 'Python cannot make a virtual environment: install the package python3-venv'; \
+	    echo '(Debian: apt install python3-venv),'; \
 	    echo 'or give another Python: make PYTHON=python3.11 run'; exit 1; }
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
 	@touch $@

@@ -78,11 +78,13 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["check", "no-such-file.te"], 1, "no-such-file.te");
     fails(&["check", MATMUL, "--target", "x86-avx51"], 1, "E0401");
     fails(&["check", MATMUL, "--target", "nvptx-sm_80"], 1, "not in this version");
-    fails(&["check", MATMUL, "--kernel", "matmull"], 1, "matmul");
+    fails(&["check", MATMUL, "--kernel", "matmull"], 1, "E0218");
+    fails(&["check", MATMUL, "--target", "x86-avx2+vnni"], 1, "E0402");
     fails(&["check", MATMUL, "-D", "nn=3"], 1, "nn");
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fast"], 1, "E0303");
-    fails(&["explain-error", "E9999"], 1, "E9999");
+    fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
+    fails(&["run", MATMUL, "--emulate"], 1, "E0546");
 }
 
 #[test]
@@ -113,6 +115,26 @@ fn not_utf8_is_refused_with_its_place() {
     let dir = scratch();
     let file = write(dir.path(), "latin1.te", b"# caf\xe9\nkernel k() { }\n");
     fails(&["check", &file], 1, "UTF-8");
+}
+
+#[test]
+fn kernels_that_cannot_be_built_say_why() {
+    let dir = scratch();
+    let text = "kernel scale(n) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n";
+    let file = write(dir.path(), "scale.te", text);
+    fails(&["build", &file], 1, "E0540");
+    fails(&["build", &file, "--kernel", "scale"], 1, "E0219");
+    let text = "kernel m_manifest(n = 4) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n";
+    let file = write(dir.path(), "m.te", text);
+    fails(&["build", &file], 1, "E0521");
+    let text = "kernel odd(n: var) {\n    assume n % 2 == 1\n    input A: float32[n]\n    \
+                output C[i: n] = A[i] * 2.0\n}\n";
+    let file = write(dir.path(), "odd.te", text);
+    fails(&["run", &file, "--var", "n=4"], 1, "E0525");
+    let text = "kernel scale(n = 4) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
+                schedule scale { C.parallel(i) }\n";
+    let file = write(dir.path(), "scheduled.te", text);
+    fails(&["build", &file], 1, "E0302");
 }
 
 #[test]
@@ -207,6 +229,7 @@ fn run_verifies_and_summarises() {
     assert!(text.contains("C: float32[32, 32]"), "{text}");
     assert!(text.contains("bit-identical"), "{text}");
     fails(&["run", "samples/vector_add_var.te"], 1, "--var n=");
+    fails(&["run", "samples/vector_add_var.te", "--var", "n=x"], 1, "E0543");
     let text = succeeds(&["run", "samples/vector_add_var.te", "--var", "n=7", "--verify"]);
     assert!(text.contains("[7]"), "{text}");
 }
@@ -225,7 +248,7 @@ fn run_takes_modules_and_numpy_files() {
     fails(&["run", MATMUL, "-D", "n=9", "--input", &format!("A={a}")], 1, "shape");
     let bytes = std::fs::read(&a).unwrap();
     let cut = write(dir.path(), "cut.npy", &bytes[..bytes.len() - 3]);
-    fails(&["run", &out, "--input", &format!("A={cut}")], 1, "truncated");
+    fails(&["run", &out, "--input", &format!("A={cut}")], 1, "E0542");
     let junk = write(dir.path(), "junk.npy", "not a NumPy file");
     fails(&["run", &out, "--input", &format!("A={junk}")], 1, "NumPy");
     let head = bytes.windows(3).position(|w| w == b"<f4").expect("a float32 header");

@@ -3,13 +3,14 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `#! test lower --simple` | what is printed must be the `#=` lines; also `--full`, `after=PASS` |
+//! | `#! test lower --simple` | what is printed must be the `#=` lines; `--full`, `after=PASS` |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
 //! | `#= text` | an expected line |
-//! | `… #~ E0204: text` | a diagnostic on this line; `#~^` on the line above the marks, `#~0` without a place |
+//! | `… #~ E0204: text` | a diagnostic on this line |
+//! | `#~^ E0204: text` | one on the line above the marks; `#~0`: without a place |
 //!
 //! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
 //! selects files by a part of their path (`make golden T=name`).

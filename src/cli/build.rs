@@ -4,7 +4,7 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
-use crate::module::write::{OutputFile, write_files};
+use crate::module::write::OutputFile;
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, module_name};
 use crate::te::Graph;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
@@ -55,8 +55,7 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build(&program, &graphs, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
-    write_files(&output_files(args, output, kind, built?))?;
-    Ok(())
+    reporter.write(&output_files(args, output, kind, built?))
 }
 
 /// The file's name with another ending, in the current directory's terms.

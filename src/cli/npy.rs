@@ -4,7 +4,7 @@ use super::options::io_text;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;
-use crate::module::write::{OutputFile, write_files};
+use crate::module::write::OutputFile;
 use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use std::io::{BufReader, Read};
 
@@ -71,8 +71,8 @@ fn type_string(dtype: DType) -> &'static str {
     }
 }
 
-/// Writes a tensor; the file appears complete or not at all.
-pub fn write(path: &str, tensor: &Tensor) -> Result<()> {
+/// The file of a tensor.
+pub fn to_file(path: &str, tensor: &Tensor) -> OutputFile {
     let shape: Vec<u64> = tensor.shape.iter().map(|extent| *extent as u64).collect();
     let dtype = type_string(tensor.dtype).parse().expect("a valid type string");
     let mut bytes = Vec::new();
@@ -83,5 +83,5 @@ pub fn write(path: &str, tensor: &Tensor) -> Result<()> {
         .write_header_only()
         .expect("memory can be written");
     bytes.extend_from_slice(&tensor.data);
-    write_files(&[OutputFile { path: path.into(), bytes, executable: false }])
+    OutputFile { path: path.into(), bytes, executable: false }
 }

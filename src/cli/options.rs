@@ -28,7 +28,8 @@ pub struct CompileArgs {
     pub fp_contract: Option<Contract>,
     /// 0: no optimisation. 1: simplified indices, Cranelift's optimiser. 2: storage sharing and
     /// accumulators in registers. 3: invariants hoisted. None changes a result.
-    #[arg(long, default_value_t = 3, value_name = "0-3", value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(long, default_value_t = 3, value_name = "0-3")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub opt: u8,
     /// Print the loop IR after a pass, or after `all` of them, to standard error.
     #[arg(long, value_name = "PASS|all")]

@@ -2,8 +2,10 @@
 
 use crate::diag::{Diag, Sources, render};
 use crate::driver::{Failure, Trace};
+use crate::module::write::{OutputFile, write_files};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// When messages are coloured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -43,10 +45,12 @@ impl From<Box<Diag>> for Error {
     }
 }
 
-/// Writes messages.
+/// Writes messages, and files.
 #[derive(Debug)]
 pub struct Reporter {
     color: bool,
+    /// Held while files are written, so that Ctrl-C waits for them; made with its handler.
+    writing: OnceLock<Arc<Mutex<()>>>,
 }
 
 impl Reporter {
@@ -59,7 +63,23 @@ impl Reporter {
                 std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
             }
         };
-        Reporter { color }
+        Reporter { color, writing: OnceLock::new() }
+    }
+
+    /// Writes files, all or none. Ctrl-C takes effect before or after, not in between.
+    pub fn write(&self, files: &[OutputFile]) -> Result<(), Error> {
+        let writing = self.writing.get_or_init(|| {
+            let writing = Arc::new(Mutex::new(()));
+            let waiting = writing.clone();
+            // Without a handler the process just dies, as it did before.
+            let _ = ctrlc::set_handler(move || {
+                let _done = waiting.lock();
+                std::process::exit(130);
+            });
+            writing
+        });
+        let _guard = writing.lock();
+        Ok(write_files(files)?)
     }
 
     /// A sign of life on a terminal for work that may last; the caller clears it.

@@ -166,7 +166,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
             different |= !same;
         }
         print(&text)?;
-        write_outputs(args, &kernel, &values, &all)?;
+        write_outputs(args, &kernel, &values, &all, reporter)?;
     }
     if different { Err(Error::Silent) } else { Ok(()) }
 }
@@ -192,13 +192,14 @@ fn write_outputs(
     kernel: &Kernel,
     values: &[Value],
     all: &[&Kernel],
+    reporter: &Reporter,
 ) -> Result<(), Error> {
     for text in &args.output {
         let (name, path) = split("--output", text)?;
         let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
         find("output", name, kernel, all, &is_output)?;
         if let Some((_, tensor)) = outputs(kernel, values).find(|(known, _)| *known == name) {
-            npy::write(path, tensor)?;
+            reporter.write(&[npy::to_file(path, tensor)])?;
         }
     }
     Ok(())

@@ -94,7 +94,8 @@ pub struct BufferData {
     /// Element type; never `Index`.
     pub dtype: DType,
     /// Extents, type `index`, over run-time integers only. Before `flatten_storage` an access has
-    /// one index per dimension, after it exactly one index whatever the rank. Rank 0 is one element.
+    /// one index per dimension, after it exactly one index whatever the rank. Rank 0 is one
+    /// element.
     pub shape: Vec<Expr>,
     /// Where it lives.
     pub scope: Scope,
@@ -334,8 +335,9 @@ pub enum ExprKind {
     IfThenElse(Expr, Expr, Expr),
     /// Value conversion to the node's type. Integer to integer wraps. Integer to float rounds to
     /// nearest even. Float to float rounds to nearest even. Float to integer truncates towards
-    /// zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a number: 0 or 1.
-    /// To and from `Index` as for `Int64`. Integer to a half goes through Float32 (two roundings).
+    /// zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a number:
+    /// 0 or 1. To and from `Index` as for `Int64`. Integer to a half goes through Float32 (two
+    /// roundings).
     Cast(Expr),
     /// The same bits as another type of the same size (Float32 with Int32/Uint32, Float64 with
     /// Int64/Uint64, and integers of one size).

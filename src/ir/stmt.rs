@@ -179,7 +179,8 @@ pub struct Kernel {
     pub dims: Vec<ActualDim>,
     /// What the checked entries verify beyond the types, constant extents and lone run-time
     /// integers of the arguments: loops, conditions, `let`s and `Assert`s, in order. Reads
-    /// inputs, writes nothing. Assumes nothing but that buffers are as long as their actual extents say.
+    /// inputs, writes nothing. Assumes nothing but that buffers are as long as their actual extents
+    /// say.
     pub checks: Stmt,
     /// What it computes. Valid when `checks` pass.
     pub body: Stmt,

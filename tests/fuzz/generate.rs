@@ -306,7 +306,7 @@ impl Generator<'_> {
     }
 
     fn float(&mut self, dtype: DType, depth: usize) -> Ex {
-        const TEMPLATES: [&str; 38] = [
+        const TEMPLATES: &[&str] = &[
             "(@ + @)",
             "(@ + @)",
             "(@ - @)",
@@ -346,12 +346,12 @@ impl Generator<'_> {
             "square(@)",
             "folded(@, @, @)",
         ];
-        let template = self.pick(&TEMPLATES);
+        let template = self.pick(TEMPLATES);
         self.operation(dtype, depth, template)
     }
 
     fn int(&mut self, dtype: DType, depth: usize) -> Ex {
-        const TEMPLATES: [&str; 21] = [
+        const TEMPLATES: &[&str] = &[
             "(@ + @)",
             "(@ - @)",
             "(@ * @)",
@@ -374,12 +374,12 @@ impl Generator<'_> {
             "clamp(@, @, @)",
             "folded(@, @, @)",
         ];
-        let template = self.pick(&TEMPLATES);
+        let template = self.pick(TEMPLATES);
         self.operation(dtype, depth, template)
     }
 
     fn condition(&mut self, depth: usize) -> Ex {
-        const LOGICAL: [&str; 9] = [
+        const LOGICAL: &[&str] = &[
             "(@ and @)",
             "(@ or @)",
             "(not @)",
@@ -392,7 +392,7 @@ impl Generator<'_> {
         ];
         match self.below(8) {
             0..3 => {
-                let template = self.pick(&LOGICAL);
+                let template = self.pick(LOGICAL);
                 self.operation(DType::Bool, depth, template)
             }
             3 => {

@@ -17,7 +17,7 @@ use program::Program;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tec::driver::{self, FpContract, Options, Trace};
-use tec::ir::interp::{self, Trap, Value};
+use tec::ir::interp::{Trap, Value};
 use tec::target::Target;
 
 /// How a program is compiled and called.

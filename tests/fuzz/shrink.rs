@@ -65,8 +65,7 @@ fn candidates(program: &Program) -> Vec<Program> {
                 axes.len() > 1 && axes.remove(axis).0.len() > 1
             });
         }
-        if let (Some(_), [value]) = (&program.stages[i].reduce, &program.stages[i].values[..]) {
-            let _ = value;
+        if program.stages[i].values.len() == 1 {
             propose(&|p| p.stages[i].reduce.take().is_some());
         }
         for axis in 0..program.stages[i].axes.len() {

@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def tec_binary():
     """The compiler under test: $TEC, or what cargo built last in debug or release."""
     named = os.environ.get("TEC")
-    candidates = [ROOT / named] if named else [ROOT / "target/debug/tec", ROOT / "target/release/tec"]
+    names = [named] if named else ["target/debug/tec", "target/release/tec"]
+    candidates = [ROOT / name for name in names]
     for path in candidates:
         if path.exists():
             return str(path)
@@ -40,7 +41,7 @@ class Builder:
         if key not in self.paths:
             source = ROOT / file
             out = self.folder / f"{source.stem}_{len(self.paths)}.so"
-            options = [part for name, value in defines.items() for part in ("-D", f"{name}={value}")]
+            options = [f"-D{name}={value}" for name, value in defines.items()]
             done = run_tec("build", source, "-o", out, *options)
             assert done.returncode == 0, done.stderr
             self.paths[key] = out

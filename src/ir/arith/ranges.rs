@@ -148,7 +148,8 @@ impl Facts {
         self.congruences.is_empty()
     }
 
-    /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for constants.
+    /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for
+    /// constants.
     pub(super) fn congruence(&self, poly: &Poly) -> (i128, i128) {
         let (mut m, mut r) = (0i128, poly.constant);
         for (mono, coefficient) in &poly.terms {

@@ -1,3 +1,5 @@
+//! The interpreter, operation by operation.
+
 use super::*;
 use crate::ir::{BinOp, ExprKind, ForKind, Intrinsic, Scope, Type, UnOp};
 

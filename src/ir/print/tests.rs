@@ -1,3 +1,5 @@
+//! Printed forms.
+
 use super::*;
 use crate::ir::Var;
 

@@ -1,3 +1,5 @@
+//! Syntax trees and syntax errors.
+
 use super::super::ast::{Arg, BinaryOp, Expr, ExprKind, Schedule, ScheduleStmtKind, UnaryOp};
 use super::*;
 

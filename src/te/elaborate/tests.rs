@@ -488,7 +488,8 @@ fn names_of_several_files() {
 
 #[test]
 fn loads_know_their_place() {
-    let text = "kernel k(n = 4) { input A: float32[n] output C[i: n] = A[i] + (if i < 2 then A[0] else A[1]) }";
+    let text = "kernel k(n = 4) { input A: float32[n] \
+                output C[i: n] = A[i] + (if i < 2 then A[0] else A[1]) }";
     let graph = graphs(text, &[]).unwrap().remove(0);
     let spans = &graph.stages[0].load_spans;
     let texts: Vec<&str> =

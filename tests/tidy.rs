@@ -1,0 +1,342 @@
+//! What the tree promises of itself: who may use whom, sizes, widths, no leftovers, an error page
+//! and a test for every code. Each rule reads the files as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines of a source file or test at most.
+const MAX_LINES: usize = 800;
+
+/// Columns of a line at most.
+const MAX_COLUMNS: usize = 100;
+
+/// Edges narrower than a folder: in `user`, `used` may stand only on lines that contain `only`, or
+/// in that file.
+const NARROW: [(&str, &str, &str); 2] = [
+    ("src/lower/", "te", "src/lower/build_loops.rs"),
+    ("src/target.rs", "ir", "crate::ir::DType;"),
+];
+
+/// Codes that no test needs to show, with the reason.
+const UNTESTED: [(&str, &str); 1] =
+    [("E0545", "a target that this machine cannot run differs from machine to machine")];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of the tree: its path from the root, with `/`, and its text.
+struct File {
+    path: String,
+    text: String,
+}
+
+/// The files under a folder, sorted by path.
+fn files_under(folder: &str) -> Vec<File> {
+    fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                if path.file_name().is_some_and(|name| name != "__pycache__") {
+                    collect(&path, found);
+                }
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    collect(&root().join(folder), &mut paths);
+    paths.sort();
+    let read = |path: PathBuf| {
+        // One test is about a file that is not UTF-8.
+        let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a readable file")).into();
+        let path = path.strip_prefix(root()).expect("a path under the root");
+        File { path: path.to_str().expect("plain names").to_string(), text }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Everything that people write.
+fn all_files() -> Vec<File> {
+    let folders = ["src", "lib", "grammar", "samples", "tests", "docs", "tools"];
+    let mut files: Vec<File> = folders.into_iter().flat_map(files_under).collect();
+    for path in ["Makefile", "README.md", "build.rs", "Cargo.toml", ".ci/run"] {
+        let text = std::fs::read_to_string(root().join(path));
+        let text = text.unwrap_or_else(|error| panic!("{path}: {error}"));
+        files.push(File { path: path.to_string(), text });
+    }
+    files
+}
+
+fn has_ending(file: &File, endings: &[&str]) -> bool {
+    let ending = file.path.rsplit_once('.').map(|(_, ending)| ending);
+    ending.is_some_and(|ending| endings.contains(&ending))
+}
+
+#[track_caller]
+fn none_of(wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "{} places:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The words in back quotes of a piece of Markdown.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The table of `docs/ARCHITECTURE.md`: each folder or file of `src` with what it may use.
+fn layers() -> Vec<(String, BTreeSet<String>)> {
+    let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("the page");
+    let mut layers: Vec<(String, BTreeSet<String>)> = Vec::new();
+    let mut names: BTreeSet<String> = ["diag", "bug"].map(String::from).into();
+    for row in page.lines().filter(|row| row.starts_with("| `src/")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let path = quoted(cells[1]).next().expect("a path in the first cell");
+        let mut uses: BTreeSet<String> = ["diag", "bug"].map(String::from).into();
+        if cells[3] == "all above" {
+            uses.extend(names.iter().cloned());
+        }
+        uses.extend(quoted(cells[3]).map(String::from));
+        names.insert(component(path).to_string());
+        layers.push((path.to_string(), uses));
+    }
+    layers
+}
+
+/// `te` of `src/te/bounds/mod.rs`, `driver` of `src/driver.rs`.
+fn component(path: &str) -> &str {
+    let path = path.strip_prefix("src/").expect("a path in src");
+    path.split('/').next().expect("a name").trim_end_matches(".rs")
+}
+
+/// A file's lines without its tests and comments, numbered from 1. Tests may use layers above.
+fn lines_but_tests(file: &File) -> impl Iterator<Item = (usize, &str)> {
+    let is_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
+    let end = file.text.find("#[cfg(test)]\nmod tests {").unwrap_or(file.text.len());
+    let text = if is_test { "" } else { &file.text[..end] };
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn layers_use_only_what_the_architecture_page_allows() {
+    let layers = layers();
+    let mut wrong = Vec::new();
+    let mut edges = 0;
+    for file in files_under("src").iter().filter(|file| has_ending(file, &["rs"])) {
+        if ["src/main.rs", "src/lib.rs"].contains(&&file.path[..]) {
+            continue;
+        }
+        let rows = layers.iter().filter(|(path, _)| file.path.starts_with(path));
+        let Some((_, allowed)) = rows.max_by_key(|(path, _)| path.len()) else {
+            wrong.push(format!("{}: in no row of docs/ARCHITECTURE.md", file.path));
+            continue;
+        };
+        for (number, line) in lines_but_tests(file) {
+            for used in line.split("crate::").skip(1) {
+                edges += 1;
+                let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+                let narrow = NARROW
+                    .iter()
+                    .find(|(user, name, _)| file.path.starts_with(user) && *name == used);
+                let fits =
+                    narrow.is_none_or(|(.., only)| *only == file.path || line.contains(only));
+                let own = used == component(&file.path);
+                if !fits || !(own || allowed.contains(used)) {
+                    wrong.push(format!("{}:{number}: may not use `{used}`", file.path));
+                }
+            }
+            let supers = line.matches("super::").count();
+            if line.contains("super::super") && supers >= depth(&file.path) {
+                wrong.push(format!("{}:{number}: leaves its folder by `super`", file.path));
+            }
+        }
+    }
+    assert!(edges > 100, "only {edges} uses found");
+    none_of(wrong);
+}
+
+/// How many modules are around the text of a file.
+fn depth(path: &str) -> usize {
+    path.split('/').count() - 1 - usize::from(path.ends_with("/mod.rs"))
+}
+
+/// Input and output belong to `module` and `cli`.
+#[test]
+fn only_module_and_cli_read_and_write() {
+    let mut wrong = Vec::new();
+    for file in files_under("src").iter().filter(|file| has_ending(file, &["rs"])) {
+        if ["module", "cli", "main"].contains(&component(&file.path)) {
+            continue;
+        }
+        for (number, line) in lines_but_tests(file) {
+            for word in
+                ["std::fs", "std::net", "std::env::var", "println!", "eprintln!", "static mut"]
+            {
+                if line.contains(word) {
+                    wrong.push(format!("{}:{number}: `{word}`", file.path));
+                }
+            }
+        }
+    }
+    none_of(wrong);
+}
+
+#[test]
+fn files_are_short() {
+    let code = ["rs", "c", "h", "py", "pest"];
+    let files = all_files().into_iter().filter(|file| has_ending(file, &code));
+    let counted = files.map(|file| (file.text.lines().count(), file.path));
+    let long = counted.filter(|(lines, _)| *lines > MAX_LINES);
+    none_of(long.map(|(lines, path)| format!("{path}: {lines} lines")).collect());
+}
+
+/// A line that cannot be broken: an expectation, a row of a table, a link, a text that a test
+/// compares with.
+fn may_be_long(file: &File, line: &str) -> bool {
+    let golden = file.path.starts_with("tests/golden/");
+    let page = file.path.ends_with(".md");
+    let test = file.path.starts_with("tests/") || file.path.ends_with("/tests.rs");
+    (golden && (line.starts_with("#=") || line.contains("#~")))
+        || (page && (line.starts_with(['|', ' ']) || line.contains("](")))
+        || (test && line.trim_start().starts_with(['"', '(', '[']))
+        || line.contains("https://")
+        || file.path == "Cargo.toml"
+}
+
+#[test]
+fn lines_are_narrow_and_clean() {
+    let leftovers = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"], ["to", "do!("]].map(|p| p.concat());
+    let refused = [["unimpl", "emented!"], ["#[ig", "nore"]];
+    let words: Vec<String> = leftovers.into_iter().chain(refused.map(|p| p.concat())).collect();
+    let mut wrong = Vec::new();
+    for file in all_files() {
+        let mut in_block = false;
+        for (at, line) in file.text.lines().enumerate() {
+            in_block ^= file.path.ends_with(".md") && line.starts_with("```");
+            let mut complain =
+                |what: String| wrong.push(format!("{}:{}: {what}", file.path, at + 1));
+            let columns = line.chars().count();
+            if columns > MAX_COLUMNS && !in_block && !may_be_long(&file, line) {
+                complain(format!("{columns} columns"));
+            }
+            if line.ends_with([' ', '\t', '\r']) && !file.path.starts_with("tests/golden/error/") {
+                complain("space at the end".to_string());
+            }
+            for word in words.iter().filter(|word| line.contains(&word[..])) {
+                complain(format!("`{word}`"));
+            }
+        }
+        if !file.text.is_empty() && !file.text.ends_with('\n') {
+            wrong.push(format!("{}: no newline at the end", file.path));
+        }
+    }
+    none_of(wrong);
+}
+
+#[test]
+fn source_files_begin_with_their_purpose() {
+    let sources = files_under("src").into_iter().chain(files_under("tests"));
+    let without = sources.filter(|f| has_ending(f, &["rs"]) && !f.text.starts_with("//! "));
+    none_of(without.map(|file| file.path).collect());
+}
+
+/// The error codes that stand in a text.
+fn codes(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("E0").filter_map(|(at, _)| {
+        let digits = text.get(at + 1..at + 5)?;
+        let alone = !text[..at].ends_with(|c: char| c.is_alphanumeric())
+            && !text[at + 5..].starts_with(|c: char| c.is_alphanumeric());
+        (alone && digits.bytes().all(|b| b.is_ascii_digit())).then(|| &text[at..at + 5])
+    })
+}
+
+/// The codes that `tec` can give, each with a place.
+fn codes_in_source() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for file in files_under("src").iter().filter(|file| has_ending(file, &["rs"])) {
+        for (number, line) in lines_but_tests(file) {
+            for code in codes(line).filter(|code| line.contains(&format!("\"{code}\""))) {
+                found.insert(code.to_string(), format!("{}:{number}", file.path));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_code_has_a_page_and_every_page_a_code() {
+    let known = codes_in_source();
+    let pages = files_under("docs/errors").into_iter();
+    let pages: BTreeSet<String> = pages.map(|file| file.path[12..17].to_string()).collect();
+    let mut wrong = Vec::new();
+    for (code, place) in known.iter().filter(|(code, _)| !pages.contains(*code)) {
+        wrong.push(format!("{place}: docs/errors/{code}.md is missing"));
+    }
+    for code in pages.iter().filter(|code| !known.contains_key(*code)) {
+        wrong.push(format!("docs/errors/{code}.md: no error of that code in src"));
+    }
+    none_of(wrong);
+}
+
+#[test]
+fn every_code_is_tested() {
+    let mut tested = BTreeSet::new();
+    for file in files_under("tests").iter().filter(|file| file.path != "tests/tidy.rs") {
+        let marks = |line: &&str| !file.path.starts_with("tests/golden/") || line.contains("#~");
+        for line in file.text.lines().filter(marks) {
+            tested.extend(codes(line).map(String::from));
+        }
+    }
+    for file in files_under("src") {
+        let others = lines_but_tests(&file).count();
+        let tests = file.text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        tested.extend(tests.skip(others).flat_map(codes).map(String::from));
+    }
+    let mut wrong = Vec::new();
+    for (code, place) in codes_in_source() {
+        let excused = UNTESTED.iter().any(|(known, _)| *known == code);
+        match tested.contains(&code) {
+            true if excused => wrong.push(format!("{code} is tested, and yet in UNTESTED")),
+            false if !excused => wrong.push(format!("{code} ({place}) is in no test")),
+            _ => {}
+        }
+    }
+    none_of(wrong);
+}
+
+/// Nothing that a build makes, and no file that only one person needs, is in the repository.
+#[test]
+fn the_top_of_the_tree_is_known() {
+    let known = [
+        ".ci",
+        ".gitignore",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "Makefile",
+        "README.md",
+        "build.rs",
+        "crates",
+        "docs",
+        "grammar",
+        "lib",
+        "requirements.txt",
+        "rustfmt.toml",
+        "samples",
+        "src",
+        "tests",
+        "tools",
+    ];
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let Ok(listed) = listed else {
+        println!("skipped: git is not here");
+        return;
+    };
+    let listed = String::from_utf8(listed.stdout).expect("plain names");
+    let tops: BTreeSet<&str> =
+        listed.split_terminator('\0').map(|path| path.split('/').next().unwrap()).collect();
+    none_of(tops.into_iter().filter(|top| !known.contains(top)).map(String::from).collect());
+}
