@@ -88,6 +88,19 @@ fn wrong_names_are_status_1_with_a_code() {
 }
 
 #[test]
+fn what_comes_later_is_said_to() {
+    for args in [
+        ["run", MATMUL, "--emulate"],
+        ["bench", MATMUL, "--plot=curve.svg"],
+        ["lower", MATMUL, "--schedule-tree"],
+        ["lower", MATMUL, "--explain-simd"],
+        ["check", MATMUL, "--target=nvptx-sm_90a"],
+    ] {
+        fails(&args, 1, "not in this version");
+    }
+}
+
+#[test]
 fn check_is_silent_when_all_is_well() {
     let samples = std::fs::read_dir("samples").expect("samples/");
     let mut args = vec!["check".to_string()];

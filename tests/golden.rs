@@ -6,7 +6,7 @@
 //! | `#! test lower --simple` | what is printed must be the `#=` lines; `--full`, `after=PASS` |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
-//! | `#! test run` | interpreter, interpreted passes and module agree (`tests/fuzz/judge.rs`) |
+//! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `fuzz/judge.rs` |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: where the random data begin |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |

@@ -4,7 +4,7 @@
 #[path = "module/kernels.rs"]
 mod kernels;
 
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tec::ir::interp::{self, Tensor, Value};
@@ -366,9 +366,9 @@ fn the_file_suits_loaders() {
         if let Ok(Some(entries)) = segment.dynamic(endian, &built.bytes[..]) {
             for entry in entries {
                 let tag = entry.d_tag(endian);
-                assert_ne!(tag, elf::DT_NEEDED.into());
-                assert_ne!(tag, elf::DT_TEXTREL.into());
-                assert_ne!(tag, elf::DT_JMPREL.into(), "calls bind when the module is loaded");
+                assert_ne!(tag, elf::DT_NEEDED);
+                assert_ne!(tag, elf::DT_TEXTREL);
+                assert_ne!(tag, elf::DT_JMPREL, "calls bind when the module is loaded");
             }
         }
     }

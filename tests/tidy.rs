@@ -193,14 +193,13 @@ fn files_are_short() {
 }
 
 /// A line that cannot be broken: an expectation, a row of a table, a link, a text that a test
-/// compares with. The tests in Python are tables of cases for the most part.
+/// compares with.
 fn may_be_long(file: &File, line: &str) -> bool {
     let golden = file.path.starts_with("tests/golden/");
     let page = file.path.ends_with(".md");
     let test = file.path.starts_with("tests/") || file.path.ends_with("/tests.rs");
     (golden && (line.starts_with("#=") || line.contains("#~")))
         || (page && (line.starts_with(['|', ' ']) || line.contains("](")))
-        || file.path.starts_with("tests/python/test_")
         || (test && line.trim_start().starts_with(['"', '(', '[']))
         || line.contains("https://")
         || file.path == "Cargo.toml"

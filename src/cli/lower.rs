@@ -1,7 +1,7 @@
 //! `tec lower`: prints the loop IR.
 
 use super::options::{CompileArgs, front};
-use super::report::{Error, Reporter, print, show_trace};
+use super::report::{Error, Reporter, not_in_this_version, print, show_trace};
 use crate::driver;
 use crate::ir::print::{Style, print_kernel};
 
@@ -17,12 +17,22 @@ pub struct Args {
     /// Pseudo-C.
     #[arg(long)]
     simple: bool,
+    /// The stages with their loops and attachments.
+    #[arg(long)]
+    schedule_tree: bool,
+    /// What the wide back end takes, and why not the rest.
+    #[arg(long)]
+    explain_simd: bool,
     #[command(flatten)]
     compile: CompileArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+    let later = [(args.schedule_tree, "--schedule-tree"), (args.explain_simd, "--explain-simd")];
+    if let Some((_, option)) = later.iter().find(|(wanted, _)| *wanted) {
+        return Err(not_in_this_version(option));
+    }
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let (program, graphs) = front(&args.file, &options, &mut trace)?;

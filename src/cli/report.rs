@@ -27,7 +27,7 @@ pub enum Error {
     /// The compiler refused, or has a bug.
     Compile(Sources, Failure),
     /// Anything else: what went wrong, status 1.
-    Plain(Diag),
+    Plain(Box<Diag>),
     /// Everything was said already; status 1.
     Silent,
     /// The command line contradicts itself: status 2.
@@ -38,13 +38,13 @@ pub enum Error {
 
 impl From<Diag> for Error {
     fn from(diag: Diag) -> Error {
-        Error::Plain(diag)
+        Error::Plain(Box::new(diag))
     }
 }
 
 impl From<Box<Diag>> for Error {
     fn from(diag: Box<Diag>) -> Error {
-        Error::Plain(*diag)
+        Error::Plain(diag)
     }
 }
 

@@ -369,6 +369,9 @@ impl std::ops::Deref for Expr {
     }
 }
 
+// The constructors are associated functions: `Expr::add(a, b)` never hides a cost or a panic behind
+// an operator.
+#[allow(clippy::should_implement_trait)]
 impl Expr {
     /// A node of the given type. Prefer the constructors below, which derive it.
     pub fn new(ty: impl Into<Type>, kind: ExprKind) -> Expr {
@@ -464,7 +467,6 @@ impl Expr {
         Expr::binary(BinOp::Or, a, b)
     }
     /// `not a`.
-    #[allow(clippy::should_implement_trait)]
     pub fn not(a: Expr) -> Expr {
         Expr::unary(UnOp::Not, a)
     }

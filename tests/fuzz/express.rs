@@ -4,6 +4,7 @@
 use crate::generate::{Axis, Ext, Generator, Tensor};
 use crate::table::Op;
 use crate::tree::Node;
+use rand::RngExt;
 use tec::ir::DType;
 
 /// Where an expression stands.
@@ -453,6 +454,13 @@ impl Generator {
             .collect();
         if !ext.constant || constant.is_empty() {
             return None;
+        }
+        let late =
+            constant.iter().find(|axis| axis.from > 0 && axis.ext.value - axis.from <= ext.value);
+        if let Some(axis) = late
+            && self.rng.random_bool(0.5)
+        {
+            return leaf(format!("{} - {}", axis.name, axis.from));
         }
         let (a, b) = (self.pick(&constant), self.pick(&constant));
         let (la, lb) = (a.ext.value - 1, b.ext.value - 1);

@@ -216,8 +216,8 @@ impl Report {
         println!("{}", self.table.print());
         let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
         println!(
-            "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at the \
-             entry), {refused_programs} refused by the compiler {:?}, {too_large} too large, \
+            "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at \
+             the entry), {refused_programs} refused by the compiler {:?}, {too_large} too large, \
              {} wrong",
             self.refused,
             self.findings.len()

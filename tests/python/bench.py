@@ -5,6 +5,7 @@
 With the virtual environment's Python the cost of a call from Python is measured too. A machine with
 other work gives larger numbers: the least is then nearer to the truth than the median.
 """
+
 import importlib.util
 import os
 import pathlib

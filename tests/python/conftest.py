@@ -1,4 +1,5 @@
 """Builds `.te` files with the `tec` binary and loads the modules through tvm-ffi."""
+
 import os
 import pathlib
 import subprocess

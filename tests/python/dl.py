@@ -1,5 +1,6 @@
 """`DLTensor`s made by hand, for the C entry points `NAME_dl` and for types that NumPy
 does not export."""
+
 import ctypes
 
 import numpy as np

@@ -1,4 +1,5 @@
 """The checks of a module's entries, seen from Python: ABI of tvm-ffi and the C entries `_dl`."""
+
 import concurrent.futures
 import ctypes
 import json
@@ -52,37 +53,123 @@ REFUSED = {
     "too few": (lambda: (f32(3), f32(3)), TypeError, "^expected 3 arguments, got 2 "),
     "too many": (lambda: (f32(3),) * 4, TypeError, "^expected 3 arguments, got 4 "),
     "none": (lambda: (), TypeError, "^expected 3 arguments, got 0 "),
-    "a list": (lambda: ([1.0], f32(1), f32(1)), TypeError, "^argument 1 `a`: expected a tensor, got a list "),
-    "None": (lambda: (None, f32(1), f32(1)), TypeError, "^argument 1 `a`: expected a tensor, got None "),
-    "an int": (lambda: (f32(1), 3, f32(1)), TypeError, "^argument 2 `b`: expected a tensor, got int "),
-    "a float": (lambda: (f32(1), 3.5, f32(1)), TypeError, "^argument 2 `b`: expected a tensor, got float "),
-    "a bool": (lambda: (f32(1), True, f32(1)), TypeError, "^argument 2 `b`: expected a tensor, got bool "),
-    "a str": (lambda: (f32(1), f32(1), "c"), TypeError, "^argument 3 `c`: expected a tensor, got str "),
-    "a long str": (lambda: (f32(1), f32(1), "c" * 99), TypeError, "^argument 3 `c`: expected a tensor, got str "),
-    "memoryview": (lambda: (memoryview(b"1234"), f32(1), f32(1)), TypeError, "^argument 1 `a`: expected a tensor, got an object "),
-    "np.bool_": (lambda: (np.bool_(True), f32(1), f32(1)), TypeError, "^argument 1 `a`: expected a tensor, got "),
-    "rank 0": (lambda: (f32(), f32(1), f32(1)), ValueError, "^argument 1 `a`: expected 1 dimension, got 0 "),
-    "rank 2": (lambda: (f32(3), f32(3, 1), f32(3)), ValueError, "^argument 2 `b`: expected 1 dimension, got 2 "),
-    "float64": (lambda: (f32(3), np.ones(3), f32(3)), TypeError, "^argument 2 `b`: expected dtype float32, got float64 "),
-    "int32": (lambda: (f32(3), np.ones(3, np.int32), f32(3)), TypeError, "^argument 2 `b`: expected dtype float32, got int32 "),
-    "uint8": (lambda: (np.ones(3, np.uint8), f32(3), f32(3)), TypeError, "^argument 1 `a`: expected dtype float32, got uint8 "),
-    "bool array": (lambda: (np.ones(3, bool), f32(3), f32(3)), TypeError, "^argument 1 `a`: expected dtype float32, got bool "),
-    "complex": (lambda: (np.ones(3, np.complex64), f32(3), f32(3)), TypeError, "^argument 1 `a`: expected dtype float32, got complex64 "),
-    "half": (lambda: (np.ones(3, np.float16), f32(3), f32(3)), TypeError, "^argument 1 `a`: expected dtype float32, got float16 "),
+    "a list": (
+        lambda: ([1.0], f32(1), f32(1)),
+        TypeError,
+        "^argument 1 `a`: expected a tensor, got a list ",
+    ),
+    "None": (
+        lambda: (None, f32(1), f32(1)),
+        TypeError,
+        "^argument 1 `a`: expected a tensor, got None ",
+    ),
+    "an int": (
+        lambda: (f32(1), 3, f32(1)),
+        TypeError,
+        "^argument 2 `b`: expected a tensor, got int ",
+    ),
+    "a float": (
+        lambda: (f32(1), 3.5, f32(1)),
+        TypeError,
+        "^argument 2 `b`: expected a tensor, got float ",
+    ),
+    "a bool": (
+        lambda: (f32(1), True, f32(1)),
+        TypeError,
+        "^argument 2 `b`: expected a tensor, got bool ",
+    ),
+    "a str": (
+        lambda: (f32(1), f32(1), "c"),
+        TypeError,
+        "^argument 3 `c`: expected a tensor, got str ",
+    ),
+    "a long str": (
+        lambda: (f32(1), f32(1), "c" * 99),
+        TypeError,
+        "^argument 3 `c`: expected a tensor, got str ",
+    ),
+    "memoryview": (
+        lambda: (memoryview(b"1234"), f32(1), f32(1)),
+        TypeError,
+        "^argument 1 `a`: expected a tensor, got an object ",
+    ),
+    "np.bool_": (
+        lambda: (np.bool_(True), f32(1), f32(1)),
+        TypeError,
+        "^argument 1 `a`: expected a tensor, got ",
+    ),
+    "rank 0": (
+        lambda: (f32(), f32(1), f32(1)),
+        ValueError,
+        "^argument 1 `a`: expected 1 dimension, got 0 ",
+    ),
+    "rank 2": (
+        lambda: (f32(3), f32(3, 1), f32(3)),
+        ValueError,
+        "^argument 2 `b`: expected 1 dimension, got 2 ",
+    ),
+    "float64": (
+        lambda: (f32(3), np.ones(3), f32(3)),
+        TypeError,
+        "^argument 2 `b`: expected dtype float32, got float64 ",
+    ),
+    "int32": (
+        lambda: (f32(3), np.ones(3, np.int32), f32(3)),
+        TypeError,
+        "^argument 2 `b`: expected dtype float32, got int32 ",
+    ),
+    "uint8": (
+        lambda: (np.ones(3, np.uint8), f32(3), f32(3)),
+        TypeError,
+        "^argument 1 `a`: expected dtype float32, got uint8 ",
+    ),
+    "bool array": (
+        lambda: (np.ones(3, bool), f32(3), f32(3)),
+        TypeError,
+        "^argument 1 `a`: expected dtype float32, got bool ",
+    ),
+    "complex": (
+        lambda: (np.ones(3, np.complex64), f32(3), f32(3)),
+        TypeError,
+        "^argument 1 `a`: expected dtype float32, got complex64 ",
+    ),
+    "half": (
+        lambda: (np.ones(3, np.float16), f32(3), f32(3)),
+        TypeError,
+        "^argument 1 `a`: expected dtype float32, got float16 ",
+    ),
     "extent": (
         lambda: (f32(3), f32(4), f32(3)),
         ValueError,
-        r"^argument 2 `b`: expected extent 3 in dimension 0 \(`n`, from dimension 0 of argument 1 `a`\), got 4 ",
+        r"^argument 2 `b`: expected extent 3 in dimension 0 "
+        r"\(`n`, from dimension 0 of argument 1 `a`\), got 4 ",
     ),
-    "output extent": (lambda: (f32(3), f32(3), f32(2)), ValueError, "^argument 3 `c`: expected extent 3 in dimension 0 .*, got 2 "),
+    "output extent": (
+        lambda: (f32(3), f32(3), f32(2)),
+        ValueError,
+        "^argument 3 `c`: expected extent 3 in dimension 0 .*, got 2 ",
+    ),
     "every second": (
         lambda: (f32(6)[::2], f32(3), f32(3)),
         ValueError,
-        "^argument 1 `a`: expected a contiguous row-major tensor, but the stride of dimension 0 is 2 instead of 1 element ",
+        "^argument 1 `a`: expected a contiguous row-major tensor, "
+        "but the stride of dimension 0 is 2 instead of 1 element ",
     ),
-    "reversed": (lambda: (f32(3)[::-1], f32(3), f32(3)), ValueError, "the stride of dimension 0 is -1 instead of 1 element "),
-    "broadcast": (lambda: (f32(3), dlpack(np.broadcast_to(f32(1), 3)), f32(3)), ValueError, "^argument 2 `b`: .* is 0 instead of 1 element "),
-    "misaligned": (lambda: (odd(3), f32(3), f32(3)), ValueError, "^argument 1 `a`: the data is not aligned to 4 bytes, the size of float32 "),
+    "reversed": (
+        lambda: (f32(3)[::-1], f32(3), f32(3)),
+        ValueError,
+        "the stride of dimension 0 is -1 instead of 1 element ",
+    ),
+    "broadcast": (
+        lambda: (f32(3), dlpack(np.broadcast_to(f32(1), 3)), f32(3)),
+        ValueError,
+        "^argument 2 `b`: .* is 0 instead of 1 element ",
+    ),
+    "misaligned": (
+        lambda: (odd(3), f32(3), f32(3)),
+        ValueError,
+        "^argument 1 `a`: the data is not aligned to 4 bytes, the size of float32 ",
+    ),
 }
 
 
@@ -135,11 +222,19 @@ def test_shapes_in_one_signature(module):
     c = out(3, 4)
     module.rows(a, b, c)
     np.testing.assert_array_equal(c, a.sum(axis=2) + b)
-    with pytest.raises(ValueError, match="^argument 1 `a`: expected extent 2 in dimension 2, got 3 "):
+    with pytest.raises(
+        ValueError, match="^argument 1 `a`: expected extent 2 in dimension 2, got 3 "
+    ):
         module.rows(f32(3, 4, 3), b, c)
-    with pytest.raises(ValueError, match=r"^argument 2 `b`: expected extent 4 in dimension 0 \(`m`, from dimension 1 of argument 1 `a`\), got 5 "):
+    with pytest.raises(
+        ValueError,
+        match=r"^argument 2 `b`: expected extent 4 in dimension 0 "
+        r"\(`m`, from dimension 1 of argument 1 `a`\), got 5 ",
+    ):
         module.rows(a, f32(5), c)
-    with pytest.raises(ValueError, match="^argument 3 `c`: expected extent 3 in dimension 0 .*, got 4 "):
+    with pytest.raises(
+        ValueError, match="^argument 3 `c`: expected extent 3 in dimension 0 .*, got 4 "
+    ):
         module.rows(a, b, out(4, 4))
 
 
@@ -147,7 +242,9 @@ def test_constant_extent(module):
     b = out(100)
     module.fixed(f32(100), b)
     assert (b == 2).all()
-    with pytest.raises(ValueError, match="^argument 1 `a`: expected extent 100 in dimension 0, got 200 "):
+    with pytest.raises(
+        ValueError, match="^argument 1 `a`: expected extent 100 in dimension 0, got 200 "
+    ):
         module.fixed(f32(200), b)
 
 
@@ -292,7 +389,13 @@ def test_data_dependent_index(module):
 
 def test_scalar(module):
     b = out(3)
-    for alpha, expected in [(2.5, 2.5), (2, 2), (True, 1), (np.float32(0.5), 0.5), (np.int32(4), 4)]:
+    for alpha, expected in [
+        (2.5, 2.5),
+        (2, 2),
+        (True, 1),
+        (np.float32(0.5), 0.5),
+        (np.int32(4), 4),
+    ]:
         module.scale(alpha, f32(3), b)
         assert (b == expected).all()
     for alpha in ("2", None, [2.0], f32(1)):
@@ -328,16 +431,42 @@ def test_every_type_of_scalar(module):
     module.scalars(*[value for _, _, value in SCALARS], *outputs)
     for (name, _, _), got, expected in zip(SCALARS, outputs, expected_scalars()):
         assert got == expected, name
-    for k, bad in [(4, 128), (4, -129), (8, 256), (8, -1), (9, 2**16), (10, 2**32), (11, -1), (6, 2**31)]:
+    for k, bad in [
+        (4, 128),
+        (4, -129),
+        (8, 256),
+        (8, -1),
+        (9, 2**16),
+        (10, 2**32),
+        (11, -1),
+        (6, 2**31),
+    ]:
         values = [value for _, _, value in SCALARS]
         values[k] = bad
-        with pytest.raises(ValueError, match=f"^argument {k + 1} `{SCALARS[k][0]}`: {bad} does not fit u?int[0-9]+ "):
+        with pytest.raises(
+            ValueError,
+            match=f"^argument {k + 1} `{SCALARS[k][0]}`: {bad} does not fit u?int[0-9]+ ",
+        ):
             module.scalars(*values, *outputs)
 
 
 def test_every_type_of_scalar_by_value(native):
-    types = [ctypes.c_double, ctypes.c_float, ctypes.c_uint16, ctypes.c_uint16, ctypes.c_int8, ctypes.c_int16]
-    types += [ctypes.c_int32, ctypes.c_int64, ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64]
+    types = [
+        ctypes.c_double,
+        ctypes.c_float,
+        ctypes.c_uint16,
+        ctypes.c_uint16,
+        ctypes.c_int8,
+        ctypes.c_int16,
+    ]
+    types += [
+        ctypes.c_int32,
+        ctypes.c_int64,
+        ctypes.c_uint8,
+        ctypes.c_uint16,
+        ctypes.c_uint32,
+        ctypes.c_uint64,
+    ]
     types += [ctypes.c_bool]
     values = [value for _, _, value in SCALARS]
     values[2] = int(np.float16(1 / 3).view(np.uint16))
@@ -378,7 +507,9 @@ def test_threads(module, rng):
             b = np.empty_like(a)
             module.smooth(a, b)
             np.testing.assert_array_equal(b, smooth(a))
-            with pytest.raises(ValueError, match=f"expected extent {seed + 1} in dimension 0 .*got {seed + 2} "):
+            with pytest.raises(
+                ValueError, match=f"expected extent {seed + 1} in dimension 0 .*got {seed + 2} "
+            ):
                 module.add(f32(seed + 1), f32(seed + 2), f32(seed + 1))
         return True
 
@@ -399,15 +530,42 @@ def test_keeping_the_gil(module):
 DL_REFUSED = {
     "null tensor": (lambda: dict(a=None), "argument 1 `a`: the tensor is a null pointer"),
     "rank": (lambda: dict(b=tensor(f32(3), ndim=2)), "argument 2 `b`: expected 1 dimension, got 2"),
-    "negative rank": (lambda: dict(b=tensor(f32(3), ndim=-1)), "argument 2 `b`: expected 1 dimension, got -1"),
-    "lanes": (lambda: dict(a=tensor(f32(3), lanes=4)), "argument 1 `a`: expected dtype float32, got float32x4"),
-    "bfloat16": (lambda: dict(a=tensor(f32(3), code=4, bits=16)), "argument 1 `a`: expected dtype float32, got bfloat16"),
-    "device": (lambda: dict(c=tensor(f32(3), device_type=2)), "argument 3 `c`: expected a tensor on the CPU, got one on cuda"),
-    "null shape": (lambda: dict(a=tensor(f32(3), shape=None)), "argument 1 `a`: the shape is a null pointer"),
-    "negative extent": (lambda: dict(a=tensor(f32(3), shape=[-1])), "argument 1 `a`: the extent of dimension 0 is negative: -1"),
-    "null data": (lambda: dict(a=tensor(f32(3), data=None)), "argument 1 `a`: the data is a null pointer"),
-    "odd offset": (lambda: dict(a=tensor(f32(3), byte_offset=2)), "argument 1 `a`: the data is not aligned to 4 bytes"),
-    "stride": (lambda: dict(a=tensor(f32(3), strides=[2])), "argument 1 `a`: expected a contiguous row-major tensor"),
+    "negative rank": (
+        lambda: dict(b=tensor(f32(3), ndim=-1)),
+        "argument 2 `b`: expected 1 dimension, got -1",
+    ),
+    "lanes": (
+        lambda: dict(a=tensor(f32(3), lanes=4)),
+        "argument 1 `a`: expected dtype float32, got float32x4",
+    ),
+    "bfloat16": (
+        lambda: dict(a=tensor(f32(3), code=4, bits=16)),
+        "argument 1 `a`: expected dtype float32, got bfloat16",
+    ),
+    "device": (
+        lambda: dict(c=tensor(f32(3), device_type=2)),
+        "argument 3 `c`: expected a tensor on the CPU, got one on cuda",
+    ),
+    "null shape": (
+        lambda: dict(a=tensor(f32(3), shape=None)),
+        "argument 1 `a`: the shape is a null pointer",
+    ),
+    "negative extent": (
+        lambda: dict(a=tensor(f32(3), shape=[-1])),
+        "argument 1 `a`: the extent of dimension 0 is negative: -1",
+    ),
+    "null data": (
+        lambda: dict(a=tensor(f32(3), data=None)),
+        "argument 1 `a`: the data is a null pointer",
+    ),
+    "odd offset": (
+        lambda: dict(a=tensor(f32(3), byte_offset=2)),
+        "argument 1 `a`: the data is not aligned to 4 bytes",
+    ),
+    "stride": (
+        lambda: dict(a=tensor(f32(3), strides=[2])),
+        "argument 1 `a`: expected a contiguous row-major tensor",
+    ),
 }
 
 
@@ -614,7 +772,7 @@ def test_metadata(module):
 def segments_and_dynamic(data):
     """Program headers as (type, flags), and the tags of the dynamic section with their values."""
     assert data[:6] == b"\x7fELF\x02\x01"
-    offset, = struct.unpack_from("<Q", data, 32)
+    (offset,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     headers, tags = [], []
     for k in range(count):
@@ -633,4 +791,6 @@ def test_elf(build):
     names = {tag for tag, _ in tags}
     assert 1 not in names, "DT_NEEDED"
     assert 22 not in names, "DT_TEXTREL"
-    assert not any(kind == 1 and flags & 3 == 3 for kind, flags in headers), "a segment is writable and executable"
+    assert not any(
+        kind == 1 and flags & 3 == 3 for kind, flags in headers
+    ), "a segment is writable and executable"

@@ -1,4 +1,5 @@
 """Every kernel of `samples/` against a NumPy reference, through tvm-ffi."""
+
 import re
 
 import ml_dtypes
@@ -18,7 +19,11 @@ def normal(rng, *shape):
 
 def empty(*shape, dtype=np.float32):
     """An output filled with rubbish, so that an element never written shows."""
-    return np.frombuffer(b"\xa5" * (int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape).copy()
+    return (
+        np.frombuffer(b"\xa5" * (int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype)
+        .reshape(shape)
+        .copy()
+    )
 
 
 def assert_sum_close(actual, exact, magnitude, terms):
@@ -154,10 +159,15 @@ def test_reshape_flat_fixed(build, rng):
     np.testing.assert_array_equal(b, a.reshape(-1))
 
 
-@pytest.mark.parametrize("old, new", [((3, 4), (6, 2)), ((3, 4), (1, 12)), ((8, 9), (12, 6)), ((0, 4), (5, 0))])
+@pytest.mark.parametrize(
+    "old, new", [((3, 4), (6, 2)), ((3, 4), (1, 12)), ((8, 9), (12, 6)), ((0, 4), (5, 0))]
+)
 def test_reshape(build, rng, old, new):
     a = normal(rng, *old)
-    for function in (build("samples/reshape.te").reshape, build("samples/reshape.te").reshape_prefix):
+    for function in (
+        build("samples/reshape.te").reshape,
+        build("samples/reshape.te").reshape_prefix,
+    ):
         b = empty(*new)
         function(a, b)
         np.testing.assert_array_equal(b, a.reshape(new))
@@ -178,7 +188,9 @@ def test_reshape_checks_the_shapes(build, rng):
     assert (b == 0).all()
 
 
-@pytest.mark.parametrize("bi, si, bj, sj", [(1, 2, 1, 1), (2, 1, 0, 2), (0, 1, 0, 1), (0, 3, 2, 5), (3, 1, 4, 1)])
+@pytest.mark.parametrize(
+    "bi, si, bj, sj", [(1, 2, 1, 1), (2, 1, 0, 2), (0, 1, 0, 1), (0, 3, 2, 5), (3, 1, 4, 1)]
+)
 def test_slice(build, rng, bi, si, bj, sj):
     a = normal(rng, 7, 9)
     shape = ((7 - bi) // si, (9 - bj) // sj)
@@ -314,7 +326,10 @@ def windows(x, kh, kw, ph, pw, sh, sw, val=0.0):
     """The windows of an image [c, h, w]: an array [c, kh, kw, oh, ow]."""
     x = np.pad(x, [(0, 0), (ph, ph), (pw, pw)], constant_values=val)
     oh, ow = (x.shape[1] - kh) // sh + 1, (x.shape[2] - kw) // sw + 1
-    columns = [[x[:, a : a + oh * sh : sh, b : b + ow * sw : sw][:, :oh, :ow] for b in range(kw)] for a in range(kh)]
+    columns = [
+        [x[:, a : a + oh * sh : sh, b : b + ow * sw : sw][:, :oh, :ow] for b in range(kw)]
+        for a in range(kh)
+    ]
     return np.stack([np.stack(row, 1) for row in columns], 1)
 
 
@@ -406,7 +421,13 @@ def test_conv_bwd_weight(build, rng, stride):
     batch, ci, co, n, k = 3, 2, 4, 9, 3
     o = (n - k) // stride + 1
     a, b = normal(rng, batch, ci, n, n), normal(rng, batch, co, o, o)
-    shift = [[a[:, :, h : h + o * stride : stride, w : w + o * stride : stride][:, :, :o, :o] for w in range(k)] for h in range(k)]
+    shift = [
+        [
+            a[:, :, h : h + o * stride : stride, w : w + o * stride : stride][:, :, :o, :o]
+            for w in range(k)
+        ]
+        for h in range(k)
+    ]
     cols = np.stack([np.stack(row, 2) for row in shift], 2)  # batch, ci, kh, kw, oh, ow
     exact = np.einsum("nchkij,noij->ochk", cols.astype(np.float64), b)
     size = np.einsum("nchkij,noij->ochk", np.abs(cols), np.abs(b))
@@ -419,7 +440,12 @@ def test_conv_bwd_weight(build, rng, stride):
 
 
 def test_exp_vector(build, rng):
-    x = np.concatenate([rng.uniform(-110, 95, 9989), [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 88.7, 88.8, -103.9, -104.1]])
+    x = np.concatenate(
+        [
+            rng.uniform(-110, 95, 9989),
+            [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 88.7, 88.8, -103.9, -104.1],
+        ]
+    )
     x, y = x.astype(np.float32), empty(10000)
     build("samples/exp.te", n=10000).exp_vector(x, y)
     with np.errstate(over="ignore"):
