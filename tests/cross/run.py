@@ -3,8 +3,8 @@
     python3 tests/cross/run.py [TEC] [PART OF A FILE'S NAME...]
 
 Builds the samples and the programs of this folder for each target, calls them from a C program made
-from the manifest, raw and checked entry, and compares the outputs with those of `x86-avx2`. NaNs are
-made one value first. A target without its cross compiler or qemu is skipped, and said to be.
+from the manifest, raw and checked entry, and compares the outputs with those of `x86-avx2`. NaNs
+are made one value first. A target without its cross compiler or qemu is skipped, and said to be.
 """
 import concurrent.futures
 import json
@@ -75,8 +75,9 @@ def call_of(kernel, module):
             if arg["source"] is None:
                 checked.append(raw[-1])
         elif arg["kind"] == "scalar":
+            kind = f"{code(arg['dtype'])}, {bits(arg['dtype'])}"
             lines.append(f"  {ctype(arg['dtype'])} s{place};")
-            lines.append(f"  fill(&s{place}, 1, {code(arg['dtype'])}, {bits(arg['dtype'])}, 0, {place});")
+            lines.append(f"  fill(&s{place}, 1, {kind}, 0, {place});")
             raw.append(f"s{place}")
             checked.append(f"s{place}")
         else:
@@ -111,14 +112,15 @@ def program(manifest):
     loop = "for (int wild = 0; wild < 2; wild++)"
     runs = [f"  {loop} if (run_{name}(wild)) return 1;" for name in names]
     main = ["int main(int count, char **arguments) {", "  if (count > 1) dumped = arguments[1];"]
-    parts = [f'#include "{module}.h"', '#include "support.h"', *calls, *main, *runs, "  return 0;\n}"]
-    return "\n".join(parts)
+    head = [f'#include "{module}.h"', '#include "support.h"']
+    return "\n".join([*head, *calls, *main, *runs, "  return 0;\n}"])
 
 
-def run(command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+def run(command):
+    command = [str(part) for part in command]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
     return done.stdout
 
 

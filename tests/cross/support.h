@@ -1,5 +1,5 @@
-/* Of the programs that run.py makes: arguments with a fixed pattern, outputs as a hash. Only integer
- * arithmetic, so that every architecture makes the same values. */
+/* Of the programs that run.py makes: arguments with a fixed pattern, outputs as a hash. Only
+ * integer arithmetic, so that every architecture makes the same values. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,13 +36,14 @@ static int exponent(int code, int bits) {
     return code == kDLBfloat || bits == 32 ? 8 : bits == 64 ? 11 : 5;
 }
 
-/* Of a float type: zero, infinity, NaN, the least and largest numbers, one, near one, with any sign;
- * random bits; and mostly numbers between 1/16 and 16. Tame ones are between 1/4 and 4. */
+/* Of a float type: zero, infinity, NaN, the least and largest numbers, one, near one, with any
+ * sign; random bits; and mostly numbers between 1/16 and 16. Tame ones are between 1/4 and 4. */
 static uint64_t float_bits(int code, int bits, int wild) {
     int e = exponent(code, bits), m = bits - 1 - e;
     uint64_t one = ((UINT64_C(1) << (e - 1)) - 1) << m, inf = ((UINT64_C(1) << e) - 1) << m;
     uint64_t special[] = {0, inf, inf + 1, inf | UINT64_C(1) << (m - 1), 1, (UINT64_C(1) << m) - 1,
-                          UINT64_C(1) << m, inf - 1, one, one - 1, one + 1, one - (UINT64_C(1) << m)};
+                          UINT64_C(1) << m, inf - 1, one, one - 1, one + 1,
+                          one - (UINT64_C(1) << m)};
     uint64_t r = next(), sign = (r & 1) << (bits - 1), mantissa = next() & ((UINT64_C(1) << m) - 1);
     int spread = wild ? 8 : 4;
     uint64_t scale = one + ((r >> 1) % spread << m) - ((uint64_t)(spread / 2) << m);
