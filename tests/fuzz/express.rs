@@ -62,7 +62,7 @@ impl Generator {
             let twin = op.operands.iter().filter(|other| *other == ty).count() > 1;
             // An index that depends on data must be clamped, so few do.
             if op.result == DType::Index && *ty == DType::Bool && self.chance(85) {
-                let sides = vec![self.index_leaf(place), self.index_leaf(place)];
+                let sides = vec![self.leaf(DType::Index, place), self.leaf(DType::Index, place)];
                 let form = self.pick(&["($ < $)", "($ == $)", "($ >= $)"]);
                 kids.push(Node::new(*ty, form, sides));
                 continue;
