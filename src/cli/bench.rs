@@ -9,6 +9,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Kernel, Param};
 use crate::module::extent::Extent;
+use crate::module::load::args_of;
 use crate::module::manifest::KernelManifest;
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ fn measure(
     let (loaded, kernel, mut values) = session.prepare(manifest, &given)?;
     let flops = evaluate(&manifest.flops, &kernel, &values);
     let bytes = evaluate(&manifest.bytes, &kernel, &values);
-    let mut call = loaded.bind(session::call_args(&kernel, &mut values));
+    let mut call = loaded.bind(args_of(&kernel, &mut values));
     call.call()?;
     let start = Instant::now();
     call.call()?;

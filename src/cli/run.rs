@@ -9,6 +9,7 @@ use crate::diag::Diag;
 use crate::driver::{self, Trace};
 use crate::ir::interp::{Trap, Value};
 use crate::ir::{DType, Kernel, Param};
+use crate::module::load::args_of;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -154,7 +155,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let given = args.arguments.read(params, &all)?;
         let (loaded, kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        loaded.call(session::call_args(&kernel, &mut values))?;
+        loaded.call(args_of(&kernel, &mut values))?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));

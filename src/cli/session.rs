@@ -6,10 +6,10 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, show_trace};
 use crate::diag::Diag;
 use crate::driver::Options;
+use crate::ir::Kernel;
 use crate::ir::interp::Value;
-use crate::ir::{DType, Kernel, Param};
 use crate::lang::Program;
-use crate::module::load::{Arg, LoadedKernel, LoadedModule};
+use crate::module::load::{LoadedKernel, LoadedModule};
 use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::write::{OutputFile, write_files};
@@ -100,26 +100,4 @@ impl Session {
         let args = data::make_args(&kernel, given)?;
         Ok((self.module.kernel(&manifest.name)?, kernel, args))
     }
-}
-
-/// The arguments of the checked entry: all but the run-time integers that a shape gives.
-pub fn call_args<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
-    let pairs = kernel.params.iter().zip(values);
-    pairs
-        .filter_map(|(param, value)| match (param, value) {
-            (Param::Tensor { output, .. }, Value::Tensor(tensor)) => Some(if *output {
-                Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data)
-            } else {
-                Arg::Input(tensor.dtype, &tensor.shape, &tensor.data)
-            }),
-            (Param::Scalar { dtype, .. }, Value::Int(value)) => Some(match dtype {
-                DType::Bool => Arg::Bool(*value != 0),
-                DType::Uint64 => Arg::Uint(*value as u64),
-                _ => Arg::Int(*value as i64),
-            }),
-            (Param::Scalar { .. }, Value::Float(value)) => Some(Arg::Float(*value)),
-            (Param::Runtime { source: None, .. }, Value::Index(value)) => Some(Arg::Int(*value)),
-            _ => None,
-        })
-        .collect()
 }
