@@ -489,6 +489,16 @@ def test_argmax_rows(build, rng, shape):
         np.testing.assert_array_equal(value, a.max(axis=1, initial=-np.inf))
 
 
+def test_argmax_of_the_least_and_of_nothing(build):
+    function = build("samples/argmax.te").argmax_rows
+    a = np.array([[-np.inf] * 3, [np.nan] * 3, [np.nan, -np.inf, 1]], np.float32)
+    index, value = empty(3, dtype=np.int32), empty(3)
+    function(a, index, value)
+    assert list(index) == [0, -1, 2] and list(value) == [-np.inf, -np.inf, 1]
+    function(empty(3, 0), index, value)
+    assert list(index) == [-1, -1, -1] and list(value) == [-np.inf] * 3
+
+
 def test_conv_block(build, rng):
     x, w = normal(rng, 3, 32, 32), normal(rng, 8, 3, 3, 3)
     mean, gamma, beta = (normal(rng, 8) for _ in range(3))
