@@ -139,15 +139,16 @@ impl Builder {
     /// `if_expr = "if" expr "then" expr ("else" "if" expr "then" expr)* "else" expr`
     fn if_expr(&self, pair: Pair, in_schedule: bool) -> Result<ExprKind> {
         let end = end_of(&pair) as u32;
+        let ifs = pair.clone().into_inner().filter(|part| part.as_rule() == Rule::if_kw);
+        let mut starts = ifs.map(|part| part.as_span().start() as u32);
         let mut branches = Vec::new();
         let mut parts = Parts::of(pair);
         let otherwise = loop {
-            let part = parts.next();
-            let start = part.as_span().start() as u32;
-            let expr = self.expr(part, in_schedule)?;
+            let expr = self.expr(parts.next(), in_schedule)?;
             if parts.is_done() {
                 break expr;
             }
+            let start = starts.next().unwrap_or_else(|| bug!("a condition without an `if`"));
             branches.push((start, expr, self.expr(parts.next(), in_schedule)?));
         };
         let mut kind = None;

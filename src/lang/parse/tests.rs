@@ -428,3 +428,16 @@ fn an_open_bracket_is_shown() {
     assert_eq!(diag.related[0].0.start, 11);
     assert_eq!(error("kernel f() { x }").related, []);
 }
+
+/// The part after `else` is an `if` of its own, which a message may quote.
+#[test]
+fn an_else_if_begins_at_its_if() {
+    let text = "kernel k(n = 4) { output z[i: n] = if i > 2 then 1 else if i == 1 then 2 else 3 }";
+    let file = parse_file(text, 0).expect("a right program");
+    let Item::Kernel(kernel) = &file.items[0] else { panic!("no kernel") };
+    let StmtKind::Stage(stage) = &kernel.body[0].kind else { panic!("no stage") };
+    let ExprKind::If(_, _, otherwise) = &*stage.body.kind else { panic!("no `if`") };
+    let span = otherwise.span;
+    let quoted = &text[span.start as usize..span.end as usize];
+    assert_eq!(quoted, "if i == 1 then 2 else 3");
+}
