@@ -185,6 +185,9 @@ pub enum UnOp {
     Popcount,
     /// Floats: `bool`, true for NaN.
     IsNan,
+    /// `bool`: the operand itself. A mark for `partition_loops`: a condition that holds in almost
+    /// every iteration, such as the tail of a split.
+    Likely,
 }
 
 /// Two operands of one type; the result has it too, comparisons give `bool`.
@@ -415,7 +418,7 @@ impl Expr {
         Expr::new(var.ty(), ExprKind::Var(var.clone()))
     }
 
-    /// One operand; `IsNan` and `Not` give `bool`.
+    /// One operand; `IsNan`, `Not` and `Likely` give `bool`.
     pub fn unary(op: UnOp, x: Expr) -> Expr {
         let ty = match op {
             UnOp::IsNan => x.ty.with_dtype(DType::Bool),

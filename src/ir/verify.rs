@@ -279,7 +279,7 @@ fn fits(expr: &Expr, operands: &[Expr]) -> bool {
     match &expr.kind {
         ExprKind::Unary(op, _) => match op {
             UnOp::IsNan => a.dtype.is_float() && ty == a.with_dtype(DType::Bool),
-            UnOp::Not => a == bools && ty == bools,
+            UnOp::Not | UnOp::Likely => a == bools && ty == bools,
             UnOp::BitNot | UnOp::Popcount => ty == a && a.dtype.is_int(),
             UnOp::Neg | UnOp::Abs => ty == a && a.dtype != DType::Bool,
             UnOp::Floor | UnOp::Ceil | UnOp::Round | UnOp::Trunc | UnOp::Sqrt => {

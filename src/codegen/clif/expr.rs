@@ -111,6 +111,7 @@ impl Emitter<'_, '_> {
             UnOp::Neg => self.b.ins().ineg(x),
             UnOp::BitNot => self.b.ins().bnot(x),
             UnOp::Not => self.b.ins().bxor_imm_u(x, 1),
+            UnOp::Likely => x,
             UnOp::Abs if float => self.b.ins().fabs(x),
             UnOp::Abs if dtype.is_signed() => {
                 let negated = self.b.ins().ineg(x);

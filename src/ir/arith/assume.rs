@@ -18,6 +18,7 @@ impl Facts {
     pub(crate) fn assume_truth(&mut self, cond: &Expr, truth: bool) {
         match &cond.kind {
             ExprKind::Unary(UnOp::Not, a) => self.assume_truth(a, !truth),
+            ExprKind::Unary(UnOp::Likely, a) => self.assume_truth(a, truth),
             ExprKind::Binary(BinOp::And, a, b) if truth => {
                 self.assume_truth(a, true);
                 self.assume_truth(b, true);

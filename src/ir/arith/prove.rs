@@ -40,6 +40,7 @@ fn prove_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     }
     match &cond.kind {
         ExprKind::Unary(UnOp::Not, a) => prove_cases(facts, a, !truth, splits),
+        ExprKind::Unary(UnOp::Likely, a) => prove_cases(facts, a, truth, splits),
         ExprKind::Binary(BinOp::And | BinOp::Or, ..) => prove_logic(facts, cond, truth, splits),
         ExprKind::Binary(op, a, b) if op.is_comparison() && is_exact_integer(a.ty.dtype) => {
             prove_comparison(facts, if truth { *op } else { negated(*op) }, (a, b), splits)

@@ -72,7 +72,11 @@ pub fn unary_fn(op: UnOp, dtype: DType) -> Option<UnaryFn> {
     match dtype {
         DType::Float64 => float64_unary(op),
         DType::Float32 => float32_unary(op),
-        DType::Bool => (op == UnOp::Not).then_some(|a| a ^ 1),
+        DType::Bool => match op {
+            UnOp::Not => Some(|a| a ^ 1),
+            UnOp::Likely => Some(|a| a),
+            _ => None,
+        },
         DType::Int8 => int8_unary(op),
         DType::Int16 => int16_unary(op),
         DType::Int32 => int32_unary(op),
@@ -208,7 +212,7 @@ macro_rules! float_ops {
                 UnOp::Trunc => |a| get(a).trunc().to_bits() as u64,
                 UnOp::Sqrt => |a| get(a).sqrt().to_bits() as u64,
                 UnOp::IsNan => |a| u64::from(get(a).is_nan()),
-                UnOp::BitNot | UnOp::Not | UnOp::Popcount => return None,
+                UnOp::BitNot | UnOp::Not | UnOp::Popcount | UnOp::Likely => return None,
             })
         }
 

@@ -428,6 +428,7 @@ impl Printer {
             UnOp::Sqrt => return self.call_of("sqrt", &[x]),
             UnOp::Popcount => return self.call_of("popcount", &[x]),
             UnOp::IsNan => return self.call_of("is_nan", &[x]),
+            UnOp::Likely => return self.call_of("likely", &[x]),
         };
         self.out.push_str(prefix);
         // `--x` and `-(uint8)2` would be read as something else.

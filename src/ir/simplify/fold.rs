@@ -97,6 +97,7 @@ pub(crate) fn unary(op: UnOp, ty: DType, a: Const) -> Option<Const> {
         (UnOp::Abs, Const::Int(a)) => return checked(ty, a.checked_abs()?),
         (UnOp::BitNot, Const::Int(a)) => return Some(Const::Int(ty.wrap(!a))),
         (UnOp::Not, Const::Int(a)) => return Some(Const::Int((a == 0).into())),
+        (UnOp::Likely, Const::Int(a)) => return Some(Const::Int(a)),
         (UnOp::Popcount, Const::Int(a)) => {
             let mask = if ty.bits() >= 64 { u64::MAX } else { (1 << ty.bits()) - 1 };
             return Some(Const::Int((a as u64 & mask).count_ones().into()));

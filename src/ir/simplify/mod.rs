@@ -97,6 +97,14 @@ impl Simplifier {
                 let simple = self.comparison(*op, a, b);
                 self.reuse(expr, simple)
             }
+            ExprKind::Unary(UnOp::Likely, a) if expr.ty.is_scalar() => {
+                let a = self.expr(a);
+                // What is decided needs no mark.
+                match a.as_int() {
+                    Some(_) => a,
+                    None => self.reuse(expr, Expr::unary(UnOp::Likely, a)),
+                }
+            }
             ExprKind::Unary(UnOp::Not, a) if expr.ty.is_scalar() => {
                 let a = self.expr(a);
                 let simple = self.negation(&a);

@@ -78,6 +78,7 @@ fn unary(op: UnOp, a: &Expr, level: u8, out: &mut String) {
         UnOp::Sqrt => "sqrt",
         UnOp::Popcount => "popcount",
         UnOp::IsNan => "is_nan",
+        UnOp::Likely => "likely",
     };
     call(function, &[a], out);
 }
