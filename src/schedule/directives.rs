@@ -1,7 +1,7 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
-use super::loops;
 use super::state::{AxisId, Schedule, StageId, Tensor};
+use super::{attach, loops};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -250,5 +250,26 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[need("i", Kind::Axis)],
         usage: "parallel(i)",
         run: loops::parallel,
+    },
+    Directive {
+        name: "compute_at",
+        on_inputs: false,
+        params: &[need("stage", Kind::Stage), need("axis", Kind::AxisOfStage)],
+        usage: "compute_at(CONSUMER, axis)",
+        run: attach::compute_at,
+    },
+    Directive {
+        name: "compute_inline",
+        on_inputs: false,
+        params: &[],
+        usage: "compute_inline()",
+        run: attach::compute_inline,
+    },
+    Directive {
+        name: "compute_root",
+        on_inputs: false,
+        params: &[],
+        usage: "compute_root()",
+        run: attach::compute_root,
     },
 ];

@@ -5,10 +5,19 @@
 //! [`directives`]). What depends on extents and regions is checked when all directives are known,
 //! by `bounds` and `legality`, with the span of the directive that is to blame.
 
+pub mod attach;
+mod bounds;
 pub mod directives;
+mod inline;
+mod legality;
 mod loops;
+mod region;
 mod select;
 mod state;
+
+pub use bounds::{
+    Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
+};
 
 pub use select::select;
 pub use state::{

@@ -45,6 +45,24 @@ pub struct Graph {
     pub checks: Vec<Stmt>,
 }
 
+impl Graph {
+    /// What the checked entries guarantee: assumes hold, extents are not negative.
+    pub fn known_facts(&self) -> Vec<Expr> {
+        let mut facts: Vec<Expr> = self.assumes.iter().map(|(cond, ..)| cond.clone()).collect();
+        let inputs = self.inputs.iter().filter_map(|input| match input {
+            Input::Tensor { buffer, .. } => Some(buffer),
+            Input::Scalar { .. } => None,
+        });
+        let stages = self.stages.iter().flat_map(|stage| &stage.buffers);
+        for buffer in inputs.chain(stages) {
+            for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
+                facts.push(Expr::le(Expr::index(0), extent.clone()));
+            }
+        }
+        facts
+    }
+}
+
 /// An argument that is read.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -106,7 +124,7 @@ impl Stage {
                 Some(Expr::var(&fresh[at]))
             })
         };
-        self.body.map_exprs(&rename);
+        self.body.map_exprs(&mut |expr| rename(expr));
         let mut fresh = fresh.iter().cloned();
         for axis in &mut self.axes {
             axis.var = fresh.next().expect("one per axis");
@@ -123,7 +141,7 @@ impl Stage {
 
 impl Body {
     /// Replaces every expression over the stage's axes.
-    pub fn map_exprs(&mut self, f: &dyn Fn(&Expr) -> Expr) {
+    pub fn map_exprs(&mut self, f: &mut dyn FnMut(&Expr) -> Expr) {
         match self {
             Body::Map(value) => *value = f(value),
             Body::Reduce(reduction) => {
