@@ -197,3 +197,80 @@ impl Ranges<'_> {
 fn is_zero(expr: &Expr) -> bool {
     expr.as_int() == Some(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::arith::tests::evaluate;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// A random index over `vars`, most of it sums of multiples.
+    fn index(random: &mut ChaCha8Rng, vars: &[Var], depth: usize) -> Expr {
+        let int = |random: &mut ChaCha8Rng, low, high| Expr::index(random.random_range(low..=high));
+        if depth == 0 || random.random_range(0..6) == 0 {
+            return match random.random_range(0..4) {
+                0 => int(random, -5, 9),
+                _ => Expr::var(&vars[random.random_range(0..vars.len())]),
+            };
+        }
+        let a = index(random, vars, depth - 1);
+        let b = |random: &mut ChaCha8Rng| index(random, vars, depth - 1);
+        match random.random_range(0..12) {
+            0..=4 => Expr::add(a, b(random)),
+            5 => Expr::sub(a, b(random)),
+            6 | 7 => Expr::mul(a, int(random, -3, 4)),
+            8 => Expr::binary(BinOp::FloorDiv, a, int(random, 1, 5)),
+            9 => Expr::binary(BinOp::FloorMod, a, int(random, 1, 5)),
+            10 => Expr::binary(BinOp::Min, a, b(random)),
+            _ => Expr::binary(BinOp::Max, a, b(random)),
+        }
+    }
+
+    #[test]
+    fn a_span_covers_every_value() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut exact = 0;
+        for _ in 0..2000 {
+            let fixed = [Var::index("f"), Var::index("g")];
+            let moving = [Var::index("x"), Var::index("y")];
+            let mut facts = Facts::new();
+            let sizes: Vec<i64> = (0..4).map(|_| random.random_range(1..6)).collect();
+            for (var, size) in fixed.iter().zip(&sizes) {
+                facts.bind(var, &Expr::index(0), &Expr::index(*size));
+            }
+            let spans = moving.iter().zip(&sizes[2..]).map(|(var, size)| {
+                let width = Expr::index(size - 1);
+                (var.clone(), Span { min: Expr::index(0), width })
+            });
+            let spans: HashMap<Var, Span> = spans.collect();
+            let vars: Vec<Var> = fixed.iter().chain(&moving).cloned().collect();
+            let expr = simplify_expr(&index(&mut random, &vars, 4), &facts);
+            let ranges = Ranges { moving: &spans, facts: &facts };
+            let Some(span) = ranges.span(&expr) else { continue };
+            let width = span.width.as_int().expect("all extents are constants");
+            let mut tight = false;
+            for (f, g) in (0..sizes[0]).flat_map(|f| (0..sizes[1]).map(move |g| (f, g))) {
+                let here = vec![(fixed[0].clone(), f), (fixed[1].clone(), g)];
+                let value = |expr: &Expr, at: &Vec<(Var, i64)>| {
+                    i128::from(evaluate(expr, at).expect("nothing overflows"))
+                };
+                let points = (0..sizes[2]).flat_map(|x| (0..sizes[3]).map(move |y| (x, y)));
+                let values: Vec<i128> = points
+                    .map(|(x, y)| {
+                        let mut at = here.clone();
+                        at.extend([(moving[0].clone(), x), (moving[1].clone(), y)]);
+                        value(&expr, &at)
+                    })
+                    .collect();
+                let min = value(&span.min, &here);
+                let low = *values.iter().min().expect("not empty");
+                let high = *values.iter().max().expect("not empty");
+                assert!(min <= low && high <= min + width, "{expr:?}: {span:?}");
+                tight |= min == low && high == min + width;
+            }
+            exact += u32::from(tight);
+        }
+        assert!(exact > 1000, "only {exact} are exact somewhere");
+    }
+}
