@@ -5,12 +5,9 @@
 //! [`directives`]). What depends on extents and regions is checked when all directives are known,
 //! by `bounds` and `legality`, with the span of the directive that is to blame.
 
-mod arguments;
-mod attach;
+pub mod attach;
 mod bounds;
-mod constants;
-mod directives;
-mod evaluate;
+pub mod directives;
 mod inline;
 mod legality;
 mod loops;
@@ -22,8 +19,7 @@ pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
-pub use evaluate::apply;
-pub use select::{Chosen, check_heads, check_schedule_defines, covers_target, schedules, select};
+pub use select::select;
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
     Tensor,
