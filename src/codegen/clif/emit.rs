@@ -3,7 +3,7 @@
 
 use super::Unit;
 use super::storage::Place;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
+use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
@@ -217,6 +217,15 @@ impl<'a, 'u> Emitter<'a, 'u> {
         let config = self.unit.module.target_config();
         self.b.finalize(config);
         (!too_large).then_some(self.heads)
+    }
+}
+
+/// The type of a value in code: a vector if it has lanes.
+pub(super) fn clif_type_of(ty: ir::Type) -> Type {
+    let lane = clif_type(ty.dtype);
+    match lane.by(ty.lanes) {
+        Some(vector) => vector,
+        None => crate::bug!("a vector {ty}"),
     }
 }
 

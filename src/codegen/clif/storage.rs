@@ -1,10 +1,10 @@
 //! Where buffers live: registers, the stack, the workspace, the module's constants. Everything is
 //! laid out at the start of the function; loads and stores go through here.
 
-use super::emit::{Emitter, clif_type};
+use super::emit::{Emitter, clif_type, clif_type_of};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, visit};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value,
@@ -30,8 +30,8 @@ const MAX_WORKSPACE: i64 = 1 << 62;
 pub(super) enum Place {
     /// In memory.
     Memory(Memory),
-    /// One variable per element.
-    Registers(Vec<Variable>),
+    /// One variable per `lanes` elements.
+    Registers { variables: Vec<Variable>, lanes: u32 },
 }
 
 /// A buffer in memory.
@@ -68,10 +68,12 @@ impl Emitter<'_, '_> {
         let mut workspace = Vec::new();
         for (buffer, home) in survey.homes() {
             match home {
-                Home::Registers(count) => {
-                    let ty = clif_type(buffer.dtype);
+                Home::Registers { count, lanes } => {
+                    let ty = clif_type_of(Type { dtype: buffer.dtype, lanes });
+                    let count = count / i128::from(lanes);
                     let variables = (0..count).map(|_| self.b.declare_var(ty)).collect();
-                    self.places.insert(buffer.clone(), Place::Registers(variables));
+                    let place = Place::Registers { variables, lanes };
+                    self.places.insert(buffer.clone(), place);
                 }
                 Home::Stack(bytes) => self.place_on_stack(buffer, bytes),
                 Home::Workspace => workspace.push(buffer.clone()),
@@ -181,7 +183,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(super) fn is_in_registers(&self, buffer: &Buffer) -> bool {
-        matches!(self.places.get(buffer), Some(Place::Registers(_)))
+        matches!(self.places.get(buffer), Some(Place::Registers { .. }))
     }
 
     fn place(&self, buffer: &Buffer) -> Place {
@@ -195,9 +197,9 @@ impl Emitter<'_, '_> {
     fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
         match self.places.get(buffer)? {
             Place::Memory(_) => None,
-            Place::Registers(variables) => {
-                let index = index.as_int().and_then(|i| usize::try_from(i).ok());
-                match index.and_then(|i| variables.get(i)) {
+            Place::Registers { variables, lanes } => {
+                let first = first_of(index).as_int().and_then(|i| usize::try_from(i).ok());
+                match first.and_then(|i| variables.get(i / *lanes as usize)) {
                     Some(variable) => Some(*variable),
                     None => crate::bug!("index outside register buffer `{}`", buffer.name),
                 }
@@ -220,9 +222,9 @@ impl Emitter<'_, '_> {
             let bytes = self.b.ins().imul_imm_s(index, buffer.dtype.bytes() as i64);
             (self.b.ins().iadd(memory.base, bytes), 0)
         } else {
-            self.address(memory.base, buffer.dtype.bytes(), index)
+            self.address(memory.base, buffer.dtype.bytes(), first_of(index))
         };
-        let mut flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        let mut flags = access_flags(index).with_alias_region(Some(memory.region));
         if memory.readonly {
             flags = flags.with_readonly();
             // A load that varies with the innermost loop gains nothing by being movable, and one
@@ -232,7 +234,8 @@ impl Emitter<'_, '_> {
                 flags = flags.with_can_move();
             }
         }
-        let value = self.b.ins().load(clif_type(buffer.dtype), flags, address, offset);
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        let value = self.b.ins().load(clif_type_of(ty), flags, address, offset);
         if buffer.dtype == DType::Bool && memory.foreign {
             return self.b.ins().icmp_imm_u(IntCC::NotEqual, value, 0);
         }
@@ -252,27 +255,47 @@ impl Emitter<'_, '_> {
         if memory.readonly {
             crate::bug!("store to `{}`, which is only read", buffer.name);
         }
-        let (address, offset) = self.address(memory.base, buffer.dtype.bytes(), index);
-        let flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        let bytes = buffer.dtype.bytes();
+        let (address, offset) = self.address(memory.base, bytes, first_of(index));
+        let flags = access_flags(index).with_alias_region(Some(memory.region));
         self.b.ins().store(flags, value, address, offset);
     }
 
     /// Starts the life of an allocated buffer.
     pub(super) fn allocate(&mut self, buffer: &Buffer) {
-        if let Some(Place::Registers(variables)) = self.places.get(buffer).cloned() {
+        let place = self.places.get(buffer).cloned();
+        if let Some(Place::Registers { variables, lanes }) = place {
             for variable in variables {
-                let zero = self.zero(buffer.dtype);
+                let zero = self.zero(Type { dtype: buffer.dtype, lanes });
                 self.b.def_var(variable, zero);
             }
         }
     }
 
-    fn zero(&mut self, dtype: DType) -> Value {
-        match dtype {
+    fn zero(&mut self, ty: Type) -> Value {
+        let zero = match ty.dtype {
             DType::Float64 => self.b.ins().f64const(0.0),
             DType::Float32 => self.b.ins().f32const(0.0),
-            _ => self.int(clif_type(dtype), 0),
-        }
+            dtype => self.int(clif_type(dtype), 0),
+        };
+        if ty.lanes == 1 { zero } else { self.splat(ty, zero) }
+    }
+}
+
+/// The index of the first lane of an access; lanes follow each other.
+fn first_of(index: &Expr) -> &Expr {
+    match &index.kind {
+        ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => base,
+        _ if index.ty.lanes == 1 => index,
+        _ => crate::bug!("an access of elements that are not consecutive"),
+    }
+}
+
+/// Elements are aligned to their size, vectors no more than that.
+fn access_flags(index: &Expr) -> MemFlagsData {
+    match index.ty.lanes {
+        1 => MemFlagsData::trusted(),
+        _ => MemFlagsData::new().with_notrap(),
     }
 }
 
@@ -305,8 +328,8 @@ pub fn workspace_bytes(kernel: &Kernel) -> Expr {
 
 /// Where an allocated buffer goes.
 enum Home {
-    /// This many elements, each a variable.
-    Registers(i128),
+    /// This many elements, so many to a variable.
+    Registers { count: i128, lanes: u32 },
     /// This many bytes of the function's frame.
     Stack(u64),
     /// The block that the function takes from the runtime.
@@ -318,8 +341,10 @@ enum Home {
 struct Survey {
     allocated: Vec<Buffer>,
     constants: Vec<Buffer>,
-    /// Accessed with an index that is not constant.
+    /// Accessed with an index that is not constant, or with different numbers of lanes.
     varying: HashSet<Buffer>,
+    /// Lanes of the accesses of the others.
+    lanes: HashMap<Buffer, u32>,
 }
 
 impl Survey {
@@ -330,15 +355,16 @@ impl Survey {
             stmt,
             &mut |stmt| match stmt {
                 Stmt::Allocate { buffer, .. } => survey.allocated.push(buffer.clone()),
-                Stmt::Store { buffer, indices, .. } if !is_constant(indices) => {
-                    survey.varying.insert(buffer.clone());
-                }
+                Stmt::Store { buffer, indices, .. } => survey.note_access(buffer, &indices[0]),
                 _ => {}
             },
             &mut |expr| accesses.scan(expr, &mut seen),
         );
         survey.constants = accesses.constants;
         survey.varying.extend(accesses.varying);
+        for (buffer, lanes) in accesses.lanes {
+            survey.note_lanes(&buffer, lanes);
+        }
         survey
     }
 
@@ -358,7 +384,8 @@ impl Survey {
                         && count <= MAX_REGISTERS
                         && !self.varying.contains(buffer) =>
                 {
-                    Home::Registers(count)
+                    let lanes = self.lanes.get(buffer).copied().unwrap_or(1);
+                    Home::Registers { count, lanes }
                 }
                 (_, Some(bytes)) if bytes <= stack_left => {
                     stack_left -= bytes;
@@ -370,6 +397,22 @@ impl Survey {
         })
     }
 
+    fn note_access(&mut self, buffer: &Buffer, index: &Expr) {
+        let lanes = index.ty.lanes;
+        match first_of(index).as_int() {
+            Some(first) if first % i128::from(lanes) == 0 => self.note_lanes(buffer, lanes),
+            _ => {
+                self.varying.insert(buffer.clone());
+            }
+        }
+    }
+
+    fn note_lanes(&mut self, buffer: &Buffer, lanes: u32) {
+        if *self.lanes.entry(buffer.clone()).or_insert(lanes) != lanes {
+            self.varying.insert(buffer.clone());
+        }
+    }
+
     fn scan(&mut self, expr: &Expr, seen: &mut HashMap<usize, ()>) {
         if seen.insert(expr.id(), ()).is_some() {
             return;
@@ -378,14 +421,8 @@ impl Survey {
             if buffer.init.is_some() && !self.constants.contains(buffer) {
                 self.constants.push(buffer.clone());
             }
-            if !is_constant(indices) {
-                self.varying.insert(buffer.clone());
-            }
+            self.note_access(buffer, &indices[0]);
         }
         visit::for_each_child(expr, &mut |child| self.scan(child, seen));
     }
-}
-
-fn is_constant(indices: &[Expr]) -> bool {
-    indices.iter().all(|index| index.as_int().is_some())
 }

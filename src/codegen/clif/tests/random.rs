@@ -277,7 +277,7 @@ fn arguments(seed: u64) -> Vec<Tensor> {
 }
 
 /// The bytes of a tensor with all NaNs made equal.
-fn canonical(tensor: &Tensor) -> Vec<u8> {
+pub(super) fn canonical(tensor: &Tensor) -> Vec<u8> {
     let mut data = tensor.data.clone();
     match tensor.dtype {
         DType::Float32 => data.chunks_mut(4).for_each(|bytes| {
@@ -287,6 +287,12 @@ fn canonical(tensor: &Tensor) -> Vec<u8> {
         }),
         DType::Float64 => data.chunks_mut(8).for_each(|bytes| {
             if f64::from_le_bytes(bytes.try_into().unwrap()).is_nan() {
+                bytes.fill(0xff);
+            }
+        }),
+        DType::Float16 | DType::BFloat16 => data.chunks_mut(2).for_each(|bytes| {
+            let infinity = if tensor.dtype == DType::Float16 { 0x7c00 } else { 0x7f80 };
+            if u16::from_le_bytes([bytes[0], bytes[1]]) & 0x7fff > infinity {
                 bytes.fill(0xff);
             }
         }),

@@ -1,0 +1,395 @@
+//! Random statements on vectors of every length: strides, gathers, masks, stores that read what
+//! they write. The interpreter runs them as they are and after `legalize_vectors`; the back end
+//! runs the latter.
+
+use super::harness::{Native, kernel};
+use super::random::canonical;
+use crate::ir::interp::{self, Tensor, Value};
+use crate::ir::print::{Style, print_kernel};
+use crate::ir::verify::verify_kernel;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type};
+use crate::ir::{Intrinsic, UnOp, Var};
+use crate::lower::legalize_vectors::legalize_vectors;
+use crate::target::Target;
+use rand::prelude::*;
+use rand_chacha::ChaCha8Rng;
+
+/// Elements of every tensor.
+const LEN: i64 = 96;
+/// Types that are computed with.
+const TYPES: [DType; 10] = [
+    DType::Float32,
+    DType::Float32,
+    DType::Float64,
+    DType::Int32,
+    DType::Int64,
+    DType::Uint32,
+    DType::Uint64,
+    DType::Uint8,
+    DType::Int16,
+    DType::Bool,
+];
+
+struct Generator {
+    rng: ChaCha8Rng,
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
+    /// Lanes of the statement being made.
+    lanes: u32,
+    /// Operations that can be native, on types of one width.
+    tame: bool,
+    /// Loop variables in scope, each within `0 .. 4`.
+    loops: Vec<Var>,
+    /// Variables bound to a vector or a scalar.
+    lets: Vec<Var>,
+}
+
+/// `expr` in so many lanes.
+fn spread(expr: Expr, lanes: u32) -> Expr {
+    if lanes == 1 || expr.ty.lanes > 1 {
+        return expr;
+    }
+    Expr::new(Type { dtype: expr.ty.dtype, lanes }, ExprKind::Broadcast(expr))
+}
+
+fn ramp(base: Expr, stride: i64, lanes: u32) -> Expr {
+    if lanes == 1 {
+        return base;
+    }
+    let stride = Expr::int(base.ty.dtype, stride.into());
+    Expr::new(Type { dtype: base.ty.dtype, lanes }, ExprKind::Ramp(base, stride))
+}
+
+impl Generator {
+    fn new(seed: u64) -> Generator {
+        let tensor = |prefix: &str, dtype: DType| {
+            Buffer::new(format!("{prefix}_{dtype}"), dtype, vec![Expr::index(LEN)], Scope::Global)
+        };
+        Generator {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            inputs: DType::ALL.iter().map(|dtype| tensor("in", *dtype)).collect(),
+            outputs: DType::ALL.iter().map(|dtype| tensor("out", *dtype)).collect(),
+            lanes: 1,
+            tame: false,
+            loops: Vec::new(),
+            lets: Vec::new(),
+        }
+    }
+
+    fn pick<T: Clone>(&mut self, list: &[T]) -> T {
+        list.choose(&mut self.rng).expect("not empty").clone()
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.rng.random_range(0..one_in) == 0
+    }
+
+    /// One index per lane, all inside every tensor.
+    fn index(&mut self) -> Expr {
+        let lanes = self.lanes;
+        let choice = self.rng.random_range(0..12);
+        if choice == 0 && !self.tame {
+            let indices = vec![ramp(Expr::index(3), 1, lanes)];
+            let list = self.inputs[6].clone();
+            let value = Expr::cast(DType::Index, Expr::load(&list, indices));
+            return Expr::binary(BinOp::FloorMod, value, spread(Expr::index(LEN), lanes));
+        }
+        if choice == 1 {
+            let at = Expr::index(self.rng.random_range(0..LEN));
+            return spread(at, lanes);
+        }
+        let stride = match choice {
+            2 if !self.tame => self.pick(&[2, -1, 3, 0]),
+            _ => 1,
+        };
+        let reach = stride * (i64::from(lanes) - 1);
+        let (low, high) = (-reach.min(0), LEN - 1 - reach.max(0) - 3);
+        if low > high {
+            return ramp(Expr::index(0), 1, lanes);
+        }
+        let mut base = Expr::index(self.rng.random_range(low..=high));
+        if let Some(var) = self.loops.last() {
+            base = Expr::add(base, Expr::var(var));
+        }
+        ramp(base, stride, lanes)
+    }
+
+    fn load(&mut self, buffer: &Buffer) -> Expr {
+        let index = self.index();
+        let mask = match self.rng.random_range(0..12) {
+            0 => Some(spread(self.scalar_condition(), self.lanes)),
+            1 if !self.tame => Some(self.expr(DType::Bool, 1)),
+            _ => None,
+        };
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        let kind = ExprKind::Load { buffer: buffer.clone(), indices: vec![index], mask };
+        Expr::new(ty, kind)
+    }
+
+    fn scalar_condition(&mut self) -> Expr {
+        let at = Expr::index(self.rng.random_range(0..LEN));
+        let value = Expr::load(&self.inputs[6], vec![at]);
+        Expr::lt(value, Expr::int(DType::Int32, 3))
+    }
+
+    /// An element of an input or output, as `dtype`.
+    fn input(&mut self, dtype: DType) -> Expr {
+        let from = match self.rng.random_range(0..4) {
+            0 if !self.tame => self.pick(&DType::ALL),
+            _ => dtype,
+        };
+        let list = if self.chance(6) { &self.outputs } else { &self.inputs };
+        let buffer = list.iter().find(|buffer| buffer.dtype == from).expect("all").clone();
+        let load = self.load(&buffer);
+        Expr::cast(dtype, load)
+    }
+
+    fn constant(&mut self, dtype: DType) -> Expr {
+        let scalar = if dtype.is_float() {
+            Expr::float(dtype, self.pick(&[0.0, -0.0, 1.0, -2.5, 1e30, f64::INFINITY, f64::NAN]))
+        } else {
+            let (min, max) = dtype.int_range();
+            Expr::int(dtype, self.pick(&[0, 1, -1, 2, 7, 100, min, max]))
+        };
+        spread(scalar, self.lanes)
+    }
+
+    fn expr(&mut self, dtype: DType, depth: u32) -> Expr {
+        let lanes = self.lanes;
+        let known: Vec<Var> =
+            self.lets.iter().filter(|var| var.ty().dtype == dtype).cloned().collect();
+        if !known.is_empty() && self.chance(4) {
+            let var = self.pick(&known);
+            if var.ty().lanes == 1 || var.ty().lanes == lanes {
+                return spread(Expr::var(&var), lanes);
+            }
+        }
+        if depth == 0 {
+            return if self.chance(3) { self.constant(dtype) } else { self.input(dtype) };
+        }
+        match self.rng.random_range(0..12) {
+            0 => self.input(dtype),
+            1 if !self.tame => {
+                let from = self.pick(&TYPES);
+                Expr::cast(dtype, self.expr(from, depth - 1))
+            }
+            1 | 2 => {
+                let c = match self.rng.random_range(0..3) {
+                    0 => self.scalar_condition(),
+                    _ => self.expr(DType::Bool, depth - 1),
+                };
+                let t = self.expr(dtype, depth - 1);
+                Expr::select(c, t, self.expr(dtype, depth - 1))
+            }
+            3 => {
+                let c = self.scalar_condition();
+                let t = self.expr(dtype, depth - 1);
+                Expr::if_then_else(c, t, self.expr(dtype, depth - 1))
+            }
+            4 => {
+                let from = if self.tame { dtype } else { self.pick(&TYPES) };
+                let value = self.expr(from, depth - 1);
+                let var = Var::new("v", value.ty);
+                self.lets.push(var.clone());
+                let body = self.expr(dtype, depth - 1);
+                self.lets.pop();
+                Expr::let_in(var, value, body)
+            }
+            5 if dtype == DType::Int32 || dtype == DType::Int64 => {
+                ramp(Expr::int(dtype, self.rng.random_range(-9..9)), 5, lanes)
+            }
+            6 => self.unary(dtype, depth),
+            _ => self.binary(dtype, depth),
+        }
+    }
+
+    fn unary(&mut self, dtype: DType, depth: u32) -> Expr {
+        use UnOp::*;
+        let op = match dtype {
+            DType::Bool => Not,
+            _ if dtype.is_float() => self.pick(&[Neg, Abs, Floor, Ceil, Round, Trunc, Sqrt]),
+            _ => self.pick(&[Neg, Abs, BitNot]),
+        };
+        Expr::unary(op, self.expr(dtype, depth - 1))
+    }
+
+    fn binary(&mut self, dtype: DType, depth: u32) -> Expr {
+        use BinOp::*;
+        if dtype == DType::Bool && self.chance(2) {
+            let of = if self.tame { DType::Float32 } else { self.pick(&TYPES[..9]) };
+            let op = self.pick(&[Lt, Le, Gt, Ge, Eq, Ne]);
+            let a = self.expr(of, depth - 1);
+            return Expr::binary(op, a, self.expr(of, depth - 1));
+        }
+        if dtype.is_float() && self.chance(6) {
+            let args = (0..3).map(|_| self.expr(dtype, depth - 1)).collect();
+            return Expr::call(Intrinsic::Fma, args);
+        }
+        let op = match dtype {
+            DType::Bool => self.pick(&[And, Or, BitXor]),
+            _ if dtype.is_float() => self.pick(&[Add, Sub, Mul, Div, Min, Max]),
+            _ => {
+                let ops = [Add, Sub, Mul, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr, FloorDiv];
+                self.pick(if self.tame { &ops[..10] } else { &ops })
+            }
+        };
+        let a = self.expr(dtype, depth - 1);
+        let b = match op {
+            Shl | Shr if self.chance(2) => self.constant(dtype),
+            _ => self.expr(dtype, depth - 1),
+        };
+        Expr::binary(op, a, b)
+    }
+
+    fn store(&mut self) -> Stmt {
+        let dtype = self.pick(&DType::ALL);
+        let dtype = if self.tame { self.pick(&TYPES[..7]) } else { dtype };
+        let buffer = self.outputs.iter().find(|buffer| buffer.dtype == dtype).unwrap().clone();
+        let index = self.index();
+        let mut value = self.expr(dtype.compute_type(), 3);
+        if self.chance(2) {
+            let old = Expr::cast(dtype.compute_type(), Expr::load(&buffer, vec![index.clone()]));
+            let op = if dtype == DType::Bool { BinOp::BitXor } else { BinOp::Add };
+            value = Expr::binary(op, old, value);
+        }
+        let mask = match self.rng.random_range(0..8) {
+            0 => Some(spread(self.scalar_condition(), self.lanes)),
+            1 | 2 if !self.tame => Some(self.expr(DType::Bool, 1)),
+            _ => None,
+        };
+        Stmt::Store { buffer, indices: vec![index], value: Expr::cast(dtype, value), mask }
+    }
+
+    fn stmt(&mut self, depth: u32) -> Stmt {
+        match self.rng.random_range(0..4) {
+            0 if depth > 0 => {
+                let var = Var::index("i");
+                self.loops.push(var.clone());
+                let body = self.stmt(depth - 1);
+                self.loops.pop();
+                Stmt::serial(var, Expr::index(3), body)
+            }
+            1 if depth > 0 => {
+                let dtype = if self.chance(4) { DType::Bool } else { self.pick(&TYPES) };
+                let value = self.expr(dtype, 2);
+                let var = Var::new("w", value.ty);
+                self.lets.push(var.clone());
+                let body = Box::new(Stmt::Block(vec![self.stmt(0), self.stmt(0)]));
+                self.lets.pop();
+                Stmt::Let { var, value, body }
+            }
+            _ => self.store(),
+        }
+    }
+
+    fn kernel(mut self, name: &str) -> Kernel {
+        let mut stmts = Vec::new();
+        for buffer in self.outputs.clone() {
+            let var = Var::index("z");
+            let value = Expr::load(&self.inputs[6], vec![Expr::var(&var)]);
+            let store = Stmt::store(&buffer, vec![Expr::var(&var)], Expr::cast(buffer.dtype, value));
+            stmts.push(Stmt::serial(var, Expr::index(LEN), store));
+        }
+        for _ in 0..5 {
+            self.lanes = match self.rng.random_range(0..8) {
+                0 => self.pick(&[28, 32, 64, 80]),
+                _ => self.rng.random_range(1..=20),
+            };
+            self.tame = self.rng.random();
+            stmts.push(self.stmt(2));
+        }
+        let param = |buffer: &Buffer, output: bool| Param::Tensor {
+            buffer: buffer.clone(),
+            output,
+            layout_free: false,
+        };
+        let mut params: Vec<Param> = self.inputs.iter().map(|b| param(b, false)).collect();
+        params.extend(self.outputs.iter().map(|b| param(b, true)));
+        kernel(name, params, Stmt::Block(stmts))
+    }
+}
+
+fn arguments(seed: u64) -> Vec<Tensor> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut tensors = Vec::new();
+    for dtype in DType::ALL {
+        let data = (0..LEN)
+            .flat_map(|_| {
+                let bits = match dtype {
+                    DType::Bool => rng.random_range(0..2),
+                    _ => match rng.random_range(0..4) {
+                        0 => 0,
+                        1 => rng.random_range(0..8),
+                        2 => u64::MAX << rng.random_range(0..64),
+                        _ => rng.random(),
+                    },
+                };
+                bits.to_le_bytes().into_iter().take(dtype.bytes() as usize)
+            })
+            .collect();
+        tensors.push(Tensor { dtype, shape: vec![LEN], data });
+    }
+    for dtype in DType::ALL {
+        let data = vec![0x55; (LEN as u64 * dtype.bytes()) as usize];
+        tensors.push(Tensor { dtype, shape: vec![LEN], data });
+    }
+    tensors
+}
+
+fn interpret(kernel: &Kernel, seed: u64) -> Vec<Vec<u8>> {
+    let mut values: Vec<Value> = arguments(seed).into_iter().map(Value::Tensor).collect();
+    interp::run(kernel, &mut values).unwrap_or_else(|trap| panic!("SEED={seed}: {trap:?}"));
+    let tensor = |value: &Value| match value {
+        Value::Tensor(tensor) => canonical(tensor),
+        _ => unreachable!("all are tensors"),
+    };
+    values.iter().map(tensor).collect()
+}
+
+#[test]
+fn random_vectors_equal_the_interpreter() {
+    let count: u64 = std::env::var("N").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
+    let first: u64 = std::env::var("SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let kernels: Vec<Kernel> = (first..first + count)
+        .map(|seed| Generator::new(seed).kernel(&format!("random_{seed}")))
+        .collect();
+    let expected: Vec<Vec<Vec<u8>>> =
+        (first..).zip(&kernels).map(|(seed, kernel)| interpret(kernel, seed)).collect();
+    let baseline = Target::parse("x86-64").unwrap();
+    for target in [Target::native(), baseline].into_iter().filter(Target::runs_here) {
+        let legal: Vec<Kernel> = kernels
+            .iter()
+            .map(|kernel| legalize_vectors(kernel.clone(), &target).expect("it never fails"))
+            .collect();
+        for ((seed, kernel), expected) in (first..).zip(&legal).zip(&expected) {
+            let text = || print_kernel(kernel, Style::Full);
+            verify_kernel(kernel).unwrap_or_else(|e| panic!("SEED={seed}: {e}\n{}", text()));
+            assert!(interpret(kernel, seed) == *expected, "SEED={seed}: legalize_vectors");
+        }
+        let native = Native::build(&legal, &target);
+        for ((seed, kernel), expected) in (first..).zip(&legal).zip(&expected) {
+            let mut tensors = arguments(seed);
+            let words: Vec<u64> =
+                tensors.iter_mut().map(|tensor| tensor.data.as_mut_ptr() as u64).collect();
+            assert_eq!(native.call(&format!("{}_body", kernel.name), &words), 0);
+            for (tensor, expected) in tensors.iter().zip(expected) {
+                let equal = canonical(tensor) == *expected;
+                assert!(equal, "SEED={seed}: {} differs on {target}", tensor.dtype);
+            }
+        }
+    }
+}
+
+/// Nothing is left that a target cannot do.
+#[test]
+fn vectors_compile_for_every_target() {
+    let kernels: Vec<Kernel> =
+        (500..560).map(|seed| Generator::new(seed).kernel(&format!("random_{seed}"))).collect();
+    for target in Target::all() {
+        let legal: Vec<Kernel> = kernels
+            .iter()
+            .map(|kernel| legalize_vectors(kernel.clone(), &target).expect("it never fails"))
+            .collect();
+        super::harness::object(&legal, &target, 3);
+    }
+}
