@@ -17,9 +17,10 @@ mod range;
 mod stmt;
 mod storage;
 mod support;
-mod vector;
+mod task;
 #[cfg(test)]
 mod tests;
+mod vector;
 
 use super::{EntryKernel, Object, entry};
 use crate::diag::{Diag, Result};
@@ -32,10 +33,11 @@ use cranelift_codegen::{CodegenError, Context};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use emit::{Emitter, clif_type};
+use emit::{Emitter, Finished, clif_type};
 use listing::FunctionNotes;
 use std::collections::HashMap;
 pub use storage::workspace_bytes;
+use task::{Task, task_signature};
 
 /// What goes into the object beside the kernels.
 #[derive(Clone, Debug, Default)]
@@ -126,10 +128,7 @@ impl Unit<'_> {
             .module
             .declare_function(&name, Linkage::Local, &signature)
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
-        let mut context = Context::for_function(Function::with_name_signature(
-            cranelift_codegen::ir::UserFuncName::user(0, id.as_u32()),
-            signature,
-        ));
+        let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
         let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
         let entry = builder.create_block();
@@ -137,22 +136,53 @@ impl Unit<'_> {
         builder.switch_to_block(entry);
         builder.seal_block(entry);
         let args = builder.block_params(entry).to_vec();
-        let mut emitter = Emitter::new(builder, self);
+        let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
         emitter.place_buffers(stmt);
-        let Some(heads) = emitter.finish(stmt) else {
-            return Err(too_large(kernel));
-        };
-        self.define(id, &name, &mut context, heads).map_err(|error| match error {
-            CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
-            error => crate::bug!("{name}: {error:?}"),
-        })?;
+        let finished = emitter.finish(stmt);
+        for task in self.define(kernel, (id, &name), &mut context, finished)? {
+            self.compile_task(kernel, &task)?;
+        }
         Ok(id)
     }
 
-    /// Compiles for the kernels' instruction set, which is not that of the module.
+    fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
+        let mut context = new_context(task.id, task_signature());
+        let mut builder_context = FunctionBuilderContext::new();
+        let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        builder.seal_block(entry);
+        let args = builder.block_params(entry).to_vec();
+        let mut emitter = Emitter::new(builder, self, &kernel.name);
+        emitter.enter_task(task, &args);
+        let finished = emitter.finish_task(task);
+        self.define(kernel, (task.id, &task.name), &mut context, finished)?;
+        Ok(())
+    }
+
+    /// Defines a function whose code was made; the tasks that it calls.
     fn define(
+        &mut self,
+        kernel: &Kernel,
+        (id, name): (FuncId, &str),
+        context: &mut Context,
+        finished: Option<Finished>,
+    ) -> Result<Vec<Task>> {
+        let Some(Finished { heads, tasks }) = finished else {
+            return Err(too_large(kernel));
+        };
+        self.compile(id, name, context, heads).map_err(|error| match error {
+            CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
+            error => crate::bug!("{name}: {error:?}"),
+        })?;
+        Ok(tasks)
+    }
+
+    /// Compiles for the kernels' instruction set, which is not that of the module.
+    fn compile(
         &mut self,
         id: FuncId,
         name: &str,
@@ -212,6 +242,11 @@ impl Unit<'_> {
         self.constants.insert(buffer.clone(), id);
         id
     }
+}
+
+fn new_context(id: FuncId, signature: Signature) -> Context {
+    let name = cranelift_codegen::ir::UserFuncName::user(0, id.as_u32());
+    Context::for_function(Function::with_name_signature(name, signature))
 }
 
 fn signature_of(kernel: &Kernel, check: bool) -> Signature {

@@ -2,6 +2,7 @@
 //! laid out at the start of the function; loads and stores go through here.
 
 use super::emit::{Emitter, clif_type, clif_type_of};
+use super::task::is_task;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
@@ -37,12 +38,27 @@ pub(super) enum Place {
 /// A buffer in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
-    base: Value,
+    /// Its address.
+    pub(super) base: Value,
     region: AliasRegion,
     /// Never written while the function runs.
     readonly: bool,
     /// A `bool` may be any non-zero byte.
     foreign: bool,
+}
+
+/// What a task has to know of a buffer in its closure.
+#[derive(Clone, Copy)]
+pub(super) struct Capture {
+    readonly: bool,
+    foreign: bool,
+}
+
+impl Memory {
+    /// What a task of this function has to know.
+    pub(super) fn capture(&self) -> Capture {
+        Capture { readonly: self.readonly, foreign: self.foreign }
+    }
 }
 
 impl Emitter<'_, '_> {
@@ -53,10 +69,18 @@ impl Emitter<'_, '_> {
         self.places.insert(buffer.clone(), Place::Memory(memory));
     }
 
+    /// Makes the place of a buffer of the function that a task works for.
+    pub(super) fn place_captured(&mut self, buffer: &Buffer, base: Value, capture: Capture) {
+        let Capture { readonly, foreign } = capture;
+        let region = if readonly { self.region(0) } else { self.new_region() };
+        let memory = Memory { base, region, readonly, foreign };
+        self.places.insert(buffer.clone(), Place::Memory(memory));
+    }
+
     /// Makes the places of all buffers that `stmt` allocates or that are constants; returns from
     /// the function if the workspace cannot be had.
     pub(super) fn place_buffers(&mut self, stmt: &Stmt) {
-        let survey = Survey::of(stmt);
+        let survey = Survey::of(stmt, self.in_task);
         for buffer in &survey.constants {
             let data = self.unit.constant_data(buffer);
             let global = self.unit.module.declare_data_in_func(data, self.b.func);
@@ -309,16 +333,17 @@ fn constant_bytes(buffer: &Buffer) -> Option<i64> {
 }
 
 /// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the
-/// manifest.
+/// manifest. Of a parallel loop's temporaries those of one task count.
 pub fn workspace_bytes(kernel: &Kernel) -> Expr {
-    let survey = Survey::of(&kernel.body);
+    let mut surveys = vec![Survey::of(&kernel.body, false)];
+    for_each_task(&kernel.body, &mut |body| surveys.push(Survey::of(body, true)));
     let rounded = |buffer: &Buffer| {
         let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
         let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
         let blocks = Expr::binary(BinOp::FloorDiv, blocks, Expr::index(ALIGNMENT));
         Expr::mul(blocks, Expr::index(ALIGNMENT))
     };
-    let homes = survey.homes();
+    let homes = surveys.iter().flat_map(Survey::homes);
     let total = homes
         .filter(|(_, home)| matches!(home, Home::Workspace))
         .map(|(buffer, _)| rounded(buffer))
@@ -348,24 +373,29 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(stmt: &Stmt) -> Survey {
-        let (mut survey, mut accesses) = (Survey::default(), Survey::default());
-        let mut seen = HashMap::new();
-        visit::walk_stmt(
-            stmt,
-            &mut |stmt| match stmt {
-                Stmt::Allocate { buffer, .. } => survey.allocated.push(buffer.clone()),
-                Stmt::Store { buffer, indices, .. } => survey.note_access(buffer, &indices[0]),
-                _ => {}
-            },
-            &mut |expr| accesses.scan(expr, &mut seen),
-        );
-        survey.constants = accesses.constants;
-        survey.varying.extend(accesses.varying);
-        for (buffer, lanes) in accesses.lanes {
-            survey.note_lanes(&buffer, lanes);
-        }
+    /// What the function of `stmt` accesses and allocates; of tasks only what it shares with them.
+    fn of(stmt: &Stmt, in_task: bool) -> Survey {
+        let mut survey = Survey::default();
+        survey.stmt(stmt, in_task, &mut HashSet::new());
         survey
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut HashSet<usize>) {
+        match stmt {
+            Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
+            Stmt::Store { buffer, indices, .. } => self.note_access(buffer, &indices[0]),
+            _ => {}
+        }
+        visit::for_each_expr(stmt, &mut |expr| self.scan(expr, seen));
+        if !in_task && is_task(stmt) {
+            let mut inner = Survey::default();
+            visit::for_each_stmt(stmt, &mut |body| inner.stmt(body, true, &mut HashSet::new()));
+            // Tasks know addresses only, so what they share is in memory.
+            self.varying.extend(inner.varying);
+            self.varying.extend(inner.lanes.into_keys());
+        } else {
+            visit::for_each_stmt(stmt, &mut |inner| self.stmt(inner, in_task, seen));
+        }
     }
 
     /// Decides for each allocated buffer.
@@ -413,8 +443,8 @@ impl Survey {
         }
     }
 
-    fn scan(&mut self, expr: &Expr, seen: &mut HashMap<usize, ()>) {
-        if seen.insert(expr.id(), ()).is_some() {
+    fn scan(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
+        if !seen.insert(expr.id()) {
             return;
         }
         if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
@@ -424,5 +454,13 @@ impl Survey {
             self.note_access(buffer, &indices[0]);
         }
         visit::for_each_child(expr, &mut |child| self.scan(child, seen));
+    }
+}
+
+/// Calls `f` with the body of every loop that becomes a task.
+fn for_each_task(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
+    match is_task(stmt) {
+        true => visit::for_each_stmt(stmt, f),
+        false => visit::for_each_stmt(stmt, &mut |inner| for_each_task(inner, f)),
     }
 }

@@ -18,11 +18,7 @@ pub(super) struct Slicer<'a> {
 
 impl<'a> Slicer<'a> {
     /// `in_memory`: vectors whose lanes are in a buffer.
-    pub(super) fn new(
-        start: Expr,
-        width: u32,
-        in_memory: &'a HashMap<Var, Buffer>,
-    ) -> Slicer<'a> {
+    pub(super) fn new(start: Expr, width: u32, in_memory: &'a HashMap<Var, Buffer>) -> Slicer<'a> {
         Slicer { start, width, in_memory, vars: HashMap::new(), done: HashMap::new() }
     }
 

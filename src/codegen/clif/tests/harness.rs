@@ -27,6 +27,14 @@ void *tec_rt_workspace_acquire(uint64_t n) {
     return aligned_alloc(64, (n + 63) & ~63ull);
 }
 void tec_rt_workspace_release(void *p) { test_blocks--; free(p); }
+/* Iterations in ranges of three, the last ones first. */
+int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *data, int64_t n) {
+    for (int64_t end = n; end > 0; end -= 3) {
+        int32_t failure = task(data, end < 3 ? 0 : end - 3, end);
+        if (failure) return failure;
+    }
+    return 0;
+}
 float tec_rt_fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 double tec_rt_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 "#;

@@ -8,7 +8,7 @@ use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type};
-use crate::ir::{Intrinsic, UnOp, Var};
+use crate::ir::{ForKind, Intrinsic, UnOp, Var};
 use crate::lower::legalize_vectors::legalize_vectors;
 use crate::target::Target;
 use rand::prelude::*;
@@ -241,6 +241,17 @@ impl Generator {
         Expr::binary(op, a, b)
     }
 
+    /// `stmt` in one iteration of a parallel loop; the others do nothing.
+    fn in_parallel(&mut self, stmt: Stmt) -> Stmt {
+        let var = Var::index("p");
+        let (min, extent) = (self.rng.random_range(-3..3), self.rng.random_range(1..6));
+        let chosen = Expr::index(self.rng.random_range(min..min + extent));
+        let cond = Expr::eq(Expr::var(&var), chosen);
+        let body = Box::new(Stmt::If { cond, then: Box::new(stmt), otherwise: None });
+        let (min, extent) = (Expr::index(min), Expr::index(extent));
+        Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
+    }
+
     fn store(&mut self) -> Stmt {
         let dtype = self.pick(&DType::ALL);
         let dtype = if self.tame { self.pick(&TYPES[..7]) } else { dtype };
@@ -261,7 +272,7 @@ impl Generator {
     }
 
     fn stmt(&mut self, depth: u32) -> Stmt {
-        match self.rng.random_range(0..4) {
+        match self.rng.random_range(0..5) {
             0 if depth > 0 => {
                 let var = Var::index("i");
                 self.loops.push(var.clone());
@@ -278,6 +289,10 @@ impl Generator {
                 self.lets.pop();
                 Stmt::Let { var, value, body }
             }
+            2 if depth > 0 => {
+                let stmt = self.stmt(depth - 1);
+                self.in_parallel(stmt)
+            }
             _ => self.store(),
         }
     }
@@ -287,7 +302,8 @@ impl Generator {
         for buffer in self.outputs.clone() {
             let var = Var::index("z");
             let value = Expr::load(&self.inputs[6], vec![Expr::var(&var)]);
-            let store = Stmt::store(&buffer, vec![Expr::var(&var)], Expr::cast(buffer.dtype, value));
+            let store =
+                Stmt::store(&buffer, vec![Expr::var(&var)], Expr::cast(buffer.dtype, value));
             stmts.push(Stmt::serial(var, Expr::index(LEN), store));
         }
         for _ in 0..5 {
