@@ -1,9 +1,10 @@
 //! The Cranelift back end: every CPU target, scalar code and vectors of 128 bits.
 //!
 //! Takes kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
-//! access, of calls only `fma`, vectors of 16 bytes, no masks) and makes one relocatable ELF object. What Cranelift lacks is composed here of what it
-//! has: floor division without traps (`int`), saturating casts and halves (`cast`), addresses
-//! that suit its loop-invariant code motion (`address`).
+//! access, of calls only `fma`, vectors of 16 bytes, no masks) and makes one relocatable ELF
+//! object. What Cranelift lacks is composed here of what it has: floor division without traps
+//! (`int`), saturating casts and halves (`cast`), addresses that suit its loop-invariant code
+//! motion (`address`).
 //! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
 
 mod address;

@@ -259,6 +259,9 @@ impl Emitter<'_, '_> {
             }
         }
         let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        if ty.lanes > 1 {
+            return self.load_vector(ty, flags, address, offset);
+        }
         let value = self.b.ins().load(clif_type_of(ty), flags, address, offset);
         if buffer.dtype == DType::Bool && memory.foreign {
             return self.b.ins().icmp_imm_u(IntCC::NotEqual, value, 0);

@@ -3,6 +3,7 @@
 
 use super::emit::{Emitter, clif_type_of};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp};
+use crate::target::Arch;
 use cranelift_codegen::ir::{ConstantData, InstBuilder, MemFlagsData, Value};
 
 impl Emitter<'_, '_> {
@@ -52,6 +53,26 @@ impl Emitter<'_, '_> {
     /// A scalar in every lane.
     pub(super) fn splat(&mut self, ty: Type, value: Value) -> Value {
         self.b.ins().splat(clif_type_of(ty), value)
+    }
+
+    /// A load of any alignment. Without AVX, Cranelift takes a load as the memory operand of a
+    /// comparison of floats though that has to be aligned then: it does not look behind a bitcast.
+    pub(super) fn load_vector(
+        &mut self,
+        ty: Type,
+        flags: MemFlagsData,
+        address: Value,
+        offset: i32,
+    ) -> Value {
+        let target = self.unit.target;
+        let hides = target.arch == Arch::X86_64 && !target.features.contains(&"avx");
+        if !hides || !ty.dtype.is_float() {
+            return self.b.ins().load(clif_type_of(ty), flags, address, offset);
+        }
+        let bits = if ty.dtype == DType::Float64 { DType::Int64 } else { DType::Int32 };
+        let bits = clif_type_of(ty.with_dtype(bits));
+        let value = self.b.ins().load(bits, flags, address, offset);
+        self.vector_of_bits(ty, value)
     }
 
     fn vector_unary(&mut self, op: UnOp, dtype: DType, x: Value) -> Value {
