@@ -10,6 +10,7 @@ use crate::ir::verify::verify_kernel;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type};
 use crate::ir::{ForKind, Intrinsic, UnOp, Var};
 use crate::lower::legalize_vectors::legalize_vectors;
+use crate::lower::promote_accumulators::promote_accumulators;
 use crate::target::Target;
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
@@ -411,5 +412,68 @@ fn vectors_compile_for_every_target() {
             .map(|kernel| legalize_vectors(kernel.clone(), &target).expect("it never fails"))
             .collect();
         super::harness::object(&legal, &target, 3);
+    }
+}
+
+/// `C[r*m + 0..16] += A[r*l + k] * B[k*m + 0..16]` for four rows and the 16 columns from 16.
+fn tile(rows: i64, fma: bool) -> Kernel {
+    let (f32, l, m) = (DType::Float32, 9, 40);
+    let tensor = |name: &str, n: i64| Buffer::new(name, f32, vec![Expr::index(n)], Scope::Global);
+    let (a, b, c) = (tensor("A", rows * l), tensor("B", l * m), tensor("C", rows * m));
+    let (k, lanes) = (Var::index("k"), 16);
+    let k_l = Expr::var(&k);
+    let at = |row: i64| ramp(Expr::index(row * m + 16), 1, lanes);
+    let zero = spread(Expr::float(f32, 0.0), lanes);
+    let init = (0..rows).map(|row| Stmt::store(&c, vec![at(row)], zero.clone())).collect();
+    let b_k = Expr::add(Expr::mul(k_l.clone(), Expr::index(m)), Expr::index(16));
+    let b_k = Expr::load(&b, vec![ramp(b_k, 1, lanes)]);
+    let update = (0..rows).map(|row| {
+        let a_k = Expr::load(&a, vec![Expr::add(Expr::index(row * l), k_l.clone())]);
+        let (x, y, old) = (spread(a_k, lanes), b_k.clone(), Expr::load(&c, vec![at(row)]));
+        let value = match fma {
+            true => Expr::call(Intrinsic::Fma, vec![x, y, old]),
+            false => Expr::add(Expr::mul(x, y), old),
+        };
+        Stmt::store(&c, vec![at(row)], value)
+    });
+    let nest = Stmt::serial(k.clone(), Expr::index(l), Stmt::Block(update.collect()));
+    let param = |buffer: &Buffer, output| Param::Tensor {
+        buffer: buffer.clone(),
+        output,
+        layout_free: false,
+    };
+    let params = vec![param(&a, false), param(&b, false), param(&c, true)];
+    kernel("tile", params, Stmt::Block(vec![Stmt::Block(init), nest]))
+}
+
+/// The rows of a tile accumulate in vector registers, all of them.
+#[test]
+fn tiles_of_matmul_are_in_registers() {
+    let rows = 4;
+    for target in Target::all().into_iter().filter(Target::runs_here) {
+        let after = promote_accumulators(tile(rows, target.fma), &target).unwrap();
+        let after = legalize_vectors(after, &target).unwrap();
+        verify_kernel(&after).expect("both passes keep the rules");
+        let text = print_kernel(&after, Style::Full);
+        assert_eq!(text.matches("register").count(), 4, "{text}");
+        let inside = text.split_once("for (k").expect("the loop is there").1;
+        let inside = inside.split_once("  }").expect("it ends").0;
+        assert!(!inside.contains("C["), "{text}");
+        let native = Native::build(std::slice::from_ref(&after), &target);
+        let mut a: Vec<f32> = (0..36).map(|i| i as f32 * 0.37 - 3.0).collect();
+        let mut b: Vec<f32> = (0..360).map(|i| 2.0 - i as f32 * 0.11).collect();
+        let mut c = vec![1f32; 160];
+        let words = [&mut a, &mut b, &mut c].map(|list| list.as_mut_ptr() as u64);
+        assert_eq!(native.call("tile_body", &words), 0);
+        for (at, got) in c.iter().enumerate() {
+            let (row, column) = (at / 40, at % 40);
+            let inside = (16..32).contains(&column);
+            let terms = (0..9).map(|k| (a[row * 9 + k], b[k * 40 + column]));
+            let sum = terms.fold(0f32, |sum, (x, y)| match target.fma {
+                true => x.mul_add(y, sum),
+                false => x * y + sum,
+            });
+            assert_eq!(*got, if inside { sum } else { 1.0 }, "C[{row}, {column}] on {target}");
+        }
     }
 }
