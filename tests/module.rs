@@ -218,6 +218,13 @@ fn threads_do_not_meet() {
 }
 
 #[test]
+fn hosts_run_parallel_loops() {
+    let target = Target::native();
+    let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
+    run_c(&built, "parallel.c", &["./p.so", "-Wl,-rpath,.", "-pthread"]);
+}
+
+#[test]
 fn a_checked_call_is_cheap() {
     let one = Kernel { name: "add_one".into(), ..kernels::add_of(1) };
     let built = Built::new("one", &[one], ModuleKind::SharedObject, Target::native());
