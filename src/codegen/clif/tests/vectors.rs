@@ -2,7 +2,7 @@
 //! they write. The interpreter runs them as they are and after `legalize_vectors`; the back end
 //! runs the latter.
 
-use super::harness::{Native, kernel};
+use super::harness::{Native, emulate, kernel};
 use super::random::canonical;
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
@@ -433,6 +433,32 @@ fn random_vectors_equal_the_interpreter() {
             for (tensor, expected) in tensors.iter().zip(expected) {
                 let equal = canonical(tensor) == *expected;
                 assert!(equal, "SEED={seed}: {} differs on {target}", tensor.dtype);
+            }
+        }
+    }
+}
+
+/// The same under emulators, where there are any.
+#[test]
+fn random_vectors_equal_the_interpreter_elsewhere() {
+    let seeds = 700..800;
+    let kernels: Vec<Kernel> =
+        seeds.clone().map(|seed| Generator::new(seed).kernel(&format!("random_{seed}"))).collect();
+    let tensors: Vec<Vec<Vec<u8>>> = seeds
+        .clone()
+        .map(|seed| arguments(seed).into_iter().map(|tensor| tensor.data).collect())
+        .collect();
+    for name in ["aarch64", "riscv64"] {
+        let target = Target::parse(name).unwrap();
+        let legal: Vec<Kernel> =
+            kernels.iter().map(|kernel| legal(kernel, &target, true)).collect();
+        let Some(results) = emulate(&legal, &target, &tensors) else { continue };
+        for ((seed, kernel), results) in seeds.clone().zip(&kernels).zip(results) {
+            let expected = interpret(kernel, seed);
+            for ((tensor, data), expected) in arguments(seed).into_iter().zip(results).zip(expected)
+            {
+                let got = canonical(&Tensor { data, ..tensor.clone() });
+                assert!(got == expected, "SEED={seed}: {} differs on {target}", tensor.dtype);
             }
         }
     }
