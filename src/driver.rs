@@ -217,7 +217,9 @@ pub fn lower(
     last: Option<&str>,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {
-    let built = trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(graph));
+    let built = trace.phase("build_loops", &String::new, || {
+        lower::build_loops::build_plain_loops(graph, &options.target)
+    });
     let mut kernel = built??;
     after_pass("build_loops", None, &kernel, trace)?;
     for pass in PASSES {
@@ -272,7 +274,7 @@ fn after_pass(
 /// The kernel that every other form is compared with: the plain loop nest, functions expanded
 /// (their operations are part of the language), nothing else done to it.
 pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kernel, Failure> {
-    let kernel = lower::build_loops::build_loops(graph)?;
+    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
 }
 
@@ -306,7 +308,10 @@ pub fn build(
 
 /// The arithmetic that a graph's plain loop nest does.
 pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
-    Ok(crate::ir::cost::count_work(&lower::build_loops::build_loops(graph)?))
+    Ok(crate::ir::cost::count_work(&lower::build_loops::build_plain_loops(
+        graph,
+        &Target::native(),
+    )?))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

@@ -1,34 +1,247 @@
-//! Build loops: the stage graph becomes one loop nest per stage, in declaration order.
+//! Build loops: every stage of a placed schedule becomes its loop nest, attached stages inside the
+//! loops of those that read them.
 //!
-//! Before: `output C[x: n, y: m] = sum(A[x, k] * B[k, y], axis=k)`
-//! After:  `for x { for y { C[x, y] = 0; for k { C[x, y] = C[x, y] + A[x, k]*B[k, y] } } }`
-//! Ensures: accesses have one index per dimension; stages that are no output are allocated around
-//! everything; every variable is bound once.
+//! Before: `output C[x: n, y: m] = sum(A[x, k] * B[k, y], axis=k)`, loops `x`, `k`, `y`
+//! After:  `for x { for y.init { C[x, y.init] = 0 } for k { for y { C[x, y] = C[x, y] + … } } }`
+//! Ensures: accesses have one index per dimension; stages that are no output are allocated where
+//! they are attached, or around everything; every variable is bound once.
 
 use crate::diag::Result;
-use crate::ir::visit::substitute;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Stmt, Var};
-use crate::te::{Axis, Body, Graph, Input, Reduction, Stage};
+use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
+};
+use crate::schedule::{
+    Annotation, Attach, AxisKind, Guard, Placed, Schedule, Stage, StageBounds, StageId,
+    attach_depth, infer_bounds, loop_min, over_loops,
+};
+use crate::target::Target;
+use crate::te::{Body, Graph, Input, Reduction};
+use std::collections::HashMap;
 
-/// The plain loop nest of a graph.
-pub fn build_loops(graph: &Graph) -> Result<Kernel> {
-    let stages = graph.stages.iter().map(build_stage).collect();
-    let mut body = Stmt::Block(stages);
-    for stage in graph.stages.iter().rev().filter(|stage| !stage.output) {
-        for buffer in stage.buffers.iter().rev() {
-            body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
-        }
+/// The loops of a placed schedule.
+pub fn build_loops(placed: &Placed) -> Result<Kernel> {
+    let schedule = &placed.schedule;
+    let graph = &schedule.graph;
+    let nests = Nests::new(placed);
+    let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
+    let roots: Vec<StageId> = roots.copied().collect();
+    let mut body = Stmt::Block(roots.iter().map(|id| nests.produce(*id)).collect());
+    for id in roots.iter().rev().filter(|id| !schedule.stage(**id).te.output) {
+        body = nests.allocate(*id, body);
     }
-    let reassociated = false;
     Ok(Kernel {
         name: graph.name.clone(),
         params: build_params(graph),
         dims: graph.dims.clone(),
         checks: Stmt::Block(graph.checks.clone()),
         body,
-        reassociated,
-        facts: build_facts(graph),
+        reassociated: schedule.reassociated,
+        facts: graph.known_facts(),
     })
+}
+
+/// The plain loop nest of a graph: its stages in declaration order.
+pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
+    build_loops(&infer_bounds(Schedule::new(graph.clone(), target))?)
+}
+
+/// Builds the nests; knows where each buffer is and who is attached where.
+struct Nests<'a> {
+    placed: &'a Placed,
+    /// Buffers of attached stages are as large as their boxes.
+    boxes: HashMap<Buffer, (Buffer, StageId)>,
+    /// Per consumer: who is attached inside which of its loops, in order of computation.
+    attached: HashMap<StageId, Vec<(Option<usize>, StageId)>>,
+}
+
+impl<'a> Nests<'a> {
+    fn new(placed: &'a Placed) -> Nests<'a> {
+        let schedule = &placed.schedule;
+        let mut boxes = HashMap::new();
+        let mut attached: HashMap<StageId, Vec<(Option<usize>, StageId)>> = HashMap::new();
+        for id in schedule.order.iter().copied() {
+            let stage = schedule.stage(id);
+            if let Attach::At { stage: consumer, axis, .. } = stage.attach {
+                let depth = attach_depth(schedule.stage(consumer), axis);
+                attached.entry(consumer).or_default().push((depth, id));
+            }
+            for buffer in &stage.te.buffers {
+                let placed_buffer = place_buffer(buffer, stage, placed.of(id));
+                boxes.insert(buffer.clone(), (placed_buffer, id));
+            }
+        }
+        Nests { placed, boxes, attached }
+    }
+
+    fn allocate(&self, id: StageId, body: Stmt) -> Stmt {
+        let buffers = &self.placed.schedule.stage(id).te.buffers;
+        buffers.iter().rev().fold(body, |body, buffer| {
+            let buffer = self.boxes[buffer].0.clone();
+            Stmt::Allocate { buffer, body: Box::new(body) }
+        })
+    }
+
+    /// The nest of a stage with all that is attached to it.
+    fn produce(&self, id: StageId) -> Stmt {
+        let stage = self.placed.schedule.stage(id);
+        let bounds = self.placed.of(id);
+        let count = stage.leaves.len();
+        let kind = |at: usize| stage.axis(stage.leaves[at]).kind;
+        let first = (0..count).find(|at| kind(*at) == AxisKind::Reduce).unwrap_or(count);
+        let (start, mut inner) = self.statements(stage, bounds);
+        for at in (first..count).rev() {
+            inner = self.inside(id, stage, bounds, Some(at), inner);
+            inner = wrap_loop(stage, bounds, at, inner);
+        }
+        if let Some(start) = start {
+            let start = self.initial_nest(stage, bounds, first, start);
+            inner = Stmt::Block(vec![start, inner]);
+        }
+        for at in (0..first).rev() {
+            inner = self.inside(id, stage, bounds, Some(at), inner);
+            inner = wrap_loop(stage, bounds, at, inner);
+        }
+        inner = self.inside(id, stage, bounds, None, inner);
+        Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) }
+    }
+
+    /// What stands inside a loop: the stages attached there, then `inner`, all under the guards of
+    /// that depth.
+    fn inside(
+        &self,
+        id: StageId,
+        stage: &Stage,
+        bounds: &StageBounds,
+        depth: Option<usize>,
+        inner: Stmt,
+    ) -> Stmt {
+        let mut body = inner;
+        let attached = self.attached.get(&id).map_or(&[][..], |attached| attached);
+        for (_, id) in attached.iter().rev().filter(|(at, _)| *at == depth) {
+            body = self.allocate(*id, Stmt::Block(vec![self.produce(*id), body]));
+        }
+        // A guard of a reduction axis that no loop changes concerns terms alone.
+        let innermost = depth == stage.leaves.len().checked_sub(1);
+        for guard in bounds.guards.iter().rev() {
+            let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
+            if if terms_only { innermost } else { guard.depth == depth } {
+                let cond = guard.cond.clone();
+                body = Stmt::If { cond, then: Box::new(body), otherwise: None };
+            }
+        }
+        body
+    }
+
+    /// The loops of the start values: the data axes inside the outermost reduction axis.
+    fn initial_nest(&self, stage: &Stage, bounds: &StageBounds, first: usize, start: Stmt) -> Stmt {
+        let data = (first..stage.leaves.len())
+            .filter(|at| stage.axis(stage.leaves[*at]).kind == AxisKind::Data);
+        // Guards by lane stand innermost; those of a lane loop further out have no loop here.
+        let mut inner = wrap_guards(bounds, start, |guard| {
+            guard.depth >= Some(first) && guard.initial_depth < Some(first)
+        });
+        for at in data.rev() {
+            inner = wrap_guards(bounds, inner, |guard| guard.initial_depth == Some(at));
+            inner = wrap_loop(stage, bounds, at, inner);
+        }
+        rename_loops(inner)
+    }
+
+    /// The start values' stores, if it is a reduction, and the innermost statement.
+    fn statements(&self, stage: &Stage, bounds: &StageBounds) -> (Option<Stmt>, Stmt) {
+        let te = &stage.te;
+        let buffers: Vec<Buffer> =
+            te.buffers.iter().map(|buffer| self.boxes[buffer].0.clone()).collect();
+        let place = |expr: &Expr| self.place_reads(&over_loops(stage, bounds, expr));
+        match &te.body {
+            Body::Map(value) => {
+                let value = Expr::cast(buffers[0].dtype, place(value));
+                (None, Stmt::store(&buffers[0], bounds.locals.clone(), value))
+            }
+            Body::Reduce(reduction) => {
+                let stores = buffers.iter().zip(&reduction.identity).map(|(buffer, identity)| {
+                    let identity = Expr::cast(buffer.dtype, fold_constant(place(identity)));
+                    Stmt::store(buffer, bounds.locals.clone(), fold_constant(identity))
+                });
+                let start = Stmt::Block(stores.collect());
+                let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
+                let mut update = build_update(&buffers, reduction, &bounds.locals, terms);
+                if let Some(condition) = &reduction.condition {
+                    let then = Box::new(update);
+                    update = Stmt::If { cond: place(condition), then, otherwise: None };
+                }
+                (Some(start), update)
+            }
+        }
+    }
+
+    /// Reads of attached stages are relative to their boxes.
+    fn place_reads(&self, expr: &Expr) -> Expr {
+        rewrite_expr(expr, &mut |e| {
+            let ExprKind::Load { buffer, indices, .. } = &e.kind else { return e };
+            let Some((buffer, id)) = self.boxes.get(buffer) else { return e };
+            let relative = indices.iter().zip(&self.placed.of(*id).mins).map(|(index, min)| {
+                match min.as_int() {
+                    Some(0) => index.clone(),
+                    _ => Expr::sub(index.clone(), min.clone()),
+                }
+            });
+            Expr::load(buffer, relative.collect())
+        })
+    }
+}
+
+/// The buffer of a stage as it is allocated; outputs are arguments.
+fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
+    let scope = stage.scope.unwrap_or(buffer.scope);
+    let attached = matches!(stage.attach, Attach::At { .. });
+    if stage.te.output || (!attached && scope == buffer.scope) {
+        return buffer.clone();
+    }
+    Buffer::new(&buffer.name, buffer.dtype, bounds.shape.clone(), scope)
+}
+
+fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {
+    let leaf = stage.leaves[at];
+    let axis = stage.axis(leaf);
+    let kind = match axis.annotation {
+        None => ForKind::Serial,
+        Some((Annotation::Unroll, _)) => ForKind::Unrolled,
+        Some((Annotation::Vectorize, _)) => ForKind::Vectorized,
+        Some((Annotation::Parallel, _)) => ForKind::Parallel,
+    };
+    Stmt::For {
+        var: axis.var.clone(),
+        min: loop_min(stage, leaf),
+        extent: bounds.extents[leaf.0].clone(),
+        kind,
+        body: Box::new(body),
+    }
+}
+
+/// The guards of data axes that `stands` picks.
+fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool) -> Stmt {
+    let guards = bounds.guards.iter().rev().filter(|guard| guard.kind == AxisKind::Data);
+    guards.filter(|guard| stands(guard)).fold(body, |body, guard| Stmt::If {
+        cond: guard.cond.clone(),
+        then: Box::new(body),
+        otherwise: None,
+    })
+}
+
+/// The loops of start values get variables of their own, named `x.init`.
+fn rename_loops(stmt: Stmt) -> Stmt {
+    match stmt {
+        Stmt::For { var, min, extent, kind, body } => {
+            let fresh = Var::index(format!("{}.init", var.name()));
+            let body = rewrite_exprs(rename_loops(*body), &mut |expr| {
+                substitute(expr, &mut |v| (*v == var).then(|| Expr::var(&fresh)))
+            });
+            Stmt::For { var: fresh, min, extent, kind, body: Box::new(body) }
+        }
+        other => crate::ir::visit::map_stmts(other, &mut rename_loops),
+    }
 }
 
 /// Inputs, outputs, run-time integers: the order of the raw entry.
@@ -64,83 +277,6 @@ fn source_of(var: &Var, params: &[Param]) -> Option<(usize, usize)> {
     })
 }
 
-/// What the checked entries guarantee: assumes hold, extents are not negative.
-fn build_facts(graph: &Graph) -> Vec<Expr> {
-    let mut facts: Vec<Expr> = graph.assumes.iter().map(|(cond, ..)| cond.clone()).collect();
-    let inputs = graph.inputs.iter().filter_map(|input| match input {
-        Input::Tensor { buffer, .. } => Some(buffer),
-        Input::Scalar { .. } => None,
-    });
-    let stages = graph.stages.iter().flat_map(|stage| &stage.buffers);
-    for buffer in inputs.chain(stages) {
-        for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
-            facts.push(Expr::le(Expr::index(0), extent.clone()));
-        }
-    }
-    facts
-}
-
-fn build_stage(stage: &Stage) -> Stmt {
-    // Fresh loop variables: an operator used twice shares its axes.
-    let axes: Vec<Axis> = stage.axes.iter().map(fresh_axis).collect();
-    let indices: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
-    let rename = |expr: &Expr| rename_axes(expr, &stage.axes, &axes);
-    let inner = match &stage.body {
-        Body::Map(value) => {
-            let value = Expr::cast(stage.buffers[0].dtype, rename(value));
-            Stmt::store(&stage.buffers[0], indices, value)
-        }
-        Body::Reduce(reduction) => build_reduction(stage, reduction, &indices, &rename),
-    };
-    let body = Box::new(wrap_loops(&axes, inner));
-    Stmt::Produce { name: stage.name.clone(), body }
-}
-
-fn fresh_axis(axis: &Axis) -> Axis {
-    Axis { var: Var::index(axis.var.name()), ..axis.clone() }
-}
-
-fn rename_axes(expr: &Expr, from: &[Axis], to: &[Axis]) -> Expr {
-    substitute(expr, &mut |var| {
-        let index = from.iter().position(|axis| axis.var == *var)?;
-        Some(Expr::var(&to[index].var))
-    })
-}
-
-fn wrap_loops(axes: &[Axis], body: Stmt) -> Stmt {
-    axes.iter().rev().fold(body, |body, axis| Stmt::For {
-        var: axis.var.clone(),
-        min: axis.min.clone(),
-        extent: axis.extent.clone(),
-        kind: crate::ir::ForKind::Serial,
-        body: Box::new(body),
-    })
-}
-
-/// `acc = identity; for the reduction axes { if condition { acc = combine(acc, term) } }`.
-fn build_reduction(
-    stage: &Stage,
-    reduction: &Reduction,
-    indices: &[Expr],
-    rename: &dyn Fn(&Expr) -> Expr,
-) -> Stmt {
-    let mut stmts: Vec<Stmt> = Vec::new();
-    for (buffer, identity) in stage.buffers.iter().zip(&reduction.identity) {
-        let identity = Expr::cast(buffer.dtype, fold_constant(rename(identity)));
-        stmts.push(Stmt::store(buffer, indices.to_vec(), fold_constant(identity)));
-    }
-    let axes: Vec<Axis> = reduction.axes.iter().map(fresh_axis).collect();
-    let rename = |expr: &Expr| rename_axes(&rename(expr), &reduction.axes, &axes);
-    let terms: Vec<Expr> = reduction.terms.iter().map(&rename).collect();
-    let mut update = build_update(stage, reduction, indices, terms);
-    if let Some(condition) = &reduction.condition {
-        let then = Box::new(update);
-        update = Stmt::If { cond: rename(condition), then, otherwise: None };
-    }
-    stmts.push(wrap_loops(&axes, update));
-    Stmt::Block(stmts)
-}
-
 /// A cast of a constant, folded, so that an initial value is a literal in every dump.
 fn fold_constant(expr: Expr) -> Expr {
     match (&expr.kind, expr.ty.dtype) {
@@ -152,7 +288,13 @@ fn fold_constant(expr: Expr) -> Expr {
     }
 }
 
-fn build_update(stage: &Stage, reduction: &Reduction, indices: &[Expr], terms: Vec<Expr>) -> Stmt {
+/// `acc = combine(acc, term)`.
+fn build_update(
+    buffers: &[Buffer],
+    reduction: &Reduction,
+    indices: &[Expr],
+    terms: Vec<Expr>,
+) -> Stmt {
     let load = |buffer: &Buffer| {
         let load = Expr::load(buffer, indices.to_vec());
         Expr::cast(buffer.dtype.compute_type(), load)
@@ -161,7 +303,7 @@ fn build_update(stage: &Stage, reduction: &Reduction, indices: &[Expr], terms: V
         Stmt::store(buffer, indices.to_vec(), Expr::cast(buffer.dtype, value))
     };
     if reduction.fused {
-        let buffer = &stage.buffers[0];
+        let buffer = &buffers[0];
         let ExprKind::Binary(BinOp::Mul, x, y) = &terms[0].kind else {
             crate::bug!("a fused reduction whose term is no product");
         };
@@ -170,7 +312,7 @@ fn build_update(stage: &Stage, reduction: &Reduction, indices: &[Expr], terms: V
     }
     // Operands that the combiner reads more than once become lets; the rest is substituted.
     let combiner = &reduction.combiner;
-    let olds = stage.buffers.iter().map(load);
+    let olds = buffers.iter().map(load);
     let operands = combiner.lhs.iter().chain(&combiner.rhs).zip(olds.chain(terms));
     let mut lets: Vec<(Var, Expr)> = Vec::new();
     let mut values: Vec<(Var, Expr)> = Vec::new();
@@ -191,9 +333,9 @@ fn build_update(stage: &Stage, reduction: &Reduction, indices: &[Expr], terms: V
         }));
     }
     let update = if let [result] = &results[..] {
-        store(&stage.buffers[0], result.clone())
+        store(&buffers[0], result.clone())
     } else {
-        store_tuple(stage, results, &store)
+        store_tuple(buffers, results, &store)
     };
     lets.into_iter().rev().fold(update, |body, (var, value)| Stmt::Let {
         var,
@@ -203,10 +345,14 @@ fn build_update(stage: &Stage, reduction: &Reduction, indices: &[Expr], terms: V
 }
 
 /// All components are computed before any is stored.
-fn store_tuple(stage: &Stage, results: Vec<Expr>, store: &dyn Fn(&Buffer, Expr) -> Stmt) -> Stmt {
+fn store_tuple(
+    buffers: &[Buffer],
+    results: Vec<Expr>,
+    store: &dyn Fn(&Buffer, Expr) -> Stmt,
+) -> Stmt {
     let vars: Vec<Var> =
-        stage.buffers.iter().zip(&results).map(|(b, r)| Var::new(&b.name, r.ty)).collect();
-    let stores = stage.buffers.iter().zip(&vars).map(|(b, v)| store(b, Expr::var(v))).collect();
+        buffers.iter().zip(&results).map(|(b, r)| Var::new(&b.name, r.ty)).collect();
+    let stores = buffers.iter().zip(&vars).map(|(b, v)| store(b, Expr::var(v))).collect();
     vars.into_iter().zip(results).rev().fold(Stmt::Block(stores), |body, (var, value)| Stmt::Let {
         var,
         value,

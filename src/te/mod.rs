@@ -14,6 +14,7 @@ pub use elaborate::{Defines, elaborate, kernel_names};
 pub use reducer::check_reducer;
 
 use crate::diag::Span;
+use crate::ir::visit::substitute;
 use crate::ir::{ActualDim, Buffer, DType, Expr, Stmt, Var};
 
 /// A kernel, elaborated: every parameter has its value, every `if` is decided.
@@ -42,6 +43,24 @@ pub struct Graph {
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
     pub checks: Vec<Stmt>,
+}
+
+impl Graph {
+    /// What the checked entries guarantee: assumes hold, extents are not negative.
+    pub fn known_facts(&self) -> Vec<Expr> {
+        let mut facts: Vec<Expr> = self.assumes.iter().map(|(cond, ..)| cond.clone()).collect();
+        let inputs = self.inputs.iter().filter_map(|input| match input {
+            Input::Tensor { buffer, .. } => Some(buffer),
+            Input::Scalar { .. } => None,
+        });
+        let stages = self.stages.iter().flat_map(|stage| &stage.buffers);
+        for buffer in inputs.chain(stages) {
+            for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
+                facts.push(Expr::le(Expr::index(0), extent.clone()));
+            }
+        }
+        facts
+    }
 }
 
 /// An argument that is read.
@@ -84,6 +103,67 @@ pub struct Stage {
     pub span: Span,
     /// Where each load of the body stands in the source, by [`Expr::id`] of the load.
     pub load_spans: Vec<(usize, Span)>,
+}
+
+impl Stage {
+    /// Axes of the reduction, outermost first; none if it is no reduction.
+    pub fn reduce_axes(&self) -> &[Axis] {
+        match &self.body {
+            Body::Map(_) => &[],
+            Body::Reduce(reduction) => &reduction.axes,
+        }
+    }
+
+    /// Gives every axis a variable of its own: an operator used twice shares its axes.
+    pub fn refresh_axes(&mut self) {
+        let old: Vec<Axis> = self.axes.iter().chain(self.reduce_axes()).cloned().collect();
+        let fresh: Vec<Var> = old.iter().map(|axis| Var::index(axis.var.name())).collect();
+        let rename = |expr: &Expr| {
+            substitute(expr, &mut |var| {
+                let at = old.iter().position(|axis| axis.var == *var)?;
+                Some(Expr::var(&fresh[at]))
+            })
+        };
+        self.body.map_exprs(&mut |expr| rename(expr));
+        let mut fresh = fresh.iter().cloned();
+        for axis in &mut self.axes {
+            axis.var = fresh.next().expect("one per axis");
+        }
+        if let Body::Reduce(reduction) = &mut self.body {
+            for axis in &mut reduction.axes {
+                axis.var = fresh.next().expect("one per axis");
+            }
+        }
+        // Loads have other addresses now.
+        self.load_spans.clear();
+    }
+}
+
+impl Body {
+    /// Replaces every expression over the stage's axes.
+    pub fn map_exprs(&mut self, f: &mut dyn FnMut(&Expr) -> Expr) {
+        match self {
+            Body::Map(value) => *value = f(value),
+            Body::Reduce(reduction) => {
+                let exprs = reduction.identity.iter_mut().chain(&mut reduction.terms);
+                exprs.chain(&mut reduction.condition).for_each(|expr| *expr = f(expr));
+                for axis in &mut reduction.axes {
+                    (axis.min, axis.extent) = (f(&axis.min), f(&axis.extent));
+                }
+            }
+        }
+    }
+
+    /// Calls `f` on every expression over the stage's axes.
+    pub fn for_each_expr(&self, f: &mut dyn FnMut(&Expr)) {
+        match self {
+            Body::Map(value) => f(value),
+            Body::Reduce(reduction) => {
+                reduction.identity.iter().chain(&reduction.terms).for_each(&mut *f);
+                reduction.condition.iter().for_each(f);
+            }
+        }
+    }
 }
 
 /// `min .. min + extent`.

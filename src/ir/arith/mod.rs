@@ -92,6 +92,12 @@ impl Facts {
         self.add_inequality(last.and_then(|last| last.minus(&var)));
     }
 
+    /// Whether [`Facts::bind`] made the variable known: it is the variable of a loop.
+    pub fn is_loop(&self, var: &Var) -> bool {
+        let atom = self.arena.borrow_mut().var(var);
+        self.rank.contains_key(&atom)
+    }
+
     /// `cond` holds.
     pub fn assume(&mut self, cond: &Expr) {
         self.assume_truth(cond, true);

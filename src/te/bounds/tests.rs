@@ -7,7 +7,8 @@ use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_kernel;
 use crate::ir::{DType, Kernel, Param, Stmt};
 use crate::lang::{Loader, load_program};
-use crate::lower::build_loops::build_loops;
+use crate::lower::build_loops::build_plain_loops;
+use crate::target::Target;
 use crate::te::{Graph, elaborate};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -359,7 +360,7 @@ fn checks_agree_with_the_interpreter() {
                 continue;
             }
         };
-        let kernel = build_loops(&graph).expect("it is lowered");
+        let kernel = build_plain_loops(&graph, &Target::native()).expect("it is lowered");
         for _ in 0..6 {
             let (n, m) = (random.random_range(0..7), random.random_range(0..7));
             let sizes = [("n", n), ("m", m)];

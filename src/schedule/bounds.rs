@@ -1,0 +1,454 @@
+//! Bounds inference: how far every loop runs, and which part of an attached stage is computed.
+//!
+//! Before: `S.compute_at(C, xo)`, `C` reads `S[x]` and `S[x + 1]`, `x = xo*8 + xi`.
+//! After: of `S` the box `xo*8 .. xo*8 + 9` is computed in each iteration of `xo`; its loop runs
+//! from 0 to 9; where the box may leave the domain of `S`, there is a guard.
+//! The box covers all that is read (Halide calls it the region required); consumers come before
+//! producers.
+
+use super::region::{Ranges, Span};
+use super::state::{
+    Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
+};
+use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, UnOp, Var};
+use crate::te::Body;
+use std::collections::HashMap;
+
+/// A schedule whose every extent is known: what loops are built from.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The schedule; inlined stages are gone from its order.
+    pub schedule: Schedule,
+    /// One per stage, by [`StageId`]; nothing for inlined ones.
+    pub bounds: Vec<Option<StageBounds>>,
+}
+
+impl Placed {
+    /// Bounds of a stage that is computed.
+    pub fn of(&self, id: StageId) -> &StageBounds {
+        self.bounds[id.0].as_ref().expect("the stage is in the order")
+    }
+}
+
+/// Extents of one stage. Expressions are over the variables of its loops and of the loops around.
+#[derive(Clone, Debug)]
+pub struct StageBounds {
+    /// Per data axis: the first index of the box.
+    pub mins: Vec<Expr>,
+    /// Per data axis: the extent of the box, over run-time integers.
+    pub shape: Vec<Expr>,
+    /// Per axis that it ever had: the extent, over run-time integers.
+    pub extents: Vec<Expr>,
+    /// Per root (data, then reduction axes): its index in the domain.
+    pub values: Vec<Expr>,
+    /// Per data axis: its index in the box.
+    pub locals: Vec<Expr>,
+    /// What must hold for an element or term to be computed.
+    pub guards: Vec<Guard>,
+    /// The loops around the point where it is attached, outermost first.
+    pub around: Vec<Loop>,
+}
+
+/// Variable, first value, extent of a loop.
+pub type Loop = (Var, Expr, Expr);
+
+/// A condition.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    /// Over loops of the stage and of those around.
+    pub cond: Expr,
+    /// The loop, as an index into [`Stage::leaves`], inside which it stands; before all of them if
+    /// none. [`Stage::leaves`]`.len() - 1` for what varies by lane.
+    pub depth: Option<usize>,
+    /// The same in the loops of start values, where only data axes are.
+    pub initial_depth: Option<usize>,
+    /// A condition on a reduction axis or a data axis.
+    pub kind: AxisKind,
+}
+
+/// Where an attached stage's code stands: inside the loop at this place of the consumer's leaves,
+/// before everything else there; before all loops if `None`. A vectorized loop has no inside: the
+/// stage is computed before it, for all lanes.
+pub fn attach_depth(consumer: &Stage, axis: AxisId) -> Option<usize> {
+    let at = consumer.leaves.iter().position(|leaf| *leaf == axis).expect("the axis is a loop");
+    let lanes = consumer.leaves[..=at].iter().position(|leaf| is_vectorized(consumer, *leaf));
+    lanes.map_or(Some(at), |lanes| lanes.checked_sub(1))
+}
+
+pub(super) fn is_vectorized(stage: &Stage, axis: AxisId) -> bool {
+    matches!(stage.axis(axis).annotation, Some((Annotation::Vectorize, _)))
+}
+
+/// Infers the bounds of all stages.
+pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
+    super::inline::inline_stages(&mut schedule)?;
+    let mut facts = Facts::new();
+    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let reads = Reads::of(&schedule);
+    let mut inference = Inference { bounds: vec![None; schedule.stages.len()], schedule, facts };
+    for id in inference.schedule.order.clone().into_iter().rev() {
+        super::legality::check_attachment(&inference.schedule, id, &reads)?;
+        let bounds = inference.stage(id, &reads);
+        inference.bounds[id.0] = Some(bounds);
+    }
+    let placed = Placed { schedule: inference.schedule, bounds: inference.bounds };
+    super::legality::check_placed(&placed, &inference.facts)?;
+    Ok(placed)
+}
+
+/// A read of a stage's element.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    /// The stage that reads.
+    pub(super) by: StageId,
+    /// Over the roots of the reader.
+    pub(super) indices: Vec<Expr>,
+    /// It stands in the start value of a reduction.
+    pub(super) initial: bool,
+}
+
+/// Who reads what.
+pub(super) struct Reads(HashMap<StageId, Vec<Read>>);
+
+impl Reads {
+    fn of(schedule: &Schedule) -> Reads {
+        let mut producers: HashMap<&Buffer, StageId> = HashMap::new();
+        for id in &schedule.order {
+            producers.extend(schedule.stage(*id).te.buffers.iter().map(|buffer| (buffer, *id)));
+        }
+        let mut reads: HashMap<StageId, Vec<Read>> = HashMap::new();
+        for by in schedule.order.iter().copied() {
+            let body = &schedule.stage(by).te.body;
+            let mut find = |expr: &Expr, initial: bool| {
+                walk_expr(expr, &mut |e| {
+                    let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
+                    if let Some(of) = producers.get(buffer) {
+                        let indices = indices.clone();
+                        reads.entry(*of).or_default().push(Read { by, indices, initial });
+                    }
+                });
+            };
+            match body {
+                Body::Map(value) => find(value, false),
+                Body::Reduce(reduction) => {
+                    reduction.identity.iter().for_each(|expr| find(expr, true));
+                    reduction.terms.iter().for_each(|expr| find(expr, false));
+                    reduction.condition.iter().for_each(|expr| find(expr, false));
+                }
+            }
+        }
+        Reads(reads)
+    }
+
+    /// Every read of a stage.
+    pub(super) fn of_stage(&self, id: StageId) -> &[Read] {
+        self.0.get(&id).map_or(&[], |reads| reads)
+    }
+}
+
+struct Inference {
+    schedule: Schedule,
+    bounds: Vec<Option<StageBounds>>,
+    /// What holds everywhere.
+    facts: Facts,
+}
+
+impl Inference {
+    /// Bounds of a stage whose consumers have theirs.
+    fn stage(&mut self, id: StageId, reads: &Reads) -> StageBounds {
+        let around = self.around(id);
+        let mut facts = self.facts.clone();
+        for (var, min, extent) in &around {
+            facts.bind(var, min, extent);
+        }
+        let stage = self.schedule.stage(id);
+        let domain: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
+        let region: Vec<Span> = match stage.attach {
+            Attach::At { .. } => self.region(id, reads.of_stage(id), &around, &facts),
+            _ => domain.iter().map(|extent| whole(extent, &facts)).collect(),
+        };
+        let mins = region.iter().map(|span| span.min.clone()).collect();
+        let shape = region.iter().map(|span| box_extent(span, &facts)).collect();
+        let attached = matches!(stage.attach, Attach::At { .. });
+        compute_loops(stage, mins, shape, attached.then_some(&domain[..]), around, facts)
+    }
+
+    /// The loops around a stage, outermost first.
+    fn around(&self, id: StageId) -> Vec<Loop> {
+        let Attach::At { stage, axis, .. } = self.schedule.stage(id).attach else {
+            return Vec::new();
+        };
+        let bounds = self.bounds[stage.0].as_ref().expect("consumers come first");
+        let mut around = bounds.around.clone();
+        let consumer = self.schedule.stage(stage);
+        let inside = attach_depth(consumer, axis).map_or(0, |depth| depth + 1);
+        around.extend(consumer.leaves[..inside].iter().map(|leaf| {
+            let var = consumer.axis(*leaf).var.clone();
+            (var, loop_min(consumer, *leaf), bounds.extents[leaf.0].clone())
+        }));
+        around
+    }
+
+    /// The box that all reads of one iteration lie in.
+    fn region(&self, id: StageId, reads: &[Read], around: &[Loop], facts: &Facts) -> Vec<Span> {
+        let domain = &self.schedule.stage(id).te.axes;
+        let mut region: Vec<Option<Span>> = vec![None; domain.len()];
+        let mut readers: HashMap<StageId, HashMap<Var, Span>> = HashMap::new();
+        for read in reads {
+            let roots =
+                readers.entry(read.by).or_insert_with(|| self.root_spans(read.by, around, facts));
+            let ranges = Ranges { moving: roots, facts };
+            for ((index, axis), span) in read.indices.iter().zip(domain).zip(&mut region) {
+                let index = simplify_expr(index, facts);
+                let new = ranges.span(&index).unwrap_or_else(|| whole(&axis.extent, facts));
+                *span = Some(match span.take() {
+                    None => new,
+                    Some(old) => {
+                        ranges.union(old, new).unwrap_or_else(|| whole(&axis.extent, facts))
+                    }
+                });
+            }
+        }
+        let clip = |(span, axis): (Option<Span>, &crate::te::Axis)| {
+            let span = span.unwrap_or_else(|| whole(&axis.extent, facts));
+            clip_to(span, &axis.extent, facts)
+        };
+        region.into_iter().zip(domain).map(clip).collect()
+    }
+
+    /// What each root of a stage covers while the loops of `around` stand still.
+    fn root_spans(&self, id: StageId, around: &[Loop], facts: &Facts) -> HashMap<Var, Span> {
+        let stage = self.schedule.stage(id);
+        let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
+        let mut moving: HashMap<Var, Span> = HashMap::new();
+        let own = stage.leaves.iter().map(|leaf| {
+            let axis = stage.axis(*leaf);
+            (axis.var.clone(), loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
+        });
+        for (var, min, extent) in bounds.around.iter().cloned().chain(own) {
+            if around.iter().all(|(fixed, ..)| *fixed != var) {
+                let width = Expr::sub(extent, Expr::index(1));
+                moving.insert(var, Span { min, width: simplify_expr(&width, facts) });
+            }
+        }
+        let ranges = Ranges { moving: &moving, facts };
+        let mut spans = HashMap::new();
+        let reduce = stage.te.reduce_axes();
+        for (axis, value) in stage.te.axes.iter().chain(reduce).zip(&bounds.values) {
+            let domain = {
+                let width = Expr::sub(axis.extent.clone(), Expr::index(1));
+                Span { min: axis.min.clone(), width: simplify_expr(&width, facts) }
+            };
+            let span = match ranges.span(&simplify_expr(value, facts)) {
+                Some(span) if !covers(&span, &domain.width, facts) => span,
+                _ => domain,
+            };
+            spans.insert(axis.var.clone(), span);
+        }
+        spans
+    }
+}
+
+/// The first value of a loop: 0, but for a reduction axis that is a loop as it was declared.
+pub fn loop_min(stage: &Stage, leaf: AxisId) -> Expr {
+    let reduce = stage.te.reduce_axes();
+    match leaf.0.checked_sub(stage.rank()).and_then(|at| reduce.get(at)) {
+        Some(axis) => axis.min.clone(),
+        None => Expr::index(0),
+    }
+}
+
+fn whole(extent: &Expr, facts: &Facts) -> Span {
+    let width = simplify_expr(&Expr::sub(extent.clone(), Expr::index(1)), facts);
+    Span { min: Expr::index(0), width }
+}
+
+/// The extent of a box: not negative where loops of the consumer may be empty.
+fn box_extent(span: &Span, facts: &Facts) -> Expr {
+    let extent = simplify_expr(&Expr::add(span.width.clone(), Expr::index(1)), facts);
+    let zero = Expr::index(0);
+    match facts.prove(&Expr::le(zero.clone(), extent.clone())) {
+        true => extent,
+        false => Expr::binary(BinOp::Max, extent, zero),
+    }
+}
+
+fn covers(span: &Span, width: &Expr, facts: &Facts) -> bool {
+    facts.prove(&Expr::le(width.clone(), span.width.clone()))
+}
+
+/// A box that is as wide as the domain is the domain.
+fn clip_to(span: Span, extent: &Expr, facts: &Facts) -> Span {
+    let domain = whole(extent, facts);
+    if covers(&span, &domain.width, facts) { domain } else { span }
+}
+
+/// Extents, values and guards of a stage's loops over its box.
+fn compute_loops(
+    stage: &Stage,
+    mins: Vec<Expr>,
+    shape: Vec<Expr>,
+    domain: Option<&[Expr]>,
+    around: Vec<Loop>,
+    mut facts: Facts,
+) -> StageBounds {
+    let extents = axis_extents(stage, &shape, &facts);
+    for leaf in &stage.leaves {
+        facts.bind(&stage.axis(*leaf).var, &loop_min(stage, *leaf), &extents[leaf.0]);
+    }
+    let (values, shifted) = axis_values(stage, &extents);
+    let mut conditions: Vec<(Expr, AxisKind, bool)> = Vec::new();
+    for (at, relation) in stage.relations.iter().enumerate() {
+        let Relation::Split { parent, tail, .. } = relation else { continue };
+        // What leaves the range of an outer part leaves that of the whole too.
+        let implied = stage.relations[..at].iter().enumerate().any(|(at, earlier)| {
+            matches!(earlier, Relation::Split { outer, .. } if outer == parent)
+                && !shifted.contains(&at)
+        });
+        if shifted.contains(&at) || implied {
+            continue;
+        }
+        let cond = Expr::lt(values[parent.0].clone(), extents[parent.0].clone());
+        let likely = !matches!(tail, Some(Tail::Guard | Tail::Mask));
+        conditions.push((cond, stage.axis(*parent).kind, likely));
+    }
+    let rank = stage.rank();
+    let locals: Vec<Expr> = values[..rank].to_vec();
+    let mut indices: Vec<Expr> = Vec::new();
+    for (at, (local, min)) in locals.iter().zip(&mins).enumerate() {
+        let index = if min.as_int() == Some(0) {
+            local.clone()
+        } else {
+            Expr::add(min.clone(), local.clone())
+        };
+        if let Some(domain) = domain {
+            let zero = Expr::index(0);
+            conditions.push((Expr::le(zero, index.clone()), AxisKind::Data, true));
+            conditions.push((Expr::lt(index.clone(), domain[at].clone()), AxisKind::Data, true));
+        }
+        indices.push(index);
+    }
+    for (axis, at) in stage.te.reduce_axes().iter().zip(rank..) {
+        let unsplit = stage.leaves.contains(&AxisId(at));
+        let value = values[at].clone();
+        indices.push(match unsplit || axis.min.as_int() == Some(0) {
+            true => value,
+            false => Expr::add(axis.min.clone(), value),
+        });
+    }
+    let mut guards = Vec::new();
+    for (cond, kind, likely) in conditions {
+        let cond = simplify_expr(&cond, &facts);
+        if facts.prove(&cond) {
+            continue;
+        }
+        let depth = guard_depth(stage, &cond, |_| true);
+        let initial_depth =
+            guard_depth(stage, &cond, |leaf| stage.axis(leaf).kind == AxisKind::Data);
+        let cond = if likely { Expr::unary(UnOp::Likely, cond) } else { cond };
+        guards.push(Guard { cond, depth, initial_depth, kind });
+    }
+    StageBounds { mins, shape, extents, values: indices, locals, guards, around }
+}
+
+/// The innermost loop that a condition mentions, of those of `nest`; the innermost of all of them
+/// if lanes differ in it.
+fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Option<usize> {
+    let mut depth = None;
+    let last = stage.leaves.iter().rposition(|leaf| nest(*leaf));
+    walk_expr(cond, &mut |e| {
+        let Some(var) = e.as_var() else { return };
+        let at = stage.leaves.iter().position(|leaf| stage.axis(*leaf).var == *var);
+        if let Some(at) = at {
+            let lanes = is_vectorized(stage, stage.leaves[at]);
+            depth = depth.max(if lanes { last } else { Some(at) });
+        }
+    });
+    depth
+}
+
+/// The extent of every axis, from the box on.
+fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
+    let mut extents: Vec<Expr> = vec![Expr::index(1); stage.axes.len()];
+    extents[..shape.len()].clone_from_slice(shape);
+    for (axis, extent) in stage.te.reduce_axes().iter().zip(&mut extents[shape.len()..]) {
+        *extent = axis.extent.clone();
+    }
+    let divide_up = |extent: &Expr, by: i64| {
+        let sum = Expr::add(extent.clone(), Expr::index(by - 1));
+        simplify_expr(&Expr::binary(BinOp::FloorDiv, sum, Expr::index(by)), facts)
+    };
+    for relation in &stage.relations {
+        match relation {
+            Relation::Split { parent, outer, inner, factor, .. } => {
+                let extent = extents[parent.0].clone();
+                let (out, inn) = match factor {
+                    Factor::Inner(f) => (divide_up(&extent, *f), Expr::index(*f)),
+                    Factor::Outer(p) => (Expr::index(*p), divide_up(&extent, *p)),
+                };
+                (extents[outer.0], extents[inner.0]) = (out, inn);
+            }
+            Relation::Fuse { parts, fused, .. } => {
+                let product = parts.iter().map(|part| extents[part.0].clone()).reduce(Expr::mul);
+                let product = product.expect("at least two are fused");
+                extents[fused.0] = simplify_expr(&product, facts);
+            }
+        }
+    }
+    extents
+}
+
+/// The value of every axis over the loops, and the splits (as indices of relations) whose tail
+/// is a shift.
+fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<usize>) {
+    let mut values: Vec<Expr> = stage.axes.iter().map(|axis| Expr::var(&axis.var)).collect();
+    let mut shifted = Vec::new();
+    for (at, relation) in stage.relations.iter().enumerate().rev() {
+        match relation {
+            Relation::Split { parent, outer, inner, tail, .. } => {
+                let step = extents[inner.0].clone();
+                let mut first = Expr::mul(values[outer.0].clone(), step.clone());
+                if *tail == Some(Tail::Shift) {
+                    shifted.push(at);
+                    let last = Expr::sub(extents[parent.0].clone(), step);
+                    first = Expr::binary(BinOp::Min, first, last);
+                }
+                values[parent.0] = Expr::add(first, values[inner.0].clone());
+            }
+            Relation::Fuse { parts, fused, .. } => {
+                let fused = values[fused.0].clone();
+                let mut rest: Option<Expr> = None;
+                for (place, part) in parts.iter().enumerate().rev() {
+                    let mut value = fused.clone();
+                    if let Some(rest) = &rest {
+                        value = Expr::binary(BinOp::FloorDiv, value, rest.clone());
+                    }
+                    let extent = extents[part.0].clone();
+                    if place > 0 {
+                        value = Expr::binary(BinOp::FloorMod, value, extent.clone());
+                    }
+                    values[part.0] = value;
+                    rest = Some(match rest {
+                        None => extent,
+                        Some(rest) => Expr::mul(extent, rest),
+                    });
+                }
+            }
+        }
+    }
+    (values, shifted)
+}
+
+/// Replaces the roots of a stage in an expression of its body by their indices.
+pub fn over_loops(stage: &Stage, bounds: &StageBounds, expr: &Expr) -> Expr {
+    let reduce = stage.te.reduce_axes();
+    substitute(expr, &mut |var| {
+        let mut roots = stage.te.axes.iter().chain(reduce);
+        let at = roots.position(|axis| axis.var == *var)?;
+        Some(bounds.values[at].clone())
+    })
+}

@@ -1,0 +1,391 @@
+//! What a schedule as a whole must fulfil, with the directive that is to blame.
+//!
+//! [`check_attachment`] looks at the stages around an attached stage, [`check_placed`] at loops
+//! whose extents are known. What names and kinds tell is checked by the directives themselves.
+
+use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized};
+use super::state::{
+    Annotation, Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail,
+};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::Expr;
+use crate::ir::arith::Facts;
+use crate::te::{Body, Reduction};
+
+/// More copies of a statement are not written out.
+const MAX_UNROLLED: i128 = 65_536;
+
+/// An attached stage stands before and around nothing but those that read it, and around all of
+/// them.
+pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) -> Result<()> {
+    let stage = schedule.stage(id);
+    let Attach::At { stage: consumer, axis, span } = stage.attach else { return Ok(()) };
+    let name = &stage.te.name;
+    let target = schedule.stage(consumer);
+    let place = |id: StageId| schedule.order.iter().position(|other| *other == id);
+    let Some(consumer_place) = place(consumer) else {
+        let text =
+            format!("`{}` is inlined, it has no loops to compute `{name}` in", target.te.name);
+        return Err(Box::new(Diag::new("E0342", span, text)));
+    };
+    if Some(consumer_place) < place(id) {
+        let text = format!("`{name}` cannot be computed inside `{}`", target.te.name);
+        return Err(Box::new(
+            Diag::new("E0342", span, text)
+                .note(format!("`{}` is computed before `{name}`", target.te.name))
+                .help("attach a stage to one that reads it"),
+        ));
+    }
+    let depth = attach_depth(target, axis);
+    let point = Point { schedule, stage: consumer, depth };
+    let mut inside = 0;
+    for read in reads.of_stage(id) {
+        if point.encloses(read.by, read.initial) {
+            inside += 1;
+        }
+    }
+    let reads = reads.of_stage(id);
+    if inside == reads.len() && inside > 0 {
+        return Ok(());
+    }
+    let axis_name = &target.axis(axis).name;
+    let outside = reads.iter().find(|read| !point.encloses(read.by, read.initial));
+    let readers = reader_names(schedule, reads.iter().map(|read| read.by));
+    let Some(outside) = outside else {
+        let text = format!("nothing reads `{name}`");
+        return Err(Box::new(Diag::new("E0340", span, text)));
+    };
+    let reader = &schedule.stage(outside.by).te.name;
+    if inside == 0 {
+        let text = format!("`{}` does not read `{name}`", target.te.name);
+        return Err(Box::new(
+            Diag::new("E0340", span, text)
+                .note(format!("{readers} reads `{name}`"))
+                .help(format!("attach it there: `{name}.compute_at({reader}, AXIS)`")),
+        ));
+    }
+    let text = format!("`{reader}` reads `{name}` too, outside of loop `{axis_name}`");
+    let diag = Diag::new("E0341", span, text);
+    let diag = if outside.by == consumer {
+        diag.note(format!("the start value of `{reader}` is set before its loop `{axis_name}`"))
+    } else {
+        diag.note(format!("what is computed in `{axis_name}` is gone after each iteration"))
+            .related(schedule.stage(outside.by).span, "read here")
+    };
+    Err(Box::new(diag.help(format!(
+        "compute `{name}` further out, or leave it at the root: it is computed there if \
+         `compute_at` is left out"
+    ))))
+}
+
+/// A place inside a loop of a stage.
+struct Point<'a> {
+    schedule: &'a Schedule,
+    stage: StageId,
+    depth: Option<usize>,
+}
+
+impl Point<'_> {
+    /// Whether the code of `reader` stands inside.
+    fn encloses(&self, reader: StageId, initial: bool) -> bool {
+        let target = self.schedule.stage(self.stage);
+        if reader == self.stage {
+            let reduce = |leaf: &AxisId| target.axis(*leaf).kind == AxisKind::Reduce;
+            let first = target.leaves.iter().position(reduce);
+            return !initial || first.is_none_or(|first| self.depth < Some(first));
+        }
+        let mut child = reader;
+        // Stages are attached to later ones only, which ends the walk; a cycle is no such chain.
+        for _ in 0..self.schedule.order.len() {
+            let Attach::At { stage, axis, .. } = self.schedule.stage(child).attach else {
+                return false;
+            };
+            if stage == self.stage {
+                return attach_depth(target, axis) >= self.depth;
+            }
+            child = stage;
+        }
+        false
+    }
+}
+
+fn reader_names(schedule: &Schedule, readers: impl Iterator<Item = StageId>) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for id in readers {
+        let name = format!("`{}`", schedule.stage(id).te.name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match &names[..] {
+        [] => "no stage".to_string(),
+        [one] => one.clone(),
+        [rest @ .., last] => format!("each of {} and {last}", rest.join(", ")),
+    }
+}
+
+/// Checks every stage whose loops have their extents.
+pub(super) fn check_placed(placed: &Placed, facts: &Facts) -> Result<()> {
+    let schedule = &placed.schedule;
+    for id in schedule.order.iter().copied() {
+        let (stage, bounds) = (schedule.stage(id), placed.of(id));
+        check_constant_extents(stage, bounds)?;
+        check_nesting(stage)?;
+        check_unrolled(placed, id)?;
+        check_order(schedule, stage, bounds)?;
+        check_tails(stage, bounds, facts)?;
+    }
+    Ok(())
+}
+
+/// Lanes and copies are counted at compile time.
+fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
+    for leaf in &stage.leaves {
+        let axis = stage.axis(*leaf);
+        let Some((how @ (Annotation::Vectorize | Annotation::Unroll), span)) = axis.annotation
+        else {
+            continue;
+        };
+        let extent = &bounds.extents[leaf.0];
+        if extent.as_int().is_some() {
+            continue;
+        }
+        let extent = crate::ir::print::print_expr(extent);
+        let text =
+            format!("`{}` needs a constant extent, `{}` has {extent}", how.name(), axis.name);
+        return Err(Box::new(Diag::new("E0330", span, text).help(format!(
+            "split off a constant part: `let o, i = {}.split({}, factor=8)`, then \
+             `{}.{}(i)`",
+            stage.te.name,
+            axis.name,
+            stage.te.name,
+            how.name()
+        ))));
+    }
+    Ok(())
+}
+
+/// Inside lanes there are no lanes and no threads.
+fn check_nesting(stage: &Stage) -> Result<()> {
+    let lanes = stage.leaves.iter().position(|leaf| is_vectorized(stage, *leaf));
+    let Some(lanes) = lanes else { return Ok(()) };
+    for leaf in &stage.leaves[lanes + 1..] {
+        let axis = stage.axis(*leaf);
+        let Some((how @ (Annotation::Vectorize | Annotation::Parallel), span)) = axis.annotation
+        else {
+            continue;
+        };
+        let outer = &stage.axis(stage.leaves[lanes]).name;
+        let text = format!("`{}` lies inside vectorized axis `{outer}`", axis.name);
+        let diag = Diag::new("E0331", span, text);
+        let name = &stage.te.name;
+        return Err(Box::new(match how {
+            Annotation::Vectorize => diag.help(format!(
+                "vectorize one axis: `{name}.vectorize({name}.fuse({outer}, {}))` if they are \
+                 neighbours, or unroll one of them",
+                axis.name
+            )),
+            _ => diag.help(format!("move `{}` outside with `reorder`", axis.name)),
+        }));
+    }
+    Ok(())
+}
+
+fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
+    let mut copies: i128 = 1;
+    let mut blame: Option<Span> = None;
+    let mut at = Some((id, usize::MAX));
+    while let Some((id, depth)) = at {
+        let (stage, bounds) = (placed.schedule.stage(id), placed.of(id));
+        for leaf in stage.leaves.iter().take(depth) {
+            if let Some((Annotation::Unroll, span)) = stage.axis(*leaf).annotation {
+                copies = copies.saturating_mul(bounds.extents[leaf.0].as_int().unwrap_or(1));
+                blame = blame.or(Some(span));
+            }
+        }
+        at = match stage.attach {
+            Attach::At { stage: consumer, axis, .. } => {
+                let depth = attach_depth(placed.schedule.stage(consumer), axis);
+                Some((consumer, depth.map_or(0, |depth| depth + 1)))
+            }
+            _ => None,
+        };
+    }
+    match blame {
+        Some(span) if copies > MAX_UNROLLED => {
+            let name = &placed.schedule.stage(id).te.name;
+            let text = format!("unrolled loops would write out `{name}` {copies} times");
+            Err(Box::new(
+                Diag::new("E0332", span, text)
+                    .note(format!("at most {MAX_UNROLLED} copies are made"))
+                    .help("unroll the inner part of a split"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every element meets its terms in the order of the source, unless their order cannot matter.
+fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Result<()> {
+    let Body::Reduce(reduction) = &stage.te.body else { return Ok(()) };
+    let allowed = stage.reordered.is_some_and(|(_, allowed)| allowed)
+        || reduction.reassociate
+        || schedule.graph.reassociate;
+    if allowed || order_is_free(stage, reduction) {
+        return Ok(());
+    }
+    let Err((first, second, span)) = declared_order(stage, bounds) else { return Ok(()) };
+    let span = span.or(stage.reordered.map(|(span, _)| span)).unwrap_or(stage.span);
+    let (first, second) = (&stage.axis(first).name, &stage.axis(second).name);
+    let dtype = stage.te.buffers[0].dtype;
+    let text = format!(
+        "with `{second}` outside `{first}`, `{}` meets its terms in another order",
+        stage.te.name
+    );
+    let note = format!(
+        "the source adds {dtype} terms with `{first}` = 0, `{second}` = 1 before those with \
+         `{first}` = 1, `{second}` = 0; another order rounds differently"
+    );
+    Err(Box::new(
+        Diag::new("E0333", span, text).note(note).help(
+            "keep the reduction axes in their order, or allow another one: `reassociate=true`",
+        ),
+    ))
+}
+
+/// Whether any order of the terms gives the same bits.
+pub(super) fn order_is_free(stage: &Stage, reduction: &Reduction) -> bool {
+    reduction.combiner.commutative && stage.te.buffers.iter().all(|b| !b.dtype.is_float())
+}
+
+/// Whether the loops over terms run through them in declared order; else two axes that should
+/// be the other way round, and the directive if it is a `fuse`.
+fn declared_order(
+    stage: &Stage,
+    bounds: &StageBounds,
+) -> std::result::Result<(), (AxisId, AxisId, Option<Span>)> {
+    let matters = |axis: &AxisId| {
+        stage.axis(*axis).kind == AxisKind::Reduce && bounds.extents[axis.0].as_int() != Some(1)
+    };
+    let rank = stage.rank();
+    let roots = (rank..rank + stage.te.reduce_axes().len()).map(AxisId);
+    let mut order: Vec<AxisId> = roots.filter(&matters).collect();
+    for relation in &stage.relations {
+        match relation {
+            Relation::Split { parent, outer, inner, .. } => {
+                if let Some(at) = order.iter().position(|axis| axis == parent) {
+                    let parts = [*outer, *inner].into_iter().filter(&matters);
+                    order.splice(at..=at, parts);
+                }
+            }
+            Relation::Fuse { parts, fused, span } => {
+                let parts: Vec<AxisId> = parts.iter().copied().filter(&matters).collect();
+                let Some(first) = parts.first() else { continue };
+                let at = order.iter().position(|axis| axis == first);
+                let Some(at) = at else { continue };
+                let together = order[at..].iter().zip(&parts).take_while(|(a, b)| a == b).count();
+                if together < parts.len() {
+                    let place = |axis| order.iter().position(|other| *other == axis);
+                    let (a, b) = (parts[together - 1], parts[together]);
+                    let pair = if place(a) < place(b) { (b, a) } else { (a, b) };
+                    return Err((pair.1, pair.0, Some(*span)));
+                }
+                order.splice(at..at + parts.len(), [*fused]);
+            }
+        }
+    }
+    let leaves: Vec<AxisId> = stage.leaves.iter().copied().filter(matters).collect();
+    match order.iter().zip(&leaves).find(|(declared, now)| declared != now) {
+        None => Ok(()),
+        Some((declared, now)) => Err((*declared, *now, None)),
+    }
+}
+
+fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()> {
+    for relation in &stage.relations {
+        let Relation::Split { parent, outer, inner, tail, span, .. } = relation else { continue };
+        match tail {
+            Some(Tail::Shift) => {
+                check_shift(stage, bounds, facts, (*parent, *outer, *inner), *span)?
+            }
+            Some(Tail::Mask)
+                if !leaves_of(stage, *inner).any(|leaf| is_vectorized(stage, leaf)) =>
+            {
+                let (name, inner) = (&stage.te.name, &stage.axis(*inner).name);
+                let text = format!("`tail=mask` masks lanes, and `{inner}` is not vectorized");
+                return Err(Box::new(
+                    Diag::new("E0336", *span, text)
+                        .help(format!("add `{name}.vectorize({inner})`, or write `tail=guard`")),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The last step computes elements again, which must be harmless and possible.
+fn check_shift(
+    stage: &Stage,
+    bounds: &StageBounds,
+    facts: &Facts,
+    (parent, outer, inner): (AxisId, AxisId, AxisId),
+    span: Span,
+) -> Result<()> {
+    let name = &stage.axis(parent).name;
+    let (extent, step) = (&bounds.extents[parent.0], &bounds.extents[inner.0]);
+    if let Body::Reduce(_) = stage.te.body {
+        let text = format!("`tail=shift` on `{name}`: `{}` accumulates", stage.te.name);
+        return Err(Box::new(
+            Diag::new("E0334", span, text)
+                .note("the steps overlap, and terms would be added twice")
+                .help("write `tail=peel`, `tail=mask` or `tail=guard`"),
+        ));
+    }
+    if !facts.prove(&Expr::le(step.clone(), extent.clone())) {
+        let (extent, step) =
+            (crate::ir::print::print_expr(extent), crate::ir::print::print_expr(step));
+        let text = format!("`tail=shift` needs at least one whole step of {step} in {extent}");
+        return Err(Box::new(
+            Diag::new("E0335", span, text).help("write `tail=guard`, or `assume` that it fits"),
+        ));
+    }
+    let divides = Expr::binary(crate::ir::BinOp::FloorMod, extent.clone(), step.clone());
+    let overlap = !facts.prove(&Expr::eq(divides, Expr::index(0)));
+    let shared = leaves_of(stage, outer)
+        .find(|leaf| matches!(stage.axis(*leaf).annotation, Some((Annotation::Parallel, _))));
+    if let (true, Some(leaf)) = (overlap, shared) {
+        let text = format!("`tail=shift` on `{name}` makes iterations of `{}` overlap", {
+            &stage.axis(leaf).name
+        });
+        let place = stage.axis(leaf).annotation.map_or(span, |(_, span)| span);
+        return Err(Box::new(
+            Diag::new("E0334", span, text)
+                .related(place, "in parallel here")
+                .note(format!(
+                    "the last two steps both write some elements of `{}`: threads race",
+                    stage.te.name
+                ))
+                .help("write `tail=peel`, `tail=mask` or `tail=guard`"),
+        ));
+    }
+    Ok(())
+}
+
+/// The loops that an axis became.
+fn leaves_of(stage: &Stage, axis: AxisId) -> impl Iterator<Item = AxisId> {
+    let mut axes = vec![axis];
+    for relation in &stage.relations {
+        match relation {
+            Relation::Split { parent, outer, inner, .. } if axes.contains(parent) => {
+                axes.extend([*outer, *inner]);
+            }
+            Relation::Fuse { parts, fused, .. } if parts.iter().any(|part| axes.contains(part)) => {
+                axes.push(*fused);
+            }
+            _ => {}
+        }
+    }
+    let leaves: Vec<AxisId> = axes.into_iter().filter(|axis| stage.leaves.contains(axis)).collect();
+    leaves.into_iter()
+}

@@ -1,0 +1,276 @@
+//! The values that an index takes while some loops run and others stand still.
+//!
+//! Before: `y*2 + ky`, `y = yo*8 + yi`, `yo` fixed, `yi` in 0..8, `ky` in 0..3.
+//! After: from `yo*16`, 16 more.
+//! A [`Span`] always covers every value taken; for sums of multiples it is exact.
+
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::walk_expr;
+use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use std::collections::HashMap;
+
+/// `min ..= min + width`: `min` over the fixed variables, `width` over run-time integers only.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) min: Expr,
+    pub(super) width: Expr,
+}
+
+impl Span {
+    /// One value.
+    pub(super) fn point(value: Expr) -> Span {
+        Span { min: value, width: Expr::index(0) }
+    }
+}
+
+/// Where variables run, and what is known of those that stand still.
+pub(super) struct Ranges<'a> {
+    /// The variables that run, each with all that it covers; every other one is fixed.
+    pub(super) moving: &'a HashMap<Var, Span>,
+    /// What is known of the fixed ones.
+    pub(super) facts: &'a Facts,
+}
+
+impl Ranges<'_> {
+    /// What `expr` covers; `None` if nothing is known.
+    pub(super) fn span(&self, expr: &Expr) -> Option<Span> {
+        let mut moves = false;
+        let mut opaque = expr.ty != DType::Index.into();
+        walk_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Var(var) => moves |= self.moving.contains_key(var),
+            ExprKind::Load { .. } => opaque = true,
+            _ => {}
+        });
+        if opaque {
+            return None;
+        }
+        if !moves {
+            return Some(Span::point(self.simple(expr)));
+        }
+        match &expr.kind {
+            ExprKind::Var(var) => self.moving.get(var).cloned(),
+            ExprKind::Binary(op, a, b) => self.binary(*op, a, b),
+            ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
+                self.union(self.span(a)?, self.span(b)?)
+            }
+            _ => None,
+        }
+    }
+
+    fn binary(&self, op: BinOp, a: &Expr, b: &Expr) -> Option<Span> {
+        match op {
+            BinOp::Add => {
+                let (a, b) = (self.span(a)?, self.span(b)?);
+                Some(self.make(Expr::add(a.min, b.min), Expr::add(a.width, b.width)))
+            }
+            BinOp::Sub => {
+                let (a, b) = (self.span(a)?, self.span(b)?);
+                let high = Expr::add(b.min, b.width.clone());
+                Some(self.make(Expr::sub(a.min, high), Expr::add(a.width, b.width)))
+            }
+            BinOp::Mul => {
+                let (a, b) = (self.span(a)?, self.span(b)?);
+                let (span, factor) = match (is_zero(&a.width), is_zero(&b.width)) {
+                    (false, true) => (a, b.min),
+                    (true, false) => (b, a.min),
+                    _ => return None,
+                };
+                self.scale(span, factor)
+            }
+            BinOp::FloorDiv | BinOp::FloorMod => {
+                let divisor = b.as_int().and_then(|b| i64::try_from(b).ok()).filter(|b| *b > 0)?;
+                let span = self.span(a)?;
+                match op {
+                    BinOp::FloorDiv => self.quotient(span, divisor),
+                    _ => self.remainder(span, divisor),
+                }
+            }
+            BinOp::Min | BinOp::Max => {
+                let (a, b) = (self.span(a)?, self.span(b)?);
+                let min = Expr::binary(op, a.min, b.min);
+                Some(self.make(min, Expr::binary(BinOp::Max, a.width, b.width)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A span times something fixed.
+    fn scale(&self, span: Span, factor: Expr) -> Option<Span> {
+        // A width may not depend on loops.
+        if !self.is_runtime(&factor) {
+            return None;
+        }
+        let zero = Expr::index(0);
+        if self.facts.prove(&Expr::le(zero.clone(), factor.clone())) {
+            let min = Expr::mul(span.min, factor.clone());
+            return Some(self.make(min, Expr::mul(span.width, factor)));
+        }
+        if self.facts.prove(&Expr::le(factor.clone(), zero.clone())) {
+            let high = Expr::add(span.min, span.width.clone());
+            let width = Expr::mul(span.width, Expr::sub(zero, factor.clone()));
+            return Some(self.make(Expr::mul(high, factor), width));
+        }
+        None
+    }
+
+    fn quotient(&self, span: Span, divisor: i64) -> Option<Span> {
+        let by = Expr::index(divisor);
+        // With a known remainder of the first value the last one is known too.
+        let rest = self.simple(&Expr::binary(BinOp::FloorMod, span.min.clone(), by.clone()));
+        let most = rest.as_int().map_or(Expr::index(divisor - 1), |_| rest.clone());
+        let width = Expr::binary(BinOp::FloorDiv, Expr::add(span.width, most), by.clone());
+        Some(self.make(Expr::binary(BinOp::FloorDiv, span.min, by), width))
+    }
+
+    fn remainder(&self, span: Span, divisor: i64) -> Option<Span> {
+        let by = Expr::index(divisor);
+        let rest = self.simple(&Expr::binary(BinOp::FloorMod, span.min.clone(), by.clone()));
+        let wraps = match (self.facts.const_bounds(&rest).1, span.width.as_int()) {
+            (Some(rest), Some(width)) => rest + width >= i128::from(divisor),
+            _ => true,
+        };
+        Some(match wraps {
+            false => Span { min: rest, width: span.width },
+            true => Span { min: Expr::index(0), width: Expr::index(divisor - 1) },
+        })
+    }
+
+    /// The smallest span known to hold both.
+    pub(super) fn union(&self, a: Span, b: Span) -> Option<Span> {
+        let step = self.simple(&Expr::sub(b.min.clone(), a.min.clone()));
+        let (low, high) = self.facts.const_bounds(&step);
+        let max = |a, b| Expr::binary(BinOp::Max, a, b);
+        if low.is_some_and(|low| low >= 0)
+            && let Some(high) = high.and_then(|high| i64::try_from(high).ok())
+        {
+            let reach = Expr::add(b.width, Expr::index(high));
+            return Some(self.make(a.min, max(a.width, reach)));
+        }
+        if high.is_some_and(|high| high <= 0)
+            && let Some(low) = low.and_then(|low| i64::try_from(low).ok())
+        {
+            let reach = Expr::sub(a.width, Expr::index(low));
+            return Some(self.make(b.min, max(b.width, reach)));
+        }
+        if let (Some(low), Some(high)) = (low, high)
+            && let Ok(apart) = i64::try_from((-low).max(high))
+        {
+            let width = Expr::add(max(a.width, b.width), Expr::index(apart));
+            return Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width));
+        }
+        // Over run-time integers: `step` itself is no loop's.
+        if self.is_runtime(&step) {
+            let zero = Expr::index(0);
+            if self.facts.prove(&Expr::le(zero.clone(), step.clone())) {
+                let reach = Expr::add(b.width, step);
+                return Some(self.make(a.min, max(a.width, reach)));
+            }
+            if self.facts.prove(&Expr::le(step.clone(), zero)) {
+                let reach = Expr::sub(a.width, step);
+                return Some(self.make(b.min, max(b.width, reach)));
+            }
+        }
+        None
+    }
+
+    /// True if the expression mentions no loop: `facts` binds every fixed one.
+    fn is_runtime(&self, expr: &Expr) -> bool {
+        let mut runtime = true;
+        walk_expr(expr, &mut |e| {
+            if let Some(var) = e.as_var() {
+                runtime &= !self.facts.is_loop(var) && !self.moving.contains_key(var);
+            }
+        });
+        runtime
+    }
+
+    fn make(&self, min: Expr, width: Expr) -> Span {
+        Span { min: self.simple(&min), width: self.simple(&width) }
+    }
+
+    fn simple(&self, expr: &Expr) -> Expr {
+        simplify_expr(expr, self.facts)
+    }
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    expr.as_int() == Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::arith::tests::evaluate;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// A random index over `vars`, most of it sums of multiples.
+    fn index(random: &mut ChaCha8Rng, vars: &[Var], depth: usize) -> Expr {
+        let int = |random: &mut ChaCha8Rng, low, high| Expr::index(random.random_range(low..=high));
+        if depth == 0 || random.random_range(0..6) == 0 {
+            return match random.random_range(0..4) {
+                0 => int(random, -5, 9),
+                _ => Expr::var(&vars[random.random_range(0..vars.len())]),
+            };
+        }
+        let a = index(random, vars, depth - 1);
+        let b = |random: &mut ChaCha8Rng| index(random, vars, depth - 1);
+        match random.random_range(0..12) {
+            0..=4 => Expr::add(a, b(random)),
+            5 => Expr::sub(a, b(random)),
+            6 | 7 => Expr::mul(a, int(random, -3, 4)),
+            8 => Expr::binary(BinOp::FloorDiv, a, int(random, 1, 5)),
+            9 => Expr::binary(BinOp::FloorMod, a, int(random, 1, 5)),
+            10 => Expr::binary(BinOp::Min, a, b(random)),
+            _ => Expr::binary(BinOp::Max, a, b(random)),
+        }
+    }
+
+    #[test]
+    fn a_span_covers_every_value() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut exact = 0;
+        for _ in 0..2000 {
+            let fixed = [Var::index("f"), Var::index("g")];
+            let moving = [Var::index("x"), Var::index("y")];
+            let mut facts = Facts::new();
+            let sizes: Vec<i64> = (0..4).map(|_| random.random_range(1..6)).collect();
+            for (var, size) in fixed.iter().zip(&sizes) {
+                facts.bind(var, &Expr::index(0), &Expr::index(*size));
+            }
+            let spans = moving.iter().zip(&sizes[2..]).map(|(var, size)| {
+                let width = Expr::index(size - 1);
+                (var.clone(), Span { min: Expr::index(0), width })
+            });
+            let spans: HashMap<Var, Span> = spans.collect();
+            let vars: Vec<Var> = fixed.iter().chain(&moving).cloned().collect();
+            let expr = simplify_expr(&index(&mut random, &vars, 4), &facts);
+            let ranges = Ranges { moving: &spans, facts: &facts };
+            let Some(span) = ranges.span(&expr) else { continue };
+            let width = span.width.as_int().expect("all extents are constants");
+            let mut tight = false;
+            for (f, g) in (0..sizes[0]).flat_map(|f| (0..sizes[1]).map(move |g| (f, g))) {
+                let here = vec![(fixed[0].clone(), f), (fixed[1].clone(), g)];
+                let value = |expr: &Expr, at: &Vec<(Var, i64)>| {
+                    i128::from(evaluate(expr, at).expect("nothing overflows"))
+                };
+                let points = (0..sizes[2]).flat_map(|x| (0..sizes[3]).map(move |y| (x, y)));
+                let values: Vec<i128> = points
+                    .map(|(x, y)| {
+                        let mut at = here.clone();
+                        at.extend([(moving[0].clone(), x), (moving[1].clone(), y)]);
+                        value(&expr, &at)
+                    })
+                    .collect();
+                let min = value(&span.min, &here);
+                let low = *values.iter().min().expect("not empty");
+                let high = *values.iter().max().expect("not empty");
+                assert!(min <= low && high <= min + width, "{expr:?}: {span:?}");
+                tight |= min == low && high == min + width;
+            }
+            exact += u32::from(tight);
+        }
+        assert!(exact > 1000, "only {exact} are exact somewhere");
+    }
+}

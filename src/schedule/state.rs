@@ -1,0 +1,323 @@
+//! The state of a schedule: stages with their loops, while directives change them.
+
+use crate::diag::Span;
+use crate::ir::{Buffer, Scope, Var};
+use crate::target::Target;
+use crate::te::{self, Graph, Input};
+
+/// A stage of a [`Schedule`]; stays the same while stages are added.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StageId(pub usize);
+
+/// An axis of one stage.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct AxisId(pub usize);
+
+/// What a directive's subject or argument names: something with elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tensor {
+    /// A stage.
+    Stage(StageId),
+    /// An input, by its index in [`Graph::inputs`].
+    Input(usize),
+}
+
+/// A kernel and how it is to be computed.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// The kernel; its `stages` are those of the source, before any directive.
+    pub graph: Graph,
+    /// Every stage, in order of creation: [`StageId`] is an index. The first ones are the graph's.
+    pub stages: Vec<Stage>,
+    /// Order of computation: a stage stands after all that it reads.
+    pub order: Vec<StageId>,
+    /// The machine.
+    pub target: Target,
+    /// A directive changed the order of floating-point operations, with `reassociate`.
+    pub reassociated: bool,
+}
+
+/// A stage and its loops.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// What it computes: `te.axes` and the reduction's axes are the roots; the body is over their
+    /// variables, which no other stage has.
+    pub te: te::Stage,
+    /// Every axis that it ever had: [`AxisId`] is an index. The first are the data axes, then
+    /// the reduction axes, outermost first.
+    pub axes: Vec<Axis>,
+    /// The loops, outermost first.
+    pub leaves: Vec<AxisId>,
+    /// How axes came from others, in order.
+    pub relations: Vec<Relation>,
+    /// Where it is computed.
+    pub attach: Attach,
+    /// Where it is stored, if a directive said so.
+    pub scope: Option<Scope>,
+    /// The directive that made it; its declaration if none did.
+    pub span: Span,
+    /// The last directive that moved reduction axes, with whether it said `reassociate`.
+    pub reordered: Option<(Span, bool)>,
+    /// True once a directive changed it: `auto_inline_injective` leaves it alone.
+    pub touched: bool,
+}
+
+/// An axis of a stage: a root, or what a directive made.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Unique among the axes that the stage has now.
+    pub name: String,
+    /// Its value, type `index`.
+    pub var: Var,
+    /// Data or reduction.
+    pub kind: AxisKind,
+    /// How its loop runs, and the directive that said so.
+    pub annotation: Option<(Annotation, Span)>,
+    /// The directive that split or fused it, by name, with its place.
+    pub replaced: Option<(&'static str, Span)>,
+    /// A `compute_at` that names it.
+    pub attached: Option<Span>,
+}
+
+/// What an axis enumerates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AxisKind {
+    /// Elements.
+    Data,
+    /// Terms of one element.
+    Reduce,
+}
+
+/// How a loop runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Annotation {
+    /// `unroll`.
+    Unroll,
+    /// `vectorize`.
+    Vectorize,
+    /// `parallel`.
+    Parallel,
+}
+
+impl Annotation {
+    /// The directive's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Annotation::Unroll => "unroll",
+            Annotation::Vectorize => "vectorize",
+            Annotation::Parallel => "parallel",
+        }
+    }
+}
+
+/// How an axis came from others.
+#[derive(Clone, Debug)]
+pub enum Relation {
+    /// `parent = outer * extent(inner) + inner`.
+    Split {
+        /// The axis that is gone.
+        parent: AxisId,
+        /// Outer part.
+        outer: AxisId,
+        /// Inner part.
+        inner: AxisId,
+        /// One of the extents.
+        factor: Factor,
+        /// What happens where the factor does not divide; the compiler's choice if `None`.
+        tail: Option<Tail>,
+        /// The directive.
+        span: Span,
+    },
+    /// `fused` enumerates `parts`, the last fastest.
+    Fuse {
+        /// The axes that are gone, outermost first; at least two.
+        parts: Vec<AxisId>,
+        /// The new axis.
+        fused: AxisId,
+        /// The directive.
+        span: Span,
+    },
+}
+
+/// The given extent of a split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Factor {
+    /// `factor=`: extent of the inner axis.
+    Inner(i64),
+    /// `nparts=`: extent of the outer axis.
+    Outer(i64),
+}
+
+/// What happens where a factor does not divide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tail {
+    /// A main loop and a remainder.
+    Peel,
+    /// Vector masks.
+    Mask,
+    /// A condition inside.
+    Guard,
+    /// The last step overlaps the one before.
+    Shift,
+}
+
+/// Where a stage is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attach {
+    /// Before all that read it, whole.
+    Root,
+    /// In each iteration of a loop of another stage, as much as that iteration needs.
+    At {
+        /// The stage whose loop it is.
+        stage: StageId,
+        /// The loop.
+        axis: AxisId,
+        /// The directive.
+        span: Span,
+    },
+    /// In the expressions that read it.
+    Inline {
+        /// The directive.
+        span: Span,
+    },
+}
+
+impl Schedule {
+    /// The default schedule: every stage at the root, loops in declaration order.
+    pub fn new(graph: Graph, target: &Target) -> Schedule {
+        let mut schedule = Schedule {
+            stages: Vec::new(),
+            order: Vec::new(),
+            target: target.clone(),
+            reassociated: false,
+            graph,
+        };
+        for stage in schedule.graph.stages.clone() {
+            let span = stage.span;
+            let id = schedule.add_stage(stage, span);
+            schedule.order.push(id);
+        }
+        schedule
+    }
+
+    /// Adds a stage, at the root; its place in `order` is the caller's business. Its axes get
+    /// variables of their own.
+    pub fn add_stage(&mut self, te: te::Stage, span: Span) -> StageId {
+        self.stages.push(Stage::new(te, span));
+        StageId(self.stages.len() - 1)
+    }
+
+    /// A stage.
+    pub fn stage(&self, id: StageId) -> &Stage {
+        &self.stages[id.0]
+    }
+
+    /// A stage, to change it.
+    pub fn stage_mut(&mut self, id: StageId) -> &mut Stage {
+        &mut self.stages[id.0]
+    }
+
+    /// The stage or input with that name in the source or in dumps (`C`, `P.S`, `C.local`); of
+    /// a tuple any component's name.
+    pub fn find(&self, name: &str) -> Option<Tensor> {
+        let named = |stage: &Stage| {
+            stage.te.name == name || stage.te.buffers.iter().any(|buffer| buffer.name == name)
+        };
+        if let Some(index) = self.stages.iter().position(named) {
+            return Some(Tensor::Stage(StageId(index)));
+        }
+        let index = self.graph.inputs.iter().position(|input| match input {
+            Input::Tensor { buffer, .. } => buffer.name == name,
+            Input::Scalar { .. } => false,
+        })?;
+        Some(Tensor::Input(index))
+    }
+
+    /// The stage that fills a buffer; `None` for inputs.
+    pub fn producer(&self, buffer: &Buffer) -> Option<StageId> {
+        self.stages.iter().position(|stage| stage.te.buffers.contains(buffer)).map(StageId)
+    }
+}
+
+impl Stage {
+    fn new(mut te: te::Stage, span: Span) -> Stage {
+        te.refresh_axes();
+        let axis = |axis: &te::Axis, kind| Axis {
+            name: axis.var.name().to_string(),
+            var: axis.var.clone(),
+            kind,
+            annotation: None,
+            replaced: None,
+            attached: None,
+        };
+        let mut axes: Vec<Axis> = te.axes.iter().map(|a| axis(a, AxisKind::Data)).collect();
+        axes.extend(te.reduce_axes().iter().map(|a| axis(a, AxisKind::Reduce)));
+        let leaves = (0..axes.len()).map(AxisId).collect();
+        Stage {
+            te,
+            axes,
+            leaves,
+            relations: Vec::new(),
+            attach: Attach::Root,
+            scope: None,
+            span,
+            reordered: None,
+            touched: false,
+        }
+    }
+
+    /// An axis.
+    pub fn axis(&self, id: AxisId) -> &Axis {
+        &self.axes[id.0]
+    }
+
+    /// An axis, to change it.
+    pub fn axis_mut(&mut self, id: AxisId) -> &mut Axis {
+        &mut self.axes[id.0]
+    }
+
+    /// The loop with that name.
+    pub fn find_axis(&self, name: &str) -> Option<AxisId> {
+        self.leaves.iter().copied().find(|id| self.axis(*id).name == name)
+    }
+
+    /// The newest axis with that name that a directive split or fused.
+    pub fn find_replaced_axis(&self, name: &str) -> Option<&Axis> {
+        self.axes.iter().rev().find(|axis| axis.name == name && axis.replaced.is_some())
+    }
+
+    /// Names of the loops, outermost first.
+    pub fn axis_names(&self) -> Vec<&str> {
+        self.leaves.iter().map(|id| &self.axis(*id).name[..]).collect()
+    }
+
+    /// Number of data axes that the source declares: they are the first of `axes`.
+    pub fn rank(&self) -> usize {
+        self.te.axes.len()
+    }
+
+    /// A new axis, not yet a loop. A name that a loop has gets `_2`, `_3` ….
+    pub fn add_axis(&mut self, name: &str, kind: AxisKind) -> AxisId {
+        let name = self.free_name(name);
+        let var = Var::index(&name[..]);
+        let (annotation, replaced, attached) = (None, None, None);
+        self.axes.push(Axis { name, var, kind, annotation, replaced, attached });
+        AxisId(self.axes.len() - 1)
+    }
+
+    fn free_name(&self, name: &str) -> String {
+        let taken = |name: &str| self.find_axis(name).is_some();
+        if !taken(name) {
+            return name.to_string();
+        }
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        numbered.into_iter().find(|name| !taken(name)).expect("there are more numbers than axes")
+    }
+
+    /// Gives a loop the name that `let` asks for.
+    pub fn rename_axis(&mut self, id: AxisId, name: &str) {
+        let axis = self.axis_mut(id);
+        axis.name = name.to_string();
+        axis.var = Var::index(name);
+    }
+}
