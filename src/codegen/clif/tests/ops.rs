@@ -139,7 +139,7 @@ impl Case {
     /// The same operation on vectors of eight lanes, the last ones of them at the very end; the
     /// kernel is legal for `target`.
     fn in_vectors(self, target: &Target) -> Case {
-        let Stmt::For { var, extent, body, .. } = &self.kernel.body else {
+        let Stmt::For { extent, body, .. } = &self.kernel.body else {
             unreachable!("made by `new`")
         };
         let Stmt::Store { buffer, value, .. } = &**body else { unreachable!("made by `new`") };
@@ -148,7 +148,7 @@ impl Case {
         let first = Expr::binary(BinOp::Min, Expr::mul(Expr::var(&part), eight), last);
         let ramp = Type { dtype: DType::Index, lanes: 8 };
         let ramp = Expr::new(ramp, ExprKind::Ramp(first, Expr::index(1)));
-        let store = Stmt::store(buffer, vec![ramp.clone()], widen(value, var, &ramp));
+        let store = Stmt::store(buffer, vec![ramp.clone()], widen(value, &ramp));
         let parts = (extent.as_int().expect("a constant") as i64 + 7) / 8;
         let body = Stmt::serial(part, Expr::index(parts), store);
         let kernel = Kernel { body, ..self.kernel.clone() };
@@ -205,9 +205,9 @@ impl Case {
     }
 }
 
-/// `expr` in eight lanes, `ramp` in place of `var`.
-fn widen(expr: &Expr, var: &Var, ramp: &Expr) -> Expr {
-    let lift = |expr: &Expr| widen(expr, var, ramp);
+/// `expr` in eight lanes, those of the index `ramp`.
+fn widen(expr: &Expr, ramp: &Expr) -> Expr {
+    let lift = |expr: &Expr| widen(expr, ramp);
     match &expr.kind {
         ExprKind::Const(_) => {
             let ty = Type { dtype: expr.ty.dtype, lanes: 8 };
