@@ -4,6 +4,7 @@
 
 use super::harness::{Native, emulate, kernel};
 use super::random::canonical;
+use crate::codegen::clif::{ObjectOptions, compile_object};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
@@ -507,6 +508,24 @@ fn tile(rows: i64, fma: bool) -> Kernel {
     };
     let params = vec![param(&a, false), param(&b, false), param(&c, true)];
     kernel("tile", params, Stmt::Block(vec![Stmt::Block(init), nest]))
+}
+
+/// The listing names tasks and shows what they do.
+#[test]
+fn listings_show_vectors_and_tasks() {
+    let target = Target::parse("x86-avx2").unwrap();
+    let kernel = promote_accumulators(tile(2, true), &target).unwrap();
+    let kernel = legalize_vectors(kernel, &target).unwrap();
+    let (var, min, extent) = (Var::index("i"), Expr::index(0), Expr::index(3));
+    let (kind, body) = (ForKind::Parallel, Box::new(kernel.body.clone()));
+    let body = Stmt::For { var, min, extent, kind, body };
+    let options = ObjectOptions { listing: true, opt: 3, ..ObjectOptions::default() };
+    let object = compile_object(&[Kernel { body, ..kernel }], &target, &options).unwrap();
+    let text = object.listing.expect("asked for");
+    let (_, task) = text.split_once("\ntile.task.0:").expect("it is listed");
+    let task = task.split_once(".type").map_or(task, |(task, _)| task);
+    assert_eq!(task.matches("vfmadd").count(), 8, "{task}");
+    assert!(task.contains("# C.acc[ramp(4, 1, 4)] = ..."), "{task}");
 }
 
 /// The rows of a tile accumulate in vector registers, all of them.
