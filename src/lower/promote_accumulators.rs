@@ -18,8 +18,10 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
-/// More elements of one buffer than this stay in memory.
+/// More elements of one buffer than this stay in memory, and more bytes: what the 32 registers of
+/// AVX-512 hold.
 const MAX_ELEMENTS: usize = 32;
+const MAX_BYTES: i128 = 2048;
 /// Longer vectors stay in memory; also those that would be so many scalars.
 const MAX_LANES: u32 = 64;
 const MAX_SCALARS: u32 = 8;
@@ -97,7 +99,8 @@ impl Promoter {
             let mut fine = true;
             for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
-            if !fine || *buffer == elements.buffer && mask.is_some() {
+            let too_many = elements.list.len() > MAX_ELEMENTS;
+            if !fine || too_many || *buffer == elements.buffer && mask.is_some() {
                 return None;
             }
             if *buffer == elements.buffer && elements.find(&indices[0]).is_none() {
@@ -106,7 +109,9 @@ impl Promoter {
         }
         let bound = bound_vars(nest);
         let list = &elements.list;
+        let lanes: i128 = list.iter().map(|element| i128::from(element.index.ty.lanes)).sum();
         let suit = list.len() <= MAX_ELEMENTS
+            && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_BYTES
             && list.iter().all(|element| {
                 self.has_room(&element.register) && !mentions(&element.index, &bound)
             })

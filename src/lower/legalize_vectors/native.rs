@@ -1,9 +1,10 @@
 //! Which operations the back end has on 128-bit vectors: those on lanes of one width, 4 or 8
 //! bytes, read from and written to consecutive elements.
 
-use super::{Legalizer, NATIVE_BYTES, Store, for_each_load};
+use super::{Legalizer, NATIVE_BYTES, Store};
+use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 impl Legalizer {
     /// Lanes of the vectors that a store can be split into; 1 if it has to be scalar.
@@ -14,7 +15,8 @@ impl Legalizer {
             return 1;
         }
         let width = NATIVE_BYTES / bytes;
-        let mut judge = Judge { bytes, has_fma: self.has_fma, known: HashMap::new() };
+        let mut judge =
+            Judge { bytes, has_fma: self.has_fma, known: HashMap::new(), reading: HashMap::new() };
         if lanes >= width && judge.is_native(&store.value) { width } else { 1 }
     }
 }
@@ -29,6 +31,8 @@ struct Judge {
     has_fma: bool,
     /// By [`Expr::id`], while the statement is alive.
     known: HashMap<usize, bool>,
+    /// Whether an expression reads memory, likewise.
+    reading: HashMap<usize, bool>,
 }
 
 impl Judge {
@@ -80,6 +84,16 @@ impl Judge {
         }
     }
 
+    fn reads(&mut self, expr: &Expr) -> bool {
+        if let Some(reads) = self.reading.get(&expr.id()) {
+            return *reads;
+        }
+        let mut reads = matches!(expr.kind, ExprKind::Load { .. });
+        for_each_child(expr, &mut |child| reads = reads || self.reads(child));
+        self.reading.insert(expr.id(), reads);
+        reads
+    }
+
     fn has_binary(&mut self, op: BinOp, a: &Expr, b: &Expr) -> bool {
         use BinOp::*;
         let dtype = a.ty.dtype;
@@ -90,11 +104,7 @@ impl Judge {
             BitAnd | BitOr | BitXor => true,
             Shl | Shr => matches!(b.kind, ExprKind::Broadcast(_)),
             // The right side must not be read where the left decides.
-            And | Or => {
-                let mut reads = false;
-                for_each_load(b, &mut HashSet::new(), &mut |_, _| reads = true);
-                !reads
-            }
+            And | Or => !self.reads(b),
             Eq | Ne | Lt | Le | Gt | Ge => dtype != DType::Bool,
         };
         // The baseline of x86-64 compares no 64-bit integers.
