@@ -8,6 +8,9 @@
 //! index `ramp(b, 1, n)`; no access has a mask (a guard stands in its place); vectors are not
 //! bound by statements. Breaks: simplified form.
 //!
+//! A function is expanded here where its operations are native ones; elsewhere it stays one node
+//! for the passes that follow.
+//!
 //! Operands are evaluated before memory changes: where a later part would read what an earlier
 //! one wrote, all lanes go to a temporary first.
 
@@ -17,7 +20,8 @@ mod slice;
 use crate::diag::Result;
 use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, Var};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
+use crate::lower::expand_math::expand_expr;
 use crate::target::Target;
 use slice::Slicer;
 use std::collections::{HashMap, HashSet};
@@ -110,7 +114,7 @@ impl Legalizer {
         if reads_other_lanes(&store) {
             return self.store_after_evaluation(store, lanes);
         }
-        let width = if self.has_vectors { self.native_lanes(&store, lanes) } else { 1 };
+        let (store, width) = self.in_native_operations(store, lanes);
         let parts = lanes / width;
         let nodes = size_of(&store) * parts as usize;
         let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
@@ -132,6 +136,23 @@ impl Legalizer {
             stmts.push(self.part(&store, &Expr::index(lane.into()), 1));
         }
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+    }
+
+    /// A store and the lanes of the vectors that it can be split into, 1 if it has to be scalar.
+    /// Functions are expanded here if that makes vectors of them, else they stay one node.
+    fn in_native_operations(&self, store: Store, lanes: u32) -> (Store, u32) {
+        if !self.has_vectors {
+            return (store, 1);
+        }
+        let width = self.native_lanes(&store, lanes);
+        if width == 1 && calls_functions(&store.value) {
+            let expanded = Store { value: expand_expr(&store.value), ..store.clone() };
+            let width = self.native_lanes(&expanded, lanes);
+            if width > 1 {
+                return (expanded, width);
+            }
+        }
+        (store, width)
     }
 
     /// `width` lanes of a store, from lane `start` on.
@@ -233,6 +254,22 @@ fn touches_registers(store: &Store) -> bool {
     let on_load = &mut |buffer: &Buffer, _: &Expr| found |= buffer.scope == Scope::Register;
     for_each_load(&store.value, &mut HashSet::new(), on_load);
     found
+}
+
+/// Whether functions are called lane by lane that the back end does not have.
+fn calls_functions(expr: &Expr) -> bool {
+    fn search(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+        let call = |function: &Intrinsic| *function != Intrinsic::Fma && expr.ty.lanes > 1;
+        if matches!(&expr.kind, ExprKind::Call(function, _) if call(function)) {
+            return true;
+        }
+        let mut found = false;
+        if seen.insert(expr.id()) {
+            for_each_child(expr, &mut |child| found = found || search(child, seen));
+        }
+        found
+    }
+    search(expr, &mut HashSet::new())
 }
 
 /// Calls `f` with the buffer and the index of every load in `expr`, once for a shared one.

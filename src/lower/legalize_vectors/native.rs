@@ -65,7 +65,7 @@ impl Judge {
                 let readable = is_consecutive(&indices[0]) || one(&indices[0]);
                 !is_bool && readable && mask.as_ref().is_none_or(one)
             }
-            ExprKind::Unary(op, a) => has_unary(*op, a.ty.dtype) && self.is_native(a),
+            ExprKind::Unary(op, a) => *op != UnOp::Popcount && self.is_native(a),
             ExprKind::Binary(op, a, b) => self.has_binary(*op, a, b),
             ExprKind::Select(c, t, f) => {
                 let cond = matches!(c.kind, ExprKind::Broadcast(_)) || self.is_native(c);
@@ -107,19 +107,7 @@ impl Judge {
             And | Or => !self.reads(b),
             Eq | Ne | Lt | Le | Gt | Ge => dtype != DType::Bool,
         };
-        // The baseline of x86-64 compares no 64-bit integers.
-        let wide = self.bytes == 8 && dtype.is_int();
-        let compares = op.is_comparison() || matches!(op, Min | Max);
-        let unsure = wide && (compares || matches!(op, Shr));
-        has && !unsure && self.is_native(a) && self.is_native(b)
-    }
-}
-
-fn has_unary(op: UnOp, dtype: DType) -> bool {
-    match op {
-        UnOp::Popcount => false,
-        UnOp::Abs => dtype.is_float() || dtype.bytes() == 4 || !dtype.is_signed(),
-        _ => true,
+        has && self.is_native(a) && self.is_native(b)
     }
 }
 

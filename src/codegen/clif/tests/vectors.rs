@@ -10,6 +10,7 @@ use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type};
 use crate::ir::{ForKind, Intrinsic, UnOp, Var};
+use crate::lower::expand_math::expand_math;
 use crate::lower::hoist_invariants::hoist_invariants;
 use crate::lower::legalize_vectors::legalize_vectors;
 use crate::lower::promote_accumulators::promote_accumulators;
@@ -508,6 +509,83 @@ fn tile(rows: i64, fma: bool) -> Kernel {
     };
     let params = vec![param(&a, false), param(&b, false), param(&c, true)];
     kernel("tile", params, Stmt::Block(vec![Stmt::Block(init), nest]))
+}
+
+/// `R[ramp(0, 1, lanes)] = f(A[ramp(0, 1, lanes)])`, or the same element by element.
+fn function(f: Intrinsic, dtype: DType, name: String, lanes: Option<u32>) -> Kernel {
+    let shape = || vec![Expr::index(LEN)];
+    let [a, r] = ["A", "R"].map(|name| Buffer::new(name, dtype, shape(), Scope::Global));
+    let i = Var::index("i");
+    let index = match lanes {
+        Some(lanes) => ramp(Expr::var(&i), 1, lanes),
+        None => Expr::var(&i),
+    };
+    let x = Expr::load(&a, vec![index.clone()]);
+    let args = if f == Intrinsic::Pow { vec![x.clone(), x] } else { vec![x] };
+    let store = Stmt::store(&r, vec![index], Expr::call(f, args));
+    let param = |buffer: &Buffer, output| Param::Tensor {
+        buffer: buffer.clone(),
+        output,
+        layout_free: false,
+    };
+    let params = vec![param(&a, false), param(&r, true)];
+    let count = LEN - i64::from(lanes.unwrap_or(1)) + 1;
+    kernel(&name, params, Stmt::serial(i, Expr::index(count), store))
+}
+
+/// A function has the same bits in every lane as alone, on targets that have vectors of it and on
+/// those that do not.
+#[test]
+fn functions_on_vectors_equal_scalars() {
+    use Intrinsic::*;
+    let functions = [Exp, Exp2, Log, Log2, Tanh, Sigmoid, Rsqrt, Erf, Sin, Cos, Tan, Atan, Pow];
+    for target in Target::all().into_iter().filter(Target::runs_here) {
+        let (mut kernels, mut native_ones) = (Vec::new(), Vec::new());
+        for (f, dtype) in
+            functions.iter().flat_map(|f| [DType::Float32, DType::Float64].map(|dtype| (*f, dtype)))
+        {
+            let name = |form: &str| format!("{}_{dtype}_{form}", f.name());
+            let vector = function(f, dtype, name("vector"), Some(19));
+            let vector = legalize_vectors(vector, &target).unwrap();
+            if !print_kernel(&vector, Style::Full).contains("for (lane") {
+                native_ones.push(name("vector"));
+            }
+            for kernel in [function(f, dtype, name("scalar"), None), vector] {
+                kernels.push(expand_math(kernel, &target).unwrap());
+            }
+        }
+        let wanted = |name: &&str| native_ones.iter().any(|native| native == name);
+        let easy = ["exp_float32_vector", "tanh_float32_vector", "exp_float64_vector"];
+        assert!(!target.fma || easy.iter().all(|name| wanted(&name)), "{target}: {native_ones:?}");
+        let native = Native::build(&kernels, &target);
+        for pair in kernels.chunks(2) {
+            let wide = pair[0].name.contains("float64");
+            let bits = |i: i64| match (i % 6, wide) {
+                (0, _) => i as u64,
+                (1, false) => (i as f32 * 0.37 - 12.0).to_bits().into(),
+                (1, true) => (i as f64 * 0.37 - 12.0).to_bits(),
+                (2, false) => (i as f32 * 9.5 - 200.0).to_bits().into(),
+                (2, true) => (i as f64 * 40.0 - 1000.0).to_bits(),
+                (3, false) => u64::from(f32::NAN.to_bits()),
+                (3, true) => f64::INFINITY.to_bits(),
+                (4, _) => 0x7f80_0000,
+                (_, false) => 0x8000_0000,
+                (_, true) => 1 << 63,
+            };
+            let size = if wide { 8 } else { 4 };
+            let mut a: Vec<u8> =
+                (0..LEN).flat_map(|i| bits(i).to_le_bytes().into_iter().take(size)).collect();
+            let run = |name: &str, a: &mut Vec<u8>| {
+                let mut data = vec![0u8; LEN as usize * size];
+                let words = [a.as_mut_ptr() as u64, data.as_mut_ptr() as u64];
+                assert_eq!(native.call(&format!("{name}_body"), &words), 0);
+                let dtype = if wide { DType::Float64 } else { DType::Float32 };
+                canonical(&Tensor { dtype, shape: vec![LEN], data })
+            };
+            let (alone, together) = (run(&pair[0].name, &mut a), run(&pair[1].name, &mut a));
+            assert!(alone == together, "{} on {target}", pair[1].name);
+        }
+    }
 }
 
 /// The listing names tasks and shows what they do.
