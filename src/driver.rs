@@ -13,6 +13,7 @@ use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
+use crate::schedule::{self, Schedule};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -191,8 +192,33 @@ pub fn load(
     }
 }
 
-/// Elaborates the kernels asked for: types, shapes and bounds are right afterwards.
+/// Elaborates the kernels asked for, each with its schedule: types, shapes and bounds are right
+/// afterwards, and every directive has been applied.
 pub fn elaborate(
+    program: &Program,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<Schedule>, Failure> {
+    let graphs = elaborate_graphs(program, options, trace)?;
+    let mut diags = schedule::check_heads(program);
+    diags.extend(schedule::check_schedule_defines(program, &options.defines));
+    let names: Vec<&str> = graphs.iter().map(|graph| &graph.name[..]).collect();
+    let picked = schedule::select(program, &names, options.schedule.as_ref(), &options.target)?;
+    let mut schedules = Vec::new();
+    for (graph, source) in graphs.into_iter().zip(picked) {
+        let (target, defines) = (&options.target, &options.defines);
+        let applied = trace.phase("schedule", &String::new, || {
+            schedule::apply(program, graph, source, target, defines)
+        })?;
+        match applied {
+            Ok(schedule) => schedules.push(schedule),
+            Err(diag) => diags.push(*diag),
+        }
+    }
+    if diags.is_empty() { Ok(schedules) } else { Err(Failure::User(diags)) }
+}
+
+fn elaborate_graphs(
     program: &Program,
     options: &Options,
     trace: &mut Trace,
@@ -201,25 +227,53 @@ pub fn elaborate(
     let graphs = trace
         .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
         .map_err(Failure::User)?;
-    let graphs = trace.phase("contract_floats", &String::new, || match options.fp_contract {
+    trace.phase("contract_floats", &String::new, || match options.fp_contract {
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,
-    })?;
-    crate::schedule::select(program, &graphs, options.schedule.as_ref(), &options.target)?;
-    Ok(graphs)
+    })
 }
 
-/// Lowers a graph through every pass that `--opt` runs, or through those up to and including
-/// `last`.
+/// Checks the kernels asked for and every schedule of theirs for the target; reports every error
+/// of meaning, one for each schedule that is wrong.
+pub fn check(
+    program: &Program,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<(), Failure> {
+    let graphs = elaborate_graphs(program, options, trace)?;
+    let mut diags = schedule::check_heads(program);
+    diags.extend(schedule::check_schedule_defines(program, &options.defines));
+    for source in schedule::schedules(program) {
+        let graph = graphs.iter().find(|graph| graph.name == source.kernel.text);
+        let Some(graph) = graph else { continue };
+        if !schedule::covers_target(source, &options.target) {
+            continue;
+        }
+        let (target, defines) = (&options.target, &options.defines);
+        let placed = trace.phase("schedule", &String::new, || {
+            schedule::apply(program, graph.clone(), Some(source), target, defines)
+                .and_then(schedule::infer_bounds)
+        })?;
+        diags.extend(placed.err().map(|diag| *diag));
+    }
+    diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
+}
+
+/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and
+/// including `last`.
 pub fn lower(
-    graph: &Graph,
+    schedule: &Schedule,
     options: &Options,
     last: Option<&str>,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {
-    let built = trace.phase("build_loops", &String::new, || {
-        lower::build_loops::build_plain_loops(graph, &options.target)
-    });
+    let schedule = schedule.clone();
+    let placed = trace
+        .phase("infer_bounds", &String::new, || schedule::infer_bounds(schedule))?
+        .map_err(|diag| Failure::User(vec![*diag]))?;
+    let built =
+        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(&placed));
     let mut kernel = built??;
     after_pass("build_loops", None, &kernel, trace)?;
     for pass in PASSES {
@@ -307,11 +361,9 @@ pub fn build(
 }
 
 /// The arithmetic that a graph's plain loop nest does.
-pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
-    Ok(crate::ir::cost::count_work(&lower::build_loops::build_plain_loops(
-        graph,
-        &Target::native(),
-    )?))
+pub fn count_work(graph: &Graph, target: &Target) -> std::result::Result<Work, Failure> {
+    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
+    Ok(crate::ir::cost::count_work(&kernel))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

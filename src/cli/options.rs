@@ -4,8 +4,8 @@ use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
+use crate::schedule::Schedule;
 use crate::target::Target;
-use crate::te::Graph;
 
 /// What to compile, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,15 +116,15 @@ pub fn front(
     path: &str,
     options: &Options,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Graph>), Error> {
-    let (program, graphs) = front_all(path, options, trace)?;
-    if graphs.is_empty() {
+) -> Result<(Program, Vec<Schedule>), Error> {
+    let (program, schedules) = front_all(path, options, trace)?;
+    if schedules.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
             .note("a kernel whose parameter has no value is not built by itself")
             .help("give the value with `-D name=value`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
-    Ok((program, graphs))
+    Ok((program, schedules))
 }
 
 /// Reads a file and elaborates its kernels, if it has any that can be built.
@@ -132,11 +132,19 @@ pub fn front_all(
     path: &str,
     options: &Options,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Graph>), Error> {
+) -> Result<(Program, Vec<Schedule>), Error> {
     let program = driver::load(path, &DiskLoader, trace)
         .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
     match driver::elaborate(&program, options, trace) {
-        Ok(graphs) => Ok((program, graphs)),
+        Ok(schedules) => Ok((program, schedules)),
         Err(failure) => Err(Error::Compile(program.sources, failure)),
     }
+}
+
+/// Reads a file and checks its kernels and their schedules.
+pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
+    let program = driver::load(path, &DiskLoader, trace)
+        .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
+    driver::check(&program, options, trace)
+        .map_err(|failure| Error::Compile(program.sources, failure))
 }

@@ -5,9 +5,12 @@
 //! [`directives`]). What depends on extents and regions is checked when all directives are known,
 //! by `bounds` and `legality`, with the span of the directive that is to blame.
 
-pub mod attach;
+mod arguments;
+mod attach;
 mod bounds;
-pub mod directives;
+mod constants;
+mod directives;
+mod evaluate;
 mod inline;
 mod legality;
 mod loops;
@@ -19,7 +22,8 @@ pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
-pub use select::select;
+pub use evaluate::apply;
+pub use select::{Chosen, check_heads, check_schedule_defines, covers_target, schedules, select};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
     Tensor,

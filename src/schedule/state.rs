@@ -31,6 +31,8 @@ pub struct Schedule {
     pub stages: Vec<Stage>,
     /// Order of computation: a stage stands after all that it reads.
     pub order: Vec<StageId>,
+    /// The text of the schedule in the source; `default` for the plain loop nest.
+    pub text: String,
     /// The machine.
     pub target: Target,
     /// A directive changed the order of floating-point operations, with `reassociate`.
@@ -188,6 +190,7 @@ impl Schedule {
         let mut schedule = Schedule {
             stages: Vec::new(),
             order: Vec::new(),
+            text: "default".to_string(),
             target: target.clone(),
             reassociated: false,
             graph,

@@ -10,7 +10,7 @@ use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::te::Graph;
+use tec::schedule::Schedule;
 
 /// A program to be judged.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ fn failed<T>(failure: Failure) -> Result<T, Verdict> {
 
 /// A kernel that the interpreter has run.
 pub struct Judged {
-    graph: Graph,
+    schedule: Schedule,
     kernel: Kernel,
     args: Vec<Value>,
     /// Results, or the message of the entry check that failed.
@@ -83,8 +83,8 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     let mut trace = Trace::default();
     let program = load(&case.text).or_else(failed)?;
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
-    let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
-    let Some(graph) = graphs.into_iter().next() else {
+    let schedules = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
+    let Some(schedule) = schedules.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
     // After the front end nothing is the user's fault.
@@ -96,8 +96,8 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
         }
         bug => failed(bug),
     };
-    let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
-    let kernel = driver::lower(&graph, &options, None, &mut trace).or_else(late)?;
+    let naive = driver::lower_naively(&schedule.graph, &options.target).or_else(late)?;
+    let kernel = driver::lower(&schedule, &options, None, &mut trace).or_else(late)?;
     for kernel in [&naive, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
@@ -108,7 +108,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     };
     let expected = run(&naive, &args, "naive")?;
     let actual = run(&kernel, &args, "passes")?;
-    let judged = Judged { graph, kernel, args, expected };
+    let judged = Judged { schedule, kernel, args, expected };
     compare(&judged, &actual, "the interpreter after all passes")?;
     Ok(judged)
 }
@@ -179,9 +179,9 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
     let mut kernels = Vec::new();
     for one in judged {
         kernels.push(KernelInfo {
-            parameters: one.graph.params.clone(),
+            parameters: one.schedule.graph.params.clone(),
             schedule: "default".to_string(),
-            work: driver::count_work(&one.graph)?,
+            work: driver::count_work(&one.schedule.graph, &options.target)?,
         });
     }
     Ok(BuildInfo {
@@ -213,7 +213,7 @@ pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
     let mut kernels = Vec::new();
     for one in judged {
-        kernels.push(driver::lower(&one.graph, options, None, &mut trace).or_else(failed)?);
+        kernels.push(driver::lower(&one.schedule, options, None, &mut trace).or_else(failed)?);
     }
     let info = info(judged, options).or_else(failed)?;
     let built = driver::build(&kernels, &info, ModuleKind::Object, &mut trace);

@@ -371,6 +371,10 @@ impl<'a> Elaborator<'a> {
     /// Every `-D` names a parameter of a kernel of the file.
     pub fn check_defines(&mut self) {
         for (kernel_name, name, _) in self.defines {
+            // `KERNEL.SCHEDULE.t` and `SCHEDULE.t` belong to schedules, which check them.
+            if name.contains('.') {
+                continue;
+            }
             let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
             let kernels: Vec<&'a ast::Kernel> = own
                 .iter()
@@ -392,9 +396,6 @@ impl<'a> Elaborator<'a> {
             };
             let diag = Diag::global("E0217", message);
             self.error(match closest(name, params.iter().copied()) {
-                _ if name.contains('.') => {
-                    diag.help("parameters of schedules are not in this version")
-                }
                 Some(close) => diag.help(format!("did you mean `{close}`?")),
                 None if params.is_empty() => diag,
                 None => diag.note(format!("parameters: {}", params.join(", "))),

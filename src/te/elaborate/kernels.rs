@@ -4,10 +4,12 @@
 use super::Elaborator;
 use super::stages::for_each_load;
 use super::statements::Frame;
+use super::values::{SourceType, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
-use crate::te::{Graph, check_bounds};
+use crate::te::{Constant, Graph, check_bounds};
+use num_traits::ToPrimitive;
 use std::collections::HashSet;
 
 impl<'a> Elaborator<'a> {
@@ -29,6 +31,7 @@ impl<'a> Elaborator<'a> {
             let help = "declare the result with `output C[i: n] = …`";
             self.error(Diag::new("E0235", kernel.name.span, message).help(help));
         }
+        self.graph.consts = constants(&frame);
         self.building = None;
         let mut graph = std::mem::replace(&mut self.graph, empty_graph());
         self.check_dropped(&graph);
@@ -63,12 +66,34 @@ impl<'a> Elaborator<'a> {
     }
 }
 
+/// What schedules may know of a kernel's names, by name.
+fn constants(frame: &Frame) -> Vec<(String, Constant)> {
+    let constant = |value: &Value| match value {
+        Value::Int(value) => value.to_i64().map(Constant::Int),
+        Value::Bool(value) => Some(Constant::Bool(*value)),
+        Value::DType(dtype) => Some(Constant::DType(*dtype)),
+        Value::Scalar(typed) if typed.ty == SourceType::Index => {
+            let value = typed.expr.as_int()?;
+            i64::try_from(value).ok().map(Constant::Int)
+        }
+        _ => None,
+    };
+    let known = frame
+        .scope
+        .iter()
+        .filter_map(|(name, entry)| constant(&entry.value).map(|value| (name.to_string(), value)));
+    let mut known: Vec<(String, Constant)> = known.collect();
+    known.sort_by(|a, b| a.0.cmp(&b.0));
+    known
+}
+
 /// A graph of nothing.
 pub fn empty_graph() -> Graph {
     Graph {
         name: String::new(),
         span: Span::default(),
         params: Vec::new(),
+        consts: Vec::new(),
         vars: Vec::new(),
         inputs: Vec::new(),
         stages: Vec::new(),
