@@ -38,6 +38,10 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
     Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
+    Pass { name: "partition_loops", opt: 1, run: lower::partition_loops::partition_loops },
+    Pass { name: "vectorize_loops", opt: 0, run: lower::vectorize_loops::vectorize_loops },
+    Pass { name: "unroll_loops", opt: 1, run: lower::unroll_loops::unroll_loops },
+    Pass { name: "simplify_again", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
     Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
     Pass { name: "join_divisions", opt: 2, run: |kernel, _| Ok(join_divisions(kernel)) },
     Pass {

@@ -122,6 +122,17 @@ impl Buffer {
         }))
     }
 
+    /// A new buffer like this one.
+    pub fn duplicate(&self) -> Buffer {
+        Buffer(Arc::new(BufferData {
+            name: self.name.clone(),
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            scope: self.scope,
+            init: self.init.clone(),
+        }))
+    }
+
     /// Number of elements: the product of the extents (1 for rank 0).
     pub fn len(&self) -> Expr {
         self.shape

@@ -3,6 +3,10 @@
 pub mod build_loops;
 
 pub mod flatten_storage;
+pub mod partition_loops;
+pub mod unroll_loops;
+pub mod vectorize_loops;
+
 pub mod share_storage;
 
 pub mod promote_accumulators;
