@@ -38,6 +38,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
     Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
     Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
+    Pass { name: "drop_prefetches", opt: 0, run: lower::drop_prefetches::drop_prefetches },
     Pass { name: "join_divisions", opt: 2, run: |kernel, _| Ok(join_divisions(kernel)) },
     Pass {
         name: "promote_accumulators",

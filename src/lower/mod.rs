@@ -5,6 +5,8 @@ pub mod build_loops;
 pub mod flatten_storage;
 pub mod share_storage;
 
+pub mod drop_prefetches;
+
 pub mod promote_accumulators;
 
 pub mod hoist_invariants;
