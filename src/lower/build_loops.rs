@@ -13,7 +13,7 @@ use crate::ir::{
 };
 use crate::schedule::{
     Annotation, Attach, AxisKind, Guard, Placed, Schedule, Stage, StageBounds, StageId,
-    attach_depth, infer_bounds, loop_min, over_loops,
+    attach_depth, infer_bounds, loop_min, mark_unrolled, over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -196,14 +196,17 @@ impl<'a> Nests<'a> {
 fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
-    if stage.te.output || (!attached && scope == buffer.scope) {
+    let strides = strides(stage, &bounds.shape);
+    if stage.te.output || (!attached && scope == buffer.scope && strides.is_none()) {
         return buffer.clone();
     }
-    Buffer::new(&buffer.name, buffer.dtype, bounds.shape.clone(), scope)
+    let (shape, double) = (bounds.shape.clone(), stage.double_buffer.is_some());
+    Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, double)
 }
 
 fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {
     let leaf = stage.leaves[at];
+    let body = mark_unrolled(stage, leaf, body);
     let axis = stage.axis(leaf);
     let kind = match axis.annotation {
         None => ForKind::Serial,

@@ -2,6 +2,8 @@
 
 pub mod build_loops;
 
+pub mod inject_double_buffer;
+
 pub mod flatten_storage;
 pub mod share_storage;
 
@@ -12,3 +14,6 @@ pub mod promote_accumulators;
 pub mod hoist_invariants;
 
 pub mod expand_math;
+
+#[cfg(test)]
+mod storage_tests;

@@ -95,6 +95,7 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
         let bounds = inference.stage(id, &reads);
         inference.bounds[id.0] = Some(bounds);
     }
+    super::storage::check_storage(&inference.schedule, &reads)?;
     let placed = Placed { schedule: inference.schedule, bounds: inference.bounds };
     super::legality::check_placed(&placed, &inference.facts)?;
     Ok(placed)

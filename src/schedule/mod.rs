@@ -11,16 +11,20 @@ pub mod directives;
 mod inline;
 mod legality;
 mod loops;
+mod pragma;
 mod region;
 mod select;
 mod state;
+mod storage;
 
 pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
+pub use pragma::mark_unrolled;
 pub use select::select;
 pub use state::{
-    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
-    Tensor,
+    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
+    Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
+pub use storage::strides;
