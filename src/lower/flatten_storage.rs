@@ -63,7 +63,7 @@ fn flat_access(buffer: &Buffer, indices: &[Expr], plain: &Plain) -> (Buffer, Vec
 
 /// The row-major index: each index times its stride, which is the product of the extents after its
 /// own if the buffer does not say.
-fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
+pub(super) fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
     if buffer.shape.len() != indices.len() {
         crate::bug!("{} has rank {}, {} indices", buffer.name, buffer.shape.len(), indices.len());
     }

@@ -1,6 +1,7 @@
 //! From stage graph to loop IR, then the passes over it, in the order of `driver::PASSES`.
 
 pub mod build_loops;
+mod match_intrinsic;
 
 pub mod inject_double_buffer;
 

@@ -165,6 +165,7 @@ const CHAIN: &str = "kernel chain(n = 20, m = 12) {
     compute R[i: n + 2, j: m] = A[i, j] * 2.0
     compute S[i: n + 2, j: m] = R[i, j] + 3.0
     compute T[i: n, j: m] = S[i, j] + S[i + 2, j]
+    reduce k: 0..m
     output C[i: n] = sum(T[i, k], axis=k)
 }";
 
@@ -212,4 +213,77 @@ fn short_loops_are_written_out() {
     assert_eq!(refused(TWO, &["C.pragma i auto_unroll 4"]).code, "E0376");
     assert_eq!(refused(TWO, &["C.pragma i unroll_explicit 4"]).code, "E0376");
     assert_eq!(refused(TWO, &["C.pragma i auto_unroll_max_step -4"]).code, "E0376");
+}
+
+const BLUR: &str = "kernel blur(n = 20, m = 40) {
+    input A: float32[n + 2, m]
+    compute S[i: n + 2, j: m] = A[i, j] * 2.0
+    output C[i: n, j: m] = S[i, j] + S[i + 2, j]
+}";
+
+#[test]
+fn a_later_iteration_is_prefetched() {
+    let text = same(BLUR, &["C.prefetch S i 3"]);
+    let loops = "for (p0, 0, 3) {
+      for (p1, 0, 3) {
+        prefetch(S[((i + 3) + p0), (p1*16)])";
+    assert!(text.contains(loops), "{text}");
+    let text = same(BLUR, &["S.compute_at C i", "C.prefetch A i 1"]);
+    assert!(text.contains("prefetch(A[((i + 1) + p0), (p1*16)])"), "{text}");
+    let text = same(BLUR, &["C.split j 8", "C.prefetch S j_o 2"]);
+    assert!(text.contains("prefetch(S[(i + p0), ((j_o + 2)*8)])"), "{text}");
+    same(BLUR, &["C.split i 6", "S.compute_at C i_o", "C.prefetch S i_i 1"]);
+    same(BLUR, &["S.storage_align i 16 1", "C.parallel i", "C.prefetch S i 1"]);
+    assert_eq!(refused(BLUR, &["C.prefetch A i 1"]).code, "E0374");
+    assert_eq!(refused(BLUR, &["C.prefetch S i 0"]).code, "E0374");
+    assert_eq!(refused(BLUR, &["C.prefetch S j 1", "C.vectorize j"]).code, "E0374");
+    assert_eq!(refused(BLUR, &["S.compute_inline", "C.prefetch S i 1"]).code, "E0375");
+    assert_eq!(refused(BLUR, &["S.compute_at C i", "C.prefetch S i 1"]).code, "E0375");
+    assert_eq!(refused(BLUR, &["C.prefetch S i 1", "C.split i 4"]).code, "E0324");
+    let gather = "kernel gather(n = 20, m = 40) {
+    input A: float32[m]
+    input I: int32[n]
+    output C[i: n] = A[clamp(index(I[i]), 0, m - 1)]
+}";
+    assert_eq!(refused(gather, &["C.prefetch A i 1"]).code, "E0375");
+}
+
+const DOT: &str = "kernel dot(n = 6, m = 5, l = 16) {
+    input A: int32[n, l]
+    input B: int32[m, l]
+    input D: int32[l, m]
+    reduce k: 0..l
+    output C[i: n, j: m] = sum(A[i, k] * B[j, k], axis=k)
+    output E[i: n, j: m] = sum(A[i, k] * D[k, j], axis=k)
+    output F[i: n, j: m] = max(A[i, k] * B[j, k], axis=k)
+}";
+
+#[test]
+fn a_nest_becomes_an_intrinsic() {
+    let text = same(DOT, &["C.split k 4", "C.tensorize k_i dot4_i32"]);
+    assert!(text.contains("// intrinsic dot4_i32\n        for (k_i, 0, 4) {"), "{text}");
+    same(
+        DOT,
+        &["C.split k 4", "C.reorder k_o,j", "C.reorder i,k_o,j,k_i", "C.tensorize k_i dot4_i32"],
+    );
+    same(DOT, &["C.split k 4", "C.tensorize k_i dot4_i32", "C.pragma i auto_unroll_max_step 64"]);
+    let difference = |lines: &[&str]| {
+        let diag = refused(DOT, lines);
+        assert_eq!(diag.code, "E0378");
+        diag.notes[0].clone()
+    };
+    let text = difference(&["C.split k 8", "C.tensorize k_i dot4_i32"]);
+    assert_eq!(text, "loop `k_i` has an extent of 8, 4 is expected");
+    let text = difference(&["E.split k 4", "E.tensorize k_i dot4_i32"]);
+    assert_eq!(
+        text,
+        "`D[((k_o*4) + k_i), j]` moves by 5 elements with `k_i`, by 1 in the intrinsic"
+    );
+    let text = difference(&["F.split k 4", "F.tensorize k_i dot4_i32"]);
+    assert!(text.contains("stands where the intrinsic has"), "{text}");
+    let text = difference(&["C.split k 4", "C.unroll k_i", "C.tensorize k_i dot4_i32"]);
+    assert_eq!(text, "loop `k_i` is not serial");
+    let text = difference(&["C.split j 4", "C.tensorize j_i dot4_i32"]);
+    println!("{text}");
+    assert_eq!(refused(DOT, &["C.tensorize k dot_i32"]).code, "E0377");
 }

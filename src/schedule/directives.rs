@@ -1,7 +1,7 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
 use super::state::{AxisId, Schedule, StageId, Tensor};
-use super::{attach, loops, pragma, storage};
+use super::{attach, loops, pragma, prefetch, storage, tensorize};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -285,6 +285,20 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[],
         usage: "double_buffer()",
         run: storage::double_buffer,
+    },
+    Directive {
+        name: "prefetch",
+        on_inputs: false,
+        params: &[need("tensor", Kind::Tensor), need("i", Kind::Axis), need("distance", Kind::Int)],
+        usage: "prefetch(A, i, distance)",
+        run: prefetch::prefetch,
+    },
+    Directive {
+        name: "tensorize",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("intrinsic", Kind::Word)],
+        usage: "tensorize(i, NAME)",
+        run: tensorize::tensorize,
     },
     Directive {
         name: "pragma",

@@ -12,16 +12,19 @@ mod inline;
 mod legality;
 mod loops;
 mod pragma;
+mod prefetch;
 mod region;
 mod select;
 mod state;
 mod storage;
+mod tensorize;
 
 pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
 pub use pragma::mark_unrolled;
+pub use prefetch::PrefetchBox;
 pub use select::select;
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
