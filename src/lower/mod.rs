@@ -12,6 +12,8 @@ pub mod drop_prefetches;
 
 pub mod promote_accumulators;
 
+pub mod legalize_vectors;
+
 pub mod hoist_invariants;
 
 pub mod expand_math;
