@@ -34,6 +34,10 @@ impl Copier {
                 self.buffers.insert(buffer, copy.clone());
                 Stmt::Allocate { buffer: copy, body: Box::new(self.stmt(*body)) }
             }
+            Stmt::Prefetch { buffer, indices } => {
+                let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
+                map_exprs(Stmt::Prefetch { buffer, indices }, &mut |expr| self.expr(expr))
+            }
             Stmt::Store { buffer, indices, value, mask } => {
                 let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
                 let store = Stmt::Store { buffer, indices, value, mask };

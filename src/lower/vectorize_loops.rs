@@ -9,7 +9,7 @@
 //! Breaks: simplified form.
 
 use crate::diag::Result;
-use crate::ir::visit::{map_children, map_stmts, walk_expr, walk_stmt};
+use crate::ir::visit::{map_children, map_stmts, substitute, walk_expr, walk_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::target::Target;
 use std::collections::HashMap;
@@ -112,6 +112,14 @@ impl Lanes {
             }
             Stmt::Produce { name, body } => {
                 Some(Stmt::Produce { name: name.clone(), body: Box::new(self.part(body, mask)?) })
+            }
+            // One hint for all lanes: that of the first.
+            Stmt::Prefetch { buffer, indices } if self.vectors.is_empty() => {
+                let first = |index: &Expr| {
+                    substitute(index, &mut |var| (*var == self.var).then(|| self.min.clone()))
+                };
+                let indices = indices.iter().map(first).collect();
+                Some(Stmt::Prefetch { buffer: buffer.clone(), indices })
             }
             _ => None,
         }
