@@ -133,7 +133,7 @@ impl Reads {
                 });
             };
             match body {
-                Body::Map(value) => find(value, false),
+                Body::Map(values) => values.iter().for_each(|value| find(value, false)),
                 Body::Reduce(reduction) => {
                     reduction.identity.iter().for_each(|expr| find(expr, true));
                     reduction.terms.iter().for_each(|expr| find(expr, false));
