@@ -139,13 +139,32 @@ impl Resolver<'_, '_> {
             (Kind::Word, _) => Err(self.wrong(param, expr.span, "a word")),
             (Kind::Exprs, ExprKind::List(items)) => {
                 let item = |expr: &ast::Expr| Argument {
-                    value: Value::Expr(expr.clone()),
+                    value: Value::Expr(self.fold(expr)),
                     span: expr.span,
                 };
                 Ok(Value::List(items.iter().map(item).collect()))
             }
             (Kind::Exprs, _) => Err(self.wrong(param, expr.span, "a list of expressions")),
         }
+    }
+
+    /// Constants of the schedule become numbers; axes `ax0`, `ax1`, … and the rest stay.
+    fn fold(&self, expr: &ast::Expr) -> ast::Expr {
+        let constant = |text: i64| ExprKind::Int(text.to_string());
+        let kind = match &*expr.kind {
+            ExprKind::Name(name) if is_numbered_axis(&name.text) => return expr.clone(),
+            ExprKind::Binary(op, a, b, span) => {
+                ExprKind::Binary(*op, self.fold(a), self.fold(b), *span)
+            }
+            ExprKind::Name(_) | ExprKind::Dotted(_) | ExprKind::DottedCall(..) => {
+                match self.evaluator.int(expr) {
+                    Ok(value) => constant(value),
+                    Err(_) => return expr.clone(),
+                }
+            }
+            _ => return expr.clone(),
+        };
+        ast::Expr { kind: Box::new(kind), span: expr.span }
     }
 
     fn list(&self, items: &[ast::Expr], param: &Param) -> Result<Value> {
@@ -187,6 +206,11 @@ impl Resolver<'_, '_> {
         let diag = Diag::new("E0308", span, text);
         Box::new(diag.help(format!("write `{}`", self.directive.usage)))
     }
+}
+
+fn is_numbered_axis(name: &str) -> bool {
+    let number = name.strip_prefix("ax").filter(|number| !number.is_empty());
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The user is told which axes there are, and what became of this one.

@@ -178,7 +178,7 @@ impl Evaluator<'_> {
 }
 
 /// An integer literal that fits.
-fn parse_int(digits: &str, span: Span) -> Result<i64> {
+pub(super) fn parse_int(digits: &str, span: Span) -> Result<i64> {
     let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => i64::from_str_radix(digits, 16),
         None => digits.parse(),

@@ -8,13 +8,16 @@
 mod arguments;
 mod attach;
 mod bounds;
+mod cache;
 mod constants;
 mod directives;
 mod evaluate;
 mod inline;
+mod layout;
 mod legality;
 mod loops;
 mod region;
+mod rfactor;
 mod select;
 mod state;
 

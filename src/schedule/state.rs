@@ -60,6 +60,10 @@ pub struct Stage {
     pub span: Span,
     /// The last directive that moved reduction axes, with whether it said `reassociate`.
     pub reordered: Option<(Span, bool)>,
+    /// The last `reorder`.
+    pub moved: Option<Span>,
+    /// The stage that `cache_write` made to compute what this one copies.
+    pub computed_by: Option<StageId>,
     /// True once a directive changed it: `auto_inline_injective` leaves it alone.
     pub touched: bool,
 }
@@ -265,6 +269,8 @@ impl Stage {
             scope: None,
             span,
             reordered: None,
+            moved: None,
+            computed_by: None,
             touched: false,
         }
     }
