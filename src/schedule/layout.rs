@@ -45,6 +45,9 @@ pub(super) fn parse_layout(
     source: &[Expr],
 ) -> Result<Layout> {
     let parser = Parser { name, axes, rank: source.len() };
+    let mut facts = Facts::new();
+    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let checker = Checker { name, source, facts: &facts, span: call.span_of(2) };
     let mut dims = Vec::new();
     for argument in call.list(2) {
         let Value::Expr(expr) = &argument.value else { crate::bug!("an expression is expected") };
@@ -55,11 +58,15 @@ pub(super) fn parse_layout(
         }
         let mut digits = sum.digits;
         digits.sort_by_key(|digit| std::cmp::Reverse(digit.scale));
+        // What is always 0 adds nothing.
+        let constant = |digit: &Digit| checker.values(*digit).as_int().is_some_and(|n| n <= 1);
+        if digits.iter().all(constant) {
+            digits.truncate(1);
+        } else {
+            digits.retain(|digit| !constant(digit));
+        }
         dims.push((digits, argument.span));
     }
-    let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
-    let checker = Checker { name, source, facts: &facts, span: call.span_of(2) };
     let mut shape = Vec::new();
     for (digits, span) in &dims {
         shape.push(checker.dimension(digits, *span)?);
@@ -275,14 +282,24 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// How many values a digit takes.
+    /// How many places a digit asks for.
     fn range(&self, digit: Digit) -> Expr {
         match digit.modulus {
             Some(modulus) => Expr::index(modulus),
-            None => {
-                let up = Expr::add(self.source[digit.axis].clone(), Expr::index(digit.div - 1));
-                simplify_expr(&divide(up, digit.div), self.facts)
+            None => self.values(digit),
+        }
+    }
+
+    /// How many values a digit takes.
+    fn values(&self, digit: Digit) -> Expr {
+        let up = Expr::add(self.source[digit.axis].clone(), Expr::index(digit.div - 1));
+        let values = simplify_expr(&divide(up, digit.div), self.facts);
+        match (digit.modulus, values.as_int()) {
+            (None, _) => values,
+            (Some(modulus), Some(values)) if values <= i128::from(modulus) => {
+                Expr::index(values as i64)
             }
+            (Some(modulus), _) => Expr::index(modulus),
         }
     }
 
@@ -291,12 +308,22 @@ impl Checker<'_> {
         for pair in digits.windows(2) {
             let (high, low) = (pair[0], pair[1]);
             let ratio = high.scale / low.scale;
-            let range = self.range(low);
-            let Some(count) = range.as_int() else {
+            if ratio * low.scale != high.scale {
+                let text = format!(
+                    "the factors in this sum do not fit: {} is no multiple of {}",
+                    high.scale, low.scale
+                );
+                return Err(Box::new(
+                    Diag::new("E0354", span, text)
+                        .help("each factor must be a multiple of the next smaller one"),
+                ));
+            }
+            let values = self.values(low);
+            let Some(count) = values.as_int() else {
                 let text = format!(
                     "`{}` is added to another part, so its extent must be a constant, and it is {}",
                     low.text(),
-                    crate::ir::print::print_expr(&range)
+                    crate::ir::print::print_expr(&values)
                 );
                 return Err(Box::new(
                     Diag::new("E0354", span, text).help("make it a dimension of its own"),
@@ -306,20 +333,7 @@ impl Checker<'_> {
                 let (mut a, mut b) = (vec![0; self.source.len()], vec![0; self.source.len()]);
                 a[high.axis] = high.div;
                 b[low.axis] = ratio * low.div;
-                if ratio * low.scale != high.scale {
-                    // The least common multiple of the scales is reached in both ways.
-                    let common = lcm(high.scale, low.scale);
-                    a[high.axis] = common / high.scale * high.div;
-                    b[low.axis] = common / low.scale * low.div;
-                }
                 return Err(self.collision(&a, &b, span));
-            }
-            if ratio * low.scale != high.scale {
-                let text = format!("{} is no multiple of {}", high.scale, low.scale);
-                return Err(Box::new(
-                    Diag::new("E0354", span, format!("the factors in this sum do not fit: {text}"))
-                        .help("each factor must be a multiple of the next smaller one"),
-                ));
             }
         }
         let (first, last) = (digits[0], digits[digits.len() - 1]);
