@@ -13,7 +13,7 @@ use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
-use crate::schedule::{self, Schedule};
+use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -45,6 +45,7 @@ pub const PASSES: &[Pass] = &[
         opt: 2,
         run: lower::promote_accumulators::promote_accumulators,
     },
+    Pass { name: "legalize_vectors", opt: 0, run: lower::legalize_vectors::legalize_vectors },
     Pass { name: "hoist_invariants", opt: 3, run: lower::hoist_invariants::hoist_invariants },
     Pass { name: "expand_math", opt: 0, run: lower::expand_math::expand_math },
 ];
@@ -191,33 +192,8 @@ pub fn load(
     }
 }
 
-/// Elaborates the kernels asked for, each with its schedule: types, shapes and bounds are right
-/// afterwards, and every directive has been applied.
+/// Elaborates the kernels asked for: types, shapes and bounds are right afterwards.
 pub fn elaborate(
-    program: &Program,
-    options: &Options,
-    trace: &mut Trace,
-) -> std::result::Result<Vec<Schedule>, Failure> {
-    let graphs = elaborate_graphs(program, options, trace)?;
-    let mut diags = schedule::check_heads(program);
-    diags.extend(schedule::check_schedule_defines(program, &options.defines));
-    let names: Vec<&str> = graphs.iter().map(|graph| &graph.name[..]).collect();
-    let picked = schedule::select(program, &names, options.schedule.as_ref(), &options.target)?;
-    let mut schedules = Vec::new();
-    for (graph, source) in graphs.into_iter().zip(picked) {
-        let (target, defines) = (&options.target, &options.defines);
-        let applied = trace.phase("schedule", &String::new, || {
-            schedule::apply(program, graph, source, target, defines)
-        })?;
-        match applied {
-            Ok(schedule) => schedules.push(schedule),
-            Err(diag) => diags.push(*diag),
-        }
-    }
-    if diags.is_empty() { Ok(schedules) } else { Err(Failure::User(diags)) }
-}
-
-fn elaborate_graphs(
     program: &Program,
     options: &Options,
     trace: &mut Trace,
@@ -226,53 +202,71 @@ fn elaborate_graphs(
     let graphs = trace
         .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
         .map_err(Failure::User)?;
-    trace.phase("contract_floats", &String::new, || match options.fp_contract {
+    let graphs = trace.phase("contract_floats", &String::new, || match options.fp_contract {
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,
-    })
+    })?;
+    Ok(graphs)
 }
 
-/// Checks the kernels asked for and every schedule of theirs for the target; reports every error
-/// of meaning, one for each schedule that is wrong.
-pub fn check(
+/// Applies the schedules that the kernels are built with, and infers all bounds.
+pub fn schedule(
     program: &Program,
+    graphs: Vec<Graph>,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<Placed>, Failure> {
+    let chosen = options.schedule.as_ref();
+    let (target, defines) = (&options.target, &options.defines);
+    let schedules = trace
+        .phase("schedule", &String::new, || {
+            schedule::schedule_kernels(program, graphs, target, defines, chosen)
+        })?
+        .map_err(Failure::User)?;
+    place(schedules, trace)
+}
+
+/// Applies every schedule that fits the target, built or not: all errors in them.
+pub fn check_schedules(
+    program: &Program,
+    graphs: &[Graph],
     options: &Options,
     trace: &mut Trace,
 ) -> std::result::Result<(), Failure> {
-    let graphs = elaborate_graphs(program, options, trace)?;
-    let mut diags = schedule::check_heads(program);
-    diags.extend(schedule::check_schedule_defines(program, &options.defines));
-    for source in schedule::schedules(program) {
-        let graph = graphs.iter().find(|graph| graph.name == source.kernel.text);
-        let Some(graph) = graph else { continue };
-        if !schedule::covers_target(source, &options.target) {
-            continue;
-        }
-        let (target, defines) = (&options.target, &options.defines);
-        let placed = trace.phase("schedule", &String::new, || {
-            schedule::apply(program, graph.clone(), Some(source), target, defines)
-                .and_then(schedule::infer_bounds)
-        })?;
-        diags.extend(placed.err().map(|diag| *diag));
+    let (target, defines) = (&options.target, &options.defines);
+    let (schedules, mut diags) = trace.phase("schedule", &String::new, || {
+        schedule::schedule_all(program, graphs, target, defines)
+    })?;
+    match place(schedules, trace) {
+        Err(Failure::User(more)) => diags.extend(more),
+        Err(bug) => return Err(bug),
+        Ok(_) => {}
     }
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
     if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
 }
 
-/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and
-/// including `last`.
+fn place(schedules: Vec<Schedule>, trace: &mut Trace) -> std::result::Result<Vec<Placed>, Failure> {
+    let (mut placed, mut diags) = (Vec::new(), Vec::new());
+    for schedule in schedules {
+        match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
+            Ok(one) => placed.push(one),
+            Err(diag) => diags.push(*diag),
+        }
+    }
+    if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
+}
+
+/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and including
+/// `last`.
 pub fn lower(
-    schedule: &Schedule,
+    placed: &Placed,
     options: &Options,
     last: Option<&str>,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {
-    let schedule = schedule.clone();
-    let placed = trace
-        .phase("infer_bounds", &String::new, || schedule::infer_bounds(schedule))?
-        .map_err(|diag| Failure::User(vec![*diag]))?;
     let built =
-        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(&placed));
+        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(placed));
     let mut kernel = built??;
     after_pass("build_loops", None, &kernel, trace)?;
     for pass in PASSES {
@@ -360,9 +354,11 @@ pub fn build(
 }
 
 /// The arithmetic that a graph's plain loop nest does.
-pub fn count_work(graph: &Graph, target: &Target) -> std::result::Result<Work, Failure> {
-    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
-    Ok(crate::ir::cost::count_work(&kernel))
+pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
+    Ok(crate::ir::cost::count_work(&lower::build_loops::build_plain_loops(
+        graph,
+        &Target::native(),
+    )?))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

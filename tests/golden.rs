@@ -12,7 +12,6 @@
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
-//! | `#! schedule block` | as `--schedule block` |
 //! | `#= text` | an expected line |
 //! | `… #~ E0204: text` | a diagnostic on this line |
 //! | `#~^ E0204: text` | one on the line above the marks; `#~0`: without a place |
@@ -92,9 +91,6 @@ fn parse_head(text: &str) -> Result<Head, String> {
                 head.command = command.to_string();
                 head.args = args.iter().map(|arg| arg.to_string()).collect();
             }
-            ["schedule", name] => {
-                head.options.schedule = Some((None, name.to_string()));
-            }
             ["target", name] => {
                 let target = Target::parse(name).map_err(|diag| diag.to_string())?;
                 head.options = Options { defines: head.options.defines, ..Options::new(target) };
@@ -158,17 +154,25 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
     let last = after.unwrap_or(driver::LAST_READABLE_PASS);
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
-    let schedules = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    let graphs =
+        driver::schedule(&program, graphs, &head.options, &mut trace).map_err(failure_text)?;
     let mut text = String::new();
-    for schedule in &schedules {
+    for graph in &graphs {
         let kernel =
-            driver::lower(schedule, &head.options, Some(last), &mut trace).map_err(failure_text)?;
-        if schedules.len() > 1 {
+            driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)?;
+        if graphs.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
         }
         text.push_str(&print_kernel(&kernel, style));
     }
     Ok(text)
+}
+
+/// Elaborates a program and applies all its schedules.
+fn front(program: &tec::lang::Program, head: &Head, trace: &mut Trace) -> Result<(), Failure> {
+    let graphs = driver::elaborate(program, &head.options, trace)?;
+    driver::check_schedules(program, &graphs, &head.options, trace)
 }
 
 /// The last kernel of the file, run in three ways.
@@ -189,10 +193,11 @@ fn listing(path: &str, head: &Head) -> Result<String, String> {
     let mut trace = Trace::default();
     let options = &head.options;
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
-    let schedules = driver::elaborate(&program, options, &mut trace).map_err(failure_text)?;
-    let kernels = schedules
+    let graphs = driver::elaborate(&program, options, &mut trace).map_err(failure_text)?;
+    let graphs = driver::schedule(&program, graphs, options, &mut trace).map_err(failure_text)?;
+    let kernels = graphs
         .iter()
-        .map(|schedule| driver::lower(schedule, options, None, &mut trace).map_err(failure_text))
+        .map(|graph| driver::lower(graph, options, None, &mut trace).map_err(failure_text))
         .collect::<Result<Vec<_>, _>>()?;
     let module = "golden".to_string();
     let object = ObjectOptions { module, listing: true, opt: 3, ..ObjectOptions::default() };
@@ -267,7 +272,7 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     let mut trace = Trace::default();
     let (sources, failure) = match driver::load(path, &Disk, &mut trace) {
         Err(failed) => failed,
-        Ok(program) => match driver::check(&program, &head.options, &mut trace) {
+        Ok(program) => match front(&program, head, &mut trace) {
             Ok(()) => return Err("the program is accepted".to_string()),
             Err(failure) => (program.sources, failure),
         },

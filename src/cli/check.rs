@@ -1,12 +1,12 @@
 //! `tec check`: parses and checks; silence is success.
 
-use super::options::{self, CompileArgs};
+use super::options::{CompileArgs, check};
 use super::report::{Error, Reporter, show_trace};
 
 /// Check files without compiling them.
 ///
-/// Syntax, names, types, shapes and bounds of every kernel, and every schedule for the target;
-/// prints nothing if all is well.
+/// Syntax, names, types, shapes and bounds of every kernel, and every schedule that fits the
+/// target; prints nothing if all is well.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The `.te` files.
@@ -22,7 +22,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let mut failed = false;
     for file in &args.files {
-        match options::check(file, &options, &mut trace) {
+        match check(file, &options, &mut trace) {
             Ok(()) => {}
             Err(error @ Error::Compile(_, crate::driver::Failure::Bug { .. })) => {
                 return Err(error);

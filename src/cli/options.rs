@@ -4,8 +4,9 @@ use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
-use crate::schedule::Schedule;
+use crate::schedule::Placed;
 use crate::target::Target;
+use crate::te::Graph;
 
 /// What to compile, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -111,40 +112,45 @@ pub fn io_text(error: &std::io::Error) -> String {
     first + chars.as_str()
 }
 
-/// Reads a file and elaborates its kernels, of which there is at least one.
+/// Reads a file, elaborates and schedules its kernels, of which there is at least one.
 pub fn front(
     path: &str,
     options: &Options,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Schedule>), Error> {
-    let (program, schedules) = front_all(path, options, trace)?;
-    if schedules.is_empty() {
+) -> Result<(Program, Vec<Placed>), Error> {
+    let (program, graphs) = elaborate(path, options, trace)?;
+    if graphs.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
             .note("a kernel whose parameter has no value is not built by itself")
             .help("give the value with `-D name=value`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
-    Ok((program, schedules))
-}
-
-/// Reads a file and elaborates its kernels, if it has any that can be built.
-pub fn front_all(
-    path: &str,
-    options: &Options,
-    trace: &mut Trace,
-) -> Result<(Program, Vec<Schedule>), Error> {
-    let program = driver::load(path, &DiskLoader, trace)
-        .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
-    match driver::elaborate(&program, options, trace) {
-        Ok(schedules) => Ok((program, schedules)),
+    match driver::schedule(&program, graphs, options, trace) {
+        Ok(kernels) => Ok((program, kernels)),
         Err(failure) => Err(Error::Compile(program.sources, failure)),
     }
 }
 
-/// Reads a file and checks its kernels and their schedules.
+/// Reads a file and elaborates its kernels, if it has any that can be built; applies every
+/// schedule that fits the target.
 pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
+    let (program, graphs) = elaborate(path, options, trace)?;
+    let checked = match &options.schedule {
+        Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
+        None => driver::check_schedules(&program, &graphs, options, trace),
+    };
+    checked.map_err(|failure| Error::Compile(program.sources, failure))
+}
+
+fn elaborate(
+    path: &str,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
     let program = driver::load(path, &DiskLoader, trace)
         .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
-    driver::check(&program, options, trace)
-        .map_err(|failure| Error::Compile(program.sources, failure))
+    match driver::elaborate(&program, options, trace) {
+        Ok(graphs) => Ok((program, graphs)),
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
 }

@@ -217,9 +217,9 @@ fn verify(
 ) -> Result<(String, bool), Error> {
     let source = session.source.as_ref().expect("asked for a file");
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
-    let schedule = source.schedules.iter().find(|schedule| schedule.graph.name == kernel.name);
-    let schedule = schedule.expect("every kernel of the manifest has a schedule");
-    let naive = driver::lower_naively(&schedule.graph, &source.options.target).map_err(failed)?;
+    let graph = source.graphs.iter().find(|graph| graph.name == kernel.name);
+    let graph = graph.expect("every kernel of the manifest has a graph");
+    let naive = driver::lower_naively(graph, &source.options.target).map_err(failed)?;
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
     let result = driver::interpret(&naive, &mut expected, &mut Trace::default());
     progress.finish_and_clear();

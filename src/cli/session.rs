@@ -14,7 +14,7 @@ use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{ModuleKind, module_name};
-use crate::schedule::Schedule;
+use crate::te::Graph;
 use std::path::Path;
 
 /// A module in this process.
@@ -32,7 +32,7 @@ pub struct Source {
     /// Its texts, for messages.
     pub program: Program,
     /// Its kernels, in the order of the manifest.
-    pub schedules: Vec<Schedule>,
+    pub graphs: Vec<Graph>,
     /// How they were compiled.
     pub options: Options,
 }
@@ -55,10 +55,10 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, schedules) = front(file, &options, &mut trace)?;
+    let (program, placed) = front(file, &options, &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build(&program, &schedules, &options, &name, kind, &mut trace);
+    let built = build(&program, &placed, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
     let manifest = Manifest::from_json(&built.manifest, file)?;
@@ -70,7 +70,8 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let path = directory.path().join(format!("{name}.so"));
     write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
     let module = LoadedModule::open(&path)?;
-    let source = Some(Source { program, schedules, options });
+    let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
+    let source = Some(Source { program, graphs, options });
     Ok(Session { manifest, module, source })
 }
 

@@ -1,236 +1,300 @@
-//! Arguments of a directive: matched with its parameters, each of the kind asked for.
+//! The arguments of a directive, matched with the parameters that the table gives it.
 
-use super::directives::{Argument, Directive, Kind, Param, Value};
-use super::evaluate::{Evaluator, count, join};
-use super::state::{Stage, StageId, Tensor};
-use crate::diag::{Diag, Result, Span, closest};
+use super::directives::{Argument, Call, DIRECTIVES, Directive, Kind, Param, Value};
+use super::evaluate::{Evaluator, refuse, suggest};
+use super::state::{Schedule, StageId, Tensor};
+use crate::diag::{Diag, Result, Span};
 use crate::ir::Scope;
-use crate::lang::ast::{self, ExprKind, Name};
+use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 
-/// One value per parameter.
-pub(super) fn resolve(
+type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
+
+/// Directives of targets with threads in blocks.
+const GPU_DIRECTIVES: [&str; 2] = ["bind", "pipeline"];
+
+/// A directive with its subject and arguments.
+pub(super) fn resolve_call(
     evaluator: &Evaluator,
-    directive: &'static Directive,
-    subject: Tensor,
+    path: &[Name],
+    name: &Name,
+    args: &[Arg],
     span: Span,
-    args: &[ast::Arg],
-) -> Result<Vec<Option<Argument>>> {
-    let params = directive.params;
-    let mut values: Vec<Option<Argument>> = vec![None; params.len()];
-    let resolver = Resolver { evaluator, directive, subject };
-    let mut next = 0;
-    for arg in args {
-        let at = match &arg.name {
-            Some(name) => resolver.keyword(name)?,
-            None if next < params.len() => next,
-            None => return Err(resolver.too_many(arg.value.span, args)),
-        };
-        let stage = values.iter().flatten().find_map(|arg| match arg.value {
-            Value::Stage(id) => Some(id),
-            _ => None,
-        });
-        let value = resolver.value(&params[at], &arg.value, stage)?;
-        let argument = Argument { value, span: arg.value.span };
-        if params[at].kind == Kind::Axes {
-            match &mut values[at] {
-                Some(Argument { value: Value::List(items), .. }) => items.push(argument),
-                slot => {
-                    let span = argument.span;
-                    *slot = Some(Argument { value: Value::List(vec![argument]), span });
-                }
+) -> Result<(Run, Call)> {
+    let (subject, subject_span) = subject(evaluator, path)?;
+    let directive = find_directive(name)?;
+    if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
+        let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
+        return refuse("E0309", subject_span, text);
+    }
+    let matched = match_arguments(directive, args, name)?;
+    let mut values: Vec<Option<Argument>> = Vec::with_capacity(directive.params.len());
+    for (param, given) in directive.params.iter().zip(matched) {
+        let stage = match (param.kind, subject, values.last()) {
+            (Kind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
+                Some(*id)
             }
-            continue;
-        }
-        if values[at].is_some() {
-            let text = format!("`{}` is given twice", params[at].name);
-            return Err(Box::new(Diag::new("E0308", arg.value.span, text)));
-        }
-        values[at] = Some(argument);
-        next = at + 1;
+            (_, Tensor::Stage(id), _) => Some(id),
+            _ => None,
+        };
+        let resolver = Resolver { evaluator, directive, param, stage };
+        values.push(resolver.argument(&given)?);
     }
-    for (param, value) in params.iter().zip(&values) {
-        if value.is_none() && !param.optional {
-            let text = format!("`{}` needs `{}`", directive.name, param.name);
-            return Err(Box::new(
-                Diag::new("E0308", span, text).help(format!("write `{}`", directive.usage)),
-            ));
-        }
-    }
-    Ok(values)
+    Ok((directive.run, Call { subject, subject_span, span, args: values }))
 }
 
+fn path_text(path: &[Name]) -> String {
+    path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
+}
+
+fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
+    let text = path_text(path);
+    let span = path[0].span.to(path[path.len() - 1].span);
+    let found = match path {
+        [name] => evaluator.lookup(&name.text),
+        _ => evaluator.tensor(&text),
+    };
+    match found {
+        Some(Value::Stage(id)) => Ok((Tensor::Stage(id), span)),
+        Some(Value::Input(index)) => Ok((Tensor::Input(index), span)),
+        Some(other) => {
+            let found = evaluator.describe(&other);
+            refuse("E0306", span, format!("`{text}` is {found}, not a stage"))
+        }
+        None => {
+            let diag = Diag::new("E0306", span, format!("unknown stage `{text}`"));
+            Err(Box::new(suggest(diag, &text, evaluator.stage_names(), "stages")))
+        }
+    }
+}
+
+fn find_directive(name: &Name) -> Result<&'static Directive> {
+    if let Some(directive) = DIRECTIVES.iter().find(|d| d.name == name.text) {
+        return Ok(directive);
+    }
+    if GPU_DIRECTIVES.contains(&&name.text[..]) {
+        let text = format!("`{}` needs an nvptx target", name.text);
+        let diag = Diag::new("E0311", name.span, text);
+        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
+    }
+    let diag = Diag::new("E0305", name.span, format!("unknown directive `{}`", name.text));
+    let all = DIRECTIVES.iter().map(|d| d.name).collect();
+    Err(Box::new(suggest(diag, &name.text, all, "directives")))
+}
+
+/// The expressions given for each parameter: at most one, but all the rest for `Axes`.
+fn match_arguments<'e>(
+    directive: &Directive,
+    args: &'e [Arg],
+    name: &Name,
+) -> Result<Vec<Vec<&'e Expr>>> {
+    let wrong = |span, text: String| {
+        let diag = Diag::new("E0308", span, text);
+        Err(Box::new(diag.help(format!("write `{}`", directive.usage))))
+    };
+    let mut given: Vec<Vec<&Expr>> = vec![Vec::new(); directive.params.len()];
+    let mut next = 0;
+    for arg in args {
+        match &arg.name {
+            None => {
+                let Some(param) = directive.params.get(next) else {
+                    let text = format!("`{}` has one argument too many", directive.name);
+                    return wrong(arg.value.span, text);
+                };
+                given[next].push(&arg.value);
+                next += usize::from(param.kind != Kind::Axes);
+            }
+            Some(key) => {
+                let at = directive.params.iter().position(|param| param.name == key.text);
+                let Some(at) = at else {
+                    let text = format!("`{}` has no parameter `{}`", directive.name, key.text);
+                    return wrong(key.span, text);
+                };
+                if !given[at].is_empty() {
+                    return wrong(key.span, format!("`{}` is given twice", key.text));
+                }
+                given[at].push(&arg.value);
+            }
+        }
+    }
+    let required = |param: &Param| !param.optional && param.kind != Kind::Axes;
+    let missing = directive.params.iter().zip(&given).find(|(p, g)| required(p) && g.is_empty());
+    match missing {
+        Some((param, _)) => {
+            wrong(name.span, format!("`{}` needs `{}`", directive.name, param.name))
+        }
+        None => Ok(given),
+    }
+}
+
+/// Makes values for one parameter.
 struct Resolver<'e, 'a> {
     evaluator: &'e Evaluator<'a>,
-    directive: &'static Directive,
-    subject: Tensor,
+    directive: &'e Directive,
+    param: &'e Param,
+    /// Where axes are looked up.
+    stage: Option<StageId>,
 }
 
 impl Resolver<'_, '_> {
-    fn keyword(&self, name: &Name) -> Result<usize> {
-        let params = self.directive.params;
-        if let Some(at) = params.iter().position(|param| param.name == name.text) {
-            return Ok(at);
-        }
-        let text = format!("`{}` has no parameter `{}`", self.directive.name, name.text);
-        let diag = Diag::new("E0308", name.span, text);
-        Err(Box::new(match closest(&name.text, params.iter().map(|param| param.name)) {
-            Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag.help(format!("write `{}`", self.directive.usage)),
-        }))
+    fn argument(&self, given: &[&Expr]) -> Result<Option<Argument>> {
+        let Some(first) = given.first() else {
+            // All axes that were named, none of them.
+            let empty = self.param.kind == Kind::Axes;
+            return Ok(
+                empty.then(|| Argument { value: Value::List(Vec::new()), span: Span::default() })
+            );
+        };
+        let (span, expr) = (first.span, *first);
+        let value = match self.param.kind {
+            Kind::Axis | Kind::AxisOfStage => self.axis(expr)?,
+            Kind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
+            Kind::Stage => self.tensor(expr, false)?,
+            Kind::Tensor => self.tensor(expr, true)?,
+            Kind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
+            Kind::Int => self.int(expr)?,
+            Kind::Ints => self.elements(expr, &|expr| self.int(expr))?,
+            Kind::Bool => match self.evaluator.eval(expr)? {
+                value @ Value::Bool(_) => value,
+                other => return self.wrong(expr, "`true` or `false`", &other),
+            },
+            Kind::Setting => match self.evaluator.eval(expr)? {
+                value @ (Value::Bool(_) | Value::Int(_)) => value,
+                other => return self.wrong(expr, "an integer or a condition", &other),
+            },
+            Kind::Scope => match &self.word(expr)?[..] {
+                "global" => Value::Scope(Scope::Global),
+                "shared" => Value::Scope(Scope::Shared),
+                "local" => Value::Scope(Scope::Local),
+                other => {
+                    let word = Value::Word(other.to_string());
+                    return self.wrong(expr, "`global`, `shared` or `local`", &word);
+                }
+            },
+            Kind::Word => Value::Word(self.word(expr)?),
+            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
+        };
+        Ok(Some(Argument { value, span }))
     }
 
-    fn too_many(&self, span: Span, args: &[ast::Arg]) -> Box<Diag> {
-        let text = format!(
-            "`{}` takes at most {}, {} given",
-            self.directive.name,
-            count(self.directive.params.len(), "argument"),
-            args.len()
-        );
-        let diag = Diag::new("E0308", span, text);
-        Box::new(diag.help(format!("write `{}`", self.directive.usage)))
+    fn wrong<T>(&self, expr: &Expr, wanted: &str, found: &Value) -> Result<T> {
+        let (param, found) = (self.param.name, self.evaluator.describe(found));
+        let text = format!("`{param}` of `{}` is {wanted}, not {found}", self.directive.name);
+        let diag = Diag::new("E0309", expr.span, text);
+        Err(Box::new(diag.help(format!("write `{}`", self.directive.usage))))
     }
 
-    fn value(&self, param: &Param, expr: &ast::Expr, stage: Option<StageId>) -> Result<Value> {
-        let evaluator = self.evaluator;
-        match (param.kind, &*expr.kind) {
-            (Kind::Axes, ExprKind::Star) => Ok(Value::Star),
-            (Kind::Axis | Kind::Axes, _) => match self.subject {
-                Tensor::Stage(id) => self.axis(id, param, expr),
-                Tensor::Input(_) => Err(self.wrong(param, expr.span, "an axis of a stage")),
-            },
-            (Kind::AxisOfStage, _) => {
-                self.axis(stage.expect("the stage stands before"), param, expr)
+    fn list(&self, given: &[&Expr], f: &dyn Fn(&Expr) -> Result<Value>) -> Result<Value> {
+        let items = given.iter().map(|expr| Ok(Argument { value: f(expr)?, span: expr.span }));
+        Ok(Value::List(items.collect::<Result<_>>()?))
+    }
+
+    fn elements(&self, expr: &Expr, f: &dyn Fn(&Expr) -> Result<Value>) -> Result<Value> {
+        match &*expr.kind {
+            ExprKind::List(items) => self.list(&items.iter().collect::<Vec<_>>(), f),
+            _ => {
+                let text = format!("`{}` of `{}` is a list", self.param.name, self.directive.name);
+                let diag = Diag::new("E0309", expr.span, text);
+                Err(Box::new(diag.help(format!("write `{}`", self.directive.usage))))
             }
-            (Kind::Stage, _) => match self.tensor(param, expr, "a stage")? {
-                Tensor::Stage(id) => Ok(Value::Stage(id)),
-                Tensor::Input(_) => Err(self.wrong(param, expr.span, "a stage, not an input")),
-            },
-            (Kind::Tensor, _) => Ok(match self.tensor(param, expr, "a stage or an input")? {
-                Tensor::Stage(id) => Value::Stage(id),
-                Tensor::Input(at) => Value::Input(at),
-            }),
-            (Kind::Stages, ExprKind::List(items)) => {
-                let one = Param { kind: Kind::Stage, ..*param };
-                self.list(items, &one)
-            }
-            (Kind::Stages, ExprKind::Name(_) | ExprKind::Dotted(_)) => {
-                let one = Param { kind: Kind::Stage, ..*param };
-                self.list(std::slice::from_ref(expr), &one)
-            }
-            (Kind::Stages, _) => Err(self.wrong(param, expr.span, "a list of stages")),
-            (Kind::Int, _) => Ok(Value::Int(evaluator.int(expr)?)),
-            (Kind::Ints, ExprKind::List(items)) => {
-                let one = Param { kind: Kind::Int, ..*param };
-                self.list(items, &one)
-            }
-            (Kind::Ints, _) => Err(self.wrong(param, expr.span, "a list of integers")),
-            (Kind::Bool, _) => Ok(Value::Bool(evaluator.condition(expr)?)),
-            (Kind::Setting, ExprKind::Bool(value)) => Ok(Value::Bool(*value)),
-            (Kind::Setting, _) => Ok(Value::Int(evaluator.int(expr)?)),
-            (Kind::Scope, ExprKind::Name(name)) => match &name.text[..] {
-                "global" => Ok(Value::Scope(Scope::Global)),
-                "shared" => Ok(Value::Scope(Scope::Shared)),
-                "local" => Ok(Value::Scope(Scope::Local)),
-                _ => Err(self.wrong(param, expr.span, "`global`, `shared` or `local`")),
-            },
-            (Kind::Scope, _) => Err(self.wrong(param, expr.span, "`global`, `shared` or `local`")),
-            (Kind::Word, ExprKind::Name(name)) => Ok(Value::Word(name.text.clone())),
-            (Kind::Word, ExprKind::Dotted(path)) => Ok(Value::Word(join(path))),
-            (Kind::Word, _) => Err(self.wrong(param, expr.span, "a word")),
-            (Kind::Exprs, ExprKind::List(items)) => {
-                let item = |expr: &ast::Expr| Argument {
-                    value: Value::Expr(self.fold(expr)),
-                    span: expr.span,
-                };
-                Ok(Value::List(items.iter().map(item).collect()))
-            }
-            (Kind::Exprs, _) => Err(self.wrong(param, expr.span, "a list of expressions")),
         }
     }
 
     /// Constants of the schedule become numbers; axes `ax0`, `ax1`, … and the rest stay.
-    fn fold(&self, expr: &ast::Expr) -> ast::Expr {
-        let constant = |text: i64| ExprKind::Int(text.to_string());
+    fn fold(&self, expr: &Expr) -> Expr {
         let kind = match &*expr.kind {
             ExprKind::Name(name) if is_numbered_axis(&name.text) => return expr.clone(),
             ExprKind::Binary(op, a, b, span) => {
                 ExprKind::Binary(*op, self.fold(a), self.fold(b), *span)
             }
-            ExprKind::Name(_) | ExprKind::Dotted(_) | ExprKind::DottedCall(..) => {
-                match self.evaluator.int(expr) {
-                    Ok(value) => constant(value),
-                    Err(_) => return expr.clone(),
-                }
-            }
-            _ => return expr.clone(),
+            _ => match self.evaluator.eval(expr) {
+                Ok(Value::Int(value)) => ExprKind::Int(value.to_string()),
+                _ => return expr.clone(),
+            },
         };
-        ast::Expr { kind: Box::new(kind), span: expr.span }
+        Expr { kind: Box::new(kind), span: expr.span }
     }
 
-    fn list(&self, items: &[ast::Expr], param: &Param) -> Result<Value> {
-        let item = |expr: &ast::Expr| {
-            let value = self.value(param, expr, None)?;
-            Ok(Argument { value, span: expr.span })
-        };
-        Ok(Value::List(items.iter().map(item).collect::<Result<_>>()?))
-    }
-
-    fn tensor(&self, param: &Param, expr: &ast::Expr, wanted: &str) -> Result<Tensor> {
-        match &*expr.kind {
-            ExprKind::Name(name) => Ok(self.evaluator.tensor(std::slice::from_ref(name))?.0),
-            ExprKind::Dotted(path) => Ok(self.evaluator.tensor(path)?.0),
-            _ => Err(self.wrong(param, expr.span, wanted)),
+    fn int(&self, expr: &Expr) -> Result<Value> {
+        match self.evaluator.eval(expr)? {
+            value @ Value::Int(_) => Ok(value),
+            other => self.wrong(expr, "an integer", &other),
         }
     }
 
-    fn axis(&self, id: StageId, param: &Param, expr: &ast::Expr) -> Result<Value> {
+    fn tensor(&self, expr: &Expr, inputs: bool) -> Result<Value> {
+        let value = match &*expr.kind {
+            ExprKind::Name(name) if self.evaluator.lookup(&name.text).is_none() => {
+                let text = format!("unknown stage `{}`", name.text);
+                let diag = Diag::new("E0306", name.span, text);
+                let all = self.evaluator.stage_names();
+                return Err(Box::new(suggest(diag, &name.text, all, "stages")));
+            }
+            _ => self.evaluator.eval(expr)?,
+        };
+        match value {
+            Value::Stage(_) => Ok(value),
+            Value::Input(_) if inputs => Ok(value),
+            other => {
+                self.wrong(expr, if inputs { "a stage or an input" } else { "a stage" }, &other)
+            }
+        }
+    }
+
+    fn word(&self, expr: &Expr) -> Result<String> {
+        match &*expr.kind {
+            ExprKind::Name(name) => Ok(name.text.clone()),
+            ExprKind::Dotted(path) => Ok(path_text(path)),
+            _ => self.wrong(expr, "a word", &Value::Expr(expr.clone())),
+        }
+    }
+
+    fn axis_or_star(&self, expr: &Expr) -> Result<Value> {
+        match &*expr.kind {
+            ExprKind::Star => Ok(Value::Star),
+            _ => self.axis(expr),
+        }
+    }
+
+    /// A loop of the stage: by what the name stands for, else by the axis' own name.
+    fn axis(&self, expr: &Expr) -> Result<Value> {
         let ExprKind::Name(name) = &*expr.kind else {
-            return Err(self.wrong(param, expr.span, "the name of an axis"));
+            return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));
+        };
+        let Some(id) = self.stage else {
+            return refuse("E0309", expr.span, "an input has no axes");
         };
         let stage = self.evaluator.schedule.stage(id);
-        if let Some(axis) = stage.find_axis(&name.text) {
+        let local = match self.evaluator.lookup(&name.text) {
+            Some(Value::Axis(of, axis)) if of == id => Some(axis),
+            _ => None,
+        };
+        let alive = local.filter(|axis| stage.leaves.contains(axis));
+        if let Some(axis) = alive.or_else(|| stage.find_axis(&name.text)) {
             return Ok(Value::Axis(id, axis));
         }
-        // A name that a `for` gives to an axis.
-        if let Some(Value::Axis(of, axis)) = self.evaluator.lookup(&name.text)
-            && *of == id
-            && stage.leaves.contains(axis)
+        let of = &stage.te.name;
+        let gone = local.map(|axis| stage.axis(axis)).filter(|axis| axis.replaced.is_some());
+        if let Some(gone) = gone.or_else(|| stage.find_replaced_axis(&name.text))
+            && let Some((how, place)) = gone.replaced
         {
-            return Ok(Value::Axis(id, *axis));
+            let done = match how {
+                "fuse" => "fused",
+                "rfactor" => "left to another stage by `rfactor`",
+                _ => "split",
+            };
+            let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);
+            let diag = Diag::new("E0307", name.span, text);
+            return Err(Box::new(
+                diag.related(place, format!("{done} here"))
+                    .note(format!("the loops of `{of}` are {}", stage.axis_names().join(", "))),
+            ));
         }
-        Err(unknown_axis(stage, name, expr.span))
-    }
-
-    fn wrong(&self, param: &Param, span: Span, wanted: &str) -> Box<Diag> {
-        let text = format!("`{}` of `{}` must be {wanted}", param.name, self.directive.name);
-        let diag = Diag::new("E0308", span, text);
-        Box::new(diag.help(format!("write `{}`", self.directive.usage)))
+        let diag = Diag::new("E0307", name.span, format!("`{of}` has no axis `{}`", name.text));
+        Err(Box::new(suggest(diag, &name.text, stage.axis_names(), &format!("axes of `{of}`"))))
     }
 }
 
 fn is_numbered_axis(name: &str) -> bool {
     let number = name.strip_prefix("ax").filter(|number| !number.is_empty());
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// The user is told which axes there are, and what became of this one.
-fn unknown_axis(stage: &Stage, name: &Name, span: Span) -> Box<Diag> {
-    let of = &stage.te.name;
-    let axes = match stage.axis_names().join(", ") {
-        axes if axes.is_empty() => format!("`{of}` has no loops"),
-        axes => format!("the loops of `{of}` are {axes}"),
-    };
-    if let Some((directive, place)) =
-        stage.find_replaced_axis(&name.text).and_then(|axis| axis.replaced)
-    {
-        let text = format!("axis `{}` of `{of}` is gone: `{directive}` replaced it", name.text);
-        let diag = Diag::new("E0306", span, text).related(place, "replaced here");
-        return Box::new(diag.note(axes));
-    }
-    let text = format!("`{of}` has no axis `{}`", name.text);
-    let diag = Diag::new("E0305", span, text).note(axes);
-    Box::new(match closest(&name.text, stage.axis_names()) {
-        Some(close) => diag.help(format!("did you mean `{close}`?")),
-        None => diag,
-    })
 }

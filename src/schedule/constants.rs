@@ -1,216 +1,227 @@
-//! Constant expressions of schedules: integers, conditions, element types, facts of the target.
+//! Constant expressions of schedules: exact integers of 64 bits, conditions, stages, axes.
 
-use super::evaluate::Evaluator;
-use crate::diag::{Diag, Result, Span, closest};
+use super::directives::Value;
+use super::evaluate::{Evaluator, refuse, same, suggest};
+use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
-use crate::lang::ast::{self, BinaryOp, ExprKind, Name, UnaryOp};
-use crate::te::Constant;
+use crate::lang::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
 
 impl Evaluator<'_> {
-    /// The value of a constant expression.
-    pub(super) fn constant(&self, expr: &ast::Expr) -> Result<Constant> {
-        let span = expr.span;
+    /// The value of an expression.
+    pub(super) fn eval(&self, expr: &Expr) -> Result<Value> {
         match &*expr.kind {
-            ExprKind::Int(digits) => Ok(Constant::Int(parse_int(digits, span)?)),
-            ExprKind::Bool(value) => Ok(Constant::Bool(*value)),
-            ExprKind::Name(name) => self.named_constant(name),
-            ExprKind::Dotted(path) => self.target_fact(path, span),
-            ExprKind::DottedCall(path, args) => self.lanes(path, args, span),
-            ExprKind::Unary(UnaryOp::Neg, a) => {
-                let value = self.int(a)?.checked_neg();
-                value.map(Constant::Int).ok_or_else(|| overflow(span))
-            }
-            ExprKind::Unary(UnaryOp::Not, a) => Ok(Constant::Bool(!self.condition(a)?)),
-            ExprKind::Unary(UnaryOp::BitNot, a) => Ok(Constant::Int(!self.int(a)?)),
-            ExprKind::Binary(op, a, b, _) => self.binary(*op, a, b, span),
-            ExprKind::If(cond, a, b) => match self.condition(cond)? {
-                true => self.constant(a),
-                false => self.constant(b),
+            ExprKind::Int(text) => match parse_int(text) {
+                Some(value) => Ok(Value::Int(value)),
+                None => refuse("E0312", expr.span, format!("{text} does not fit into 64 bits")),
             },
-            ExprKind::Call(name, args) => self.call(name, args, span),
-            _ => Err(no_constant(span)),
-        }
-    }
-
-    /// An integer.
-    pub(super) fn int(&self, expr: &ast::Expr) -> Result<i64> {
-        match self.constant(expr)? {
-            Constant::Int(value) => Ok(value),
-            other => Err(wrong_kind(expr.span, "an integer", other)),
+            ExprKind::Bool(value) => Ok(Value::Bool(*value)),
+            ExprKind::Name(name) => self.name(name),
+            ExprKind::Dotted(path) => self.dotted(path, expr.span),
+            ExprKind::Unary(op, value) => match (op, self.eval(value)?) {
+                (UnaryOp::Not, Value::Bool(value)) => Ok(Value::Bool(!value)),
+                (UnaryOp::Neg, Value::Int(value)) => fits(-i128::from(value), expr.span),
+                (UnaryOp::BitNot, Value::Int(value)) => Ok(Value::Int(!value)),
+                (_, value) => self.not_computed(&value, expr.span),
+            },
+            ExprKind::Binary(op, a, b, _) => self.binary(*op, a, b, expr.span),
+            ExprKind::If(cond, then, otherwise) => match self.condition(cond)? {
+                true => self.eval(then),
+                false => self.eval(otherwise),
+            },
+            ExprKind::Call(name, args) => self.function(name, args, expr.span),
+            ExprKind::DottedCall(path, args) => match (&path[..], &args[..]) {
+                ([target, lanes], [arg]) if target.text == "target" && lanes.text == "lanes" => {
+                    self.lanes(arg)
+                }
+                _ => refuse("E0312", expr.span, "a directive is no value here"),
+            },
+            _ => refuse("E0312", expr.span, "this is no constant of a schedule"),
         }
     }
 
     /// A condition.
-    pub(super) fn condition(&self, expr: &ast::Expr) -> Result<bool> {
-        match self.constant(expr)? {
-            Constant::Bool(value) => Ok(value),
-            other => Err(wrong_kind(expr.span, "a condition", other)),
-        }
-    }
-
-    fn named_constant(&self, name: &Name) -> Result<Constant> {
-        if let Some(value) = self.lookup(&name.text) {
-            return match value {
-                super::directives::Value::Int(value) => Ok(Constant::Int(*value)),
-                super::directives::Value::Bool(value) => Ok(Constant::Bool(*value)),
-                _ => {
-                    let text = format!("`{}` is a stage or an axis, not a number", name.text);
-                    Err(Box::new(Diag::new("E0309", name.span, text)))
-                }
-            };
-        }
-        let graph = &self.schedule.graph;
-        if let Some((_, value)) = graph.consts.iter().find(|(known, _)| *known == name.text) {
-            return Ok(*value);
-        }
-        if let Some(dtype) = DType::from_name(&name.text) {
-            return Ok(Constant::DType(dtype));
-        }
-        if graph.vars.iter().any(|var| var.name() == name.text) {
-            let text = format!("`{}` is a run-time integer, its value is not known", name.text);
-            return Err(Box::new(
-                Diag::new("E0309", name.span, text)
-                    .help("a schedule computes with compile-time parameters and constants"),
-            ));
-        }
-        let diag = Diag::new("E0309", name.span, format!("unknown name `{}`", name.text));
-        let known = graph.consts.iter().map(|(name, _)| &name[..]).chain(self.names());
-        Err(Box::new(match closest(&name.text, known) {
-            Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag,
-        }))
-    }
-
-    /// `target.cores` and the like; `P.S` is a stage.
-    fn target_fact(&self, path: &[Name], span: Span) -> Result<Constant> {
-        match path {
-            [target, fact] if target.text == "target" => match &fact.text[..] {
-                "cores" | "max_threads" => Ok(Constant::Int(1)),
-                "shared_bytes" => Ok(Constant::Int(0)),
-                _ => Err(Box::new(
-                    Diag::new("E0309", fact.span, format!("unknown fact `target.{}`", fact.text))
-                        .note("known: target.cores, target.max_threads, target.shared_bytes, target.lanes(T)"),
-                )),
-            },
-            _ => Err(no_constant(span)),
-        }
-    }
-
-    fn lanes(&self, path: &[Name], args: &[ast::Arg], span: Span) -> Result<Constant> {
-        let is_lanes = path.len() == 2 && path[0].text == "target" && path[1].text == "lanes";
-        let ([arg], true) = (args, is_lanes) else { return Err(no_constant(span)) };
-        match self.constant(&arg.value)? {
-            Constant::DType(dtype) => {
-                let lanes = u64::from(self.schedule.target.vector_bytes) / dtype.bytes();
-                Ok(Constant::Int(lanes.max(1) as i64))
+    pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
+        match self.eval(expr)? {
+            Value::Bool(value) => Ok(value),
+            other => {
+                let text = format!("a condition is expected, not {}", self.describe(&other));
+                refuse("E0312", expr.span, text)
             }
-            other => Err(wrong_kind(arg.value.span, "an element type", other)),
         }
     }
 
-    fn binary(&self, op: BinaryOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Constant> {
-        match op {
-            BinaryOp::And => return Ok(Constant::Bool(self.condition(a)? && self.condition(b)?)),
-            BinaryOp::Or => return Ok(Constant::Bool(self.condition(a)? || self.condition(b)?)),
-            BinaryOp::Eq => return Ok(Constant::Bool(self.constant(a)? == self.constant(b)?)),
-            BinaryOp::Ne => return Ok(Constant::Bool(self.constant(a)? != self.constant(b)?)),
+    /// An integer, condition or word.
+    pub(super) fn constant(&self, expr: &Expr) -> Result<Value> {
+        match self.eval(expr)? {
+            value @ (Value::Int(_) | Value::Bool(_) | Value::Word(_)) => Ok(value),
+            other => {
+                let text = format!("a constant is expected, not {}", self.describe(&other));
+                refuse("E0312", expr.span, text)
+            }
+        }
+    }
+
+    /// What a value is, for messages.
+    pub(super) fn describe(&self, value: &Value) -> String {
+        match value {
+            Value::Int(value) => format!("`{value}`"),
+            Value::Bool(value) => format!("`{value}`"),
+            Value::Stage(id) => format!("stage `{}`", self.schedule.stage(*id).te.name),
+            Value::Input(_) => "an input".to_string(),
+            Value::Axis(stage, axis) => {
+                format!("axis `{}`", self.schedule.stage(*stage).axis(*axis).name)
+            }
+            Value::Word(word) => format!("`{word}`"),
+            Value::Star => "`*`".to_string(),
+            Value::Scope(_) => "a storage scope".to_string(),
+            Value::List(_) => "a list".to_string(),
+            Value::Expr(_) => "an expression".to_string(),
+        }
+    }
+
+    fn name(&self, name: &Name) -> Result<Value> {
+        if let Some(value) = self.lookup(&name.text) {
+            return Ok(value);
+        }
+        if DType::from_name(&name.text).is_some() {
+            return Ok(Value::Word(name.text.clone()));
+        }
+        if self.schedule.graph.vars.iter().any(|var| var.name() == name.text) {
+            let text = format!("`{}` is known only at run time", name.text);
+            return refuse("E0312", name.span, text);
+        }
+        let diag = Diag::new("E0312", name.span, format!("unknown name `{}`", name.text));
+        Err(Box::new(suggest(diag, &name.text, self.names(), "names")))
+    }
+
+    fn dotted(&self, path: &[Name], span: Span) -> Result<Value> {
+        let words: Vec<&str> = path.iter().map(|name| &name.text[..]).collect();
+        match words[..] {
+            // A target says nothing of the machine's cores, so that a module is the same wherever
+            // it is built; no target of this version has threads that share memory.
+            ["target", "cores"] => Ok(Value::Int(1)),
+            ["target", "max_threads" | "shared_bytes"] => Ok(Value::Int(0)),
+            ["target", ..] => {
+                let all = vec!["cores", "max_threads", "shared_bytes", "lanes(T)"];
+                let diag = Diag::new("E0312", span, format!("unknown `{}`", words.join(".")));
+                Err(Box::new(suggest(diag, words[1], all, "facts of a target")))
+            }
+            _ => self.tensor(&words.join(".")).map_or_else(
+                || {
+                    let text = format!("unknown stage `{}`", words.join("."));
+                    let diag = Diag::new("E0306", span, text);
+                    let all = self.stage_names();
+                    Err(Box::new(suggest(diag, &words.join("."), all, "stages")))
+                },
+                Ok,
+            ),
+        }
+    }
+
+    /// Names of the stages, in order.
+    pub(super) fn stage_names(&self) -> Vec<&str> {
+        self.schedule.stages.iter().map(|stage| &stage.te.name[..]).collect()
+    }
+
+    fn lanes(&self, arg: &Arg) -> Result<Value> {
+        match self.eval(&arg.value)? {
+            Value::Word(word) if DType::from_name(&word).is_some() => {
+                let dtype = DType::from_name(&word).expect("just seen");
+                Ok(Value::Int(i64::from(self.target.lanes(dtype))))
+            }
+            other => {
+                let text = format!("a data type is expected, not {}", self.describe(&other));
+                refuse("E0312", arg.value.span, text)
+            }
+        }
+    }
+
+    fn function(&self, name: &Name, args: &[Arg], span: Span) -> Result<Value> {
+        let (min, max) = (name.text == "min", name.text == "max");
+        let [a, b] = args else {
+            return refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`");
+        };
+        match (self.eval(&a.value)?, self.eval(&b.value)?) {
+            (Value::Int(a), Value::Int(b)) if min => Ok(Value::Int(a.min(b))),
+            (Value::Int(a), Value::Int(b)) if max => Ok(Value::Int(a.max(b))),
+            (a, _) if min || max => self.not_computed(&a, span),
+            _ => refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`"),
+        }
+    }
+
+    fn binary(&self, op: BinaryOp, a: &Expr, b: &Expr, span: Span) -> Result<Value> {
+        let left = self.eval(a)?;
+        // As in every language, the right side is not evaluated if the left one decides.
+        match (op, &left) {
+            (BinaryOp::And, Value::Bool(false)) => return Ok(left),
+            (BinaryOp::Or, Value::Bool(true)) => return Ok(left),
             _ => {}
         }
-        let (x, y) = (self.int(a)?, self.int(b)?);
-        let int = |value: Option<i64>| value.map(Constant::Int).ok_or_else(|| overflow(span));
-        let nonzero = || match y {
-            0 => Err(Box::new(Diag::new("E0309", b.span, "division by zero"))),
-            _ => Ok(()),
-        };
-        match op {
-            BinaryOp::Add => int(x.checked_add(y)),
-            BinaryOp::Sub => int(x.checked_sub(y)),
-            BinaryOp::Mul => int(x.checked_mul(y)),
-            BinaryOp::FloorDiv => {
-                nonzero()?;
-                int(x.checked_div_euclid(y).map(|_| num_integer::Integer::div_floor(&x, &y)))
-            }
-            BinaryOp::Mod => {
-                nonzero()?;
-                int(x.checked_rem_euclid(y).map(|_| num_integer::Integer::mod_floor(&x, &y)))
-            }
-            BinaryOp::Div => {
-                Err(Box::new(Diag::new("E0309", span, "`/` gives no integer").help("write `//`")))
-            }
-            BinaryOp::BitAnd => Ok(Constant::Int(x & y)),
-            BinaryOp::BitOr => Ok(Constant::Int(x | y)),
-            BinaryOp::BitXor => Ok(Constant::Int(x ^ y)),
-            BinaryOp::Shl | BinaryOp::Shr => {
-                let amount = u32::try_from(y).ok().filter(|amount| *amount < 63);
-                let shifted = amount.and_then(|amount| match op {
-                    BinaryOp::Shl => x.checked_mul(1 << amount),
-                    _ => Some(x >> amount),
-                });
-                int(shifted)
-            }
-            BinaryOp::Lt => Ok(Constant::Bool(x < y)),
-            BinaryOp::Le => Ok(Constant::Bool(x <= y)),
-            BinaryOp::Gt => Ok(Constant::Bool(x > y)),
-            BinaryOp::Ge => Ok(Constant::Bool(x >= y)),
-            BinaryOp::Eq | BinaryOp::Ne | BinaryOp::And | BinaryOp::Or => {
-                crate::bug!("{op:?} is done above")
-            }
+        let right = self.eval(b)?;
+        match (op, &left, &right) {
+            (BinaryOp::And | BinaryOp::Or, Value::Bool(_), Value::Bool(_)) => Ok(right),
+            (_, Value::Int(x), Value::Int(y)) => integers(op, *x, *y, span),
+            (
+                BinaryOp::Eq | BinaryOp::Ne,
+                Value::Bool(_) | Value::Word(_),
+                Value::Bool(_) | Value::Word(_),
+            ) => Ok(Value::Bool(same(&left, &right) == (op == BinaryOp::Eq))),
+            (_, Value::Int(_), _) => self.not_computed(&right, b.span),
+            _ => self.not_computed(&left, a.span),
         }
     }
 
-    fn call(&self, name: &Name, args: &[ast::Arg], span: Span) -> Result<Constant> {
-        let values =
-            || -> Result<Vec<i64>> { args.iter().map(|arg| self.int(&arg.value)).collect() };
-        match (&name.text[..], args.len()) {
-            ("min", 2) => Ok(Constant::Int(values()?.into_iter().min().expect("two values"))),
-            ("max", 2) => Ok(Constant::Int(values()?.into_iter().max().expect("two values"))),
-            ("abs", 1) => {
-                let value = values()?[0].checked_abs();
-                value.map(Constant::Int).ok_or_else(|| overflow(span))
-            }
-            _ => {
-                let text = format!("`{}` is no function of constants in a schedule", name.text);
-                let diag = Diag::new("E0309", name.span, text);
-                Err(Box::new(diag.note("known: min(a, b), max(a, b), abs(a)")))
-            }
+    fn not_computed(&self, value: &Value, span: Span) -> Result<Value> {
+        let text = format!("this operation does not take {}", self.describe(value));
+        refuse("E0312", span, text)
+    }
+}
+
+/// Division rounds down and by zero gives 0, as everywhere in the language.
+fn integers(op: BinaryOp, x: i64, y: i64, span: Span) -> Result<Value> {
+    let (a, b) = (i128::from(x), i128::from(y));
+    let floor =
+        if b == 0 { 0 } else { a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0) };
+    let shift = y.rem_euclid(64) as u32;
+    let value = match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a * b,
+        BinaryOp::FloorDiv => floor,
+        BinaryOp::Mod if b == 0 => 0,
+        BinaryOp::Mod => a - floor * b,
+        BinaryOp::BitAnd => a & b,
+        BinaryOp::BitOr => a | b,
+        BinaryOp::BitXor => a ^ b,
+        BinaryOp::Shl => a << shift,
+        BinaryOp::Shr => a >> shift,
+        BinaryOp::Eq => return Ok(Value::Bool(x == y)),
+        BinaryOp::Ne => return Ok(Value::Bool(x != y)),
+        BinaryOp::Lt => return Ok(Value::Bool(x < y)),
+        BinaryOp::Le => return Ok(Value::Bool(x <= y)),
+        BinaryOp::Gt => return Ok(Value::Bool(x > y)),
+        BinaryOp::Ge => return Ok(Value::Bool(x >= y)),
+        BinaryOp::Div => {
+            let diag = Diag::new("E0312", span, "`/` does not divide integers");
+            return Err(Box::new(diag.help("write `//`, which rounds down")));
         }
+        BinaryOp::And | BinaryOp::Or => {
+            return refuse("E0312", span, "`and` and `or` take conditions, not integers");
+        }
+    };
+    fits(value, span)
+}
+
+fn fits(value: i128, span: Span) -> Result<Value> {
+    match i64::try_from(value) {
+        Ok(value) => Ok(Value::Int(value)),
+        Err(_) => refuse("E0312", span, format!("{value} does not fit into 64 bits")),
     }
 }
 
-/// An integer literal that fits.
-pub(super) fn parse_int(digits: &str, span: Span) -> Result<i64> {
-    let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => i64::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    value.map_err(|_| overflow(span))
-}
-
-/// A value given with `-D`.
-pub(super) fn parse_setting(text: &str) -> Option<Constant> {
-    match text {
-        "true" => Some(Constant::Bool(true)),
-        "false" => Some(Constant::Bool(false)),
-        _ => match text.parse() {
-            Ok(value) => Some(Constant::Int(value)),
-            Err(_) => DType::from_name(text).map(Constant::DType),
-        },
+fn parse_int(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
     }
-}
-
-fn overflow(span: Span) -> Box<Diag> {
-    Box::new(Diag::new("E0309", span, "the value does not fit 64 bits"))
-}
-
-fn no_constant(span: Span) -> Box<Diag> {
-    Box::new(Diag::new("E0309", span, "a constant is expected"))
-}
-
-fn wrong_kind(span: Span, wanted: &str, found: Constant) -> Box<Diag> {
-    let found = match found {
-        Constant::Int(value) => format!("the integer {value}"),
-        Constant::Bool(value) => format!("the condition `{value}`"),
-        Constant::DType(dtype) => format!("the type `{dtype}`"),
-    };
-    Box::new(Diag::new("E0309", span, format!("{wanted} is expected, this is {found}")))
 }

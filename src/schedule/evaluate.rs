@@ -1,451 +1,355 @@
-//! Runs the statements of a schedule from top to bottom.
+//! Runs the statements of a schedule, from top to bottom.
 //!
-//! Before: a stage graph and `schedule matmul.block(t = 32) { let xo, xi = C.split(x, factor=t) … }`
-//! After: the [`Schedule`] that its directives make of the default one.
+//! Before: the parsed schedule and the kernel's graph. After: a [`Schedule`] with every directive
+//! applied. The first error ends it: what comes after a refused directive has no meaning.
 
-use super::directives::{Argument, Call, DIRECTIVES, Directive, Value};
-use super::state::{Schedule, StageId, Tensor};
-use super::{attach, constants, select};
-use crate::diag::{Diag, Result, Span, closest};
+use super::arguments::resolve_call;
+use super::directives::Value;
+use super::select::candidates;
+use super::state::{Schedule, Tensor};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::DType;
 use crate::lang::Program;
-use crate::lang::ast::{self, ExprKind, Name, ParamKind, ScheduleStmt, ScheduleStmtKind};
+use crate::lang::ast::{self, Expr, ExprKind, Name, ParamKind, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
-use crate::te::{Constant, Defines, Graph};
+use crate::te::{Defines, Graph};
 use std::collections::HashMap;
 
-/// The schedule `source` of a kernel, or the default one.
+/// A schedule may run so many statements, its loops and `use` written out.
+const MAX_STATEMENTS: usize = 100_000;
+
+/// Applies a schedule of the program to a kernel.
 pub fn apply(
     program: &Program,
     graph: Graph,
-    source: Option<&ast::Schedule>,
     target: &Target,
     defines: &Defines,
+    item: &ast::Schedule,
 ) -> Result<Schedule> {
+    let constants = graph.params.iter().chain(&graph.consts);
+    let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
     let schedule = Schedule::new(graph, target);
-    let Some(source) = source else { return Ok(schedule) };
-    let mut evaluator = Evaluator {
-        program,
-        defines,
-        schedule,
-        scopes: vec![HashMap::new()],
-        stage_names: HashMap::new(),
-        running: Vec::new(),
-    };
-    evaluator.run(source)?;
-    let file = &program.sources.files[source.span.file as usize].text;
-    evaluator.schedule.text =
-        file[source.span.start as usize..source.span.end as usize].to_string();
+    let (scopes, running, statements) = (Vec::new(), Vec::new(), 0);
+    let mut evaluator =
+        Evaluator { program, target, defines, constants, schedule, scopes, running, statements };
+    evaluator.run(item, None)?;
+    evaluator.schedule.text = source_text(program, item.span);
     Ok(evaluator.schedule)
 }
 
-/// What is known while a schedule runs.
+/// What the statements see and change.
 pub(super) struct Evaluator<'a> {
     program: &'a Program,
+    pub(super) target: &'a Target,
     defines: &'a Defines,
+    /// Parameters and constants of the kernel.
+    constants: HashMap<String, Value>,
     pub(super) schedule: Schedule,
-    /// Names of constants, stages and axes, innermost scope last.
-    scopes: Vec<HashMap<String, Value>>,
-    /// Names that `let` gave to stages, in every scope so far.
-    stage_names: HashMap<String, Tensor>,
-    /// Schedules being run: the one built with, then those that `use` names.
+    /// Names of the running schedule, innermost last.
+    scopes: Vec<HashMap<&'a str, Value>>,
+    /// The schedules that are running: each uses the next.
     running: Vec<&'a ast::Schedule>,
+    statements: usize,
 }
 
 impl<'a> Evaluator<'a> {
-    /// The value of a name, from the innermost scope that has it.
-    pub(super) fn lookup(&self, name: &str) -> Option<&Value> {
-        self.scopes.iter().rev().find_map(|scope| scope.get(name))
-    }
-
-    /// Every name in scope.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.scopes.iter().flat_map(|scope| scope.keys()).map(|name| &name[..]);
-        let mut names: Vec<&str> = names.collect();
-        names.sort_unstable();
-        names.into_iter()
-    }
-
-    fn declare(&mut self, name: &str, value: Value) {
-        let scope = self.scopes.last_mut().expect("the outermost scope stays");
-        scope.insert(name.to_string(), value);
-    }
-
-    /// Parameters, then the statements.
-    fn run(&mut self, source: &'a ast::Schedule) -> Result<()> {
-        self.running.push(source);
-        for param in &source.params {
-            let value = match (select::setting(source, &param.name.text, self.defines), param.kind)
-            {
-                (_, ParamKind::Var) => {
-                    let text = "a schedule has no run-time integers";
-                    return Err(Box::new(Diag::new("E0311", param.name.span, text)));
-                }
-                (Some(text), _) => self.given(&param.name, text)?,
-                (None, _) => match &param.default {
-                    Some(default) => self.constant(default)?,
-                    None => {
-                        let name = &param.name.text;
-                        let text = format!("the parameter `{name}` of the schedule has no value");
-                        let diag = Diag::new("E0311", param.name.span, text);
-                        return Err(Box::new(diag.help(format!(
-                            "write a default, or give it one with `-D {}.{}.{name}=8`",
-                            source.kernel.text,
-                            source.name.as_ref().map_or("", |name| &name.text)
-                        ))));
-                    }
-                },
-            };
-            self.declare_constant(&param.name, value)?;
+    /// Runs a schedule in a scope of its own; `used` is the `use` that names it.
+    fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
+        let outer = std::mem::replace(&mut self.scopes, vec![HashMap::new()]);
+        self.running.push(item);
+        for param in &item.params {
+            let value = self.parameter(item, param, used)?;
+            self.declare(&param.name, value)?;
         }
-        self.statements(&source.body)?;
+        self.block(&item.body)?;
         self.running.pop();
+        self.scopes = outer;
         Ok(())
     }
 
-    fn declare_constant(&mut self, name: &Name, value: Constant) -> Result<()> {
-        let value = match value {
-            Constant::Int(value) => Value::Int(value),
-            Constant::Bool(value) => Value::Bool(value),
-            Constant::DType(dtype) => {
-                let text = format!("`{}` is the type `{dtype}`, not a number", name.text);
-                return Err(Box::new(Diag::new("E0309", name.span, text)));
-            }
-        };
-        self.declare(&name.text, value);
-        Ok(())
-    }
-
-    /// A value given with `-D`.
-    fn given(&self, name: &Name, text: &str) -> Result<Constant> {
-        constants::parse_setting(text).ok_or_else(|| {
-            let text = format!("-D: `{text}` is no value for `{}`", name.text);
-            Box::new(Diag::new("E0311", name.span, text))
-        })
-    }
-
-    fn statements(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
+    fn block(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
         stmts.iter().try_for_each(|stmt| self.statement(stmt))
     }
 
-    /// Statements with names of their own.
-    fn block(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
+    fn scoped(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
         self.scopes.push(HashMap::new());
-        let result = self.statements(stmts);
+        self.block(stmts)?;
         self.scopes.pop();
-        result
+        Ok(())
     }
 
     fn statement(&mut self, stmt: &'a ScheduleStmt) -> Result<()> {
+        self.statements += 1;
+        if self.statements > MAX_STATEMENTS {
+            let text = format!("the schedule runs more than {MAX_STATEMENTS} statements");
+            return refuse("E0318", stmt.span, text);
+        }
         match &stmt.kind {
             ScheduleStmtKind::Directive { results, stage, directive, args } => {
-                let values = self.directive(stmt.span, stage, directive, args)?;
-                self.name_results(stmt.span, results, directive, values)
+                let (run, call) = resolve_call(self, stage, directive, args, stmt.span)?;
+                let values = run(&mut self.schedule, &call)?;
+                self.name_results(results, values, directive)
             }
-            ScheduleStmtKind::Let { names, value } => self.let_statement(stmt.span, names, value),
-            ScheduleStmtKind::If { cond, then, otherwise } => match self.condition(cond)? {
-                true => self.block(then),
-                false => self.block(otherwise),
-            },
-            ScheduleStmtKind::For { names, items, body } => self.for_statement(names, items, body),
-            ScheduleStmtKind::Use(name) => self.use_statement(name),
+            ScheduleStmtKind::Let { names, value } => {
+                let [name] = &names[..] else {
+                    let text = format!("{} names for one value", names.len());
+                    return refuse("E0310", stmt.span, text);
+                };
+                let value = self.eval(value)?;
+                name.as_ref().map_or(Ok(()), |name| self.declare(name, value))
+            }
+            ScheduleStmtKind::If { cond, then, otherwise } => {
+                let taken = if self.condition(cond)? { then } else { otherwise };
+                self.scoped(taken)
+            }
+            ScheduleStmtKind::For { names, items, body } => self.turns(names, items, body),
+            ScheduleStmtKind::Use(name) => self.use_schedule(name),
             ScheduleStmtKind::Knob { name, default, choices } => self.knob(name, default, choices),
             ScheduleStmtKind::Assert(cond, text) => match self.condition(cond)? {
                 true => Ok(()),
-                false => {
-                    let text = format!("assertion failed: {text}");
-                    Err(Box::new(Diag::new("E0313", cond.span, text)))
-                }
+                false => refuse("E0314", cond.span, text.clone()),
             },
             ScheduleStmtKind::AutoInlineInjective => {
-                attach::auto_inline_injective(&mut self.schedule, stmt.span);
+                super::attach::auto_inline_injective(&mut self.schedule, stmt.span);
                 Ok(())
             }
         }
     }
 
-    fn directive(
+    fn turns(
         &mut self,
-        span: Span,
-        path: &'a [Name],
-        name: &'a Name,
-        args: &'a [ast::Arg],
-    ) -> Result<Vec<Value>> {
-        let directive = find_directive(name, &self.schedule.target)?;
-        let (subject, subject_span) = self.tensor(path)?;
-        if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
-            let text = format!("`{}` is an input, and `{}` acts on stages", join(path), name.text);
-            let diag = Diag::new("E0304", subject_span, text);
-            return Err(Box::new(
-                diag.help("an input has no loops; `cache_read` makes a copy of it"),
-            ));
+        names: &'a [Name],
+        items: &'a [Expr],
+        body: &'a [ScheduleStmt],
+    ) -> Result<()> {
+        for item in items {
+            let parts: Vec<&Expr> = match &*item.kind {
+                ExprKind::Tuple(parts) if names.len() > 1 => parts.iter().collect(),
+                _ => vec![item],
+            };
+            if parts.len() != names.len() {
+                let text = format!("{} names for {} values", names.len(), parts.len());
+                return refuse("E0310", item.span, text);
+            }
+            let values = parts.iter().map(|part| self.eval(part)).collect::<Result<Vec<_>>>()?;
+            self.scopes.push(HashMap::new());
+            for (name, value) in names.iter().zip(values) {
+                self.declare(name, value)?;
+            }
+            self.block(body)?;
+            self.scopes.pop();
         }
-        let args = self.arguments(directive, subject, span, args)?;
-        (directive.run)(&mut self.schedule, &Call { subject, subject_span, span, args })
+        Ok(())
     }
 
-    /// Gives the results of a directive their names.
+    fn use_schedule(&mut self, name: &'a Name) -> Result<()> {
+        let kernel = self.schedule.graph.name.clone();
+        let found = candidates(self.program, &kernel, self.target)
+            .filter(|item| item.name.as_ref().is_some_and(|n| n.text == name.text))
+            .max_by_key(|item| super::select::specificity(item));
+        let Some(item) = found else {
+            let text = format!("`{kernel}` has no schedule `{}` for {}", name.text, self.target);
+            let names = candidates(self.program, &kernel, self.target)
+                .filter_map(|item| item.name.as_ref().map(|name| &name.text[..]));
+            let diag = Diag::new("E0315", name.span, text);
+            return Err(Box::new(suggest(diag, &name.text, names.collect(), "schedules")));
+        };
+        if self.running.iter().any(|running| std::ptr::eq(*running, item)) {
+            return refuse("E0315", name.span, format!("schedule `{}` uses itself", name.text));
+        }
+        self.run(item, Some(name.span))
+    }
+
+    /// The value that `-D` gives to a parameter or knob of the running schedule.
+    fn defined(&self, name: &str) -> Option<&'a str> {
+        let schedule = &self.running.last()?.name.as_ref()?.text;
+        let full = format!("{schedule}.{name}");
+        let kernel = &self.schedule.graph.name;
+        let mut defines = self.defines.iter().rev();
+        let found = defines.find(|(k, n, _)| k.as_ref() == Some(kernel) && *n == full)?;
+        Some(&found.2)
+    }
+
+    /// A parameter's value: of a schedule that is used, the default.
+    fn parameter(
+        &mut self,
+        item: &ast::Schedule,
+        param: &'a ast::Param,
+        used: Option<Span>,
+    ) -> Result<Value> {
+        let name = &param.name.text;
+        let given = if used.is_none() { self.defined(name) } else { None };
+        let (value, span) = match (given, &param.default) {
+            (Some(text), _) => (parse_value(text), param.name.span),
+            (None, Some(default)) => (self.eval(default)?, default.span),
+            (None, None) => {
+                let text = format!("the parameter `{name}` of the schedule has no value");
+                let diag = Diag::new("E0313", param.name.span, text);
+                let schedule = item.name.as_ref().map_or("NAME", |name| &name.text);
+                let kernel = &item.kernel.text;
+                return Err(Box::new(diag.help(format!(
+                    "write a default, or give it with `-D {kernel}.{schedule}.{name}=16`"
+                ))));
+            }
+        };
+        let (fits, wanted) = match param.kind {
+            ParamKind::Index => (matches!(value, Value::Int(_)), "an integer of 64 bits"),
+            ParamKind::Bool => (matches!(value, Value::Bool(_)), "`true` or `false`"),
+            ParamKind::DType => {
+                let fits = matches!(&value, Value::Word(word) if DType::from_name(word).is_some());
+                (fits, "a data type")
+            }
+            ParamKind::Real | ParamKind::Var => {
+                let text = "a schedule's parameters are integers, `bool` or `dtype`";
+                return refuse("E0313", param.name.span, text);
+            }
+        };
+        match fits {
+            true => Ok(value),
+            false => {
+                let found = given.map_or_else(|| self.describe(&value), |text| format!("`{text}`"));
+                refuse("E0313", span, format!("`{name}` must be {wanted}, not {found}"))
+            }
+        }
+    }
+
+    fn knob(&mut self, name: &'a Name, default: &Expr, choices: &[Expr]) -> Result<()> {
+        let values = choices.iter().map(|c| self.constant(c)).collect::<Result<Vec<_>>>()?;
+        let (value, span) = match self.defined(&name.text) {
+            Some(text) => (parse_value(text), name.span),
+            None => (self.constant(default)?, default.span),
+        };
+        if !values.iter().any(|choice| same(choice, &value)) {
+            let (knob, value) = (&name.text, self.describe(&value));
+            let all: Vec<String> = values.iter().map(|value| self.describe(value)).collect();
+            let diag = Diag::new("E0313", span, format!("knob `{knob}` cannot be {value}"));
+            return Err(Box::new(diag.note(format!("choices: {}", all.join(", ")))));
+        }
+        self.declare(name, value)
+    }
+
+    /// Adds a name to the innermost scope. Axes of several stages may share a name.
+    fn declare(&mut self, name: &'a Name, value: Value) -> Result<()> {
+        let scope = self.scopes.last_mut().expect("a schedule is running");
+        let is_axis = matches!(value, Value::Axis(..));
+        let twice = match scope.get(&name.text[..]) {
+            Some(Value::Axis(..)) => !is_axis,
+            Some(_) => true,
+            None => false,
+        };
+        if twice {
+            return refuse("E0317", name.span, format!("`{}` is declared twice", name.text));
+        }
+        scope.insert(&name.text, value);
+        Ok(())
+    }
+
+    /// Gives the results of a directive the names of its `let`.
     fn name_results(
         &mut self,
-        span: Span,
         names: &'a [Option<Name>],
-        directive: &Name,
         values: Vec<Value>,
+        directive: &Name,
     ) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
         if names.len() != values.len() {
-            let text = format!(
-                "`{}` gives {}, but {} here",
-                directive.text,
-                count(values.len(), "result"),
-                count(names.len(), "name")
-            );
-            let diag = Diag::new("E0310", span, text);
-            return Err(Box::new(diag.help("write `_` for a result that needs no name")));
+            let (given, made) = (count(names.len(), "name"), count(values.len(), "result"));
+            let text = format!("{given} for the {made} of `{}`", directive.text);
+            return refuse("E0310", directive.span, text);
         }
         for (name, value) in names.iter().zip(values) {
             let Some(name) = name else { continue };
             match value {
                 Value::Axis(stage, axis) => {
-                    let of = self.schedule.stage(stage);
-                    if of.find_axis(&name.text).is_some_and(|other| other != axis) {
-                        let text = format!("`{}` already has an axis `{}`", of.te.name, name.text);
-                        return Err(Box::new(Diag::new("E0310", name.span, text)));
+                    let stage = self.schedule.stage_mut(stage);
+                    if stage.find_axis(&name.text).is_some_and(|other| other != axis) {
+                        let text =
+                            format!("`{}` has an axis `{}` already", stage.te.name, name.text);
+                        return refuse("E0317", name.span, text);
                     }
-                    self.schedule.stage_mut(stage).rename_axis(axis, &name.text);
+                    stage.rename_axis(axis, &name.text);
                 }
                 Value::Stage(id) => {
-                    self.stage_names.insert(name.text.clone(), Tensor::Stage(id));
+                    if self.schedule.find(&name.text).is_some_and(|t| t != Tensor::Stage(id)) {
+                        let text = format!("the kernel has a `{}` already", name.text);
+                        return refuse("E0317", name.span, text);
+                    }
+                    self.schedule.stage_mut(id).te.name = name.text.clone();
                 }
                 _ => {}
             }
-            self.declare(&name.text, value);
+            self.declare(name, value)?;
         }
         Ok(())
     }
 
-    /// `let t = n * n`, `let S = P`.
-    fn let_statement(
-        &mut self,
-        span: Span,
-        names: &'a [Option<Name>],
-        value: &'a ast::Expr,
-    ) -> Result<()> {
-        let [name] = names else {
-            let text = "one name is expected: only a directive has several results";
-            return Err(Box::new(Diag::new("E0310", span, text)));
-        };
-        let value = self.item(value)?;
-        if let Some(name) = name {
-            self.declare(&name.text, value);
-        }
-        Ok(())
+    /// What a name stands for.
+    pub(super) fn lookup(&self, name: &str) -> Option<Value> {
+        let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
+        local.or_else(|| self.tensor(name)).or_else(|| self.constants.get(name).cloned())
     }
 
-    /// A stage, an axis or a constant.
-    fn item(&self, expr: &'a ast::Expr) -> Result<Value> {
-        let path = match &*expr.kind {
-            ExprKind::Name(name) => std::slice::from_ref(name),
-            ExprKind::Dotted(path) if path[0].text != "target" => &path[..],
-            _ => &[],
-        };
-        if let [name] = path
-            && let Some(value) = self.lookup(&name.text)
-        {
-            return Ok(value.clone());
-        }
-        if !path.is_empty()
-            && let Some(tensor) = self.find(&join(path))
-        {
-            return Ok(match tensor {
-                Tensor::Stage(id) => Value::Stage(id),
-                Tensor::Input(at) => Value::Input(at),
-            });
-        }
-        // An axis, by the name that it has in some stage.
-        if let [name] = path {
-            let stages = self.schedule.stages.iter().enumerate();
-            let found: Vec<Value> = stages
-                .filter_map(|(at, stage)| {
-                    Some(Value::Axis(StageId(at), stage.find_axis(&name.text)?))
-                })
-                .collect();
-            if let Some(axis) = found.into_iter().next()
-                && !self.schedule.graph.consts.iter().any(|(known, _)| *known == name.text)
-            {
-                return Ok(axis);
-            }
-        }
-        Ok(match self.constant(expr)? {
-            Constant::Int(value) => Value::Int(value),
-            Constant::Bool(value) => Value::Bool(value),
-            Constant::DType(dtype) => {
-                let text = format!("`{dtype}` is a type; a number or a stage is expected");
-                return Err(Box::new(Diag::new("E0309", expr.span, text)));
-            }
+    /// The stage or input with that name.
+    pub(super) fn tensor(&self, name: &str) -> Option<Value> {
+        Some(match self.schedule.find(name)? {
+            Tensor::Stage(id) => Value::Stage(id),
+            Tensor::Input(index) => Value::Input(index),
         })
     }
 
-    /// Each turn has a scope of its own.
-    fn for_statement(
-        &mut self,
-        names: &'a [Name],
-        items: &'a [ast::Expr],
-        body: &'a [ScheduleStmt],
-    ) -> Result<()> {
-        for item in items {
-            let parts: Vec<&ast::Expr> = match &*item.kind {
-                ExprKind::Tuple(parts) => parts.iter().collect(),
-                _ => vec![item],
-            };
-            if parts.len() != names.len() {
-                let text = format!(
-                    "the loop has {}, this element has {}",
-                    count(names.len(), "name"),
-                    count(parts.len(), "part")
-                );
-                return Err(Box::new(Diag::new("E0315", item.span, text)));
-            }
-            let values: Vec<Value> =
-                parts.into_iter().map(|part| self.item(part)).collect::<Result<_>>()?;
-            self.scopes.push(HashMap::new());
-            for (name, value) in names.iter().zip(values) {
-                self.declare(&name.text, value);
-            }
-            let result = self.statements(body);
-            self.scopes.pop();
-            result?;
-        }
-        Ok(())
-    }
-
-    /// Another schedule of this kernel runs here.
-    fn use_statement(&mut self, name: &'a Name) -> Result<()> {
-        let kernel = &self.schedule.graph.name;
-        if name.text == "default" {
-            return Ok(());
-        }
-        let used = select::find_used(self.program, kernel, &name.text, &self.schedule.target);
-        let used = used.map_err(|names| {
-            let text = format!("kernel `{kernel}` has no schedule `{}` for this target", name.text);
-            let diag = Diag::new("E0312", name.span, text);
-            match closest(&name.text, names.iter().copied()) {
-                Some(close) => Box::new(diag.help(format!("did you mean `{close}`?"))),
-                None if names.is_empty() => Box::new(diag),
-                None => Box::new(diag.note(format!("schedules: {}", names.join(", ")))),
-            }
-        })?;
-        if self.running.iter().any(|running| std::ptr::eq(*running, used)) {
-            let text = format!("schedule `{}` uses itself", name.text);
-            return Err(Box::new(Diag::new("E0312", name.span, text)));
-        }
-        let scopes = std::mem::replace(&mut self.scopes, vec![HashMap::new()]);
-        let result = self.run(used);
-        self.scopes = scopes;
-        result
-    }
-
-    /// A choice: the default, or what `-D` says.
-    fn knob(
-        &mut self,
-        name: &'a Name,
-        default: &'a ast::Expr,
-        choices: &'a [ast::Expr],
-    ) -> Result<()> {
-        let source = *self.running.last().expect("a schedule runs");
-        let all: Vec<Constant> =
-            choices.iter().map(|choice| self.constant(choice)).collect::<Result<_>>()?;
-        let (value, span, from) = match select::setting(source, &name.text, self.defines) {
-            Some(text) => (self.given(name, text)?, name.span, "-D: "),
-            None => (self.constant(default)?, default.span, ""),
-        };
-        if !all.contains(&value) {
-            let show = |value: &Constant| match value {
-                Constant::Int(value) => value.to_string(),
-                Constant::Bool(value) => value.to_string(),
-                Constant::DType(dtype) => dtype.to_string(),
-            };
-            let list: Vec<String> = all.iter().map(show).collect();
-            let text = format!(
-                "{from}{} is no choice of knob `{}`: [{}]",
-                show(&value),
-                name.text,
-                list.join(", ")
-            );
-            return Err(Box::new(Diag::new("E0311", span, text)));
-        }
-        self.declare_constant(name, value)
-    }
-
-    /// The stage or input that a path names.
-    pub(super) fn tensor(&self, path: &[Name]) -> Result<(Tensor, Span)> {
-        let name = join(path);
-        let span = path[0].span.to(path[path.len() - 1].span);
-        let value = match path {
-            [one] => self.lookup(&one.text),
-            _ => None,
-        };
-        match value {
-            Some(Value::Stage(id)) => return Ok((Tensor::Stage(*id), span)),
-            Some(Value::Input(at)) => return Ok((Tensor::Input(*at), span)),
-            _ => {}
-        }
-        if let Some(tensor) = self.find(&name) {
-            return Ok((tensor, span));
-        }
-        let names: Vec<&str> = self.schedule.stages.iter().map(|s| &s.te.name[..]).collect();
-        let text = format!("`{}` has no stage `{name}`", self.schedule.graph.name);
-        let diag = Diag::new("E0304", span, text);
-        let close = closest(&name, names.iter().copied());
-        let diag = diag.note(format!("stages: {}", names.join(", ")));
-        Err(Box::new(match close {
-            Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag,
-        }))
-    }
-
-    fn find(&self, name: &str) -> Option<Tensor> {
-        self.schedule.find(name).or_else(|| self.stage_names.get(name).copied())
-    }
-
-    fn arguments(
-        &self,
-        directive: &'static Directive,
-        subject: Tensor,
-        span: Span,
-        args: &'a [ast::Arg],
-    ) -> Result<Vec<Option<Argument>>> {
-        super::arguments::resolve(self, directive, subject, span, args)
+    /// Every name in sight, for "did you mean".
+    pub(super) fn names(&self) -> Vec<&str> {
+        let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
+        let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
+        names.extend(self.schedule.stages.iter().map(|stage| &stage.te.name[..]));
+        names.sort_unstable();
+        names
     }
 }
 
-fn find_directive(name: &Name, target: &Target) -> Result<&'static Directive> {
-    if let Some(directive) = DIRECTIVES.iter().find(|directive| directive.name == name.text) {
-        return Ok(directive);
+/// A value of the command line or of the kernel: what is no integer and no condition is a word.
+fn parse_value(text: &str) -> Value {
+    match (text.parse(), text.parse()) {
+        (Ok(int), _) => Value::Int(int),
+        (_, Ok(flag)) => Value::Bool(flag),
+        _ => Value::Word(text.to_string()),
     }
-    if matches!(&name.text[..], "bind" | "pipeline") {
-        let text = format!("`{}` is for GPUs, and {target} is a CPU", name.text);
-        return Err(Box::new(
-            Diag::new("E0314", name.span, text)
-                .help("on CPUs, `parallel` shares iterations out to threads"),
-        ));
-    }
-    let diag = Diag::new("E0307", name.span, format!("unknown directive `{}`", name.text));
-    let names: Vec<&str> = DIRECTIVES.iter().map(|directive| directive.name).collect();
-    Err(Box::new(match closest(&name.text, names.iter().copied()) {
-        Some(close) => diag.help(format!("did you mean `{close}`?")),
-        None => diag.note(format!("directives: {}", names.join(", "))),
-    }))
 }
 
-pub(super) fn join(path: &[Name]) -> String {
-    path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Word(a), Value::Word(b)) => a == b,
+        _ => false,
+    }
 }
 
+fn source_text(program: &Program, span: Span) -> String {
+    let text = &program.sources.files[span.file as usize].text;
+    text[span.start as usize..span.end as usize].to_string()
+}
+
+/// "1 name", "2 names".
 pub(super) fn count(number: usize, what: &str) -> String {
-    match number {
-        1 => format!("1 {what}"),
-        _ => format!("{number} {what}s"),
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+pub(super) fn refuse<T>(code: &'static str, span: Span, text: impl Into<String>) -> Result<T> {
+    Err(Box::new(Diag::new(code, span, text)))
+}
+
+/// Says which names there are, or which is close.
+pub(super) fn suggest(diag: Diag, name: &str, names: Vec<&str>, what: &str) -> Diag {
+    let close = crate::diag::closest(name, names.iter().copied()).map(str::to_string);
+    let diag = match names.is_empty() {
+        true => diag.note(format!("there are no {what} here")),
+        false => diag.note(format!("{what}: {}", names.join(", "))),
+    };
+    match close {
+        Some(close) => diag.help(format!("did you mean `{close}`?")),
+        None => diag,
     }
 }

@@ -181,7 +181,10 @@ impl Parser<'_> {
     fn sum(&self, expr: &ast::Expr) -> Result<Sum> {
         let constant = |constant| Sum { digits: Vec::new(), constant };
         match &*expr.kind {
-            ExprKind::Int(digits) => Ok(constant(super::constants::parse_int(digits, expr.span)?)),
+            ExprKind::Int(digits) => match digits.parse() {
+                Ok(value) => Ok(constant(value)),
+                Err(_) => Err(self.refuse(expr.span, "this number is too large")),
+            },
             ExprKind::Name(name) => Ok(Sum { digits: vec![self.axis(name)?], constant: 0 }),
             ExprKind::Binary(op, a, b, _) => {
                 let (a, b) = (self.sum(a)?, self.sum(b)?);
@@ -432,12 +435,4 @@ impl Checker<'_> {
                 .help("use each part of an axis once: `ax0 // 8` and `ax0 % 8`"),
         )
     }
-}
-
-fn lcm(a: i64, b: i64) -> i64 {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
 }

@@ -1,123 +1,119 @@
-//! Which schedule a kernel is built with.
-//!
-//! A schedule is known by kernel, name and target. Of those with the wanted name whose target
-//! covers the one built for, the most specific is taken; two equally specific ones are an error.
+//! Which schedule a kernel is built with: the longest match of its target, by name or without.
 
-use crate::diag::{Diag, Result, closest};
+use super::evaluate::apply;
+use super::state::Schedule;
+use crate::diag::{Diag, Result};
 use crate::lang::Program;
-use crate::lang::ast::{Item, Param, Schedule, ScheduleStmt, ScheduleStmtKind};
+use crate::lang::ast::{self, Item};
 use crate::target::Target;
-use crate::te::Defines;
+use crate::te::{Defines, Graph};
 
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
 
-/// Every schedule of a program.
-pub fn schedules(program: &Program) -> impl Iterator<Item = &Schedule> {
-    let items = program.files.iter().flat_map(|file| &file.items);
-    items.filter_map(|item| match item {
+/// Every kernel with the schedule that it is built with.
+pub fn schedule_kernels(
+    program: &Program,
+    graphs: Vec<Graph>,
+    target: &Target,
+    defines: &Defines,
+    chosen: Option<&Chosen>,
+) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
+    check_items(program)?;
+    check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
+    let mut diags = Vec::new();
+    let mut schedules = Vec::new();
+    for graph in graphs {
+        let wanted = chosen
+            .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name))
+            .map(|(_, name)| &name[..]);
+        if wanted == Some("default") {
+            schedules.push(Schedule::new(graph, target));
+            continue;
+        }
+        // A kernel without a schedule of that name is scheduled as if none were asked for.
+        let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
+        match named.or_else(|| pick(program, &graph.name, None, target)) {
+            None => schedules.push(Schedule::new(graph, target)),
+            Some(item) => match apply(program, graph, target, defines, item) {
+                Ok(schedule) => schedules.push(schedule),
+                Err(diag) => diags.push(*diag),
+            },
+        }
+    }
+    if diags.is_empty() { Ok(schedules) } else { Err(diags) }
+}
+
+/// Applies every schedule of the graphs' kernels that fits the target, whichever is built.
+pub fn schedule_all(
+    program: &Program,
+    graphs: &[Graph],
+    target: &Target,
+    defines: &Defines,
+) -> (Vec<Schedule>, Vec<Diag>) {
+    let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
+    for graph in graphs {
+        for item in candidates(program, &graph.name, target) {
+            match apply(program, graph.clone(), target, defines, item) {
+                Ok(schedule) => schedules.push(schedule),
+                Err(diag) => diags.push(*diag),
+            }
+        }
+    }
+    (schedules, diags)
+}
+
+/// The kernels that `--schedule NAME` does not concern, because they have none of that name.
+pub fn without_chosen<'a>(
+    program: &Program,
+    kernels: impl Iterator<Item = &'a str>,
+    target: &Target,
+    chosen: Option<&Chosen>,
+) -> Vec<&'a str> {
+    let Some((None, name)) = chosen else { return Vec::new() };
+    if name == "default" {
+        return Vec::new();
+    }
+    kernels.filter(|kernel| pick(program, kernel, Some(name), target).is_none()).collect()
+}
+
+fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
+    program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
         Item::Schedule(schedule) => Some(schedule),
         _ => None,
     })
 }
 
-/// Per kernel the schedule to build it with; `None` is the default one, the plain loop nest.
-pub fn select<'a>(
+/// The schedules of a kernel that fit the target, in source order.
+pub(super) fn candidates<'a>(
     program: &'a Program,
-    kernels: &[&str],
-    chosen: Option<&Chosen>,
+    kernel: &str,
     target: &Target,
-) -> Result<Vec<Option<&'a Schedule>>> {
-    if let Some((_, name)) = chosen
-        && name == "auto"
-    {
-        let diag = Diag::global("E0303", "`--schedule auto` is not in this version");
-        return Err(Box::new(diag.help("name a schedule of the file, or `default`")));
-    }
-    if let Some((Some(kernel), _)) = chosen
-        && !kernels.contains(&&kernel[..])
-    {
-        let mut diag = Diag::global("E0303", format!("no kernel `{kernel}` is built here"));
-        if let Some(close) = closest(kernel, kernels.iter().copied()) {
-            diag = diag.help(format!("did you mean `{close}`?"));
-        }
-        return Err(Box::new(diag));
-    }
-    let mut found = false;
-    let mut picked = Vec::new();
-    for kernel in kernels {
-        let wanted = chosen
-            .filter(|(of, _)| of.as_ref().is_none_or(|of| of == kernel))
-            .map(|(_, name)| &name[..]);
-        if wanted == Some("default") {
-            found = true;
-            picked.push(None);
-            continue;
-        }
-        // A kernel without a schedule of that name is scheduled as if none were asked for.
-        let named = wanted.and_then(|name| pick(program, kernel, Some(name), target));
-        found |= named.is_some();
-        picked.push(named.or_else(|| pick(program, kernel, None, target)));
-    }
-    match chosen {
-        Some((_, name)) if !found && !kernels.is_empty() => {
-            Err(Box::new(unknown_schedule(program, kernels, name, target)))
-        }
-        _ => Ok(picked),
+) -> impl Iterator<Item = &'a ast::Schedule> {
+    items(program).filter(move |item| {
+        item.kernel.text == kernel
+            && item.target.as_ref().is_none_or(|name| covers(&name.text, target))
+    })
+}
+
+/// More for a longer match: none, `cpu`, `x86`, `x86-avx512`.
+pub(super) fn specificity(item: &ast::Schedule) -> usize {
+    match item.target.as_ref().map(|name| &name.text[..]) {
+        None => 0,
+        Some("cpu") => 1,
+        Some(name) => 1 + name.len(),
     }
 }
 
-fn unknown_schedule(program: &Program, kernels: &[&str], name: &str, target: &Target) -> Diag {
-    let mut names = vec!["default".to_string()];
-    let mut elsewhere = None;
-    for schedule in schedules(program).filter(|s| kernels.contains(&&s.kernel.text[..])) {
-        let Some(own) = &schedule.name else { continue };
-        if !covers_target(schedule, target) {
-            if own.text == name {
-                elsewhere = schedule.target.as_ref();
-            }
-        } else if !names.contains(&own.text) {
-            names.push(own.text.clone());
-        }
-    }
-    let mut diag = Diag::global("E0303", format!("no schedule `{name}` for {target}"))
-        .note(format!("schedules here: {}", names.join(", ")));
-    if let Some(target) = elsewhere {
-        diag = diag.note(format!("there is one for {}", target.text));
-    }
-    match closest(name, names.iter().map(|name| &name[..])) {
-        Some(close) => diag.help(format!("did you mean `{close}`?")),
-        None => diag,
-    }
-}
-
-/// The most specific schedule of a kernel with that name, or without one.
 fn pick<'a>(
     program: &'a Program,
     kernel: &str,
     name: Option<&str>,
     target: &Target,
-) -> Option<&'a Schedule> {
-    let fits = |schedule: &&Schedule| {
-        schedule.kernel.text == kernel
-            && schedule.name.as_ref().map(|name| &name.text[..]) == name
-            && covers_target(schedule, target)
-    };
-    schedules(program).filter(fits).max_by_key(|schedule| specificity(schedule))
-}
-
-/// How many components of a target's name a schedule asks for; `cpu` is less than any of them.
-fn specificity(schedule: &Schedule) -> usize {
-    match &schedule.target {
-        None => 0,
-        Some(target) if target.text == "cpu" => 1,
-        Some(target) => 2 + target.text.matches('-').count(),
-    }
-}
-
-/// Whether a schedule is for this target.
-pub fn covers_target(schedule: &Schedule, target: &Target) -> bool {
-    schedule.target.as_ref().is_none_or(|name| covers(&name.text, target))
+) -> Option<&'a ast::Schedule> {
+    candidates(program, kernel, target)
+        .filter(|item| item.name.as_ref().map(|name| &name.text[..]) == name)
+        .max_by_key(|item| specificity(item))
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
@@ -128,115 +124,62 @@ fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// What is wrong with the heads of schedules: two for the same, a reserved name.
-pub fn check_heads(program: &Program) -> Vec<Diag> {
-    let mut diags = Vec::new();
-    let all: Vec<&Schedule> = schedules(program).collect();
-    let head = |schedule: &Schedule| {
-        let name = schedule.name.as_ref().map(|name| name.text.clone());
-        let target = schedule.target.as_ref().map(|target| target.text.clone());
-        (schedule.kernel.text.clone(), name, target)
-    };
+/// Kernel, name and target identify a schedule, and `default` is the plain loop nest.
+fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen = std::collections::HashMap::new();
-    for schedule in &all {
-        let place = schedule.name.as_ref().map_or(schedule.kernel.span, |name| name.span);
-        if let Some(name) = &schedule.name
-            && matches!(&name.text[..], "default" | "auto")
-        {
+    let mut diags = Vec::new();
+    for item in items(program) {
+        let text = |name: &Option<ast::Name>| name.as_ref().map(|name| name.text.clone());
+        let key = (item.kernel.text.clone(), text(&item.name), text(&item.target));
+        if let Some(name) = item.name.as_ref().filter(|n| n.text == "default" || n.text == "auto") {
             let text = format!("a schedule cannot have the name `{}`", name.text);
-            let meaning = match &name.text[..] {
-                "default" => "the plain loop nest in declaration order",
-                _ => "the schedule that the compiler chooses",
-            };
-            let note = format!("`--schedule {}` is {meaning}", name.text);
-            diags.push(Diag::new("E0302", place, text).note(note));
-        }
-        if let Some(first) = seen.insert(head(schedule), place) {
-            let (kernel, name, target) = head(schedule);
-            let name = name.map_or(String::new(), |name| format!(".{name}"));
-            let target = target.map_or(String::new(), |target| format!(" for {target}"));
-            let text = format!("two schedules `{kernel}{name}`{target} are equally specific");
+            diags.push(Diag::new("E0304", name.span, text).help("choose another name"));
+        } else if let Some(first) = seen.insert(key, item.kernel.span) {
+            let text = format!("two schedules of `{}` fit equally well", item.kernel.text);
             diags.push(
-                Diag::new("E0302", place, text)
-                    .related(first, "the first one is here")
-                    .help("give one of them another name or target"),
+                Diag::new("E0304", item.kernel.span, text).related(first, "the first is here"),
             );
         }
     }
-    diags
+    if diags.is_empty() { Ok(()) } else { Err(diags) }
 }
 
-/// `-D KERNEL.SCHEDULE.t=…` for a schedule, parameter or knob that does not exist.
-pub fn check_schedule_defines(program: &Program, defines: &Defines) -> Vec<Diag> {
-    let mut diags = Vec::new();
-    for (kernel, path, _) in defines {
-        let Some((name, param)) = path.split_once('.') else { continue };
-        let full = kernel.as_ref().map_or(String::new(), |kernel| format!("{kernel}."));
-        let mut known: Vec<&str> = Vec::new();
-        let mut any = false;
-        for schedule in schedules(program) {
-            let of = kernel.as_ref().is_none_or(|kernel| schedule.kernel.text == *kernel);
-            if of && schedule.name.as_ref().is_some_and(|own| own.text == name) {
-                any = true;
-                known.extend(settings(schedule));
-            }
-        }
-        if known.contains(&param) {
-            continue;
-        }
-        let diag = if !any {
-            Diag::global("E0311", format!("-D: there is no schedule `{full}{name}`"))
-        } else {
-            let text = format!("-D: schedule `{full}{name}` has no parameter or knob `{param}`");
-            match closest(param, known.iter().copied()) {
-                Some(close) => Diag::global("E0311", text).help(format!("did you mean `{close}`?")),
-                None => Diag::global("E0311", text),
-            }
-        };
-        diags.push(diag);
-    }
-    diags
-}
-
-/// Names of a schedule's parameters and knobs.
-fn settings(schedule: &Schedule) -> Vec<&str> {
-    fn knobs<'a>(stmts: &'a [ScheduleStmt], names: &mut Vec<&'a str>) {
-        for stmt in stmts {
-            match &stmt.kind {
-                ScheduleStmtKind::Knob { name, .. } => names.push(&name.text),
-                ScheduleStmtKind::If { then, otherwise, .. } => {
-                    knobs(then, names);
-                    knobs(otherwise, names);
-                }
-                ScheduleStmtKind::For { body, .. } => knobs(body, names),
-                _ => {}
-            }
-        }
-    }
-    let mut names: Vec<&str> = schedule.params.iter().map(|p: &Param| &p.name.text[..]).collect();
-    knobs(&schedule.body, &mut names);
-    names
-}
-
-/// The value that `-D` gives to a setting of a schedule.
-pub fn setting<'d>(schedule: &Schedule, name: &str, defines: &'d Defines) -> Option<&'d str> {
-    let own = schedule.name.as_ref().map(|name| &name.text[..]);
-    let fits = |(kernel, path, _): &&(Option<String>, String, String)| {
-        let kernel_fits = kernel.as_ref().is_none_or(|k| *k == schedule.kernel.text);
-        kernel_fits && path.split_once('.') == Some((own.unwrap_or_default(), name))
-    };
-    defines.iter().rev().find(fits).map(|(_, _, value)| &value[..])
-}
-
-/// The schedule of the same kernel that `use` names.
-pub(super) fn find_used<'a>(
-    program: &'a Program,
-    kernel: &str,
-    name: &str,
+/// `--schedule` names a kernel and a schedule that there are.
+fn check_chosen(
+    program: &Program,
+    graphs: &[Graph],
     target: &Target,
-) -> std::result::Result<&'a Schedule, Vec<&'a str>> {
-    pick(program, kernel, Some(name), target).ok_or_else(|| {
-        let of = schedules(program).filter(|s| s.kernel.text == kernel && covers_target(s, target));
-        of.filter_map(|s| s.name.as_ref()).map(|name| &name.text[..]).collect()
-    })
+    chosen: Option<&Chosen>,
+) -> Result<()> {
+    let Some((kernel, name)) = chosen else { return Ok(()) };
+    if let Some(kernel) = kernel
+        && !graphs.iter().any(|graph| graph.name == *kernel)
+    {
+        let mut diag = Diag::global("E0303", format!("no kernel `{kernel}` is built here"));
+        if let Some(close) = crate::diag::closest(kernel, graphs.iter().map(|g| &g.name[..])) {
+            diag = diag.help(format!("did you mean `{close}`?"));
+        }
+        return Err(Box::new(diag));
+    }
+    if name == "auto" {
+        let text = "schedules made by the compiler are not in this version";
+        return Err(Box::new(
+            Diag::global("E0303", text).help("`--schedule default` is the plain loop nest"),
+        ));
+    }
+    let of = |graph: &&Graph| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
+    let mut concerned = graphs.iter().filter(of);
+    if name == "default"
+        || graphs.is_empty()
+        || concerned.any(|graph| pick(program, &graph.name, Some(name), target).is_some())
+    {
+        return Ok(());
+    }
+    let all = graphs.iter().filter(of).flat_map(|g| candidates(program, &g.name, target));
+    let mut names: Vec<&str> = vec!["default"];
+    names.extend(all.filter_map(|item| item.name.as_ref()).map(|name| &name.text[..]));
+    names.sort_unstable();
+    names.dedup();
+    let diag = Diag::global("E0303", format!("no schedule `{name}` for {target}"));
+    Err(Box::new(super::evaluate::suggest(diag, name, names, "schedules here")))
 }

@@ -31,12 +31,12 @@ pub struct Schedule {
     pub stages: Vec<Stage>,
     /// Order of computation: a stage stands after all that it reads.
     pub order: Vec<StageId>,
-    /// The text of the schedule in the source; `default` for the plain loop nest.
-    pub text: String,
     /// The machine.
     pub target: Target,
     /// A directive changed the order of floating-point operations, with `reassociate`.
     pub reassociated: bool,
+    /// `default`, or its source text.
+    pub text: String,
 }
 
 /// A stage and its loops.
@@ -194,9 +194,9 @@ impl Schedule {
         let mut schedule = Schedule {
             stages: Vec::new(),
             order: Vec::new(),
-            text: "default".to_string(),
             target: target.clone(),
             reassociated: false,
+            text: "default".to_string(),
             graph,
         };
         for stage in schedule.graph.stages.clone() {

@@ -26,8 +26,8 @@ pub struct Graph {
     pub span: Span,
     /// Compile-time parameters with their values as text, for the manifest.
     pub params: Vec<(String, String)>,
-    /// Compile-time parameters and constants, by name, for schedules.
-    pub consts: Vec<(String, Constant)>,
+    /// Compile-time constants (`let`) with their values as text, sorted by name, for schedules.
+    pub consts: Vec<(String, String)>,
     /// Run-time integers in declaration order.
     pub vars: Vec<Var>,
     /// Inputs in declaration order.
@@ -45,17 +45,6 @@ pub struct Graph {
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
     pub checks: Vec<Stmt>,
-}
-
-/// A value known at compile time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Constant {
-    /// An integer.
-    Int(i64),
-    /// A condition.
-    Bool(bool),
-    /// An element type.
-    DType(DType),
 }
 
 impl Graph {

@@ -235,10 +235,11 @@ fn compile(text: &str, number: u64) -> Result<(), Failure> {
     options.fp_contract = [FpContract::Off, FpContract::Fast][number as usize / 5 % 2];
     options.opt = [3, 0, 1, 2][number as usize / 10 % 4];
     let mut trace = Trace::default();
-    let schedules = driver::elaborate(&program, &options, &mut trace)?;
-    let kernels = schedules
+    let graphs = driver::elaborate(&program, &options, &mut trace)?;
+    let graphs = driver::schedule(&program, graphs, &options, &mut trace)?;
+    let kernels = graphs
         .iter()
-        .map(|schedule| driver::lower(schedule, &options, None, &mut trace))
+        .map(|graph| driver::lower(graph, &options, None, &mut trace))
         .collect::<Result<Vec<_>, _>>()?;
     let object = ObjectOptions { module: "fuzz".to_string(), ..ObjectOptions::default() };
     driver::compile_object(&kernels, &options.target, &object, &mut trace)?;

@@ -2,14 +2,13 @@
 //! needs, and the check of every index.
 
 use super::Elaborator;
+use super::parameters::show;
 use super::stages::for_each_load;
 use super::statements::Frame;
-use super::values::{SourceType, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
-use crate::te::{Constant, Graph, check_bounds};
-use num_traits::ToPrimitive;
+use crate::te::{Graph, check_bounds};
 use std::collections::HashSet;
 
 impl<'a> Elaborator<'a> {
@@ -66,25 +65,13 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// What schedules may know of a kernel's names, by name.
-fn constants(frame: &Frame) -> Vec<(String, Constant)> {
-    let constant = |value: &Value| match value {
-        Value::Int(value) => value.to_i64().map(Constant::Int),
-        Value::Bool(value) => Some(Constant::Bool(*value)),
-        Value::DType(dtype) => Some(Constant::DType(*dtype)),
-        Value::Scalar(typed) if typed.ty == SourceType::Index => {
-            let value = typed.expr.as_int()?;
-            i64::try_from(value).ok().map(Constant::Int)
-        }
-        _ => None,
-    };
-    let known = frame
-        .scope
-        .iter()
-        .filter_map(|(name, entry)| constant(&entry.value).map(|value| (name.to_string(), value)));
-    let mut known: Vec<(String, Constant)> = known.collect();
-    known.sort_by(|a, b| a.0.cmp(&b.0));
-    known
+/// The `let`s of a kernel whose values are known.
+fn constants(frame: &Frame) -> Vec<(String, String)> {
+    let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
+    let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
+    let mut constants: Vec<(String, String)> = shown.collect();
+    constants.sort();
+    constants
 }
 
 /// A graph of nothing.
