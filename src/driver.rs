@@ -13,6 +13,7 @@ use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
+use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use std::any::Any;
@@ -204,21 +205,67 @@ pub fn elaborate(
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,
     })?;
-    crate::schedule::select(program, &graphs, options.schedule.as_ref(), &options.target)?;
     Ok(graphs)
 }
 
-/// Lowers a graph through every pass that `--opt` runs, or through those up to and including
+/// Applies the schedules that the kernels are built with, and infers all bounds.
+pub fn schedule(
+    program: &Program,
+    graphs: Vec<Graph>,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<Placed>, Failure> {
+    let chosen = options.schedule.as_ref();
+    let (target, defines) = (&options.target, &options.defines);
+    let schedules = trace
+        .phase("schedule", &String::new, || {
+            schedule::schedule_kernels(program, graphs, target, defines, chosen)
+        })?
+        .map_err(Failure::User)?;
+    place(schedules, trace)
+}
+
+/// Applies every schedule that fits the target, built or not: all errors in them.
+pub fn check_schedules(
+    program: &Program,
+    graphs: &[Graph],
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<(), Failure> {
+    let (target, defines) = (&options.target, &options.defines);
+    let (schedules, mut diags) = trace.phase("schedule", &String::new, || {
+        schedule::schedule_all(program, graphs, target, defines)
+    })?;
+    match place(schedules, trace) {
+        Err(Failure::User(more)) => diags.extend(more),
+        Err(bug) => return Err(bug),
+        Ok(_) => {}
+    }
+    diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
+}
+
+fn place(schedules: Vec<Schedule>, trace: &mut Trace) -> std::result::Result<Vec<Placed>, Failure> {
+    let (mut placed, mut diags) = (Vec::new(), Vec::new());
+    for schedule in schedules {
+        match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
+            Ok(one) => placed.push(one),
+            Err(diag) => diags.push(*diag),
+        }
+    }
+    if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
+}
+
+/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and including
 /// `last`.
 pub fn lower(
-    graph: &Graph,
+    placed: &Placed,
     options: &Options,
     last: Option<&str>,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {
-    let built = trace.phase("build_loops", &String::new, || {
-        lower::build_loops::build_plain_loops(graph, &options.target)
-    });
+    let built =
+        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(placed));
     let mut kernel = built??;
     after_pass("build_loops", None, &kernel, trace)?;
     for pass in PASSES {

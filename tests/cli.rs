@@ -155,9 +155,9 @@ fn kernels_that_cannot_be_built_say_why() {
     let file = write(dir.path(), "odd.te", text);
     fails(&["run", &file, "--var", "n=4"], 1, "E0525");
     let text = "kernel scale(n = 4) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
-                schedule scale { C.parallel(i) }\n";
+                schedule scale { C.paralel(i) }\n";
     let file = write(dir.path(), "scheduled.te", text);
-    fails(&["build", &file], 1, "E0302");
+    fails(&["build", &file], 1, "E0305");
 }
 
 #[test]

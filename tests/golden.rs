@@ -155,6 +155,8 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
     let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    let graphs =
+        driver::schedule(&program, graphs, &head.options, &mut trace).map_err(failure_text)?;
     let mut text = String::new();
     for graph in &graphs {
         let kernel =
@@ -165,6 +167,12 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
         text.push_str(&print_kernel(&kernel, style));
     }
     Ok(text)
+}
+
+/// Elaborates a program and applies all its schedules.
+fn front(program: &tec::lang::Program, head: &Head, trace: &mut Trace) -> Result<(), Failure> {
+    let graphs = driver::elaborate(program, &head.options, trace)?;
+    driver::check_schedules(program, &graphs, &head.options, trace)
 }
 
 /// The last kernel of the file, run in three ways.
@@ -186,6 +194,7 @@ fn listing(path: &str, head: &Head) -> Result<String, String> {
     let options = &head.options;
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
     let graphs = driver::elaborate(&program, options, &mut trace).map_err(failure_text)?;
+    let graphs = driver::schedule(&program, graphs, options, &mut trace).map_err(failure_text)?;
     let kernels = graphs
         .iter()
         .map(|graph| driver::lower(graph, options, None, &mut trace).map_err(failure_text))
@@ -263,8 +272,8 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     let mut trace = Trace::default();
     let (sources, failure) = match driver::load(path, &Disk, &mut trace) {
         Err(failed) => failed,
-        Ok(program) => match driver::elaborate(&program, &head.options, &mut trace) {
-            Ok(_) => return Err("the program is accepted".to_string()),
+        Ok(program) => match front(&program, head, &mut trace) {
+            Ok(()) => return Err("the program is accepted".to_string()),
             Err(failure) => (program.sources, failure),
         },
     };

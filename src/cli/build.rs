@@ -6,7 +6,7 @@ use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, module_name};
-use crate::te::Graph;
+use crate::schedule::Placed;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -51,9 +51,9 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, graphs) = front(&args.file, &options, &mut trace)?;
+    let (program, placed) = front(&args.file, &options, &mut trace)?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
-    let built = build(&program, &graphs, &options, &module, kind, &mut trace);
+    let built = build(&program, &placed, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
     reporter.write(&output_files(args, output, kind, built?))
 }
@@ -89,7 +89,7 @@ fn output_files(
 /// Lowers and compiles the kernels of a program.
 pub fn build(
     program: &Program,
-    graphs: &[Graph],
+    placed: &[Placed],
     options: &Options,
     module: &str,
     kind: ModuleKind,
@@ -98,11 +98,12 @@ pub fn build(
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut kernels = Vec::new();
     let mut infos = Vec::new();
-    for graph in graphs {
-        kernels.push(driver::lower(graph, options, None, trace).map_err(failed)?);
+    for one in placed {
+        let (schedule, graph) = (&one.schedule, &one.schedule.graph);
+        kernels.push(driver::lower(one, options, None, trace).map_err(failed)?);
         infos.push(KernelInfo {
             parameters: graph.params.clone(),
-            schedule: "default".to_string(),
+            schedule: schedule.text.clone(),
             work: driver::count_work(graph).map_err(failed)?,
         });
     }

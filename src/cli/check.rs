@@ -1,11 +1,12 @@
 //! `tec check`: parses and checks; silence is success.
 
-use super::options::{CompileArgs, front_all};
+use super::options::{CompileArgs, check};
 use super::report::{Error, Reporter, show_trace};
 
 /// Check files without compiling them.
 ///
-/// Syntax, names, types, shapes and bounds of every kernel; prints nothing if all is well.
+/// Syntax, names, types, shapes and bounds of every kernel, and every schedule that fits the
+/// target; prints nothing if all is well.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The `.te` files.
@@ -17,14 +18,12 @@ pub struct Args {
 
 /// Runs the command: every file is checked, whatever became of the one before.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
-    let mut options = args.compile.options()?;
-    // Schedules are checked as syntax; only the plain loop nest is asked for.
-    options.schedule.get_or_insert((None, "default".to_string()));
+    let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let mut failed = false;
     for file in &args.files {
-        match front_all(file, &options, &mut trace) {
-            Ok(_) => {}
+        match check(file, &options, &mut trace) {
+            Ok(()) => {}
             Err(error @ Error::Compile(_, crate::driver::Failure::Bug { .. })) => {
                 return Err(error);
             }

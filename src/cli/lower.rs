@@ -35,21 +35,21 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
-    let (program, graphs) = front(&args.file, &options, &mut trace)?;
+    let (program, kernels) = front(&args.file, &options, &mut trace)?;
     let (style, last) = match args.simple {
         true => (Style::Simple, Some(driver::LAST_READABLE_PASS)),
         false => (Style::Full, None),
     };
     let mut text = String::new();
-    for (index, graph) in graphs.iter().enumerate() {
-        let kernel = match driver::lower(graph, &options, last, &mut trace) {
+    for (index, placed) in kernels.iter().enumerate() {
+        let kernel = match driver::lower(placed, &options, last, &mut trace) {
             Ok(kernel) => kernel,
             Err(failure) => {
                 show_trace(&trace, args.compile.time);
                 return Err(Error::Compile(program.sources, failure));
             }
         };
-        if args.simple && graphs.len() > 1 {
+        if args.simple && kernels.len() > 1 {
             let gap = if index > 0 { "\n" } else { "" };
             text.push_str(&format!("{gap}# {}\n", kernel.name));
         }

@@ -4,6 +4,7 @@ use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
+use crate::schedule::Placed;
 use crate::target::Target;
 use crate::te::Graph;
 
@@ -111,24 +112,37 @@ pub fn io_text(error: &std::io::Error) -> String {
     first + chars.as_str()
 }
 
-/// Reads a file and elaborates its kernels, of which there is at least one.
+/// Reads a file, elaborates and schedules its kernels, of which there is at least one.
 pub fn front(
     path: &str,
     options: &Options,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Graph>), Error> {
-    let (program, graphs) = front_all(path, options, trace)?;
+) -> Result<(Program, Vec<Placed>), Error> {
+    let (program, graphs) = elaborate(path, options, trace)?;
     if graphs.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
             .note("a kernel whose parameter has no value is not built by itself")
             .help("give the value with `-D name=value`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
-    Ok((program, graphs))
+    match driver::schedule(&program, graphs, options, trace) {
+        Ok(kernels) => Ok((program, kernels)),
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
 }
 
-/// Reads a file and elaborates its kernels, if it has any that can be built.
-pub fn front_all(
+/// Reads a file and elaborates its kernels, if it has any that can be built; applies every
+/// schedule that fits the target.
+pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
+    let (program, graphs) = elaborate(path, options, trace)?;
+    let checked = match &options.schedule {
+        Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
+        None => driver::check_schedules(&program, &graphs, options, trace),
+    };
+    checked.map_err(|failure| Error::Compile(program.sources, failure))
+}
+
+fn elaborate(
     path: &str,
     options: &Options,
     trace: &mut Trace,

@@ -55,10 +55,10 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, graphs) = front(file, &options, &mut trace)?;
+    let (program, placed) = front(file, &options, &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build(&program, &graphs, &options, &name, kind, &mut trace);
+    let built = build(&program, &placed, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
     let manifest = Manifest::from_json(&built.manifest, file)?;
@@ -70,6 +70,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let path = directory.path().join(format!("{name}.so"));
     write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
     let module = LoadedModule::open(&path)?;
+    let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
     let source = Some(Source { program, graphs, options });
     Ok(Session { manifest, module, source })
 }

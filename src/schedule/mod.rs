@@ -1,13 +1,16 @@
 //! Schedules: how a kernel is computed, never what.
 //!
-//! [`select`] picks a kernel's schedule, `evaluate` runs its statements from top to bottom, each
+//! [`schedule_kernels`] picks each kernel's schedule, [`apply`] runs its statements from top to bottom, each
 //! directive checks what it can see and changes the [`Schedule`] (one file per family, listed in
 //! [`directives`]). What depends on extents and regions is checked when all directives are known,
 //! by `bounds` and `legality`, with the span of the directive that is to blame.
 
+mod arguments;
 pub mod attach;
 mod bounds;
+mod constants;
 pub mod directives;
+mod evaluate;
 mod inline;
 mod legality;
 mod loops;
@@ -19,7 +22,8 @@ pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
-pub use select::select;
+pub use evaluate::apply;
+pub use select::{Chosen, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
     Tensor,

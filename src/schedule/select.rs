@@ -1,70 +1,119 @@
-//! Which schedule a kernel is built with. This version applies only `default`, the plain loop
-//! nest in declaration order; a file whose own schedule would be chosen is refused, not ignored.
+//! Which schedule a kernel is built with: the longest match of its target, by name or without.
 
+use super::evaluate::apply;
+use super::state::Schedule;
 use crate::diag::{Diag, Result};
 use crate::lang::Program;
-use crate::lang::ast::{Item, Schedule};
+use crate::lang::ast::{self, Item};
 use crate::target::Target;
-use crate::te::Graph;
+use crate::te::{Defines, Graph};
 
-/// Checks that every kernel's schedule is `default`, by choice or because the file has no other
-/// for this target.
-pub fn select(
+/// `--schedule [KERNEL.]NAME`.
+pub type Chosen = (Option<String>, String);
+
+/// Every kernel with the schedule that it is built with.
+pub fn schedule_kernels(
     program: &Program,
-    graphs: &[Graph],
-    chosen: Option<&(Option<String>, String)>,
+    graphs: Vec<Graph>,
     target: &Target,
-) -> Result<()> {
-    if let Some((Some(kernel), _)) = chosen
-        && !graphs.iter().any(|graph| graph.name == *kernel)
-    {
-        let mut diag = Diag::global("E0303", format!("no kernel `{kernel}` is built here"));
-        if let Some(close) = crate::diag::closest(kernel, graphs.iter().map(|g| &g.name[..])) {
-            diag = diag.help(format!("did you mean `{close}`?"));
-        }
-        return Err(Box::new(diag));
-    }
-    let mut found = false;
+    defines: &Defines,
+    chosen: Option<&Chosen>,
+) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
+    check_items(program)?;
+    check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
+    let mut diags = Vec::new();
+    let mut schedules = Vec::new();
     for graph in graphs {
         let wanted = chosen
             .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name))
             .map(|(_, name)| &name[..]);
-        found |= wanted == Some("default");
         if wanted == Some("default") {
+            schedules.push(Schedule::new(graph, target));
             continue;
         }
         // A kernel without a schedule of that name is scheduled as if none were asked for.
-        let named = wanted.and_then(|name| pick(program, graph, Some(name), target));
-        if let Some(schedule) = named.or_else(|| pick(program, graph, None, target)) {
-            return Err(Box::new(not_in_this_version(schedule)));
+        let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
+        match named.or_else(|| pick(program, &graph.name, None, target)) {
+            None => schedules.push(Schedule::new(graph, target)),
+            Some(item) => match apply(program, graph, target, defines, item) {
+                Ok(schedule) => schedules.push(schedule),
+                Err(diag) => diags.push(*diag),
+            },
         }
     }
-    match chosen {
-        Some((_, name)) if !found && !graphs.is_empty() => {
-            let diag = Diag::global("E0303", format!("no schedule `{name}` for {target}"));
-            Err(Box::new(diag.note("schedules here: default")))
+    if diags.is_empty() { Ok(schedules) } else { Err(diags) }
+}
+
+/// Applies every schedule of the graphs' kernels that fits the target, whichever is built.
+pub fn schedule_all(
+    program: &Program,
+    graphs: &[Graph],
+    target: &Target,
+    defines: &Defines,
+) -> (Vec<Schedule>, Vec<Diag>) {
+    let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
+    for graph in graphs {
+        for item in candidates(program, &graph.name, target) {
+            match apply(program, graph.clone(), target, defines, item) {
+                Ok(schedule) => schedules.push(schedule),
+                Err(diag) => diags.push(*diag),
+            }
         }
-        _ => Ok(()),
+    }
+    (schedules, diags)
+}
+
+/// The kernels that `--schedule NAME` does not concern, because they have none of that name.
+pub fn without_chosen<'a>(
+    program: &Program,
+    kernels: impl Iterator<Item = &'a str>,
+    target: &Target,
+    chosen: Option<&Chosen>,
+) -> Vec<&'a str> {
+    let Some((None, name)) = chosen else { return Vec::new() };
+    if name == "default" {
+        return Vec::new();
+    }
+    kernels.filter(|kernel| pick(program, kernel, Some(name), target).is_none()).collect()
+}
+
+fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
+    program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
+        Item::Schedule(schedule) => Some(schedule),
+        _ => None,
+    })
+}
+
+/// The schedules of a kernel that fit the target, in source order.
+pub(super) fn candidates<'a>(
+    program: &'a Program,
+    kernel: &str,
+    target: &Target,
+) -> impl Iterator<Item = &'a ast::Schedule> {
+    items(program).filter(move |item| {
+        item.kernel.text == kernel
+            && item.target.as_ref().is_none_or(|name| covers(&name.text, target))
+    })
+}
+
+/// More for a longer match: none, `cpu`, `x86`, `x86-avx512`.
+pub(super) fn specificity(item: &ast::Schedule) -> usize {
+    match item.target.as_ref().map(|name| &name.text[..]) {
+        None => 0,
+        Some("cpu") => 1,
+        Some(name) => 1 + name.len(),
     }
 }
 
-/// The schedule of `graph` with that name, or without one.
 fn pick<'a>(
     program: &'a Program,
-    graph: &Graph,
+    kernel: &str,
     name: Option<&str>,
     target: &Target,
-) -> Option<&'a Schedule> {
-    let items = program.files.iter().flat_map(|file| &file.items);
-    let mut schedules = items.filter_map(|item| match item {
-        Item::Schedule(schedule) => Some(schedule),
-        _ => None,
-    });
-    schedules.find(|schedule| {
-        schedule.kernel.text == graph.name
-            && schedule.name.as_ref().map(|name| &name.text[..]) == name
-            && schedule.target.as_ref().is_none_or(|name| covers(&name.text, target))
-    })
+) -> Option<&'a ast::Schedule> {
+    candidates(program, kernel, target)
+        .filter(|item| item.name.as_ref().map(|name| &name.text[..]) == name)
+        .max_by_key(|item| specificity(item))
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
@@ -75,10 +124,62 @@ fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-fn not_in_this_version(schedule: &Schedule) -> Diag {
-    let name = schedule.name.as_ref().map_or(String::new(), |name| format!(".{}", name.text));
-    let text =
-        format!("schedule `{}{name}` cannot be applied in this version", schedule.kernel.text);
-    Diag::new("E0302", schedule.span, text)
-        .help("build with `--schedule default`, the plain loop nest in declaration order")
+/// Kernel, name and target identify a schedule, and `default` is the plain loop nest.
+fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
+    let mut seen = std::collections::HashMap::new();
+    let mut diags = Vec::new();
+    for item in items(program) {
+        let text = |name: &Option<ast::Name>| name.as_ref().map(|name| name.text.clone());
+        let key = (item.kernel.text.clone(), text(&item.name), text(&item.target));
+        if let Some(name) = item.name.as_ref().filter(|n| n.text == "default" || n.text == "auto") {
+            let text = format!("a schedule cannot have the name `{}`", name.text);
+            diags.push(Diag::new("E0304", name.span, text).help("choose another name"));
+        } else if let Some(first) = seen.insert(key, item.kernel.span) {
+            let text = format!("two schedules of `{}` fit equally well", item.kernel.text);
+            diags.push(
+                Diag::new("E0304", item.kernel.span, text).related(first, "the first is here"),
+            );
+        }
+    }
+    if diags.is_empty() { Ok(()) } else { Err(diags) }
+}
+
+/// `--schedule` names a kernel and a schedule that there are.
+fn check_chosen(
+    program: &Program,
+    graphs: &[Graph],
+    target: &Target,
+    chosen: Option<&Chosen>,
+) -> Result<()> {
+    let Some((kernel, name)) = chosen else { return Ok(()) };
+    if let Some(kernel) = kernel
+        && !graphs.iter().any(|graph| graph.name == *kernel)
+    {
+        let mut diag = Diag::global("E0303", format!("no kernel `{kernel}` is built here"));
+        if let Some(close) = crate::diag::closest(kernel, graphs.iter().map(|g| &g.name[..])) {
+            diag = diag.help(format!("did you mean `{close}`?"));
+        }
+        return Err(Box::new(diag));
+    }
+    if name == "auto" {
+        let text = "schedules made by the compiler are not in this version";
+        return Err(Box::new(
+            Diag::global("E0303", text).help("`--schedule default` is the plain loop nest"),
+        ));
+    }
+    let of = |graph: &&Graph| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
+    let mut concerned = graphs.iter().filter(of);
+    if name == "default"
+        || graphs.is_empty()
+        || concerned.any(|graph| pick(program, &graph.name, Some(name), target).is_some())
+    {
+        return Ok(());
+    }
+    let all = graphs.iter().filter(of).flat_map(|g| candidates(program, &g.name, target));
+    let mut names: Vec<&str> = vec!["default"];
+    names.extend(all.filter_map(|item| item.name.as_ref()).map(|name| &name.text[..]));
+    names.sort_unstable();
+    names.dedup();
+    let diag = Diag::global("E0303", format!("no schedule `{name}` for {target}"));
+    Err(Box::new(super::evaluate::suggest(diag, name, names, "schedules here")))
 }

@@ -35,6 +35,8 @@ pub struct Schedule {
     pub target: Target,
     /// A directive changed the order of floating-point operations, with `reassociate`.
     pub reassociated: bool,
+    /// `default`, or its source text.
+    pub text: String,
 }
 
 /// A stage and its loops.
@@ -190,6 +192,7 @@ impl Schedule {
             order: Vec::new(),
             target: target.clone(),
             reassociated: false,
+            text: "default".to_string(),
             graph,
         };
         for stage in schedule.graph.stages.clone() {

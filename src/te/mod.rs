@@ -26,6 +26,8 @@ pub struct Graph {
     pub span: Span,
     /// Compile-time parameters with their values as text, for the manifest.
     pub params: Vec<(String, String)>,
+    /// Compile-time constants (`let`) with their values as text, sorted by name, for schedules.
+    pub consts: Vec<(String, String)>,
     /// Run-time integers in declaration order.
     pub vars: Vec<Var>,
     /// Inputs in declaration order.

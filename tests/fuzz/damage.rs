@@ -236,6 +236,7 @@ fn compile(text: &str, number: u64) -> Result<(), Failure> {
     options.opt = [3, 0, 1, 2][number as usize / 10 % 4];
     let mut trace = Trace::default();
     let graphs = driver::elaborate(&program, &options, &mut trace)?;
+    let graphs = driver::schedule(&program, graphs, &options, &mut trace)?;
     let kernels = graphs
         .iter()
         .map(|graph| driver::lower(graph, &options, None, &mut trace))

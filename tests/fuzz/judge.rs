@@ -10,6 +10,7 @@ use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
+use tec::schedule::Placed;
 use tec::te::Graph;
 
 /// A program to be judged.
@@ -72,6 +73,7 @@ fn failed<T>(failure: Failure) -> Result<T, Verdict> {
 /// A kernel that the interpreter has run.
 pub struct Judged {
     graph: Graph,
+    placed: Placed,
     kernel: Kernel,
     args: Vec<Value>,
     /// Results, or the message of the entry check that failed.
@@ -84,9 +86,11 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     let program = load(&case.text).or_else(failed)?;
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
     let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
-    let Some(graph) = graphs.into_iter().next() else {
+    let placed = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
+    let Some(placed) = placed.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
+    let graph = placed.schedule.graph.clone();
     // After the front end nothing is the user's fault.
     let late = |failure| match failure {
         Failure::User(diags) => {
@@ -97,7 +101,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
         bug => failed(bug),
     };
     let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
-    let kernel = driver::lower(&graph, &options, None, &mut trace).or_else(late)?;
+    let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
     for kernel in [&naive, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
@@ -108,7 +112,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     };
     let expected = run(&naive, &args, "naive")?;
     let actual = run(&kernel, &args, "passes")?;
-    let judged = Judged { graph, kernel, args, expected };
+    let judged = Judged { graph, placed, kernel, args, expected };
     compare(&judged, &actual, "the interpreter after all passes")?;
     Ok(judged)
 }
@@ -213,7 +217,7 @@ pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
     let mut kernels = Vec::new();
     for one in judged {
-        kernels.push(driver::lower(&one.graph, options, None, &mut trace).or_else(failed)?);
+        kernels.push(driver::lower(&one.placed, options, None, &mut trace).or_else(failed)?);
     }
     let info = info(judged, options).or_else(failed)?;
     let built = driver::build(&kernels, &info, ModuleKind::Object, &mut trace);

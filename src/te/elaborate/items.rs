@@ -368,7 +368,21 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Every `-D` names a parameter of a kernel of the file.
+    /// Whether `SCHEDULE.t` is a parameter or knob of one of the kernel's schedules.
+    fn is_of_schedule(&self, kernel: &str, name: &str) -> bool {
+        let Some((schedule, name)) = name.split_once('.') else { return false };
+        let items = self.program.files.iter().flat_map(|file| &file.items);
+        items.into_iter().any(|item| match item {
+            ast::Item::Schedule(item) if item.kernel.text == kernel => {
+                item.name.as_ref().is_some_and(|n| n.text == schedule)
+                    && (item.params.iter().any(|param| param.name.text == name)
+                        || has_knob(&item.body, name))
+            }
+            _ => false,
+        })
+    }
+
+    /// Every `-D` names a parameter of a kernel or schedule of the file.
     pub fn check_defines(&mut self) {
         for (kernel_name, name, _) in self.defines {
             let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
@@ -383,7 +397,9 @@ impl<'a> Elaborator<'a> {
             }
             let params: Vec<&str> =
                 kernels.iter().flat_map(|k| &k.params).map(|p| p.name.text.as_str()).collect();
-            if params.contains(&name.as_str()) {
+            if params.contains(&name.as_str())
+                || kernel_name.as_ref().is_some_and(|kernel| self.is_of_schedule(kernel, name))
+            {
                 continue;
             }
             let message = match kernel_name {
@@ -392,15 +408,22 @@ impl<'a> Elaborator<'a> {
             };
             let diag = Diag::global("E0217", message);
             self.error(match closest(name, params.iter().copied()) {
-                _ if name.contains('.') => {
-                    diag.help("parameters of schedules are not in this version")
-                }
                 Some(close) => diag.help(format!("did you mean `{close}`?")),
                 None if params.is_empty() => diag,
                 None => diag.note(format!("parameters: {}", params.join(", "))),
             });
         }
     }
+}
+
+fn has_knob(stmts: &[ast::ScheduleStmt], name: &str) -> bool {
+    use ast::ScheduleStmtKind::{For, If, Knob};
+    stmts.iter().any(|stmt| match &stmt.kind {
+        Knob { name: knob, .. } => knob.text == name,
+        If { then, otherwise, .. } => has_knob(then, name) || has_knob(otherwise, name),
+        For { body, .. } => has_knob(body, name),
+        _ => false,
+    })
 }
 
 /// The error for a kernel that the file given to `tec` does not have.

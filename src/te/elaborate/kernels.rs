@@ -2,6 +2,7 @@
 //! needs, and the check of every index.
 
 use super::Elaborator;
+use super::parameters::show;
 use super::stages::for_each_load;
 use super::statements::Frame;
 use crate::diag::{Diag, Span};
@@ -29,6 +30,7 @@ impl<'a> Elaborator<'a> {
             let help = "declare the result with `output C[i: n] = …`";
             self.error(Diag::new("E0235", kernel.name.span, message).help(help));
         }
+        self.graph.consts = constants(&frame);
         self.building = None;
         let mut graph = std::mem::replace(&mut self.graph, empty_graph());
         self.check_dropped(&graph);
@@ -63,12 +65,22 @@ impl<'a> Elaborator<'a> {
     }
 }
 
+/// The `let`s of a kernel whose values are known.
+fn constants(frame: &Frame) -> Vec<(String, String)> {
+    let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
+    let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
+    let mut constants: Vec<(String, String)> = shown.collect();
+    constants.sort();
+    constants
+}
+
 /// A graph of nothing.
 pub fn empty_graph() -> Graph {
     Graph {
         name: String::new(),
         span: Span::default(),
         params: Vec::new(),
+        consts: Vec::new(),
         vars: Vec::new(),
         inputs: Vec::new(),
         stages: Vec::new(),

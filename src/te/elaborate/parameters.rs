@@ -179,7 +179,7 @@ fn unsigned(text: &str) -> (bool, &str) {
 }
 
 /// A compile-time value as the manifest shows it.
-fn show(value: &Value) -> Option<String> {
+pub fn show(value: &Value) -> Option<String> {
     match value {
         Value::Int(value) => Some(value.to_string()),
         Value::Real(value) => Some(show_real(value)),

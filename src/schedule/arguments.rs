@@ -1,0 +1,276 @@
+//! The arguments of a directive, matched with the parameters that the table gives it.
+
+use super::directives::{Argument, Call, DIRECTIVES, Directive, Kind, Param, Value};
+use super::evaluate::{Evaluator, refuse, suggest};
+use super::state::{Schedule, StageId, Tensor};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::Scope;
+use crate::lang::ast::{Arg, Expr, ExprKind, Name};
+
+type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
+
+/// Directives of targets with threads in blocks.
+const GPU_DIRECTIVES: [&str; 2] = ["bind", "pipeline"];
+
+/// A directive with its subject and arguments.
+pub(super) fn resolve_call(
+    evaluator: &Evaluator,
+    path: &[Name],
+    name: &Name,
+    args: &[Arg],
+    span: Span,
+) -> Result<(Run, Call)> {
+    let (subject, subject_span) = subject(evaluator, path)?;
+    let directive = find_directive(name)?;
+    if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
+        let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
+        return refuse("E0309", subject_span, text);
+    }
+    let matched = match_arguments(directive, args, name)?;
+    let mut values: Vec<Option<Argument>> = Vec::with_capacity(directive.params.len());
+    for (param, given) in directive.params.iter().zip(matched) {
+        let stage = match (param.kind, subject, values.last()) {
+            (Kind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
+                Some(*id)
+            }
+            (_, Tensor::Stage(id), _) => Some(id),
+            _ => None,
+        };
+        let resolver = Resolver { evaluator, directive, param, stage };
+        values.push(resolver.argument(&given)?);
+    }
+    Ok((directive.run, Call { subject, subject_span, span, args: values }))
+}
+
+fn path_text(path: &[Name]) -> String {
+    path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
+}
+
+fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
+    let text = path_text(path);
+    let span = path[0].span.to(path[path.len() - 1].span);
+    let found = match path {
+        [name] => evaluator.lookup(&name.text),
+        _ => evaluator.tensor(&text),
+    };
+    match found {
+        Some(Value::Stage(id)) => Ok((Tensor::Stage(id), span)),
+        Some(Value::Input(index)) => Ok((Tensor::Input(index), span)),
+        Some(other) => {
+            let found = evaluator.describe(&other);
+            refuse("E0306", span, format!("`{text}` is {found}, not a stage"))
+        }
+        None => {
+            let diag = Diag::new("E0306", span, format!("unknown stage `{text}`"));
+            Err(Box::new(suggest(diag, &text, evaluator.stage_names(), "stages")))
+        }
+    }
+}
+
+fn find_directive(name: &Name) -> Result<&'static Directive> {
+    if let Some(directive) = DIRECTIVES.iter().find(|d| d.name == name.text) {
+        return Ok(directive);
+    }
+    if GPU_DIRECTIVES.contains(&&name.text[..]) {
+        let text = format!("`{}` needs an nvptx target", name.text);
+        let diag = Diag::new("E0311", name.span, text);
+        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
+    }
+    let diag = Diag::new("E0305", name.span, format!("unknown directive `{}`", name.text));
+    let all = DIRECTIVES.iter().map(|d| d.name).collect();
+    Err(Box::new(suggest(diag, &name.text, all, "directives")))
+}
+
+/// The expressions given for each parameter: at most one, but all the rest for `Axes`.
+fn match_arguments<'e>(
+    directive: &Directive,
+    args: &'e [Arg],
+    name: &Name,
+) -> Result<Vec<Vec<&'e Expr>>> {
+    let wrong = |span, text: String| {
+        let diag = Diag::new("E0308", span, text);
+        Err(Box::new(diag.help(format!("write `{}`", directive.usage))))
+    };
+    let mut given: Vec<Vec<&Expr>> = vec![Vec::new(); directive.params.len()];
+    let mut next = 0;
+    for arg in args {
+        match &arg.name {
+            None => {
+                let Some(param) = directive.params.get(next) else {
+                    let text = format!("`{}` has one argument too many", directive.name);
+                    return wrong(arg.value.span, text);
+                };
+                given[next].push(&arg.value);
+                next += usize::from(param.kind != Kind::Axes);
+            }
+            Some(key) => {
+                let at = directive.params.iter().position(|param| param.name == key.text);
+                let Some(at) = at else {
+                    let text = format!("`{}` has no parameter `{}`", directive.name, key.text);
+                    return wrong(key.span, text);
+                };
+                if !given[at].is_empty() {
+                    return wrong(key.span, format!("`{}` is given twice", key.text));
+                }
+                given[at].push(&arg.value);
+            }
+        }
+    }
+    let required = |param: &Param| !param.optional && param.kind != Kind::Axes;
+    let missing = directive.params.iter().zip(&given).find(|(p, g)| required(p) && g.is_empty());
+    match missing {
+        Some((param, _)) => {
+            wrong(name.span, format!("`{}` needs `{}`", directive.name, param.name))
+        }
+        None => Ok(given),
+    }
+}
+
+/// Makes values for one parameter.
+struct Resolver<'e, 'a> {
+    evaluator: &'e Evaluator<'a>,
+    directive: &'e Directive,
+    param: &'e Param,
+    /// Where axes are looked up.
+    stage: Option<StageId>,
+}
+
+impl Resolver<'_, '_> {
+    fn argument(&self, given: &[&Expr]) -> Result<Option<Argument>> {
+        let Some(first) = given.first() else {
+            // All axes that were named, none of them.
+            let empty = self.param.kind == Kind::Axes;
+            return Ok(
+                empty.then(|| Argument { value: Value::List(Vec::new()), span: Span::default() })
+            );
+        };
+        let (span, expr) = (first.span, *first);
+        let value = match self.param.kind {
+            Kind::Axis | Kind::AxisOfStage => self.axis(expr)?,
+            Kind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
+            Kind::Stage => self.tensor(expr, false)?,
+            Kind::Tensor => self.tensor(expr, true)?,
+            Kind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
+            Kind::Int => self.int(expr)?,
+            Kind::Ints => self.elements(expr, &|expr| self.int(expr))?,
+            Kind::Bool => match self.evaluator.eval(expr)? {
+                value @ Value::Bool(_) => value,
+                other => return self.wrong(expr, "`true` or `false`", &other),
+            },
+            Kind::Setting => match self.evaluator.eval(expr)? {
+                value @ (Value::Bool(_) | Value::Int(_)) => value,
+                other => return self.wrong(expr, "an integer or a condition", &other),
+            },
+            Kind::Scope => match &self.word(expr)?[..] {
+                "global" => Value::Scope(Scope::Global),
+                "shared" => Value::Scope(Scope::Shared),
+                "local" => Value::Scope(Scope::Local),
+                other => {
+                    let word = Value::Word(other.to_string());
+                    return self.wrong(expr, "`global`, `shared` or `local`", &word);
+                }
+            },
+            Kind::Word => Value::Word(self.word(expr)?),
+            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(expr.clone())))?,
+        };
+        Ok(Some(Argument { value, span }))
+    }
+
+    fn wrong<T>(&self, expr: &Expr, wanted: &str, found: &Value) -> Result<T> {
+        let (param, found) = (self.param.name, self.evaluator.describe(found));
+        let text = format!("`{param}` of `{}` is {wanted}, not {found}", self.directive.name);
+        let diag = Diag::new("E0309", expr.span, text);
+        Err(Box::new(diag.help(format!("write `{}`", self.directive.usage))))
+    }
+
+    fn list(&self, given: &[&Expr], f: &dyn Fn(&Expr) -> Result<Value>) -> Result<Value> {
+        let items = given.iter().map(|expr| Ok(Argument { value: f(expr)?, span: expr.span }));
+        Ok(Value::List(items.collect::<Result<_>>()?))
+    }
+
+    fn elements(&self, expr: &Expr, f: &dyn Fn(&Expr) -> Result<Value>) -> Result<Value> {
+        match &*expr.kind {
+            ExprKind::List(items) => self.list(&items.iter().collect::<Vec<_>>(), f),
+            _ => {
+                let text = format!("`{}` of `{}` is a list", self.param.name, self.directive.name);
+                let diag = Diag::new("E0309", expr.span, text);
+                Err(Box::new(diag.help(format!("write `{}`", self.directive.usage))))
+            }
+        }
+    }
+
+    fn int(&self, expr: &Expr) -> Result<Value> {
+        match self.evaluator.eval(expr)? {
+            value @ Value::Int(_) => Ok(value),
+            other => self.wrong(expr, "an integer", &other),
+        }
+    }
+
+    fn tensor(&self, expr: &Expr, inputs: bool) -> Result<Value> {
+        let value = match &*expr.kind {
+            ExprKind::Name(name) if self.evaluator.lookup(&name.text).is_none() => {
+                let text = format!("unknown stage `{}`", name.text);
+                let diag = Diag::new("E0306", name.span, text);
+                let all = self.evaluator.stage_names();
+                return Err(Box::new(suggest(diag, &name.text, all, "stages")));
+            }
+            _ => self.evaluator.eval(expr)?,
+        };
+        match value {
+            Value::Stage(_) => Ok(value),
+            Value::Input(_) if inputs => Ok(value),
+            other => {
+                self.wrong(expr, if inputs { "a stage or an input" } else { "a stage" }, &other)
+            }
+        }
+    }
+
+    fn word(&self, expr: &Expr) -> Result<String> {
+        match &*expr.kind {
+            ExprKind::Name(name) => Ok(name.text.clone()),
+            ExprKind::Dotted(path) => Ok(path_text(path)),
+            _ => self.wrong(expr, "a word", &Value::Expr(expr.clone())),
+        }
+    }
+
+    fn axis_or_star(&self, expr: &Expr) -> Result<Value> {
+        match &*expr.kind {
+            ExprKind::Star => Ok(Value::Star),
+            _ => self.axis(expr),
+        }
+    }
+
+    /// A loop of the stage: by what the name stands for, else by the axis' own name.
+    fn axis(&self, expr: &Expr) -> Result<Value> {
+        let ExprKind::Name(name) = &*expr.kind else {
+            return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));
+        };
+        let Some(id) = self.stage else {
+            return refuse("E0309", expr.span, "an input has no axes");
+        };
+        let stage = self.evaluator.schedule.stage(id);
+        let local = match self.evaluator.lookup(&name.text) {
+            Some(Value::Axis(of, axis)) if of == id => Some(axis),
+            _ => None,
+        };
+        let alive = local.filter(|axis| stage.leaves.contains(axis));
+        if let Some(axis) = alive.or_else(|| stage.find_axis(&name.text)) {
+            return Ok(Value::Axis(id, axis));
+        }
+        let of = &stage.te.name;
+        let gone = local.map(|axis| stage.axis(axis)).filter(|axis| axis.replaced.is_some());
+        if let Some(gone) = gone.or_else(|| stage.find_replaced_axis(&name.text))
+            && let Some((how, place)) = gone.replaced
+        {
+            let done = if how == "fuse" { "fused" } else { "split" };
+            let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);
+            let diag = Diag::new("E0307", name.span, text);
+            return Err(Box::new(
+                diag.related(place, format!("{done} here"))
+                    .note(format!("the loops of `{of}` are {}", stage.axis_names().join(", "))),
+            ));
+        }
+        let diag = Diag::new("E0307", name.span, format!("`{of}` has no axis `{}`", name.text));
+        Err(Box::new(suggest(diag, &name.text, stage.axis_names(), &format!("axes of `{of}`"))))
+    }
+}

@@ -1,0 +1,227 @@
+//! Constant expressions of schedules: exact integers of 64 bits, conditions, stages, axes.
+
+use super::directives::Value;
+use super::evaluate::{Evaluator, refuse, same, suggest};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::DType;
+use crate::lang::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
+
+impl Evaluator<'_> {
+    /// The value of an expression.
+    pub(super) fn eval(&self, expr: &Expr) -> Result<Value> {
+        match &*expr.kind {
+            ExprKind::Int(text) => match parse_int(text) {
+                Some(value) => Ok(Value::Int(value)),
+                None => refuse("E0312", expr.span, format!("{text} does not fit into 64 bits")),
+            },
+            ExprKind::Bool(value) => Ok(Value::Bool(*value)),
+            ExprKind::Name(name) => self.name(name),
+            ExprKind::Dotted(path) => self.dotted(path, expr.span),
+            ExprKind::Unary(op, value) => match (op, self.eval(value)?) {
+                (UnaryOp::Not, Value::Bool(value)) => Ok(Value::Bool(!value)),
+                (UnaryOp::Neg, Value::Int(value)) => fits(-i128::from(value), expr.span),
+                (UnaryOp::BitNot, Value::Int(value)) => Ok(Value::Int(!value)),
+                (_, value) => self.not_computed(&value, expr.span),
+            },
+            ExprKind::Binary(op, a, b, _) => self.binary(*op, a, b, expr.span),
+            ExprKind::If(cond, then, otherwise) => match self.condition(cond)? {
+                true => self.eval(then),
+                false => self.eval(otherwise),
+            },
+            ExprKind::Call(name, args) => self.function(name, args, expr.span),
+            ExprKind::DottedCall(path, args) => match (&path[..], &args[..]) {
+                ([target, lanes], [arg]) if target.text == "target" && lanes.text == "lanes" => {
+                    self.lanes(arg)
+                }
+                _ => refuse("E0312", expr.span, "a directive is no value here"),
+            },
+            _ => refuse("E0312", expr.span, "this is no constant of a schedule"),
+        }
+    }
+
+    /// A condition.
+    pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
+        match self.eval(expr)? {
+            Value::Bool(value) => Ok(value),
+            other => {
+                let text = format!("a condition is expected, not {}", self.describe(&other));
+                refuse("E0312", expr.span, text)
+            }
+        }
+    }
+
+    /// An integer, condition or word.
+    pub(super) fn constant(&self, expr: &Expr) -> Result<Value> {
+        match self.eval(expr)? {
+            value @ (Value::Int(_) | Value::Bool(_) | Value::Word(_)) => Ok(value),
+            other => {
+                let text = format!("a constant is expected, not {}", self.describe(&other));
+                refuse("E0312", expr.span, text)
+            }
+        }
+    }
+
+    /// What a value is, for messages.
+    pub(super) fn describe(&self, value: &Value) -> String {
+        match value {
+            Value::Int(value) => format!("`{value}`"),
+            Value::Bool(value) => format!("`{value}`"),
+            Value::Stage(id) => format!("stage `{}`", self.schedule.stage(*id).te.name),
+            Value::Input(_) => "an input".to_string(),
+            Value::Axis(stage, axis) => {
+                format!("axis `{}`", self.schedule.stage(*stage).axis(*axis).name)
+            }
+            Value::Word(word) => format!("`{word}`"),
+            Value::Star => "`*`".to_string(),
+            Value::Scope(_) => "a storage scope".to_string(),
+            Value::List(_) => "a list".to_string(),
+            Value::Expr(_) => "an expression".to_string(),
+        }
+    }
+
+    fn name(&self, name: &Name) -> Result<Value> {
+        if let Some(value) = self.lookup(&name.text) {
+            return Ok(value);
+        }
+        if DType::from_name(&name.text).is_some() {
+            return Ok(Value::Word(name.text.clone()));
+        }
+        if self.schedule.graph.vars.iter().any(|var| var.name() == name.text) {
+            let text = format!("`{}` is known only at run time", name.text);
+            return refuse("E0312", name.span, text);
+        }
+        let diag = Diag::new("E0312", name.span, format!("unknown name `{}`", name.text));
+        Err(Box::new(suggest(diag, &name.text, self.names(), "names")))
+    }
+
+    fn dotted(&self, path: &[Name], span: Span) -> Result<Value> {
+        let words: Vec<&str> = path.iter().map(|name| &name.text[..]).collect();
+        match words[..] {
+            // A target says nothing of the machine's cores, so that a module is the same wherever
+            // it is built; no target of this version has threads that share memory.
+            ["target", "cores"] => Ok(Value::Int(1)),
+            ["target", "max_threads" | "shared_bytes"] => Ok(Value::Int(0)),
+            ["target", ..] => {
+                let all = vec!["cores", "max_threads", "shared_bytes", "lanes(T)"];
+                let diag = Diag::new("E0312", span, format!("unknown `{}`", words.join(".")));
+                Err(Box::new(suggest(diag, words[1], all, "facts of a target")))
+            }
+            _ => self.tensor(&words.join(".")).map_or_else(
+                || {
+                    let text = format!("unknown stage `{}`", words.join("."));
+                    let diag = Diag::new("E0306", span, text);
+                    let all = self.stage_names();
+                    Err(Box::new(suggest(diag, &words.join("."), all, "stages")))
+                },
+                Ok,
+            ),
+        }
+    }
+
+    /// Names of the stages, in order.
+    pub(super) fn stage_names(&self) -> Vec<&str> {
+        self.schedule.stages.iter().map(|stage| &stage.te.name[..]).collect()
+    }
+
+    fn lanes(&self, arg: &Arg) -> Result<Value> {
+        match self.eval(&arg.value)? {
+            Value::Word(word) if DType::from_name(&word).is_some() => {
+                let dtype = DType::from_name(&word).expect("just seen");
+                Ok(Value::Int(i64::from(self.target.lanes(dtype))))
+            }
+            other => {
+                let text = format!("a data type is expected, not {}", self.describe(&other));
+                refuse("E0312", arg.value.span, text)
+            }
+        }
+    }
+
+    fn function(&self, name: &Name, args: &[Arg], span: Span) -> Result<Value> {
+        let (min, max) = (name.text == "min", name.text == "max");
+        let [a, b] = args else {
+            return refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`");
+        };
+        match (self.eval(&a.value)?, self.eval(&b.value)?) {
+            (Value::Int(a), Value::Int(b)) if min => Ok(Value::Int(a.min(b))),
+            (Value::Int(a), Value::Int(b)) if max => Ok(Value::Int(a.max(b))),
+            (a, _) if min || max => self.not_computed(&a, span),
+            _ => refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`"),
+        }
+    }
+
+    fn binary(&self, op: BinaryOp, a: &Expr, b: &Expr, span: Span) -> Result<Value> {
+        let left = self.eval(a)?;
+        // As in every language, the right side is not evaluated if the left one decides.
+        match (op, &left) {
+            (BinaryOp::And, Value::Bool(false)) => return Ok(left),
+            (BinaryOp::Or, Value::Bool(true)) => return Ok(left),
+            _ => {}
+        }
+        let right = self.eval(b)?;
+        match (op, &left, &right) {
+            (BinaryOp::And | BinaryOp::Or, Value::Bool(_), Value::Bool(_)) => Ok(right),
+            (_, Value::Int(x), Value::Int(y)) => integers(op, *x, *y, span),
+            (
+                BinaryOp::Eq | BinaryOp::Ne,
+                Value::Bool(_) | Value::Word(_),
+                Value::Bool(_) | Value::Word(_),
+            ) => Ok(Value::Bool(same(&left, &right) == (op == BinaryOp::Eq))),
+            (_, Value::Int(_), _) => self.not_computed(&right, b.span),
+            _ => self.not_computed(&left, a.span),
+        }
+    }
+
+    fn not_computed(&self, value: &Value, span: Span) -> Result<Value> {
+        let text = format!("this operation does not take {}", self.describe(value));
+        refuse("E0312", span, text)
+    }
+}
+
+/// Division rounds down and by zero gives 0, as everywhere in the language.
+fn integers(op: BinaryOp, x: i64, y: i64, span: Span) -> Result<Value> {
+    let (a, b) = (i128::from(x), i128::from(y));
+    let floor =
+        if b == 0 { 0 } else { a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0) };
+    let shift = y.rem_euclid(64) as u32;
+    let value = match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a * b,
+        BinaryOp::FloorDiv => floor,
+        BinaryOp::Mod if b == 0 => 0,
+        BinaryOp::Mod => a - floor * b,
+        BinaryOp::BitAnd => a & b,
+        BinaryOp::BitOr => a | b,
+        BinaryOp::BitXor => a ^ b,
+        BinaryOp::Shl => a << shift,
+        BinaryOp::Shr => a >> shift,
+        BinaryOp::Eq => return Ok(Value::Bool(x == y)),
+        BinaryOp::Ne => return Ok(Value::Bool(x != y)),
+        BinaryOp::Lt => return Ok(Value::Bool(x < y)),
+        BinaryOp::Le => return Ok(Value::Bool(x <= y)),
+        BinaryOp::Gt => return Ok(Value::Bool(x > y)),
+        BinaryOp::Ge => return Ok(Value::Bool(x >= y)),
+        BinaryOp::Div => {
+            let diag = Diag::new("E0312", span, "`/` does not divide integers");
+            return Err(Box::new(diag.help("write `//`, which rounds down")));
+        }
+        BinaryOp::And | BinaryOp::Or => {
+            return refuse("E0312", span, "`and` and `or` take conditions, not integers");
+        }
+    };
+    fits(value, span)
+}
+
+fn fits(value: i128, span: Span) -> Result<Value> {
+    match i64::try_from(value) {
+        Ok(value) => Ok(Value::Int(value)),
+        Err(_) => refuse("E0312", span, format!("{value} does not fit into 64 bits")),
+    }
+}
+
+fn parse_int(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

@@ -1,0 +1,355 @@
+//! Runs the statements of a schedule, from top to bottom.
+//!
+//! Before: the parsed schedule and the kernel's graph. After: a [`Schedule`] with every directive
+//! applied. The first error ends it: what comes after a refused directive has no meaning.
+
+use super::arguments::resolve_call;
+use super::directives::Value;
+use super::select::candidates;
+use super::state::{Schedule, Tensor};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::DType;
+use crate::lang::Program;
+use crate::lang::ast::{self, Expr, ExprKind, Name, ParamKind, ScheduleStmt, ScheduleStmtKind};
+use crate::target::Target;
+use crate::te::{Defines, Graph};
+use std::collections::HashMap;
+
+/// A schedule may run so many statements, its loops and `use` written out.
+const MAX_STATEMENTS: usize = 100_000;
+
+/// Applies a schedule of the program to a kernel.
+pub fn apply(
+    program: &Program,
+    graph: Graph,
+    target: &Target,
+    defines: &Defines,
+    item: &ast::Schedule,
+) -> Result<Schedule> {
+    let constants = graph.params.iter().chain(&graph.consts);
+    let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
+    let schedule = Schedule::new(graph, target);
+    let (scopes, running, statements) = (Vec::new(), Vec::new(), 0);
+    let mut evaluator =
+        Evaluator { program, target, defines, constants, schedule, scopes, running, statements };
+    evaluator.run(item, None)?;
+    evaluator.schedule.text = source_text(program, item.span);
+    Ok(evaluator.schedule)
+}
+
+/// What the statements see and change.
+pub(super) struct Evaluator<'a> {
+    program: &'a Program,
+    pub(super) target: &'a Target,
+    defines: &'a Defines,
+    /// Parameters and constants of the kernel.
+    constants: HashMap<String, Value>,
+    pub(super) schedule: Schedule,
+    /// Names of the running schedule, innermost last.
+    scopes: Vec<HashMap<&'a str, Value>>,
+    /// The schedules that are running: each uses the next.
+    running: Vec<&'a ast::Schedule>,
+    statements: usize,
+}
+
+impl<'a> Evaluator<'a> {
+    /// Runs a schedule in a scope of its own; `used` is the `use` that names it.
+    fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
+        let outer = std::mem::replace(&mut self.scopes, vec![HashMap::new()]);
+        self.running.push(item);
+        for param in &item.params {
+            let value = self.parameter(item, param, used)?;
+            self.declare(&param.name, value)?;
+        }
+        self.block(&item.body)?;
+        self.running.pop();
+        self.scopes = outer;
+        Ok(())
+    }
+
+    fn block(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
+        stmts.iter().try_for_each(|stmt| self.statement(stmt))
+    }
+
+    fn scoped(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
+        self.scopes.push(HashMap::new());
+        self.block(stmts)?;
+        self.scopes.pop();
+        Ok(())
+    }
+
+    fn statement(&mut self, stmt: &'a ScheduleStmt) -> Result<()> {
+        self.statements += 1;
+        if self.statements > MAX_STATEMENTS {
+            let text = format!("the schedule runs more than {MAX_STATEMENTS} statements");
+            return refuse("E0318", stmt.span, text);
+        }
+        match &stmt.kind {
+            ScheduleStmtKind::Directive { results, stage, directive, args } => {
+                let (run, call) = resolve_call(self, stage, directive, args, stmt.span)?;
+                let values = run(&mut self.schedule, &call)?;
+                self.name_results(results, values, directive)
+            }
+            ScheduleStmtKind::Let { names, value } => {
+                let [name] = &names[..] else {
+                    let text = format!("{} names for one value", names.len());
+                    return refuse("E0310", stmt.span, text);
+                };
+                let value = self.eval(value)?;
+                name.as_ref().map_or(Ok(()), |name| self.declare(name, value))
+            }
+            ScheduleStmtKind::If { cond, then, otherwise } => {
+                let taken = if self.condition(cond)? { then } else { otherwise };
+                self.scoped(taken)
+            }
+            ScheduleStmtKind::For { names, items, body } => self.turns(names, items, body),
+            ScheduleStmtKind::Use(name) => self.use_schedule(name),
+            ScheduleStmtKind::Knob { name, default, choices } => self.knob(name, default, choices),
+            ScheduleStmtKind::Assert(cond, text) => match self.condition(cond)? {
+                true => Ok(()),
+                false => refuse("E0314", cond.span, text.clone()),
+            },
+            ScheduleStmtKind::AutoInlineInjective => {
+                super::attach::auto_inline_injective(&mut self.schedule, stmt.span);
+                Ok(())
+            }
+        }
+    }
+
+    fn turns(
+        &mut self,
+        names: &'a [Name],
+        items: &'a [Expr],
+        body: &'a [ScheduleStmt],
+    ) -> Result<()> {
+        for item in items {
+            let parts: Vec<&Expr> = match &*item.kind {
+                ExprKind::Tuple(parts) if names.len() > 1 => parts.iter().collect(),
+                _ => vec![item],
+            };
+            if parts.len() != names.len() {
+                let text = format!("{} names for {} values", names.len(), parts.len());
+                return refuse("E0310", item.span, text);
+            }
+            let values = parts.iter().map(|part| self.eval(part)).collect::<Result<Vec<_>>>()?;
+            self.scopes.push(HashMap::new());
+            for (name, value) in names.iter().zip(values) {
+                self.declare(name, value)?;
+            }
+            self.block(body)?;
+            self.scopes.pop();
+        }
+        Ok(())
+    }
+
+    fn use_schedule(&mut self, name: &'a Name) -> Result<()> {
+        let kernel = self.schedule.graph.name.clone();
+        let found = candidates(self.program, &kernel, self.target)
+            .filter(|item| item.name.as_ref().is_some_and(|n| n.text == name.text))
+            .max_by_key(|item| super::select::specificity(item));
+        let Some(item) = found else {
+            let text = format!("`{kernel}` has no schedule `{}` for {}", name.text, self.target);
+            let names = candidates(self.program, &kernel, self.target)
+                .filter_map(|item| item.name.as_ref().map(|name| &name.text[..]));
+            let diag = Diag::new("E0315", name.span, text);
+            return Err(Box::new(suggest(diag, &name.text, names.collect(), "schedules")));
+        };
+        if self.running.iter().any(|running| std::ptr::eq(*running, item)) {
+            return refuse("E0315", name.span, format!("schedule `{}` uses itself", name.text));
+        }
+        self.run(item, Some(name.span))
+    }
+
+    /// The value that `-D` gives to a parameter or knob of the running schedule.
+    fn defined(&self, name: &str) -> Option<&'a str> {
+        let schedule = &self.running.last()?.name.as_ref()?.text;
+        let full = format!("{schedule}.{name}");
+        let kernel = &self.schedule.graph.name;
+        let mut defines = self.defines.iter().rev();
+        let found = defines.find(|(k, n, _)| k.as_ref() == Some(kernel) && *n == full)?;
+        Some(&found.2)
+    }
+
+    /// A parameter's value: of a schedule that is used, the default.
+    fn parameter(
+        &mut self,
+        item: &ast::Schedule,
+        param: &'a ast::Param,
+        used: Option<Span>,
+    ) -> Result<Value> {
+        let name = &param.name.text;
+        let given = if used.is_none() { self.defined(name) } else { None };
+        let (value, span) = match (given, &param.default) {
+            (Some(text), _) => (parse_value(text), param.name.span),
+            (None, Some(default)) => (self.eval(default)?, default.span),
+            (None, None) => {
+                let text = format!("the parameter `{name}` of the schedule has no value");
+                let diag = Diag::new("E0313", param.name.span, text);
+                let schedule = item.name.as_ref().map_or("NAME", |name| &name.text);
+                let kernel = &item.kernel.text;
+                return Err(Box::new(diag.help(format!(
+                    "write a default, or give it with `-D {kernel}.{schedule}.{name}=16`"
+                ))));
+            }
+        };
+        let (fits, wanted) = match param.kind {
+            ParamKind::Index => (matches!(value, Value::Int(_)), "an integer of 64 bits"),
+            ParamKind::Bool => (matches!(value, Value::Bool(_)), "`true` or `false`"),
+            ParamKind::DType => {
+                let fits = matches!(&value, Value::Word(word) if DType::from_name(word).is_some());
+                (fits, "a data type")
+            }
+            ParamKind::Real | ParamKind::Var => {
+                let text = "a schedule's parameters are integers, `bool` or `dtype`";
+                return refuse("E0313", param.name.span, text);
+            }
+        };
+        match fits {
+            true => Ok(value),
+            false => {
+                let found = given.map_or_else(|| self.describe(&value), |text| format!("`{text}`"));
+                refuse("E0313", span, format!("`{name}` must be {wanted}, not {found}"))
+            }
+        }
+    }
+
+    fn knob(&mut self, name: &'a Name, default: &Expr, choices: &[Expr]) -> Result<()> {
+        let values = choices.iter().map(|c| self.constant(c)).collect::<Result<Vec<_>>>()?;
+        let (value, span) = match self.defined(&name.text) {
+            Some(text) => (parse_value(text), name.span),
+            None => (self.constant(default)?, default.span),
+        };
+        if !values.iter().any(|choice| same(choice, &value)) {
+            let (knob, value) = (&name.text, self.describe(&value));
+            let all: Vec<String> = values.iter().map(|value| self.describe(value)).collect();
+            let diag = Diag::new("E0313", span, format!("knob `{knob}` cannot be {value}"));
+            return Err(Box::new(diag.note(format!("choices: {}", all.join(", ")))));
+        }
+        self.declare(name, value)
+    }
+
+    /// Adds a name to the innermost scope. Axes of several stages may share a name.
+    fn declare(&mut self, name: &'a Name, value: Value) -> Result<()> {
+        let scope = self.scopes.last_mut().expect("a schedule is running");
+        let is_axis = matches!(value, Value::Axis(..));
+        let twice = match scope.get(&name.text[..]) {
+            Some(Value::Axis(..)) => !is_axis,
+            Some(_) => true,
+            None => false,
+        };
+        if twice {
+            return refuse("E0317", name.span, format!("`{}` is declared twice", name.text));
+        }
+        scope.insert(&name.text, value);
+        Ok(())
+    }
+
+    /// Gives the results of a directive the names of its `let`.
+    fn name_results(
+        &mut self,
+        names: &'a [Option<Name>],
+        values: Vec<Value>,
+        directive: &Name,
+    ) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        if names.len() != values.len() {
+            let (given, made) = (count(names.len(), "name"), count(values.len(), "result"));
+            let text = format!("{given} for the {made} of `{}`", directive.text);
+            return refuse("E0310", directive.span, text);
+        }
+        for (name, value) in names.iter().zip(values) {
+            let Some(name) = name else { continue };
+            match value {
+                Value::Axis(stage, axis) => {
+                    let stage = self.schedule.stage_mut(stage);
+                    if stage.find_axis(&name.text).is_some_and(|other| other != axis) {
+                        let text =
+                            format!("`{}` has an axis `{}` already", stage.te.name, name.text);
+                        return refuse("E0317", name.span, text);
+                    }
+                    stage.rename_axis(axis, &name.text);
+                }
+                Value::Stage(id) => {
+                    if self.schedule.find(&name.text).is_some_and(|t| t != Tensor::Stage(id)) {
+                        let text = format!("the kernel has a `{}` already", name.text);
+                        return refuse("E0317", name.span, text);
+                    }
+                    self.schedule.stage_mut(id).te.name = name.text.clone();
+                }
+                _ => {}
+            }
+            self.declare(name, value)?;
+        }
+        Ok(())
+    }
+
+    /// What a name stands for.
+    pub(super) fn lookup(&self, name: &str) -> Option<Value> {
+        let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
+        local.or_else(|| self.tensor(name)).or_else(|| self.constants.get(name).cloned())
+    }
+
+    /// The stage or input with that name.
+    pub(super) fn tensor(&self, name: &str) -> Option<Value> {
+        Some(match self.schedule.find(name)? {
+            Tensor::Stage(id) => Value::Stage(id),
+            Tensor::Input(index) => Value::Input(index),
+        })
+    }
+
+    /// Every name in sight, for "did you mean".
+    pub(super) fn names(&self) -> Vec<&str> {
+        let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
+        let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
+        names.extend(self.schedule.stages.iter().map(|stage| &stage.te.name[..]));
+        names.sort_unstable();
+        names
+    }
+}
+
+/// A value of the command line or of the kernel: what is no integer and no condition is a word.
+fn parse_value(text: &str) -> Value {
+    match (text.parse(), text.parse()) {
+        (Ok(int), _) => Value::Int(int),
+        (_, Ok(flag)) => Value::Bool(flag),
+        _ => Value::Word(text.to_string()),
+    }
+}
+
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Word(a), Value::Word(b)) => a == b,
+        _ => false,
+    }
+}
+
+fn source_text(program: &Program, span: Span) -> String {
+    let text = &program.sources.files[span.file as usize].text;
+    text[span.start as usize..span.end as usize].to_string()
+}
+
+/// "1 name", "2 names".
+pub(super) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+pub(super) fn refuse<T>(code: &'static str, span: Span, text: impl Into<String>) -> Result<T> {
+    Err(Box::new(Diag::new(code, span, text)))
+}
+
+/// Says which names there are, or which is close.
+pub(super) fn suggest(diag: Diag, name: &str, names: Vec<&str>, what: &str) -> Diag {
+    let close = crate::diag::closest(name, names.iter().copied()).map(str::to_string);
+    let diag = match names.is_empty() {
+        true => diag.note(format!("there are no {what} here")),
+        false => diag.note(format!("{what}: {}", names.join(", "))),
+    };
+    match close {
+        Some(close) => diag.help(format!("did you mean `{close}`?")),
+        None => diag,
+    }
+}
