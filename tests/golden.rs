@@ -21,6 +21,8 @@
 
 #[path = "fuzz/data.rs"]
 mod data;
+#[path = "fuzz/rewrite.rs"]
+mod rewrite;
 #[path = "fuzz/judge.rs"]
 mod judge;
 
