@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use tec::ir::DType;
+use tec::schedule::directives::DIRECTIVES;
 
 /// Everything that a legal schedule should now and then hold.
 pub const KINDS: &[&str] = &[
@@ -16,8 +17,19 @@ pub const KINDS: &[&str] = &[
     "set_scope", "pragma", "parameter", "knob", "if", "for", "use", "let",
 ];
 
-/// Kinds that this version of the compiler does not know yet.
-const ABSENT: &[&str] = &[];
+/// Whether the compiler knows the directive of a kind.
+fn is_known(kind: &str) -> bool {
+    let name = match kind {
+        "split factor" | "split nparts" | "split factors" => "split",
+        "tail=guard" | "tail=peel" | "tail=mask" | "tail=shift" => "split",
+        "fuse(*)" => "fuse",
+        "reorder *" => "reorder",
+        "layout=" => "cache_read",
+        "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => return true,
+        other => other,
+    };
+    DIRECTIVES.iter().any(|directive| directive.name == name)
+}
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mark {
@@ -159,7 +171,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
 }
 
 fn deal(turn: u64) -> &'static str {
-    let kinds: Vec<&str> = KINDS.iter().copied().filter(|kind| !ABSENT.contains(kind)).collect();
+    let kinds: Vec<&str> = KINDS.iter().copied().filter(|kind| is_known(kind)).collect();
     kinds[(turn % kinds.len() as u64) as usize]
 }
 
@@ -289,7 +301,7 @@ impl Model {
             ("storage_align", 2), ("double_buffer", 2), ("prefetch", 2), ("set_scope", 2),
             ("pragma", 2), ("if", 1), ("for", 1),
         ];
-        let weights: Vec<_> = weights.iter().filter(|(kind, _)| !ABSENT.contains(kind)).collect();
+        let weights: Vec<_> = weights.iter().filter(|(kind, _)| is_known(kind)).collect();
         let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
         let mut at = self.rng.random_range(0..total);
         for (kind, weight) in weights {
@@ -304,6 +316,9 @@ impl Model {
     /// Adds a directive of a kind; false if there is no place for it.
     fn step(&mut self, kind: &str) -> bool {
         let count = self.lines.len();
+        if !is_known(kind) {
+            return false;
+        }
         match kind {
             "split factor" | "split nparts" | "split factors" => self.split(kind, None),
             "tail=guard" | "tail=peel" | "tail=mask" | "tail=shift" => {
