@@ -45,6 +45,7 @@ pub const PASSES: &[Pass] = &[
         opt: 2,
         run: lower::promote_accumulators::promote_accumulators,
     },
+    Pass { name: "legalize_vectors", opt: 0, run: lower::legalize_vectors::legalize_vectors },
     Pass { name: "hoist_invariants", opt: 3, run: lower::hoist_invariants::hoist_invariants },
     Pass { name: "expand_math", opt: 0, run: lower::expand_math::expand_math },
 ];

@@ -218,6 +218,44 @@ fn threads_do_not_meet() {
 }
 
 #[test]
+fn hosts_run_parallel_loops() {
+    let target = Target::native();
+    let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
+    run_c(&built, "parallel.c", &["./p.so", "-Wl,-rpath,.", "-pthread"]);
+}
+
+/// The same under emulators, where there are any with the libraries of their system.
+#[test]
+fn hosts_of_other_families_run_parallel_loops() {
+    for family in ["aarch64", "riscv64"] {
+        let (compiler, emulator) = (format!("{family}-linux-gnu-gcc"), format!("qemu-{family}"));
+        let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        let target = Target::parse(family).expect("a target of this name");
+        if !there(&compiler) || !there(&emulator) || link::runtime_object(target.arch).is_none() {
+            eprintln!("skipped {family}: no compiler, emulator or runtime");
+            continue;
+        }
+        let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/parallel.c");
+        let compiled = Command::new(compiler)
+            .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-I.", "-pthread", "-o", "parallel"])
+            .arg(source)
+            .args(["./p.so", "-Wl,-rpath,."])
+            .current_dir(built.dir.path())
+            .output()
+            .expect("it was found");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let root = format!("/usr/{family}-linux-gnu");
+        let output = Command::new(emulator)
+            .args(["-L", &root, "./parallel"])
+            .current_dir(built.dir.path())
+            .output()
+            .expect("it was found");
+        assert!(output.status.success(), "{family}: {output:?}");
+    }
+}
+
+#[test]
 fn a_checked_call_is_cheap() {
     let one = Kernel { name: "add_one".into(), ..kernels::add_of(1) };
     let built = Built::new("one", &[one], ModuleKind::SharedObject, Target::native());

@@ -3,8 +3,12 @@
 //! [`clif`] compiles each kernel to two functions that only this object sees, then
 //! `entry::emit_entries` builds the exported entry points of ABI.md around them:
 //!
-//! - `NAME.body(params…) -> i32`: 0 when done, 1 when out of memory. It verifies nothing.
+//! - `NAME.body(params…) -> i32`: 0 when done, 1 when out of memory, 2 when the host's function
+//!   for parallel loops failed. It verifies nothing.
 //! - `NAME.check(params…, dims…, values) -> i32`: 0, or 1 + the index of the `Assert` that failed.
+//!
+//!
+//! Parallel loops of the body are functions `NAME.task.K`, called by the runtime.
 //!
 //! Both take [`Kernel::params`](crate::ir::Kernel::params) in order: tensors as pointers (i64),
 //! run-time integers as i64, scalars in their declared type (floats as f64 or f32, halves as the

@@ -194,7 +194,11 @@ impl Verifier {
             if index.ty.dtype != DType::Index {
                 return Err(format!("an index of {name} is {}", index.ty));
             }
-            if buffer.scope == Scope::Register && index.as_int().is_none() {
+            let first = match &index.kind {
+                ExprKind::Ramp(base, stride) if stride.as_int().is_some() => base,
+                _ => index,
+            };
+            if buffer.scope == Scope::Register && first.as_int().is_none() {
                 return Err(format!("an index of the register {name} is not constant"));
             }
             lanes = lanes.max(index.ty.lanes);

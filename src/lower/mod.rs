@@ -7,6 +7,8 @@ pub mod share_storage;
 
 pub mod promote_accumulators;
 
+pub mod legalize_vectors;
+
 pub mod hoist_invariants;
 
 pub mod expand_math;

@@ -1,152 +1,285 @@
-//! Promote accumulators: a reduction's running value lives in a register, not in memory.
+//! Promote accumulators: a reduction's running values live in registers, not in memory.
 //!
 //! Before: `C[i] = 0; for k { C[i] = C[i] + A[k] }`
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
+//! The same for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer where they
+//! certainly do not overlap.
 //! Needs: flattened indices.  Ensures: no access to a promoted element between the two ends.
 
 use crate::diag::Result;
+use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
-use crate::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs, walk_expr, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var};
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{
+    for_each_child, for_each_expr, map_stmts, rewrite_exprs, walk_expr, walk_stmt,
+};
+use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// More elements of one buffer than this stay in memory, and more bytes: what the 32 registers of
+/// AVX-512 hold.
+const MAX_ELEMENTS: usize = 32;
+const MAX_BYTES: i128 = 2048;
+/// Longer vectors stay in memory; also those that would be so many scalars.
+const MAX_LANES: u32 = 64;
+const MAX_SCALARS: u32 = 8;
 
 /// Promotes every element that is stored, and then only updated by the loop that follows.
-pub fn promote_accumulators(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let body = promote(kernel.body);
+pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    let body = Promoter { vectors: target.vector_bytes > 0 }.promote(kernel.body);
     Ok(Kernel { body, ..kernel })
 }
 
-fn promote(stmt: Stmt) -> Stmt {
-    match stmt {
-        Stmt::Block(stmts) => promote_block(stmts),
-        other => map_stmts(other, &mut promote),
+struct Promoter {
+    vectors: bool,
+}
+
+impl Promoter {
+    fn promote(&self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::Block(stmts) => self.promote_block(stmts),
+            other => map_stmts(other, &mut |inner| self.promote(inner)),
+        }
+    }
+
+    fn promote_block(&self, stmts: Vec<Stmt>) -> Stmt {
+        let mut flat = Vec::new();
+        flatten(stmts, &mut flat);
+        let mut done: Vec<Stmt> = Vec::new();
+        for stmt in flat {
+            if !matches!(stmt, Stmt::For { .. }) {
+                done.push(self.promote(stmt));
+                continue;
+            }
+            let first = done.iter().rposition(|s| !matches!(s, Stmt::Store { .. }));
+            let group = done.split_off(first.map_or(0, |position| position + 1));
+            done.push(self.promote_group(group, stmt));
+        }
+        match done.len() {
+            1 => done.remove(0),
+            _ => Stmt::Block(done),
+        }
+    }
+
+    /// `stores` stand immediately before `nest`.
+    fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt) -> Stmt {
+        let mut promoted = Vec::new();
+        let mut tried = HashSet::new();
+        for position in 0..stores.len() {
+            let Stmt::Store { buffer, .. } = &stores[position] else { continue };
+            // Registers are where they belong, those made here among them.
+            if buffer.scope == Scope::Register || !tried.insert(buffer.clone()) {
+                continue;
+            }
+            let Some(elements) = self.elements(&stores[position..], &nest) else { continue };
+            let rest = stores.split_off(position);
+            stores.extend(rest.into_iter().map(|stmt| elements.redirect(stmt)));
+            nest = elements.redirect(nest);
+            promoted.push(elements);
+        }
+        stores.push(map_stmts(nest, &mut |inner| self.promote(inner)));
+        let all = || promoted.iter().flat_map(|elements| &elements.list);
+        stores.extend(all().map(Element::write_back));
+        let registers: Vec<Buffer> = all().map(|element| element.register.clone()).collect();
+        registers.into_iter().rev().fold(Stmt::Block(stores), |body, buffer| Stmt::Allocate {
+            buffer,
+            body: Box::new(body),
+        })
+    }
+
+    /// The elements of the buffer that the first of `stores` writes, if nothing else of it is
+    /// accessed by them and by `nest`, which updates it.
+    fn elements(&self, stores: &[Stmt], nest: &Stmt) -> Option<Elements> {
+        let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
+        let mut elements = Elements { buffer: buffer.clone(), list: Vec::new() };
+        for store in stores {
+            // An element is read only after it was written.
+            let mut fine = true;
+            for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
+            let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
+            let too_many = elements.list.len() > MAX_ELEMENTS;
+            if !fine || too_many || *buffer == elements.buffer && mask.is_some() {
+                return None;
+            }
+            if *buffer == elements.buffer && elements.find(&indices[0]).is_none() {
+                elements.add(&indices[0]);
+            }
+        }
+        let bound = bound_vars(nest);
+        let list = &elements.list;
+        let lanes: i128 = list.iter().map(|element| i128::from(element.index.ty.lanes)).sum();
+        let suit = list.len() <= MAX_ELEMENTS
+            && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_BYTES
+            && list.iter().all(|element| {
+                self.has_room(&element.register) && !mentions(&element.index, &bound)
+            })
+            && elements.are_all_accesses(nest)
+            && elements.are_apart();
+        suit.then_some(elements)
+    }
+
+    /// Whether the lanes of an element are few enough to be in registers.
+    fn has_room(&self, register: &Buffer) -> bool {
+        let lanes = register.shape[0].as_int().expect("made so");
+        let wide = self.vectors && register.dtype.bytes() >= 4;
+        lanes <= i128::from(if wide { MAX_LANES } else { MAX_SCALARS })
     }
 }
 
-fn promote_block(stmts: Vec<Stmt>) -> Stmt {
-    let mut done: Vec<Stmt> = Vec::new();
+/// The statements of nested blocks in one list.
+fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
     for stmt in stmts {
-        if !matches!(stmt, Stmt::For { .. }) {
-            done.push(promote(stmt));
-            continue;
+        match stmt {
+            Stmt::Block(inner) => flatten(inner, flat),
+            other => flat.push(other),
         }
-        let first = done.iter().rposition(|s| !matches!(s, Stmt::Store { .. }));
-        let group = done.split_off(first.map_or(0, |position| position + 1));
-        done.push(promote_group(group, stmt));
-    }
-    match done.len() {
-        1 => done.remove(0),
-        _ => Stmt::Block(done),
     }
 }
 
-/// `stores` stand immediately before `nest`.
-fn promote_group(mut stores: Vec<Stmt>, nest: Stmt) -> Stmt {
-    let mut elements: Vec<Element> = Vec::new();
-    let bound = bound_vars(&nest);
-    for position in 0..stores.len() {
-        let Stmt::Store { buffer, indices, mask: None, .. } = &stores[position] else { continue };
-        let element = Element::new(buffer.clone(), indices[0].clone());
-        let rest = stores[position + 1..].iter().chain([&nest]);
-        let alone = elements.iter().all(|other| other.buffer != element.buffer)
-            && rest.clone().all(|stmt| element.is_only_access(stmt))
-            && element.is_updated(&nest)
-            && !mentions(&element.index, &bound);
-        if alone {
-            elements.push(element);
-        }
-    }
-    let mut nest = nest;
-    for element in &elements {
-        stores = stores.into_iter().map(|stmt| element.redirect(stmt)).collect();
-        nest = element.redirect(nest);
-    }
-    stores.push(map_stmts(nest, &mut promote));
-    stores.extend(elements.iter().map(Element::write_back));
-    elements.into_iter().rev().fold(Stmt::Block(stores), |body, element| Stmt::Allocate {
-        buffer: element.register,
-        body: Box::new(body),
-    })
+/// Some elements of a buffer, or vectors of them, each with a register that stands for it.
+struct Elements {
+    buffer: Buffer,
+    list: Vec<Element>,
 }
 
-/// One element of a buffer and the register that stands for it.
 struct Element {
     buffer: Buffer,
     index: Expr,
     register: Buffer,
 }
 
-impl Element {
-    fn new(buffer: Buffer, index: Expr) -> Element {
-        let shape = vec![Expr::index(1)];
-        let name = format!("{}.acc", buffer.name);
-        let register = Buffer::new(name, buffer.dtype, shape, Scope::Register);
-        Element { buffer, index, register }
+impl Elements {
+    fn add(&mut self, index: &Expr) {
+        let shape = vec![Expr::index(index.ty.lanes.into())];
+        let name = format!("{}.acc", self.buffer.name);
+        let register = Buffer::new(name, self.buffer.dtype, shape, Scope::Register);
+        self.list.push(Element { buffer: self.buffer.clone(), index: index.clone(), register });
     }
 
-    /// Whether `stmt` touches the buffer at no other index.
-    fn is_only_access(&self, stmt: &Stmt) -> bool {
-        let mut only = true;
-        let at = |indices: &[Expr]| equal(&indices[0], &self.index);
-        walk_stmt(
-            stmt,
-            &mut |s| {
-                if let Stmt::Store { buffer, indices, mask, .. } = s {
-                    only &= *buffer != self.buffer || (mask.is_none() && at(indices));
-                }
-            },
-            &mut |_| {},
-        );
-        walk_stmt(stmt, &mut |_| {}, &mut |expr| {
-            walk_expr(expr, &mut |e| {
-                if let ExprKind::Load { buffer, indices, mask } = &e.kind {
-                    only &= *buffer != self.buffer || (mask.is_none() && at(indices));
-                }
-            });
+    fn find(&self, index: &Expr) -> Option<&Element> {
+        self.list.iter().find(|element| equal(&element.index, index))
+    }
+
+    /// Whether an expression reads the buffer at these elements only.
+    fn cover_loads(&self, expr: &Expr) -> bool {
+        let mut covered = true;
+        for_each_load(expr, &mut HashSet::new(), &mut |buffer, index, masked| {
+            covered &= *buffer != self.buffer || !masked && self.find(index).is_some();
         });
-        only
+        covered
     }
 
-    fn is_updated(&self, stmt: &Stmt) -> bool {
-        let mut updated = false;
+    /// Whether `nest` accesses the buffer at these elements only, and writes one of them.
+    fn are_all_accesses(&self, nest: &Stmt) -> bool {
+        let (mut covered, mut updated) = (true, false);
         walk_stmt(
-            stmt,
-            &mut |s| {
-                updated |= matches!(s, Stmt::Store { buffer, .. } if *buffer == self.buffer);
+            nest,
+            &mut |stmt| {
+                if let Stmt::Store { buffer, indices, mask, .. } = stmt
+                    && *buffer == self.buffer
+                {
+                    updated = true;
+                    covered &= mask.is_none() && self.find(&indices[0]).is_some();
+                }
             },
             &mut |_| {},
         );
-        updated
+        if covered && updated {
+            walk_stmt(nest, &mut |_| {}, &mut |expr| covered &= self.cover_loads(expr));
+        }
+        covered && updated
     }
 
-    /// `stmt` with every access to the element made one to the register.
+    /// Whether no two of them overlap, in every execution.
+    fn are_apart(&self) -> bool {
+        let apart = |a: &Element, b: &Element| {
+            let (Some((first, lanes)), Some((second, others))) = (a.span(), b.span()) else {
+                return false;
+            };
+            let distance = Expr::sub(second.clone(), first.clone());
+            let distance = simplify_expr(&distance, &Facts::new()).as_int();
+            distance.is_some_and(|distance| distance >= lanes || -distance >= others)
+        };
+        let list = &self.list;
+        (1..list.len()).all(|i| (0..i).all(|j| apart(&list[j], &list[i])))
+            // Two lanes of one vector must not be one element either.
+            && list.iter().all(|element| element.span().is_some())
+    }
+
+    /// `stmt` with every access to the elements made one to the registers.
     fn redirect(&self, stmt: Stmt) -> Stmt {
-        let stmt = rewrite_exprs(stmt, &mut |expr| {
-            rewrite_expr(expr, &mut |e| match &e.kind {
-                ExprKind::Load { buffer, .. } if *buffer == self.buffer => {
-                    Expr::load(&self.register, vec![Expr::index(0)])
-                }
-                _ => e,
-            })
-        });
+        let mut done = HashMap::new();
+        let stmt = rewrite_exprs(stmt, &mut |expr| self.redirect_expr(expr, &mut done));
         self.redirect_stores(stmt)
+    }
+
+    fn redirect_expr(&self, expr: &Expr, done: &mut HashMap<usize, (Expr, Expr)>) -> Expr {
+        if let Some((_, result)) = done.get(&expr.id()) {
+            return result.clone();
+        }
+        let result = match &expr.kind {
+            ExprKind::Load { buffer, indices, .. } if *buffer == self.buffer => {
+                let element = self.find(&indices[0]).expect("all accesses are covered");
+                element.value()
+            }
+            _ => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
+        };
+        done.insert(expr.id(), (expr.clone(), result.clone()));
+        result
     }
 
     fn redirect_stores(&self, stmt: Stmt) -> Stmt {
         match stmt {
-            Stmt::Store { buffer, value, .. } if buffer == self.buffer => {
-                Stmt::store(&self.register, vec![Expr::index(0)], value)
+            Stmt::Store { buffer, indices, value, .. } if buffer == self.buffer => {
+                let element = self.find(&indices[0]).expect("all accesses are covered");
+                Stmt::store(&element.register, vec![element.all_lanes()], value)
             }
             other => map_stmts(other, &mut |inner| self.redirect_stores(inner)),
         }
     }
+}
+
+impl Element {
+    /// The index of its first lane and the number of lanes; none if they are not consecutive.
+    fn span(&self) -> Option<(&Expr, i128)> {
+        match &self.index.kind {
+            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
+                Some((base, self.index.ty.lanes.into()))
+            }
+            _ if self.index.ty.lanes == 1 => Some((&self.index, 1)),
+            _ => None,
+        }
+    }
+
+    /// The index of the register's elements.
+    fn all_lanes(&self) -> Expr {
+        let ty = self.index.ty;
+        match ty.lanes {
+            1 => Expr::index(0),
+            _ => Expr::new(ty, ExprKind::Ramp(Expr::index(0), Expr::index(1))),
+        }
+    }
+
+    fn value(&self) -> Expr {
+        Expr::load(&self.register, vec![self.all_lanes()])
+    }
 
     fn write_back(&self) -> Stmt {
-        let value = Expr::load(&self.register, vec![Expr::index(0)]);
-        Stmt::store(&self.buffer, vec![self.index.clone()], value)
+        Stmt::store(&self.buffer, vec![self.index.clone()], self.value())
     }
+}
+
+/// Calls `f` with buffer and index of every load, once for a shared one, and whether it is masked.
+fn for_each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr, bool)) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
+        f(buffer, &indices[0], mask.is_some());
+    }
+    for_each_child(expr, &mut |child| for_each_load(child, seen, f));
 }
 
 fn bound_vars(stmt: &Stmt) -> HashSet<Var> {

@@ -503,8 +503,13 @@ INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t cod
     return refuse(&m, sig, "ValueError", packed);
 }
 
-INTERNAL COLD int32_t tec_rt_fail_memory(const struct signature *sig, int32_t packed) {
+INTERNAL COLD int32_t tec_rt_fail_body(const struct signature *sig, int32_t code,
+                                       int32_t packed) {
     struct message m = {.length = 0};
+    if (code == FAILED_HOST) {
+        put(&m, "the host's parallel_for failed");
+        return refuse(&m, sig, "RuntimeError", packed);
+    }
     put(&m, "out of memory for the temporary tensors");
     return refuse(&m, sig, "MemoryError", packed);
 }

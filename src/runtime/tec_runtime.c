@@ -7,3 +7,4 @@
 #include "float.c"
 #include "workspace.c"
 #include "threads.c"
+#include "parallel.c"

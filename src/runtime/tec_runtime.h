@@ -106,11 +106,13 @@ extern INTERNAL uint32_t tec_rt_cpu;
 INTERNAL int32_t tec_rt_check_packed(const struct signature *, const struct any *args,
                                      int32_t num_args, uint64_t *slots);
 INTERNAL int32_t tec_rt_check_dl(const struct signature *, const uint64_t *args, uint64_t *slots);
-/* Raises what a kernel's own check (code: 1 + number of the message, bit 30 set for an overflow)
- * or a workspace that cannot be had means; both return -1. */
+/* What the body of a kernel, or a task of it, returns when it has not done its work. */
+enum { FAILED_MEMORY = 1, FAILED_HOST = 2 };
+/* Raises what the result of a kernel's own check (1 + number of the message, bit 30 set for an
+ * overflow) or of its body means; both return -1. */
 INTERNAL int32_t tec_rt_fail_check(const struct signature *, int32_t code, const int64_t *values,
                                    int32_t packed);
-INTERNAL int32_t tec_rt_fail_memory(const struct signature *, int32_t packed);
+INTERNAL int32_t tec_rt_fail_body(const struct signature *, int32_t code, int32_t packed);
 /* Returns a text from a packed function. */
 INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret);
 INTERNAL const char *tec_rt_last_error(void);
@@ -127,5 +129,7 @@ INTERNAL int32_t tec_rt_num_threads(void);
 typedef int32_t (*tec_task)(void *data, int64_t begin, int64_t end);
 typedef int32_t (*tec_parallel_for)(tec_task task, void *data, int64_t n, void *user);
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user);
+/* Runs the iterations 0 .. n of a parallel loop; 0, or the code of a failure. */
+INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n);
 
 #endif

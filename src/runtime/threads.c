@@ -1,5 +1,5 @@
-/* How many threads a parallel loop uses, and whose. This version's schedules make no parallel
- * loops, so the settings are kept and not yet asked for. */
+/* How many threads a parallel loop uses, and whose: the host's, if it gave a function. This
+ * version has no threads of its own, so their number is kept and not yet asked for. */
 #include "tec_runtime.h"
 
 char *getenv(const char *);
@@ -40,7 +40,7 @@ INTERNAL void tec_rt_set_num_threads(int32_t n) {
     __atomic_store_n(&threads, n < 1 ? 0 : n, __ATOMIC_RELAXED);
 }
 
-/* Not to be called while a kernel runs. Null means the module's own threads. */
+/* Not to be called while a kernel runs. Null means the calling thread. */
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user) {
     host_parallel_for = run;
     host_user = user;

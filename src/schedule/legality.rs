@@ -200,7 +200,8 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
         for leaf in stage.leaves.iter().take(depth) {
             if let Some((Annotation::Unroll, span)) = stage.axis(*leaf).annotation {
                 copies = copies.saturating_mul(bounds.extents[leaf.0].as_int().unwrap_or(1));
-                blame = blame.or(Some(span));
+                // The last directive is the one too many.
+                blame = blame.filter(|other| other.start > span.start).or(Some(span));
             }
         }
         at = match stage.attach {

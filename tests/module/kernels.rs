@@ -1,7 +1,7 @@
 //! Hand-built kernels, as they come out of the last pass.
 
 use tec::ir::cost::Work;
-use tec::ir::{ActualDim, Buffer, DType, Expr, Kernel, Param, Scope, Stmt, Var};
+use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
@@ -203,6 +203,49 @@ fn temporary() -> Kernel {
     };
     let run_time = Param::Runtime { var: m, source: None };
     kernel("temporary", vec![input(&a), output(&c), run_time], body)
+}
+
+/// `c[i] = sum over j < 100 of a[i] * alpha * j`, by way of a temporary of all threads and one of
+/// `m` elements for each; the loops over `i` are parallel, and one inside of them.
+pub fn shared_rows() -> Kernel {
+    let (f32, alpha) = (DType::Float32, Var::new("alpha", DType::Float32));
+    let (n, m) = (Var::index("n"), Var::index("m"));
+    let size = |var: &Var| [Expr::var(var)];
+    let [a, c, s] = ["a", "c", "s"].map(|name| tensor(name, f32, &size(&n)));
+    let t = tensor("t", f32, &size(&m));
+    let hundred = || Expr::index(100);
+    let scaled = parallel(Expr::var(&n), |i| {
+        let value = Expr::mul(load(&a, i.clone()), Expr::var(&alpha));
+        Stmt::store(&s, vec![i], value)
+    });
+    let summed = parallel(Expr::var(&n), |i| {
+        let products = parallel(hundred(), |j| {
+            let value = Expr::mul(load(&s, i.clone()), Expr::cast(f32, j.clone()));
+            Stmt::store(&t, vec![j], value)
+        });
+        let init = Stmt::store(&c, vec![i.clone()], Expr::float(f32, 0.0));
+        let sum = for_each(hundred(), |j| {
+            let value = Expr::add(load(&c, i.clone()), load(&t, Expr::sub(Expr::index(99), j)));
+            Stmt::store(&c, vec![i.clone()], value)
+        });
+        let body = Box::new(Stmt::Block(vec![products, init, sum]));
+        Stmt::Allocate { buffer: t.clone(), body }
+    });
+    let body = Box::new(Stmt::Block(vec![scaled, summed]));
+    let params = vec![
+        input(&a),
+        Param::Scalar { var: alpha, dtype: f32 },
+        output(&c),
+        Param::Runtime { var: n, source: Some((0, 0)) },
+        Param::Runtime { var: m, source: None },
+    ];
+    kernel("shared_rows", params, Stmt::Allocate { buffer: s, body })
+}
+
+fn parallel(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
+    let (var, min) = (Var::index("i"), Expr::index(0));
+    let body = Box::new(body(Expr::var(&var)));
+    Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
 }
 
 /// Nothing but an integer.

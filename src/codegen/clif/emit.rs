@@ -3,7 +3,8 @@
 
 use super::Unit;
 use super::storage::Place;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
+use super::task::Task;
+use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::Module;
@@ -28,6 +29,14 @@ pub(super) struct Binding {
     pub(super) definition: usize,
 }
 
+/// What is left when the code of a function is made.
+pub(super) struct Finished {
+    /// The heads of its statements for the listing, in the order of their source locations.
+    pub(super) heads: Vec<String>,
+    /// What it calls, to be compiled next.
+    pub(super) tasks: Vec<Task>,
+}
+
 /// Makes the code of one function.
 pub(super) struct Emitter<'a, 'u> {
     pub(super) b: FunctionBuilder<'a>,
@@ -47,6 +56,14 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) check_values: Option<Value>,
     /// The block from the workspace pool, if the function has one.
     pub(super) workspace: Option<Value>,
+    /// Whether this function is a task; parallel loops are serial then.
+    pub(super) in_task: bool,
+    /// The first value of a task's loop, and the one after its last.
+    pub(super) task_bounds: Option<(Value, Value)>,
+    /// Name of the kernel, for its tasks.
+    pub(super) kernel_name: String,
+    /// Parallel loops met so far, to be compiled after this function.
+    pub(super) tasks: Vec<Task>,
     /// Alias regions in use.
     pub(super) regions: u32,
     /// One line for each statement so far, if a listing is made.
@@ -59,7 +76,11 @@ pub(super) struct Emitter<'a, 'u> {
 
 impl<'a, 'u> Emitter<'a, 'u> {
     /// An emitter that continues at the current position of `b`.
-    pub(super) fn new(b: FunctionBuilder<'a>, unit: &'a mut Unit<'u>) -> Emitter<'a, 'u> {
+    pub(super) fn new(
+        b: FunctionBuilder<'a>,
+        unit: &'a mut Unit<'u>,
+        kernel_name: &str,
+    ) -> Emitter<'a, 'u> {
         Emitter {
             b,
             unit,
@@ -71,6 +92,10 @@ impl<'a, 'u> Emitter<'a, 'u> {
             asserts: 0,
             check_values: None,
             workspace: None,
+            in_task: false,
+            task_bounds: None,
+            kernel_name: kernel_name.to_string(),
+            tasks: Vec::new(),
             regions: 0,
             heads: Vec::new(),
             memo: HashMap::new(),
@@ -206,17 +231,30 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// Emits a whole statement tree, then the successful return. The heads of its statements for
-    /// the listing, in the order of their source locations; none if the code is too large.
-    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Vec<String>> {
+    /// Emits a whole statement tree, then the successful return. Nothing if the code is too large.
+    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Finished> {
         self.stmt(stmt);
+        self.end()
+    }
+
+    /// Ends the function successfully.
+    pub(super) fn end(mut self) -> Option<Finished> {
         self.release_workspace();
         let zero = self.int(types::I32, 0);
         self.b.ins().return_(&[zero]);
         let too_large = self.too_large();
         let config = self.unit.module.target_config();
         self.b.finalize(config);
-        (!too_large).then_some(self.heads)
+        (!too_large).then_some(Finished { heads: self.heads, tasks: self.tasks })
+    }
+}
+
+/// The type of a value in code: a vector if it has lanes.
+pub(super) fn clif_type_of(ty: ir::Type) -> Type {
+    let lane = clif_type(ty.dtype);
+    match lane.by(ty.lanes) {
+        Some(vector) => vector,
+        None => crate::bug!("a vector {ty}"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! place dominates its uses.
 
 use super::cast::Conversion;
-use super::emit::{Emitter, clif_type};
+use super::emit::{Emitter, clif_type, clif_type_of};
 use super::int::Division;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -26,7 +26,8 @@ impl Emitter<'_, '_> {
         if self.too_large() {
             let (dtype, zero) = (expr.ty.dtype, types::I64);
             let zero = self.int(zero, 0);
-            return self.convert(Conversion { from: DType::Index, to: dtype }, zero);
+            let zero = self.convert(Conversion { from: DType::Index, to: dtype }, zero);
+            return if expr.ty.lanes == 1 { zero } else { self.splat(expr.ty, zero) };
         }
         let value = self.operation(expr);
         self.remember(expr, value);
@@ -44,6 +45,9 @@ impl Emitter<'_, '_> {
     }
 
     fn operation(&mut self, expr: &Expr) -> Value {
+        if expr.ty.lanes > 1 {
+            return self.vector_operation(expr);
+        }
         match &expr.kind {
             ExprKind::Unary(op, a) => {
                 let value = self.expr(a);
@@ -89,7 +93,7 @@ impl Emitter<'_, '_> {
             }
             ExprKind::Const(_) | ExprKind::Var(_) => unreachable!("leaves are handled before"),
             ExprKind::Ramp(..) | ExprKind::Broadcast(_) => {
-                crate::bug!("vector code passed check_supported")
+                crate::bug!("a vector of one lane")
             }
         }
     }
@@ -100,7 +104,7 @@ impl Emitter<'_, '_> {
         self.bind_definition(var, result, value);
     }
 
-    fn unary(&mut self, op: UnOp, dtype: DType, x: Value) -> Value {
+    pub(super) fn unary(&mut self, op: UnOp, dtype: DType, x: Value) -> Value {
         reject_half(dtype, &op);
         let float = dtype.is_float();
         if dtype == DType::Index && self.overflow.is_some() && matches!(op, UnOp::Neg | UnOp::Abs) {
@@ -129,7 +133,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn binary(&mut self, op: BinOp, dtype: DType, x: Value, y: Value) -> Value {
+    pub(super) fn binary(&mut self, op: BinOp, dtype: DType, x: Value, y: Value) -> Value {
         reject_half(dtype, &op);
         let float = dtype.is_float();
         let checked = dtype == DType::Index && self.overflow.is_some();
@@ -164,7 +168,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn compare(&mut self, op: BinOp, dtype: DType, x: Value, y: Value) -> Value {
+    pub(super) fn compare(&mut self, op: BinOp, dtype: DType, x: Value, y: Value) -> Value {
         if dtype.is_float() {
             let code = match op {
                 BinOp::Eq => FloatCC::Equal,
@@ -201,7 +205,7 @@ impl Emitter<'_, '_> {
         self.floor_division(what, a.1, b.1)
     }
 
-    fn fma(&mut self, dtype: DType, args: &[Value]) -> Value {
+    pub(super) fn fma(&mut self, dtype: DType, args: &[Value]) -> Value {
         if self.unit.target.fma {
             return self.b.ins().fma(args[0], args[1], args[2]);
         }
@@ -234,14 +238,14 @@ impl Emitter<'_, '_> {
         result
     }
 
-    fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Value {
+    pub(super) fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Value {
         if self.is_speculable(t) && self.is_speculable(f) {
             let (c, t, f) = (self.expr(c), self.expr(t), self.expr(f));
             return self.b.ins().select(c, t, f);
         }
         let (then, otherwise) = (self.b.create_block(), self.b.create_block());
         let merge = self.b.create_block();
-        let result = self.b.append_block_param(merge, clif_type(t.ty.dtype));
+        let result = self.b.append_block_param(merge, clif_type_of(t.ty));
         self.evaluate_common(t, f);
         self.branch(c, then, otherwise);
         for (block, branch) in [(then, t), (otherwise, f)] {
@@ -355,7 +359,11 @@ fn collect_certain<'e>(expr: &'e Expr, seen: &mut HashSet<usize>, out: &mut Vec<
         ExprKind::Call(_, args) => args.iter().for_each(|arg| collect_certain(arg, seen, out)),
         // The body of a `let` may read the variable, which is not bound before the branch.
         ExprKind::Let(_, value, _) => collect_certain(value, seen, out),
-        ExprKind::Ramp(..) | ExprKind::Broadcast(_) => return,
+        ExprKind::Broadcast(a) => collect_certain(a, seen, out),
+        ExprKind::Ramp(a, b) => {
+            collect_certain(a, seen, out);
+            collect_certain(b, seen, out);
+        }
     }
     out.push(expr);
 }

@@ -1,9 +1,10 @@
-//! The Cranelift back end: every CPU target, scalar code.
+//! The Cranelift back end: every CPU target, scalar code and vectors of 128 bits.
 //!
-//! Takes kernels after `expand_math` and `flatten_storage` (one index per access, of calls only
-//! `fma`) and makes one relocatable ELF object. What Cranelift lacks is composed here of what it
-//! has: floor division without traps (`int`), saturating casts and halves (`cast`), addresses
-//! that suit its loop-invariant code motion (`address`).
+//! Takes kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
+//! access, of calls only `fma`, vectors of 16 bytes, no masks) and makes one relocatable ELF
+//! object. What Cranelift lacks is composed here of what it has: floor division without traps
+//! (`int`), saturating casts and halves (`cast`), addresses that suit its loop-invariant code
+//! motion (`address`).
 //! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
 
 mod address;
@@ -17,8 +18,10 @@ mod range;
 mod stmt;
 mod storage;
 mod support;
+mod task;
 #[cfg(test)]
 mod tests;
+mod vector;
 
 use super::{EntryKernel, Object, entry};
 use crate::diag::{Diag, Result};
@@ -31,10 +34,11 @@ use cranelift_codegen::{CodegenError, Context};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use emit::{Emitter, clif_type};
+use emit::{Emitter, Finished, clif_type};
 use listing::FunctionNotes;
 use std::collections::HashMap;
 pub use storage::workspace_bytes;
+use task::{Task, task_signature};
 
 /// What goes into the object beside the kernels.
 #[derive(Clone, Debug, Default)]
@@ -125,10 +129,7 @@ impl Unit<'_> {
             .module
             .declare_function(&name, Linkage::Local, &signature)
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
-        let mut context = Context::for_function(Function::with_name_signature(
-            cranelift_codegen::ir::UserFuncName::user(0, id.as_u32()),
-            signature,
-        ));
+        let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
         let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
         let entry = builder.create_block();
@@ -136,22 +137,53 @@ impl Unit<'_> {
         builder.switch_to_block(entry);
         builder.seal_block(entry);
         let args = builder.block_params(entry).to_vec();
-        let mut emitter = Emitter::new(builder, self);
+        let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
         emitter.place_buffers(stmt);
-        let Some(heads) = emitter.finish(stmt) else {
-            return Err(too_large(kernel));
-        };
-        self.define(id, &name, &mut context, heads).map_err(|error| match error {
-            CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
-            error => crate::bug!("{name}: {error:?}"),
-        })?;
+        let finished = emitter.finish(stmt);
+        for task in self.define(kernel, (id, &name), &mut context, finished)? {
+            self.compile_task(kernel, &task)?;
+        }
         Ok(id)
     }
 
-    /// Compiles for the kernels' instruction set, which is not that of the module.
+    fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
+        let mut context = new_context(task.id, task_signature());
+        let mut builder_context = FunctionBuilderContext::new();
+        let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        builder.seal_block(entry);
+        let args = builder.block_params(entry).to_vec();
+        let mut emitter = Emitter::new(builder, self, &kernel.name);
+        emitter.enter_task(task, &args);
+        let finished = emitter.finish_task(task);
+        self.define(kernel, (task.id, &task.name), &mut context, finished)?;
+        Ok(())
+    }
+
+    /// Defines a function whose code was made; the tasks that it calls.
     fn define(
+        &mut self,
+        kernel: &Kernel,
+        (id, name): (FuncId, &str),
+        context: &mut Context,
+        finished: Option<Finished>,
+    ) -> Result<Vec<Task>> {
+        let Some(Finished { heads, tasks }) = finished else {
+            return Err(too_large(kernel));
+        };
+        self.compile(id, name, context, heads).map_err(|error| match error {
+            CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded => too_large(kernel),
+            error => crate::bug!("{name}: {error:?}"),
+        })?;
+        Ok(tasks)
+    }
+
+    /// Compiles for the kernels' instruction set, which is not that of the module.
+    fn compile(
         &mut self,
         id: FuncId,
         name: &str,
@@ -211,6 +243,11 @@ impl Unit<'_> {
         self.constants.insert(buffer.clone(), id);
         id
     }
+}
+
+fn new_context(id: FuncId, signature: Signature) -> Context {
+    let name = cranelift_codegen::ir::UserFuncName::user(0, id.as_u32());
+    Context::for_function(Function::with_name_signature(name, signature))
 }
 
 fn signature_of(kernel: &Kernel, check: bool) -> Signature {

@@ -2,11 +2,12 @@
 //! functions.
 
 use super::emit::{Binding, Emitter};
+use super::task::is_task;
 use crate::codegen::{CHECK_OVERFLOW, CHECK_VALUES};
 use crate::ir::print::print_expr;
 use crate::ir::{DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, types};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
 
 impl Emitter<'_, '_> {
     /// Emits one statement. Memoised values do not outlive it: memory may change.
@@ -18,6 +19,9 @@ impl Emitter<'_, '_> {
         self.mark_statement(stmt);
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
+            Stmt::For { var, min, extent, body, .. } if !self.in_task && is_task(stmt) => {
+                self.parallel_loop(var, min, extent, body);
+            }
             Stmt::For { var, min, extent, body, .. } => self.loop_(var, min, extent, body),
             Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
             Stmt::Store { buffer, indices, value, .. } => {
@@ -96,9 +100,7 @@ impl Emitter<'_, '_> {
             return;
         }
         let start = self.expr(min);
-        let (min_range, extent_range) = (self.range_of(min), self.range_of(extent));
-        let last = min_range.1 + (extent_range.1 - 1).max(0);
-        let range = (min_range.0, last.min(DType::Index.int_range().1));
+        let range = self.loop_range(min, extent);
         let depth = self.depth_of(min);
         if count == Some(1) {
             self.bind(var, start, depth, range);
@@ -116,6 +118,27 @@ impl Emitter<'_, '_> {
             self.start_block(enter);
             self.conditional = true;
         }
+        self.iterate(var, (start, end), range, body, exit);
+        self.conditional = conditional;
+    }
+
+    /// Smallest and largest value of a loop's variable.
+    pub(super) fn loop_range(&mut self, min: &Expr, extent: &Expr) -> (i128, i128) {
+        let (min_range, extent_range) = (self.range_of(min), self.range_of(extent));
+        let last = min_range.1 + (extent_range.1 - 1).max(0);
+        (min_range.0, last.min(DType::Index.int_range().1))
+    }
+
+    /// The iterations from the first of `bounds` up to the second, of which there is at least one;
+    /// continues in `exit`.
+    pub(super) fn iterate(
+        &mut self,
+        var: &Var,
+        (start, end): (Value, Value),
+        range: (i128, i128),
+        body: &Stmt,
+        exit: Block,
+    ) {
         let header = self.b.create_block();
         let index = self.b.append_block_param(header, types::I64);
         self.b.ins().jump(header, &[BlockArg::Value(start)]);
@@ -129,7 +152,6 @@ impl Emitter<'_, '_> {
         self.b.seal_block(header);
         self.start_block(exit);
         self.depth -= 1;
-        self.conditional = conditional;
     }
 
     /// Sets the overflow flag of a `check` function to 0 and returns its variable.

@@ -1,10 +1,11 @@
 //! Where buffers live: registers, the stack, the workspace, the module's constants. Everything is
 //! laid out at the start of the function; loads and stores go through here.
 
-use super::emit::{Emitter, clif_type};
+use super::emit::{Emitter, clif_type, clif_type_of};
+use super::task::is_task;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, visit};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value,
@@ -30,19 +31,34 @@ const MAX_WORKSPACE: i64 = 1 << 62;
 pub(super) enum Place {
     /// In memory.
     Memory(Memory),
-    /// One variable per element.
-    Registers(Vec<Variable>),
+    /// One variable per `lanes` elements.
+    Registers { variables: Vec<Variable>, lanes: u32 },
 }
 
 /// A buffer in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
-    base: Value,
+    /// Its address.
+    pub(super) base: Value,
     region: AliasRegion,
     /// Never written while the function runs.
     readonly: bool,
     /// A `bool` may be any non-zero byte.
     foreign: bool,
+}
+
+/// What a task has to know of a buffer in its closure.
+#[derive(Clone, Copy)]
+pub(super) struct Capture {
+    readonly: bool,
+    foreign: bool,
+}
+
+impl Memory {
+    /// What a task of this function has to know.
+    pub(super) fn capture(&self) -> Capture {
+        Capture { readonly: self.readonly, foreign: self.foreign }
+    }
 }
 
 impl Emitter<'_, '_> {
@@ -53,10 +69,18 @@ impl Emitter<'_, '_> {
         self.places.insert(buffer.clone(), Place::Memory(memory));
     }
 
+    /// Makes the place of a buffer of the function that a task works for.
+    pub(super) fn place_captured(&mut self, buffer: &Buffer, base: Value, capture: Capture) {
+        let Capture { readonly, foreign } = capture;
+        let region = if readonly { self.region(0) } else { self.new_region() };
+        let memory = Memory { base, region, readonly, foreign };
+        self.places.insert(buffer.clone(), Place::Memory(memory));
+    }
+
     /// Makes the places of all buffers that `stmt` allocates or that are constants; returns from
     /// the function if the workspace cannot be had.
     pub(super) fn place_buffers(&mut self, stmt: &Stmt) {
-        let survey = Survey::of(stmt);
+        let survey = Survey::of(stmt, self.in_task);
         for buffer in &survey.constants {
             let data = self.unit.constant_data(buffer);
             let global = self.unit.module.declare_data_in_func(data, self.b.func);
@@ -68,10 +92,12 @@ impl Emitter<'_, '_> {
         let mut workspace = Vec::new();
         for (buffer, home) in survey.homes() {
             match home {
-                Home::Registers(count) => {
-                    let ty = clif_type(buffer.dtype);
+                Home::Registers { count, lanes } => {
+                    let ty = clif_type_of(Type { dtype: buffer.dtype, lanes });
+                    let count = count / i128::from(lanes);
                     let variables = (0..count).map(|_| self.b.declare_var(ty)).collect();
-                    self.places.insert(buffer.clone(), Place::Registers(variables));
+                    let place = Place::Registers { variables, lanes };
+                    self.places.insert(buffer.clone(), place);
                 }
                 Home::Stack(bytes) => self.place_on_stack(buffer, bytes),
                 Home::Workspace => workspace.push(buffer.clone()),
@@ -181,7 +207,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(super) fn is_in_registers(&self, buffer: &Buffer) -> bool {
-        matches!(self.places.get(buffer), Some(Place::Registers(_)))
+        matches!(self.places.get(buffer), Some(Place::Registers { .. }))
     }
 
     fn place(&self, buffer: &Buffer) -> Place {
@@ -195,9 +221,9 @@ impl Emitter<'_, '_> {
     fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
         match self.places.get(buffer)? {
             Place::Memory(_) => None,
-            Place::Registers(variables) => {
-                let index = index.as_int().and_then(|i| usize::try_from(i).ok());
-                match index.and_then(|i| variables.get(i)) {
+            Place::Registers { variables, lanes } => {
+                let first = first_of(index).as_int().and_then(|i| usize::try_from(i).ok());
+                match first.and_then(|i| variables.get(i / *lanes as usize)) {
                     Some(variable) => Some(*variable),
                     None => crate::bug!("index outside register buffer `{}`", buffer.name),
                 }
@@ -220,9 +246,9 @@ impl Emitter<'_, '_> {
             let bytes = self.b.ins().imul_imm_s(index, buffer.dtype.bytes() as i64);
             (self.b.ins().iadd(memory.base, bytes), 0)
         } else {
-            self.address(memory.base, buffer.dtype.bytes(), index)
+            self.address(memory.base, buffer.dtype.bytes(), first_of(index))
         };
-        let mut flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        let mut flags = access_flags(index).with_alias_region(Some(memory.region));
         if memory.readonly {
             flags = flags.with_readonly();
             // A load that varies with the innermost loop gains nothing by being movable, and one
@@ -232,7 +258,11 @@ impl Emitter<'_, '_> {
                 flags = flags.with_can_move();
             }
         }
-        let value = self.b.ins().load(clif_type(buffer.dtype), flags, address, offset);
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        if ty.lanes > 1 {
+            return self.load_vector(ty, flags, address, offset);
+        }
+        let value = self.b.ins().load(clif_type_of(ty), flags, address, offset);
         if buffer.dtype == DType::Bool && memory.foreign {
             return self.b.ins().icmp_imm_u(IntCC::NotEqual, value, 0);
         }
@@ -252,27 +282,47 @@ impl Emitter<'_, '_> {
         if memory.readonly {
             crate::bug!("store to `{}`, which is only read", buffer.name);
         }
-        let (address, offset) = self.address(memory.base, buffer.dtype.bytes(), index);
-        let flags = MemFlagsData::trusted().with_alias_region(Some(memory.region));
+        let bytes = buffer.dtype.bytes();
+        let (address, offset) = self.address(memory.base, bytes, first_of(index));
+        let flags = access_flags(index).with_alias_region(Some(memory.region));
         self.b.ins().store(flags, value, address, offset);
     }
 
     /// Starts the life of an allocated buffer.
     pub(super) fn allocate(&mut self, buffer: &Buffer) {
-        if let Some(Place::Registers(variables)) = self.places.get(buffer).cloned() {
+        let place = self.places.get(buffer).cloned();
+        if let Some(Place::Registers { variables, lanes }) = place {
             for variable in variables {
-                let zero = self.zero(buffer.dtype);
+                let zero = self.zero(Type { dtype: buffer.dtype, lanes });
                 self.b.def_var(variable, zero);
             }
         }
     }
 
-    fn zero(&mut self, dtype: DType) -> Value {
-        match dtype {
+    fn zero(&mut self, ty: Type) -> Value {
+        let zero = match ty.dtype {
             DType::Float64 => self.b.ins().f64const(0.0),
             DType::Float32 => self.b.ins().f32const(0.0),
-            _ => self.int(clif_type(dtype), 0),
-        }
+            dtype => self.int(clif_type(dtype), 0),
+        };
+        if ty.lanes == 1 { zero } else { self.splat(ty, zero) }
+    }
+}
+
+/// The index of the first lane of an access; lanes follow each other.
+fn first_of(index: &Expr) -> &Expr {
+    match &index.kind {
+        ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => base,
+        _ if index.ty.lanes == 1 => index,
+        _ => crate::bug!("an access of elements that are not consecutive"),
+    }
+}
+
+/// Elements are aligned to their size, vectors no more than that.
+fn access_flags(index: &Expr) -> MemFlagsData {
+    match index.ty.lanes {
+        1 => MemFlagsData::trusted(),
+        _ => MemFlagsData::new().with_notrap(),
     }
 }
 
@@ -286,16 +336,17 @@ fn constant_bytes(buffer: &Buffer) -> Option<i64> {
 }
 
 /// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the
-/// manifest.
+/// manifest. Of a parallel loop's temporaries those of one task count.
 pub fn workspace_bytes(kernel: &Kernel) -> Expr {
-    let survey = Survey::of(&kernel.body);
+    let mut surveys = vec![Survey::of(&kernel.body, false)];
+    for_each_task(&kernel.body, &mut |body| surveys.push(Survey::of(body, true)));
     let rounded = |buffer: &Buffer| {
         let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
         let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
         let blocks = Expr::binary(BinOp::FloorDiv, blocks, Expr::index(ALIGNMENT));
         Expr::mul(blocks, Expr::index(ALIGNMENT))
     };
-    let homes = survey.homes();
+    let homes = surveys.iter().flat_map(Survey::homes);
     let total = homes
         .filter(|(_, home)| matches!(home, Home::Workspace))
         .map(|(buffer, _)| rounded(buffer))
@@ -305,8 +356,8 @@ pub fn workspace_bytes(kernel: &Kernel) -> Expr {
 
 /// Where an allocated buffer goes.
 enum Home {
-    /// This many elements, each a variable.
-    Registers(i128),
+    /// This many elements, so many to a variable.
+    Registers { count: i128, lanes: u32 },
     /// This many bytes of the function's frame.
     Stack(u64),
     /// The block that the function takes from the runtime.
@@ -318,28 +369,36 @@ enum Home {
 struct Survey {
     allocated: Vec<Buffer>,
     constants: Vec<Buffer>,
-    /// Accessed with an index that is not constant.
+    /// Accessed with an index that is not constant, or with different numbers of lanes.
     varying: HashSet<Buffer>,
+    /// Lanes of the accesses of the others.
+    lanes: HashMap<Buffer, u32>,
 }
 
 impl Survey {
-    fn of(stmt: &Stmt) -> Survey {
-        let (mut survey, mut accesses) = (Survey::default(), Survey::default());
-        let mut seen = HashMap::new();
-        visit::walk_stmt(
-            stmt,
-            &mut |stmt| match stmt {
-                Stmt::Allocate { buffer, .. } => survey.allocated.push(buffer.clone()),
-                Stmt::Store { buffer, indices, .. } if !is_constant(indices) => {
-                    survey.varying.insert(buffer.clone());
-                }
-                _ => {}
-            },
-            &mut |expr| accesses.scan(expr, &mut seen),
-        );
-        survey.constants = accesses.constants;
-        survey.varying.extend(accesses.varying);
+    /// What the function of `stmt` accesses and allocates; of tasks only what it shares with them.
+    fn of(stmt: &Stmt, in_task: bool) -> Survey {
+        let mut survey = Survey::default();
+        survey.stmt(stmt, in_task, &mut HashSet::new());
         survey
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut HashSet<usize>) {
+        match stmt {
+            Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
+            Stmt::Store { buffer, indices, .. } => self.note_access(buffer, &indices[0]),
+            _ => {}
+        }
+        visit::for_each_expr(stmt, &mut |expr| self.scan(expr, seen));
+        if !in_task && is_task(stmt) {
+            let mut inner = Survey::default();
+            visit::for_each_stmt(stmt, &mut |body| inner.stmt(body, true, &mut HashSet::new()));
+            // Tasks know addresses only, so what they share is in memory.
+            self.varying.extend(inner.varying);
+            self.varying.extend(inner.lanes.into_keys());
+        } else {
+            visit::for_each_stmt(stmt, &mut |inner| self.stmt(inner, in_task, seen));
+        }
     }
 
     /// Decides for each allocated buffer.
@@ -358,7 +417,8 @@ impl Survey {
                         && count <= MAX_REGISTERS
                         && !self.varying.contains(buffer) =>
                 {
-                    Home::Registers(count)
+                    let lanes = self.lanes.get(buffer).copied().unwrap_or(1);
+                    Home::Registers { count, lanes }
                 }
                 (_, Some(bytes)) if bytes <= stack_left => {
                     stack_left -= bytes;
@@ -370,22 +430,40 @@ impl Survey {
         })
     }
 
-    fn scan(&mut self, expr: &Expr, seen: &mut HashMap<usize, ()>) {
-        if seen.insert(expr.id(), ()).is_some() {
+    fn note_access(&mut self, buffer: &Buffer, index: &Expr) {
+        let lanes = index.ty.lanes;
+        match first_of(index).as_int() {
+            Some(first) if first % i128::from(lanes) == 0 => self.note_lanes(buffer, lanes),
+            _ => {
+                self.varying.insert(buffer.clone());
+            }
+        }
+    }
+
+    fn note_lanes(&mut self, buffer: &Buffer, lanes: u32) {
+        if *self.lanes.entry(buffer.clone()).or_insert(lanes) != lanes {
+            self.varying.insert(buffer.clone());
+        }
+    }
+
+    fn scan(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
+        if !seen.insert(expr.id()) {
             return;
         }
         if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
             if buffer.init.is_some() && !self.constants.contains(buffer) {
                 self.constants.push(buffer.clone());
             }
-            if !is_constant(indices) {
-                self.varying.insert(buffer.clone());
-            }
+            self.note_access(buffer, &indices[0]);
         }
         visit::for_each_child(expr, &mut |child| self.scan(child, seen));
     }
 }
 
-fn is_constant(indices: &[Expr]) -> bool {
-    indices.iter().all(|index| index.as_int().is_some())
+/// Calls `f` with the body of every loop that becomes a task.
+fn for_each_task(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
+    match is_task(stmt) {
+        true => visit::for_each_stmt(stmt, f),
+        false => visit::for_each_stmt(stmt, &mut |inner| for_each_task(inner, f)),
+    }
 }

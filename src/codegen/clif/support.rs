@@ -2,14 +2,12 @@
 //! itself need not fail.
 
 use crate::diag::{Diag, Result};
-use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt, visit};
+use crate::ir::{ForKind, Kernel, Scope, Stmt, visit};
 use crate::target::Target;
-use std::collections::HashSet;
 
 /// An error that names the kernel and the construct if `kernel` holds one that is not supported.
 pub(super) fn check_supported(kernel: &Kernel, target: &Target) -> Result<()> {
-    let (mut finding, mut in_expr) = (None, None);
-    let mut seen = HashSet::new();
+    let mut finding = None;
     for stmt in [&kernel.checks, &kernel.body] {
         visit::walk_stmt(
             stmt,
@@ -18,10 +16,10 @@ pub(super) fn check_supported(kernel: &Kernel, target: &Target) -> Result<()> {
                     finding.get_or_insert(what);
                 }
             },
-            &mut |expr| scan_expr(expr, &mut seen, &mut in_expr),
+            &mut |_| {},
         );
     }
-    match finding.or(in_expr) {
+    match finding {
         None => Ok(()),
         Some(what) => Err(Box::new(
             Diag::global(
@@ -41,20 +39,6 @@ fn unsupported_stmt(stmt: &Stmt) -> Option<&'static str> {
         Stmt::Allocate { buffer, .. } if buffer.scope == Scope::Shared => {
             Some("memory shared by GPU threads")
         }
-        Stmt::Store { mask: Some(_), .. } => Some("a masked store"),
         _ => None,
     }
-}
-
-fn scan_expr(expr: &Expr, seen: &mut HashSet<usize>, finding: &mut Option<&'static str>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    let masked = matches!(&expr.kind, ExprKind::Load { mask: Some(_), .. });
-    if expr.ty.lanes != 1 {
-        finding.get_or_insert("vector operations");
-    } else if masked {
-        finding.get_or_insert("a masked load");
-    }
-    visit::for_each_child(expr, &mut |child| scan_expr(child, seen, finding));
 }

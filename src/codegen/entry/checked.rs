@@ -31,7 +31,7 @@ pub(super) struct Functions {
     pub blob: DataId,
     pub check_call: FuncId,
     pub fail_check: FuncId,
-    pub fail_memory: FuncId,
+    pub fail_body: FuncId,
     pub fp: (FuncId, FuncId),
     pub cpu: DataId,
 }
@@ -438,7 +438,7 @@ impl Checked<'_, '_, '_, '_> {
         self.env.builder.switch_to_block(failed);
         let packed = self.packed_flag();
         let blob = self.env.address(self.functions.blob);
-        let call = self.env.call(self.functions.fail_memory, &[blob, packed]);
+        let call = self.env.call(self.functions.fail_body, &[blob, code, packed]);
         let result = self.env.builder.inst_results(call)[0];
         self.jump(done, &[result]);
         self.env.builder.switch_to_block(passed);

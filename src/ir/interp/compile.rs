@@ -343,7 +343,13 @@ impl Compiler {
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => self.logical(*op, a, b, n),
             ExprKind::Binary(op, a, b) => self.binary(expr, *op, a, b),
             ExprKind::Select(c, t, f) => {
-                let (c, t, f) = (self.expr(c)?, self.expr(t)?, self.expr(f)?);
+                let lanes = c.ty.lanes;
+                let (mut c, t, f) = (self.expr(c)?, self.expr(t)?, self.expr(f)?);
+                if lanes < n {
+                    let (a, all) = (c, self.registers(n));
+                    self.emit(Op::Broadcast { d: all, a, n });
+                    c = all;
+                }
                 let d = self.registers(n);
                 self.emit(Op::Select { d, c, t, f, n });
                 Ok(d)

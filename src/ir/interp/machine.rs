@@ -111,7 +111,7 @@ impl<'a> Machine<'a> {
                 Op::Next { var, last, body } => {
                     let value = self.get(var);
                     if value != self.get(last) {
-                        self.set(var, value + 1);
+                        self.set(var, value.wrapping_add(1));
                         *pc = body;
                     }
                 }

@@ -5,7 +5,7 @@
 
 use crate::codegen::clif::{compile_kernels, isa, new_module, signature_of};
 use crate::ir::{Kernel, Stmt};
-use crate::target::Target;
+use crate::target::{Arch, Target};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::{
     AbiParam, Function, InstBuilder, MemFlagsData, Signature, UserFuncName, types,
@@ -27,6 +27,14 @@ void *tec_rt_workspace_acquire(uint64_t n) {
     return aligned_alloc(64, (n + 63) & ~63ull);
 }
 void tec_rt_workspace_release(void *p) { test_blocks--; free(p); }
+/* Iterations in ranges of three, the last ones first. */
+int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *data, int64_t n) {
+    for (int64_t end = n; end > 0; end -= 3) {
+        int32_t failure = task(data, end < 3 ? 0 : end - 3, end);
+        if (failure) return failure;
+    }
+    return 0;
+}
 float tec_rt_fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 double tec_rt_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 "#;
@@ -136,6 +144,72 @@ impl Native {
         }
     }
 }
+
+/// Runs kernels of tensors alone, compiled for another CPU family, under its emulator. `tensors`:
+/// for each kernel the bytes of its arguments; the result is what they hold then. None if the
+/// cross compiler or the emulator is not there.
+pub(super) fn emulate(
+    kernels: &[Kernel],
+    target: &Target,
+    tensors: &[Vec<Vec<u8>>],
+) -> Option<Vec<Vec<Vec<u8>>>> {
+    let family = match target.arch {
+        Arch::X86_64 => return None,
+        Arch::Aarch64 => "aarch64",
+        Arch::Riscv64 => "riscv64",
+    };
+    let (compiler, emulator) = (format!("{family}-linux-gnu-gcc"), format!("qemu-{family}"));
+    for program in [&compiler, &emulator] {
+        if Command::new(program).arg("--version").output().is_err() {
+            eprintln!("skipped {target}: {program} not found");
+            return None;
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("k.o"), object(kernels, target, 3)).unwrap();
+    std::fs::write(path("in"), tensors.concat().concat()).unwrap();
+    let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let externs: String =
+        names.iter().map(|name| format!("extern int32_t {name}_body(uint64_t *);\n")).collect();
+    let calls: String = names
+        .iter()
+        .zip(tensors)
+        .map(|(name, tensors)| {
+            let sizes: String = tensors.iter().map(|bytes| format!("{}, ", bytes.len())).collect();
+            format!("  if (run({name}_body, (size_t[]){{{sizes}}}, {})) return 1;\n", tensors.len())
+        })
+        .collect();
+    let main = format!("{RUNTIME}{EMULATED}{externs}int main(void) {{\n{calls}  return 0;\n}}\n");
+    std::fs::write(path("main.c"), main).unwrap();
+    let status = Command::new(compiler)
+        .args(["-static", "-O1", "-o"])
+        .args([path("main"), path("main.c"), path("k.o")])
+        .arg("-lm")
+        .status();
+    assert!(status.expect("it was found").success());
+    let input = std::fs::File::open(path("in")).unwrap();
+    let output = Command::new(emulator).arg(path("main")).stdin(input).output().unwrap();
+    assert!(output.status.success(), "{target}: {output:?}");
+    let mut rest = &output.stdout[..];
+    let mut take = |len: usize| rest.split_off(..len).expect("all tensors are printed").to_vec();
+    Some(tensors.iter().map(|t| t.iter().map(|bytes| take(bytes.len())).collect()).collect())
+}
+
+/// Calls a kernel with tensors from the input and prints what they hold afterwards.
+const EMULATED: &str = r#"
+#include <stdio.h>
+static int run(int32_t (*body)(uint64_t *), const size_t *sizes, int count) {
+    uint64_t words[64];
+    for (int i = 0; i < count; i++) {
+        words[i] = (uintptr_t)malloc(sizes[i] + 1);
+        if (fread((void *)words[i], 1, sizes[i], stdin) != sizes[i]) return 1;
+    }
+    if (body(words)) return 1;
+    for (int i = 0; i < count; i++) fwrite((void *)words[i], 1, sizes[i], stdout);
+    return 0;
+}
+"#;
 
 /// The address of a slice, as an argument.
 pub(super) fn pointer<T>(data: &mut [T]) -> u64 {

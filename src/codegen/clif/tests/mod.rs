@@ -5,3 +5,4 @@ mod limits;
 mod loops;
 mod ops;
 mod random;
+mod vectors;

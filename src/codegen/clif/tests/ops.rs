@@ -4,7 +4,8 @@
 use super::harness::{Native, kernel, object};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Scope, Stmt};
-use crate::ir::{UnOp, Var};
+use crate::ir::{Type, UnOp, Var};
+use crate::lower::legalize_vectors::legalize_vectors;
 use crate::target::Target;
 
 /// Bit patterns of the values that matter for a type.
@@ -135,6 +136,26 @@ impl Case {
         Case { kernel: kernel(&name, params, body), inputs, result, count }
     }
 
+    /// The same operation on vectors of eight lanes, the last ones of them at the very end; the
+    /// kernel is legal for `target`.
+    fn in_vectors(self, target: &Target) -> Case {
+        let Stmt::For { extent, body, .. } = &self.kernel.body else {
+            unreachable!("made by `new`")
+        };
+        let Stmt::Store { buffer, value, .. } = &**body else { unreachable!("made by `new`") };
+        let last = Expr::index(self.count as i64 - 8);
+        let (part, eight) = (Var::index("part"), Expr::index(8));
+        let first = Expr::binary(BinOp::Min, Expr::mul(Expr::var(&part), eight), last);
+        let ramp = Type { dtype: DType::Index, lanes: 8 };
+        let ramp = Expr::new(ramp, ExprKind::Ramp(first, Expr::index(1)));
+        let store = Stmt::store(buffer, vec![ramp.clone()], widen(value, &ramp));
+        let parts = (extent.as_int().expect("a constant") as i64 + 7) / 8;
+        let body = Stmt::serial(part, Expr::index(parts), store);
+        let kernel = Kernel { body, ..self.kernel.clone() };
+        let kernel = legalize_vectors(kernel, target).expect("it never fails");
+        Case { kernel, ..self }
+    }
+
     fn native(&self, native: &Native) -> Vec<u8> {
         let mut inputs = self.inputs.clone();
         let mut output = vec![0xaau8; self.count * self.result.bytes() as usize];
@@ -181,6 +202,24 @@ impl Case {
                 panic!("{name} of {operands:?}: {got:x}, the interpreter has {expected:x}");
             }
         }
+    }
+}
+
+/// `expr` in eight lanes, those of the index `ramp`.
+fn widen(expr: &Expr, ramp: &Expr) -> Expr {
+    let lift = |expr: &Expr| widen(expr, ramp);
+    match &expr.kind {
+        ExprKind::Const(_) => {
+            let ty = Type { dtype: expr.ty.dtype, lanes: 8 };
+            Expr::new(ty, ExprKind::Broadcast(expr.clone()))
+        }
+        ExprKind::Load { buffer, .. } => Expr::load(buffer, vec![ramp.clone()]),
+        ExprKind::Unary(op, a) => Expr::unary(*op, lift(a)),
+        ExprKind::Binary(op, a, b) => Expr::binary(*op, lift(a), lift(b)),
+        ExprKind::Cast(a) => Expr::cast(expr.ty.dtype, lift(a)),
+        ExprKind::Bitcast(a) => Expr::bitcast(expr.ty.dtype, lift(a)),
+        ExprKind::Call(function, args) => Expr::call(*function, args.iter().map(lift).collect()),
+        _ => unreachable!("no case has {expr:?}"),
     }
 }
 
@@ -317,6 +356,18 @@ fn operations_equal_the_interpreter() {
             let native = Native::build_at(&kernels, &target, opt);
             cases.iter().for_each(|case| case.compare(&native));
         }
+    }
+}
+
+#[test]
+fn operations_on_vectors_equal_the_interpreter() {
+    for target in Target::all().into_iter().filter(Target::runs_here) {
+        let long = |case: &Case| case.count >= 8;
+        let cases: Vec<Case> =
+            all_cases().into_iter().filter(long).map(|case| case.in_vectors(&target)).collect();
+        let kernels: Vec<Kernel> = cases.iter().map(|case| case.kernel.clone()).collect();
+        let native = Native::build(&kernels, &target);
+        cases.iter().for_each(|case| case.compare(&native));
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::harness::{Native, kernel};
 use crate::ir::interp::{self, Tensor, Value};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt};
+use crate::ir::{UnOp, Var};
 use crate::target::Target;
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
@@ -208,8 +209,23 @@ impl Generator {
                 let otherwise = self.rng.random::<bool>().then(|| Box::new(self.stmt(depth - 1)));
                 Stmt::If { cond, then, otherwise }
             }
+            4 if depth > 0 => {
+                let stmt = self.stmt(depth - 1);
+                self.in_parallel(stmt)
+            }
             _ => self.store(),
         }
+    }
+
+    /// `stmt` in one iteration of a parallel loop; the others do nothing.
+    fn in_parallel(&mut self, stmt: Stmt) -> Stmt {
+        let var = Var::index("p");
+        let (min, extent) = (self.rng.random_range(-3..3), self.rng.random_range(1..6));
+        let chosen = Expr::index(self.rng.random_range(min..min + extent));
+        let cond = Expr::eq(Expr::var(&var), chosen);
+        let body = Box::new(Stmt::If { cond, then: Box::new(stmt), otherwise: None });
+        let (min, extent) = (Expr::index(min), Expr::index(extent));
+        Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
     }
 
     /// A store, every second one to an element that is read and updated.
@@ -277,7 +293,7 @@ fn arguments(seed: u64) -> Vec<Tensor> {
 }
 
 /// The bytes of a tensor with all NaNs made equal.
-fn canonical(tensor: &Tensor) -> Vec<u8> {
+pub(super) fn canonical(tensor: &Tensor) -> Vec<u8> {
     let mut data = tensor.data.clone();
     match tensor.dtype {
         DType::Float32 => data.chunks_mut(4).for_each(|bytes| {
@@ -287,6 +303,12 @@ fn canonical(tensor: &Tensor) -> Vec<u8> {
         }),
         DType::Float64 => data.chunks_mut(8).for_each(|bytes| {
             if f64::from_le_bytes(bytes.try_into().unwrap()).is_nan() {
+                bytes.fill(0xff);
+            }
+        }),
+        DType::Float16 | DType::BFloat16 => data.chunks_mut(2).for_each(|bytes| {
+            let infinity = if tensor.dtype == DType::Float16 { 0x7c00 } else { 0x7f80 };
+            if u16::from_le_bytes([bytes[0], bytes[1]]) & 0x7fff > infinity {
                 bytes.fill(0xff);
             }
         }),

@@ -1,0 +1,266 @@
+//! Parallel loops: the body becomes a function of its own, a task, that runs some of the
+//! iterations: `NAME.task.K(closure, begin, end) -> i32`, 0 or the code of a failure. The runtime
+//! calls it, maybe from several threads at once.
+//!
+//! The closure is a struct in the caller's frame with the values of the variables that the body
+//! reads and the addresses of the buffers it uses. What the body allocates belongs to the task.
+//! A parallel loop inside a task is a serial one.
+
+use super::Unit;
+use super::emit::{Binding, Emitter, Finished};
+use super::storage::{Capture, Place};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, Type, Value,
+    types,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_module::{FuncId, Linkage, Module};
+use std::collections::HashSet;
+
+/// The loop of a function that is called in its place.
+pub(super) struct Task {
+    /// The function.
+    pub(super) id: FuncId,
+    /// Its name.
+    pub(super) name: String,
+    var: Var,
+    body: Stmt,
+    /// Bounds of the loop's variable.
+    range: (i128, i128),
+    /// Whether the loop might have had no iterations, or is under a condition itself.
+    conditional: bool,
+    /// Offset and type of the first value of the loop.
+    min: Field,
+    vars: Vec<(Var, Field, Binding)>,
+    buffers: Vec<(Buffer, Field, Capture)>,
+}
+
+/// Where a value is in the closure.
+#[derive(Clone, Copy)]
+struct Field {
+    offset: i32,
+    ty: Type,
+}
+
+/// Whether the loop becomes a task, where no task is around it.
+pub(super) fn is_task(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::For { kind: ForKind::Parallel, extent, .. } => {
+            extent.as_int().is_none_or(|extent| extent > 1)
+        }
+        _ => false,
+    }
+}
+
+/// The signature of tasks.
+pub(super) fn task_signature() -> Signature {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.extend([AbiParam::new(types::I64); 3]);
+    // C looks at the upper half on RISC-V.
+    signature.returns.push(AbiParam::new(types::I32).sext());
+    signature
+}
+
+impl Unit<'_> {
+    fn declare_task(&mut self, name: &str) -> FuncId {
+        self.module
+            .declare_function(name, Linkage::Local, &task_signature())
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"))
+    }
+}
+
+impl Emitter<'_, '_> {
+    /// Emits the call of a task in place of a parallel loop; the task is compiled later.
+    pub(super) fn parallel_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
+        let uses = Uses::of(body);
+        let start = self.expr(min);
+        let mut closure = Vec::new();
+        let mut size = 0;
+        let mut add = |value: Value, ty: Type| {
+            let bytes = ty.bytes() as i32;
+            let offset = (size + bytes - 1) & -bytes;
+            size = offset + bytes;
+            let field = Field { offset, ty };
+            closure.push((field, value));
+            field
+        };
+        let min_field = add(start, types::I64);
+        let mut vars = Vec::new();
+        for var in uses.vars {
+            if let Some(binding) = self.vars.get(&var).copied() {
+                let field = add(binding.value, self.b.func.dfg.value_type(binding.value));
+                vars.push((var, field, binding));
+            }
+        }
+        let mut buffers = Vec::new();
+        for buffer in uses.buffers {
+            let Some(Place::Memory(memory)) = self.places.get(&buffer) else {
+                crate::bug!("buffer `{}` cannot be shared by tasks", buffer.name);
+            };
+            let field = add(memory.base, types::I64);
+            buffers.push((buffer, field, memory.capture()));
+        }
+        let pointer = self.write_closure(&closure, size);
+        let name = format!("{}.task.{}", self.kernel_name, self.tasks.len());
+        let id = self.unit.declare_task(&name);
+        let (range, count) = (self.loop_range(min, extent), extent.as_int());
+        let conditional = self.conditional || count.is_none();
+        self.tasks.push(Task {
+            id,
+            name,
+            var: var.clone(),
+            body: body.clone(),
+            range,
+            conditional,
+            min: min_field,
+            vars,
+            buffers,
+        });
+        let extent = self.expr(extent);
+        self.call_task(id, pointer, extent);
+    }
+
+    /// Fills a struct in this function's frame; its address.
+    fn write_closure(&mut self, closure: &[(Field, Value)], size: i32) -> Value {
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size as u32, 4);
+        let slot = self.b.create_sized_stack_slot(data);
+        let pointer = self.b.ins().stack_addr(types::I64, slot, 0);
+        for (field, value) in closure {
+            self.b.ins().store(MemFlagsData::trusted(), *value, pointer, field.offset);
+        }
+        pointer
+    }
+
+    /// Has the runtime run all iterations; a failure is the function's.
+    fn call_task(&mut self, task: FuncId, closure: Value, extent: Value) {
+        let callee = self.unit.module.declare_func_in_func(task, self.b.func);
+        self.b.func.dfg.ext_funcs[callee].colocated = true;
+        let address = self.b.ins().func_addr(types::I64, callee);
+        let args = [address, closure, extent];
+        let result = self
+            .call_runtime("tec_rt_parallel_for", &args, Some(types::I32))
+            .expect("it has a result");
+        let (failed, fine) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(result, failed, &[], fine, &[]);
+        self.b.set_cold_block(failed);
+        self.start_block(failed);
+        self.release_workspace();
+        self.b.ins().return_(&[result]);
+        self.start_block(fine);
+    }
+
+    /// Binds what a task finds in its closure; `args` are the function's.
+    pub(super) fn enter_task(&mut self, task: &Task, args: &[Value]) {
+        self.in_task = true;
+        self.conditional = task.conditional;
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let read = |this: &mut Self, field: Field| {
+            this.b.ins().load(field.ty, flags, args[0], field.offset)
+        };
+        for (var, field, binding) in &task.vars {
+            let value = read(self, *field);
+            self.bind(var, value, 0, binding.range);
+        }
+        for (buffer, field, capture) in &task.buffers {
+            let base = read(self, *field);
+            self.place_captured(buffer, base, *capture);
+        }
+        self.place_buffers(&task.body);
+        let min = read(self, task.min);
+        let (begin, end) = (self.b.ins().iadd(min, args[1]), self.b.ins().iadd(min, args[2]));
+        self.task_bounds = Some((begin, end));
+    }
+
+    /// Emits the iterations of a task, then the return.
+    pub(super) fn finish_task(mut self, task: &Task) -> Option<Finished> {
+        let (begin, end) = self.task_bounds.expect("enter_task set them");
+        self.mark(|| format!("for some of ({})", task.var.name()));
+        let (enter, exit) = (self.b.create_block(), self.b.create_block());
+        let some = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
+        self.b.ins().brif(some, enter, &[], exit, &[]);
+        self.start_block(enter);
+        self.iterate(&task.var, (begin, end), task.range, &task.body, exit);
+        self.end()
+    }
+}
+
+/// The variables and buffers that a loop's body takes from outside, in order of first use.
+#[derive(Default)]
+struct Uses {
+    vars: Vec<Var>,
+    buffers: Vec<Buffer>,
+    seen_vars: HashSet<Var>,
+    seen_buffers: HashSet<Buffer>,
+    seen: HashSet<usize>,
+}
+
+impl Uses {
+    fn of(body: &Stmt) -> Uses {
+        let mut inside = HashSet::new();
+        let mut own = HashSet::new();
+        let (mut uses, mut seen_lets) = (Uses::default(), HashSet::new());
+        visit::walk_stmt(
+            body,
+            &mut |stmt| match stmt {
+                Stmt::For { var, .. } | Stmt::Let { var, .. } => {
+                    inside.insert(var.clone());
+                }
+                Stmt::Allocate { buffer, .. } => {
+                    own.insert(buffer.clone());
+                }
+                _ => {}
+            },
+            &mut |_| {},
+        );
+        visit::walk_stmt(body, &mut |_| {}, &mut |expr| {
+            bound_in_expr(expr, &mut seen_lets, &mut inside);
+        });
+        uses.seen_vars = inside;
+        uses.seen_buffers = own;
+        uses.stmt(body);
+        uses
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Store { buffer, .. } => self.buffer(buffer),
+            // Its size is computed in the task.
+            Stmt::Allocate { buffer, .. } => buffer.shape.iter().for_each(|e| self.expr(e)),
+            _ => {}
+        }
+        visit::for_each_expr(stmt, &mut |expr| self.expr(expr));
+        visit::for_each_stmt(stmt, &mut |inner| self.stmt(inner));
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        if !self.seen.insert(expr.id()) {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Var(var) if self.seen_vars.insert(var.clone()) => {
+                self.vars.push(var.clone());
+            }
+            ExprKind::Load { buffer, .. } => self.buffer(buffer),
+            _ => {}
+        }
+        visit::for_each_child(expr, &mut |child| self.expr(child));
+    }
+
+    fn buffer(&mut self, buffer: &Buffer) {
+        if buffer.init.is_none() && self.seen_buffers.insert(buffer.clone()) {
+            self.buffers.push(buffer.clone());
+        }
+    }
+}
+
+fn bound_in_expr(expr: &Expr, seen: &mut HashSet<usize>, bound: &mut HashSet<Var>) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Let(var, ..) = &expr.kind {
+        bound.insert(var.clone());
+    }
+    visit::for_each_child(expr, &mut |child| bound_in_expr(child, seen, bound));
+}

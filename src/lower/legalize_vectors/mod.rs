@@ -1,0 +1,298 @@
+//! Legalize vectors: a statement on vectors of any length becomes statements on vectors that the
+//! back end has registers for, and scalar statements for what is left.
+//!
+//! Before: `C[ramp(b, 1, 10)] = A[ramp(b, 1, 10)] + broadcast(x, 10)`
+//! After:  `C[ramp(b, 1, 4)] = …; C[ramp(b + 4, 1, 4)] = …; C[b + 8] = A[b + 8] + x; C[b + 9] = …`
+//! Needs: one index per access.
+//! Ensures: a vector has 16 bytes and only operations of [`native`]; accesses of vectors have an
+//! index `ramp(b, 1, n)`; no access has a mask (a guard stands in its place); vectors are not
+//! bound by statements. Breaks: simplified form.
+//!
+//! A function is expanded here where its operations are native ones; elsewhere it stays one node
+//! for the passes that follow.
+//!
+//! Operands are evaluated before memory changes: where a later part would read what an earlier
+//! one wrote, all lanes go to a temporary first.
+
+mod native;
+mod slice;
+
+use crate::diag::Result;
+use crate::ir::equal::equal;
+use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
+use crate::lower::expand_math::expand_expr;
+use crate::target::Target;
+use slice::Slicer;
+use std::collections::{HashMap, HashSet};
+
+/// Bytes of a vector after this pass.
+const NATIVE_BYTES: u32 = 16;
+/// A statement is written out in at most so many vectors; a loop runs over more.
+const MAX_VECTORS: u32 = 16;
+/// The same for scalars.
+const MAX_SCALARS: u32 = 8;
+/// Nodes that all parts of one statement may have together when they are written out.
+const MAX_NODES: usize = 2048;
+
+/// Splits every vector statement into parts that the target has.
+pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    let mut legalizer = Legalizer {
+        has_vectors: target.vector_bytes >= NATIVE_BYTES,
+        has_fma: target.fma,
+        in_memory: HashMap::new(),
+    };
+    let body = legalizer.stmt(kernel.body);
+    Ok(Kernel { body, ..kernel })
+}
+
+struct Legalizer {
+    has_vectors: bool,
+    has_fma: bool,
+    /// Vectors that statements bound, and where their lanes are now.
+    in_memory: HashMap<Var, Buffer>,
+}
+
+/// A store to one index per lane.
+#[derive(Clone)]
+struct Store {
+    buffer: Buffer,
+    index: Expr,
+    value: Expr,
+    mask: Option<Expr>,
+}
+
+impl Legalizer {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::Store { buffer, mut indices, value, mask } => {
+                if indices.len() != 1 {
+                    crate::bug!("access to `{}` is not flat", buffer.name);
+                }
+                self.store(Store { buffer, index: indices.remove(0), value, mask })
+            }
+            Stmt::Let { var, value, body } if var.ty().lanes > 1 => self.bind(var, value, *body),
+            // A vector that nobody uses.
+            Stmt::Evaluate(value) if value.ty.lanes > 1 => Stmt::nothing(),
+            other => {
+                let other = map_exprs(other, &mut |expr| self.scalar(expr));
+                map_stmts(other, &mut |inner| self.stmt(inner))
+            }
+        }
+    }
+
+    /// A scalar expression without masks.
+    fn scalar(&self, expr: &Expr) -> Expr {
+        Slicer::new(Expr::index(0), 1, &self.in_memory).slice(expr)
+    }
+
+    /// The lanes of a vector that a statement binds go to memory: the uses may want other parts.
+    fn bind(&mut self, var: Var, value: Expr, body: Stmt) -> Stmt {
+        let buffer = temporary(var.name(), value.ty);
+        let write = self.store(Store {
+            buffer: buffer.clone(),
+            index: all_lanes(value.ty.lanes),
+            value: stored(value),
+            mask: None,
+        });
+        self.in_memory.insert(var, buffer.clone());
+        let body = self.stmt(body);
+        allocate(buffer, Stmt::Block(vec![write, body]))
+    }
+
+    fn store(&mut self, store: Store) -> Stmt {
+        let lanes = store.index.ty.lanes.max(store.value.ty.lanes);
+        if lanes == 1 {
+            return self.part(&store, &Expr::index(0), 1);
+        }
+        if let Some(mask) = &store.mask
+            && let ExprKind::Broadcast(cond) = &mask.kind
+        {
+            let then = self.store(Store { mask: None, ..store.clone() });
+            return Stmt::If { cond: self.scalar(cond), then: Box::new(then), otherwise: None };
+        }
+        if reads_other_lanes(&store) {
+            return self.store_after_evaluation(store, lanes);
+        }
+        let (store, width) = self.in_native_operations(store, lanes);
+        let parts = lanes / width;
+        let nodes = size_of(&store) * parts as usize;
+        let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
+        let mut stmts = Vec::new();
+        // Elements in registers have constant indices, so nothing may loop over them.
+        if few && nodes <= MAX_NODES || touches_registers(&store) {
+            for part in 0..parts {
+                let start = Expr::index((part * width).into());
+                stmts.push(self.part(&store, &start, width));
+            }
+        } else {
+            let var = Var::index(if width == 1 { "lane" } else { "part" });
+            let start = Expr::mul(Expr::var(&var), Expr::index(width.into()));
+            let start = if width == 1 { Expr::var(&var) } else { start };
+            let body = self.part(&store, &start, width);
+            stmts.push(Stmt::serial(var, Expr::index(parts.into()), body));
+        }
+        for lane in parts * width..lanes {
+            stmts.push(self.part(&store, &Expr::index(lane.into()), 1));
+        }
+        if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+    }
+
+    /// A store and the lanes of the vectors that it can be split into, 1 if it has to be scalar.
+    /// Functions are expanded here if that makes vectors of them, else they stay one node.
+    fn in_native_operations(&self, store: Store, lanes: u32) -> (Store, u32) {
+        if !self.has_vectors {
+            return (store, 1);
+        }
+        let width = self.native_lanes(&store, lanes);
+        if width == 1 && calls_functions(&store.value) {
+            let expanded = Store { value: expand_expr(&store.value), ..store.clone() };
+            let width = self.native_lanes(&expanded, lanes);
+            if width > 1 {
+                return (expanded, width);
+            }
+        }
+        (store, width)
+    }
+
+    /// `width` lanes of a store, from lane `start` on.
+    fn part(&self, store: &Store, start: &Expr, width: u32) -> Stmt {
+        let mut slicer = Slicer::new(start.clone(), width, &self.in_memory);
+        let index = slicer.slice(&store.index);
+        let then = Stmt::store(&store.buffer, vec![index], slicer.slice(&store.value));
+        match &store.mask {
+            None => then,
+            Some(mask) => {
+                Stmt::If { cond: slicer.slice(mask), then: Box::new(then), otherwise: None }
+            }
+        }
+    }
+
+    /// Evaluates all lanes of everything into temporaries, then stores.
+    fn store_after_evaluation(&mut self, mut store: Store, lanes: u32) -> Stmt {
+        let mut temporaries = Vec::new();
+        let mut writes = Vec::new();
+        let mut save = |name: &str, operand: &mut Expr| {
+            if !reads(operand, &store.buffer) {
+                return;
+            }
+            let ty = operand.ty;
+            let buffer = temporary(&format!("{}.{name}", store.buffer.name), ty);
+            let index = all_lanes(ty.lanes);
+            let value = stored(operand.clone());
+            writes.push(Store { buffer: buffer.clone(), index: index.clone(), value, mask: None });
+            *operand = Expr::cast(ty.dtype, Expr::load(&buffer, vec![index]));
+            temporaries.push(buffer);
+        };
+        save("value", &mut store.value);
+        save("index", &mut store.index);
+        if let Some(mask) = &mut store.mask {
+            save("mask", mask);
+        }
+        let mut stmts: Vec<Stmt> = writes.into_iter().map(|write| self.store(write)).collect();
+        debug_assert!(lanes > 1, "one lane is evaluated before it is written");
+        stmts.push(self.store(store));
+        temporaries.into_iter().fold(Stmt::Block(stmts), |body, buffer| allocate(buffer, body))
+    }
+}
+
+/// Memory for the lanes of a vector.
+fn temporary(name: &str, ty: Type) -> Buffer {
+    let dtype = if ty.dtype == DType::Index { DType::Int64 } else { ty.dtype };
+    Buffer::new(name, dtype, vec![Expr::index(ty.lanes.into())], Scope::Local)
+}
+
+/// A value as it is kept in a [`temporary`].
+fn stored(value: Expr) -> Expr {
+    if value.ty.dtype == DType::Index { Expr::cast(DType::Int64, value) } else { value }
+}
+
+fn allocate(buffer: Buffer, body: Stmt) -> Stmt {
+    Stmt::Allocate { buffer, body: Box::new(body) }
+}
+
+/// `ramp(0, 1, lanes)`; a scalar 0 for one lane.
+fn all_lanes(lanes: u32) -> Expr {
+    if lanes == 1 { Expr::index(0) } else { ramp(Expr::index(0), Expr::index(1), lanes) }
+}
+
+fn ramp(base: Expr, stride: Expr, lanes: u32) -> Expr {
+    let ty = Type { dtype: base.ty.dtype, lanes };
+    Expr::new(ty, ExprKind::Ramp(base, stride))
+}
+
+fn broadcast(value: Expr, lanes: u32) -> Expr {
+    let ty = Type { dtype: value.ty.dtype, lanes };
+    Expr::new(ty, ExprKind::Broadcast(value))
+}
+
+/// Whether a lane might read an element that another lane writes.
+fn reads_other_lanes(store: &Store) -> bool {
+    let distinct = match &store.index.kind {
+        ExprKind::Ramp(_, stride) => stride.as_int().is_some_and(|stride| stride != 0),
+        _ => false,
+    };
+    let mut found = false;
+    let mut seen = HashSet::new();
+    for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {
+        let Some(operand) = operand else { continue };
+        for_each_load(operand, &mut seen, &mut |buffer, index| {
+            found |= *buffer == store.buffer && !(distinct && equal(index, &store.index));
+        });
+    }
+    found
+}
+
+fn reads(expr: &Expr, wanted: &Buffer) -> bool {
+    let mut found = false;
+    for_each_load(expr, &mut HashSet::new(), &mut |buffer, _| found |= buffer == wanted);
+    found
+}
+
+fn touches_registers(store: &Store) -> bool {
+    let mut found = store.buffer.scope == Scope::Register;
+    let on_load = &mut |buffer: &Buffer, _: &Expr| found |= buffer.scope == Scope::Register;
+    for_each_load(&store.value, &mut HashSet::new(), on_load);
+    found
+}
+
+/// Whether functions are called lane by lane that the back end does not have.
+fn calls_functions(expr: &Expr) -> bool {
+    fn search(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+        let call = |function: &Intrinsic| *function != Intrinsic::Fma && expr.ty.lanes > 1;
+        if matches!(&expr.kind, ExprKind::Call(function, _) if call(function)) {
+            return true;
+        }
+        let mut found = false;
+        if seen.insert(expr.id()) {
+            for_each_child(expr, &mut |child| found = found || search(child, seen));
+        }
+        found
+    }
+    search(expr, &mut HashSet::new())
+}
+
+/// Calls `f` with the buffer and the index of every load in `expr`, once for a shared one.
+fn for_each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+        f(buffer, &indices[0]);
+    }
+    for_each_child(expr, &mut |child| for_each_load(child, seen, f));
+}
+
+/// Number of nodes of a store, shared ones counted once.
+fn size_of(store: &Store) -> usize {
+    fn count(expr: &Expr, seen: &mut HashSet<usize>) {
+        if seen.insert(expr.id()) {
+            for_each_child(expr, &mut |child| count(child, seen));
+        }
+    }
+    let mut seen = HashSet::new();
+    count(&store.index, &mut seen);
+    count(&store.value, &mut seen);
+    store.mask.iter().for_each(|mask| count(mask, &mut seen));
+    seen.len()
+}

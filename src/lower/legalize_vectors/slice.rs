@@ -1,0 +1,145 @@
+//! Some lanes of a vector expression as an expression of their own.
+
+use super::{broadcast, ramp};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
+use crate::ir::{Type, visit};
+use std::collections::HashMap;
+
+/// Takes lanes `start .. start + width` of expressions: a scalar for one lane, else a vector.
+pub(super) struct Slicer<'a> {
+    start: Expr,
+    width: u32,
+    in_memory: &'a HashMap<Var, Buffer>,
+    /// What stands for the vectors that are bound inside of the expression.
+    vars: HashMap<Var, Var>,
+    /// By [`Expr::id`]; the expression is kept so that its address stays its own.
+    done: HashMap<usize, (Expr, Expr)>,
+}
+
+impl<'a> Slicer<'a> {
+    /// `in_memory`: vectors whose lanes are in a buffer.
+    pub(super) fn new(start: Expr, width: u32, in_memory: &'a HashMap<Var, Buffer>) -> Slicer<'a> {
+        Slicer { start, width, in_memory, vars: HashMap::new(), done: HashMap::new() }
+    }
+
+    /// The lanes of a vector; a scalar is the same in all of them.
+    pub(super) fn slice(&mut self, expr: &Expr) -> Expr {
+        if matches!(expr.kind, ExprKind::Const(_)) {
+            return expr.clone();
+        }
+        if let Some((_, done)) = self.done.get(&expr.id()) {
+            return done.clone();
+        }
+        let result = self.compute(expr);
+        self.done.insert(expr.id(), (expr.clone(), result.clone()));
+        result
+    }
+
+    fn compute(&mut self, expr: &Expr) -> Expr {
+        match &expr.kind {
+            ExprKind::Load { buffer, indices, mask } => {
+                self.load(buffer, &indices[0], mask.as_ref())
+            }
+            _ if expr.ty.lanes == 1 => visit::map_children(expr, &mut |child| self.slice(child)),
+            ExprKind::Const(_) => crate::bug!("a constant with lanes"),
+            ExprKind::Var(var) => self.variable(var),
+            ExprKind::Ramp(base, stride) => {
+                let (base, stride) = (self.slice(base), self.slice(stride));
+                let first = self.lane_of_ramp(base, &stride);
+                if self.width == 1 { first } else { ramp(first, stride, self.width) }
+            }
+            ExprKind::Broadcast(value) => {
+                let value = self.slice(value);
+                if self.width == 1 { value } else { broadcast(value, self.width) }
+            }
+            ExprKind::Unary(op, a) => Expr::unary(*op, self.slice(a)),
+            ExprKind::Binary(op, a, b) => Expr::binary(*op, self.slice(a), self.slice(b)),
+            ExprKind::Select(c, t, f) => {
+                let c = match &c.kind {
+                    ExprKind::Broadcast(c) => self.slice(c),
+                    _ => self.slice(c),
+                };
+                Expr::select(c, self.slice(t), self.slice(f))
+            }
+            ExprKind::IfThenElse(c, t, f) => {
+                Expr::if_then_else(self.slice(c), self.slice(t), self.slice(f))
+            }
+            ExprKind::Cast(a) => Expr::cast(expr.ty.dtype, self.slice(a)),
+            ExprKind::Bitcast(a) => Expr::bitcast(expr.ty.dtype, self.slice(a)),
+            ExprKind::Call(function, args) => {
+                Expr::call(*function, args.iter().map(|arg| self.slice(arg)).collect())
+            }
+            ExprKind::Let(var, value, body) => {
+                let value = self.slice(value);
+                let var = match value.ty == var.ty() {
+                    true => var.clone(),
+                    false => self
+                        .vars
+                        .entry(var.clone())
+                        .or_insert_with(|| Var::new(var.name(), value.ty))
+                        .clone(),
+                };
+                Expr::let_in(var, value, self.slice(body))
+            }
+        }
+    }
+
+    /// A vector of as many lanes as wanted keeps its variable: it is bound inside.
+    fn variable(&self, var: &Var) -> Expr {
+        if let Some(buffer) = self.in_memory.get(var) {
+            let index = match self.width {
+                1 => self.start.clone(),
+                _ => ramp(self.start.clone(), Expr::index(1), self.width),
+            };
+            return Expr::cast(var.ty().dtype, Expr::load(buffer, vec![index]));
+        }
+        Expr::var(self.vars.get(var).unwrap_or(var))
+    }
+
+    /// `base + stride * start`, in the type of the ramp.
+    fn lane_of_ramp(&self, base: Expr, stride: &Expr) -> Expr {
+        let dtype = base.ty.dtype;
+        let offset = match (self.start.as_int(), stride.as_int()) {
+            (Some(0), _) => return base,
+            (Some(start), Some(stride)) => Expr::int(dtype, start.wrapping_mul(stride)),
+            (_, Some(1)) => Expr::cast(dtype, self.start.clone()),
+            _ => Expr::mul(Expr::cast(dtype, self.start.clone()), stride.clone()),
+        };
+        match (base.as_int(), offset.as_int()) {
+            (Some(0), _) => offset,
+            (Some(base), Some(offset)) => Expr::int(dtype, base.wrapping_add(offset)),
+            _ => Expr::binary(BinOp::Add, base, offset),
+        }
+    }
+
+    /// A lane that a mask turns off is not read; it is 0.
+    fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Expr {
+        let load = match &index.kind {
+            // One element for all lanes.
+            ExprKind::Broadcast(index) if self.width > 1 => {
+                broadcast(Expr::load(buffer, vec![self.slice(index)]), self.width)
+            }
+            _ => Expr::load(buffer, vec![self.slice(index)]),
+        };
+        let Some(mask) = mask else { return load };
+        let cond = match &mask.kind {
+            ExprKind::Broadcast(cond) => self.slice(cond),
+            _ => self.slice(mask),
+        };
+        if !load.ty.dtype.is_half() {
+            return Expr::if_then_else(cond, load.clone(), zero(load.ty));
+        }
+        // There is no arithmetic on halves, choices included; there is on their bits.
+        let bits = Expr::bitcast(DType::Uint16, load.clone());
+        let chosen = Expr::if_then_else(cond, bits.clone(), zero(bits.ty));
+        Expr::bitcast(load.ty.dtype, chosen)
+    }
+}
+
+fn zero(ty: Type) -> Expr {
+    let zero = match ty.dtype.is_float() {
+        true => Expr::float(ty.dtype, 0.0),
+        false => Expr::int(ty.dtype, 0),
+    };
+    if ty.lanes == 1 { zero } else { broadcast(zero, ty.lanes) }
+}
