@@ -479,7 +479,8 @@ impl Pipeline {
             form.push_str(", reassociate");
         }
         form.push(')');
-        let commutes = !["first", "affine"].contains(&reducer.name);
+        // Of equals the first one counts.
+        let commutes = !["first", "affine", "argmin", "argmax"].contains(&reducer.name);
         let exact = commutes && reducer.types.iter().all(|ty| !ty.is_float());
         self.stage(axes, reduce, &form, kids, &reducer.types, (exact, commutes));
     }
