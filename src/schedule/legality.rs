@@ -232,7 +232,8 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let allowed = stage.reordered.is_some_and(|(_, allowed)| allowed)
         || reduction.reassociate
         || schedule.graph.reassociate;
-    if allowed || order_is_free(stage, reduction) {
+    let commutes = reduction.combiner.commutative;
+    if (allowed && commutes) || order_is_free(stage, reduction) {
         return Ok(());
     }
     let Err((first, second, span)) = declared_order(stage, bounds) else { return Ok(()) };
@@ -243,15 +244,25 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
         "with `{second}` outside `{first}`, `{}` meets its terms in another order",
         stage.te.name
     );
-    let note = format!(
-        "the source adds {dtype} terms with `{first}` = 0, `{second}` = 1 before those with \
-         `{first}` = 1, `{second}` = 0; another order rounds differently"
+    let before = format!(
+        "terms with `{first}` = 0, `{second}` = 1 before those with `{first}` = 1, `{second}` = 0"
     );
-    Err(Box::new(
-        Diag::new("E0333", span, text).note(note).help(
-            "keep the reduction axes in their order, or allow another one: `reassociate=true`",
-        ),
-    ))
+    let diag = Diag::new("E0333", span, text);
+    Err(Box::new(match commutes {
+        true => diag
+            .note(format!("the source adds {dtype} {before}; another order rounds differently"))
+            .help(
+                "keep the reduction axes in their order, or allow another one: `reassociate=true`",
+            ),
+        false => diag
+            .note(format!("the source combines {before}"))
+            .note(format!(
+                "`{}` is not commutative: another order gives another result, and \
+                 `reassociate=true` does not allow that",
+                reduction.combiner.name
+            ))
+            .help("keep the reduction axes in their order"),
+    }))
 }
 
 /// Whether some stage meets its terms in another order than the source's, and that matters.

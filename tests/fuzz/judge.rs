@@ -206,9 +206,8 @@ fn is_close(expected: &Tensor, actual: &Tensor, bound: f64) -> bool {
     let (expected, actual) = (values(expected), values(actual));
     let finite = expected.iter().chain(&actual).filter(|value| value.is_finite());
     let largest = finite.fold(0.0, |a: f64, b| a.max(b.abs()));
-    let close = |(a, b): (&f64, &f64)| {
-        !a.is_finite() || !b.is_finite() || (a - b).abs() <= bound * largest
-    };
+    let close =
+        |(a, b): (&f64, &f64)| !a.is_finite() || !b.is_finite() || (a - b).abs() <= bound * largest;
     expected.iter().zip(&actual).all(close)
 }
 

@@ -244,7 +244,15 @@ impl Pipeline {
     }
 
     /// Adds `stage NAME[…] = VALUE`; `choose_outputs` makes `stage` an `output` or `compute`.
-    fn stage(&mut self, axes: &[(String, Ext)], reduce: &[(String, Ext)], form: &str, kids: Vec<Node>, dtypes: &[DType], order: (bool, bool)) {
+    fn stage(
+        &mut self,
+        axes: &[(String, Ext)],
+        reduce: &[(String, Ext)],
+        form: &str,
+        kids: Vec<Node>,
+        dtypes: &[DType],
+        order: (bool, bool),
+    ) {
         let shape: Vec<Ext> = axes.iter().map(|(_, ext)| ext.clone()).collect();
         let points: i64 = axes.iter().chain(reduce).map(|(_, ext)| ext.value.max(1)).product();
         if points > MAX_POINTS || shape.iter().any(|ext| ext.value < 0) {
@@ -300,12 +308,26 @@ impl Pipeline {
         let ty = value.ty.expect("an expression");
         let forms: &[&str] = match ty {
             _ if ty.is_float() => &[
-                "($ * 0.5)", "($ + 1.5)", "max($, 0)", "abs($)", "(3 - $)", "sqrt(abs($))",
-                "floor($)", "(if $ > 1 then 2.5 else 0.25)", "($ / 3)",
+                "($ * 0.5)",
+                "($ + 1.5)",
+                "max($, 0)",
+                "abs($)",
+                "(3 - $)",
+                "sqrt(abs($))",
+                "floor($)",
+                "(if $ > 1 then 2.5 else 0.25)",
+                "($ / 3)",
             ],
             _ if ty.is_signed() => &[
-                "($ * 3)", "($ + 7)", "max($, 1)", "abs($)", "(5 - $)", "($ // 3)", "($ % 5)",
-                "(if $ > 1 then 2 else 3)", "(-$)",
+                "($ * 3)",
+                "($ + 7)",
+                "max($, 1)",
+                "abs($)",
+                "(5 - $)",
+                "($ // 3)",
+                "($ % 5)",
+                "(if $ > 1 then 2 else 3)",
+                "(-$)",
             ],
             _ => &["($ * 3)", "($ + 7)", "max($, 1)", "($ // 3)", "($ % 5)", "($ ^ 9)"],
         };
@@ -441,7 +463,14 @@ impl Pipeline {
     }
 
     /// Adds a reduction of `term` over `reduce`.
-    fn push_reduction(&mut self, axes: &[(String, Ext)], reduce: &[(String, Ext)], reducer: &Reducer, term: Node, condition: Option<String>) {
+    fn push_reduction(
+        &mut self,
+        axes: &[(String, Ext)],
+        reduce: &[(String, Ext)],
+        reducer: &Reducer,
+        term: Node,
+        condition: Option<String>,
+    ) {
         let callee = match reducer.item {
             "" => reducer.name.to_string(),
             item => {
@@ -503,7 +532,8 @@ impl Pipeline {
             let Some((ext, stride, dilation)) = self.positions(&shape[at], taps) else { return };
             shape[at] = ext;
             let k = self.fresh("k");
-            let place = if stride == 1 { names[at].clone() } else { format!("{}*{stride}", names[at]) };
+            let place =
+                if stride == 1 { names[at].clone() } else { format!("{}*{stride}", names[at]) };
             indices[at] = match dilation {
                 1 => format!("{place} + {k}"),
                 _ => format!("{place} + {k}*{dilation}"),
@@ -521,9 +551,8 @@ impl Pipeline {
                 let weights = self.companion(tensor.dtype, &shape);
                 let load = self.load_plain(&weights, &reduce);
                 term = Node::new(tensor.dtype, "($ * $)", vec![term, load]);
-                let sum = |reducer: &Reducer| {
-                    reducer.name == "sum" && reducer.types[0] == tensor.dtype
-                };
+                let sum =
+                    |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == tensor.dtype;
                 all_reducers().into_iter().find(sum).expect("all numbers are added")
             }
             false => self.reducer(tensor.dtype),
@@ -606,7 +635,8 @@ impl Pipeline {
                 let ext = grouped(&shape[at].text);
                 conds.push(format!("{} >= {pad} and {} < {ext} + {pad}", names[at], names[at]));
                 indices[at] = format!("{} - {pad}", names[at]);
-                shape[at] = derived(&shape[at], &format!("@ + {}", 2 * pad), shape[at].value + 2 * pad);
+                shape[at] =
+                    derived(&shape[at], &format!("@ + {}", 2 * pad), shape[at].value + 2 * pad);
             }
         }
         if conds.is_empty() {
@@ -696,9 +726,8 @@ pub fn reads<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let body = text.split_once('=').map_or("", |(_, body)| body);
     let read = |name: &&str| {
-        body.match_indices(*name).any(|(at, _)| {
-            !body[..at].ends_with(word) && body[at + name.len()..].starts_with('[')
-        })
+        body.match_indices(*name)
+            .any(|(at, _)| !body[..at].ends_with(word) && body[at + name.len()..].starts_with('['))
     };
     names.filter(read).map(str::to_string).collect()
 }

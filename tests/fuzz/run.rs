@@ -156,10 +156,7 @@ fn run_batch(
     let mut report = Report::default();
     let options = options(batch);
     let setups: Vec<Setup> = numbers
-        .map(|number| Setup {
-            program: source.program(seed, number),
-            options: options.clone(),
-        })
+        .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
         .collect();
     let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source:?}-{thread}.te"));

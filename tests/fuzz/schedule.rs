@@ -10,11 +10,40 @@ use tec::schedule::directives::DIRECTIVES;
 
 /// Everything that a legal schedule should now and then hold.
 pub const KINDS: &[&str] = &[
-    "split factor", "split nparts", "split factors", "tail=guard", "tail=peel", "tail=mask",
-    "tail=shift", "tile", "fuse", "fuse(*)", "reorder", "reorder *", "unroll", "vectorize",
-    "parallel", "compute_at", "compute_inline", "compute_root", "auto_inline_injective",
-    "cache_write", "cache_read", "layout=", "rfactor", "storage_align", "double_buffer", "prefetch",
-    "set_scope", "pragma", "parameter", "knob", "if", "for", "use", "let",
+    "split factor",
+    "split nparts",
+    "split factors",
+    "tail=guard",
+    "tail=peel",
+    "tail=mask",
+    "tail=shift",
+    "tile",
+    "fuse",
+    "fuse(*)",
+    "reorder",
+    "reorder *",
+    "unroll",
+    "vectorize",
+    "parallel",
+    "compute_at",
+    "compute_inline",
+    "compute_root",
+    "auto_inline_injective",
+    "cache_write",
+    "cache_read",
+    "layout=",
+    "rfactor",
+    "storage_align",
+    "double_buffer",
+    "prefetch",
+    "set_scope",
+    "pragma",
+    "parameter",
+    "knob",
+    "if",
+    "for",
+    "use",
+    "let",
 ];
 
 /// Whether the compiler knows the directive of a kind.
@@ -25,7 +54,9 @@ fn is_known(kind: &str) -> bool {
         "fuse(*)" => "fuse",
         "reorder *" => "reorder",
         "layout=" => "cache_read",
-        "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => return true,
+        "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => {
+            return true;
+        }
         other => other,
     };
     DIRECTIVES.iter().any(|directive| directive.name == name)
@@ -237,16 +268,7 @@ impl Model {
 
     fn new_loop(&mut self, name: String, reduce: bool, extent: Option<i64>, root: bool) -> Loop {
         self.ids += 1;
-        Loop {
-            id: self.ids,
-            name,
-            reduce,
-            extent,
-            mark: None,
-            used: false,
-            root,
-            overlaps: false,
-        }
+        Loop { id: self.ids, name, reduce, extent, mark: None, used: false, root, overlaps: false }
     }
 
     fn push(&mut self, kind: &'static str, form: String, kids: Vec<Node>, results: Vec<String>) {
@@ -294,12 +316,31 @@ impl Model {
 
     fn any_kind(&mut self) -> &'static str {
         let weights: &[(&str, u32)] = &[
-            ("split factor", 14), ("split nparts", 4), ("split factors", 4), ("tile", 6), ("fuse", 6),
-            ("fuse(*)", 2), ("reorder", 8), ("reorder *", 3), ("unroll", 5), ("vectorize", 7),
-            ("parallel", 5), ("compute_at", 14), ("compute_inline", 4), ("compute_root", 2),
-            ("cache_write", 2), ("cache_read", 3), ("layout=", 1), ("rfactor", 2),
-            ("storage_align", 2), ("double_buffer", 2), ("prefetch", 2), ("set_scope", 2),
-            ("pragma", 2), ("if", 1), ("for", 1),
+            ("split factor", 14),
+            ("split nparts", 4),
+            ("split factors", 4),
+            ("tile", 6),
+            ("fuse", 6),
+            ("fuse(*)", 2),
+            ("reorder", 8),
+            ("reorder *", 3),
+            ("unroll", 5),
+            ("vectorize", 7),
+            ("parallel", 5),
+            ("compute_at", 14),
+            ("compute_inline", 4),
+            ("compute_root", 2),
+            ("cache_write", 2),
+            ("cache_read", 3),
+            ("layout=", 1),
+            ("rfactor", 2),
+            ("storage_align", 2),
+            ("double_buffer", 2),
+            ("prefetch", 2),
+            ("set_scope", 2),
+            ("pragma", 2),
+            ("if", 1),
+            ("for", 1),
         ];
         let weights: Vec<_> = weights.iter().filter(|(kind, _)| is_known(kind)).collect();
         let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
@@ -379,7 +420,14 @@ impl Model {
     }
 
     /// Replaces a loop by two; their places are `at` and `at + 1`.
-    fn divide(&mut self, stage: usize, at: usize, inner: Option<i64>, outer: Option<i64>, names: [String; 2]) {
+    fn divide(
+        &mut self,
+        stage: usize,
+        at: usize,
+        inner: Option<i64>,
+        outer: Option<i64>,
+        names: [String; 2],
+    ) {
         let old = self.stages[stage].loops.remove(at);
         let up = |extent: Option<i64>, by: i64| extent.map(|extent| (extent + by - 1) / by.max(1));
         let (out, inn) = match (inner, outer) {
@@ -579,8 +627,7 @@ impl Model {
         let stage = self.pick(&fitting);
         let loops = &self.stages[stage].loops;
         let at = loops.iter().position(|l| !l.reduce).expect("a data loop");
-        let names: Vec<&str> =
-            loops.iter().filter(|l| !l.reduce).map(|l| &l.name[..]).collect();
+        let names: Vec<&str> = loops.iter().filter(|l| !l.reduce).map(|l| &l.name[..]).collect();
         let count = names.len();
         let name = names.join("_");
         let name = if self.named { self.fresh("u") } else { name };
@@ -615,7 +662,7 @@ impl Model {
         if !self.stages[stage].exact {
             let moved: Vec<usize> = order.iter().copied().filter(|at| loops[*at].reduce).collect();
             if moved.windows(2).any(|pair| pair[0] > pair[1]) {
-                if self.chance(30) {
+                if self.stages[stage].commutes && self.chance(30) {
                     extra = ", reassociate=true";
                 } else if !self.breaks() {
                     return;
@@ -693,7 +740,8 @@ impl Model {
             Mark::Vectorize => "vectorize",
             Mark::Parallel => "parallel",
         };
-        let (name, axis) = (self.stages[stage].name.clone(), self.stages[stage].loops[at].name.clone());
+        let (name, axis) =
+            (self.stages[stage].name.clone(), self.stages[stage].loops[at].name.clone());
         self.directive(word, format!("{name}.{word}({axis})"), vec![], &[]);
         self.stages[stage].loops[at].mark = Some(mark);
         self.touch(stage);
@@ -965,21 +1013,24 @@ impl Model {
         let rank = axes.len();
         let loops = axes.into_iter().map(|axis| self.new_loop(axis, false, None, true)).collect();
         let first = chosen[0];
-        self.stages.insert(first, Stage {
-            name,
-            loops,
-            rank,
-            output: false,
-            reduction: false,
-            exact: true,
-            commutes: true,
-            float: false,
-            reads: vec![source],
-            place: Place::Root,
-            touched: true,
-            fresh: true,
-            kept: layout,
-        });
+        self.stages.insert(
+            first,
+            Stage {
+                name,
+                loops,
+                rank,
+                output: false,
+                reduction: false,
+                exact: true,
+                commutes: true,
+                float: false,
+                reads: vec![source],
+                place: Place::Root,
+                touched: true,
+                fresh: true,
+                kept: layout,
+            },
+        );
         self.shift_places(first);
         for at in 0..self.stages.len() {
             self.recheck(at);
@@ -1122,9 +1173,8 @@ impl Model {
 
     fn set_scope(&mut self) {
         let wild = self.breaks();
-        let fitting: Vec<usize> = (0..self.stages.len())
-            .filter(|at| wild || !self.stages[*at].output)
-            .collect();
+        let fitting: Vec<usize> =
+            (0..self.stages.len()).filter(|at| wild || !self.stages[*at].output).collect();
         if fitting.is_empty() {
             return;
         }
@@ -1145,7 +1195,8 @@ impl Model {
             return;
         }
         let at = self.int(0, self.stages[stage].loops.len() as i64 - 1) as usize;
-        let (name, axis) = (self.stages[stage].name.clone(), self.stages[stage].loops[at].name.clone());
+        let (name, axis) =
+            (self.stages[stage].name.clone(), self.stages[stage].loops[at].name.clone());
         let setting = match self.int(0, 2) {
             0 => "unroll_explicit, true".to_string(),
             1 => "unroll_explicit, false".to_string(),
