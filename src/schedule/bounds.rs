@@ -6,6 +6,7 @@
 //! The box covers all that is read (Halide calls it the region required); consumers come before
 //! producers.
 
+use super::prefetch::PrefetchBox;
 use super::region::{Ranges, Span};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
@@ -25,6 +26,8 @@ pub struct Placed {
     pub schedule: Schedule,
     /// One per stage, by [`StageId`]; nothing for inlined ones.
     pub bounds: Vec<Option<StageBounds>>,
+    /// What is asked for ahead of its use.
+    pub prefetches: Vec<PrefetchBox>,
 }
 
 impl Placed {
@@ -95,7 +98,10 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
         let bounds = inference.stage(id, &reads);
         inference.bounds[id.0] = Some(bounds);
     }
-    let mut placed = Placed { schedule: inference.schedule, bounds: inference.bounds };
+    super::storage::check_storage(&inference.schedule, &reads)?;
+    let prefetches = super::prefetch::prefetch_boxes(&inference)?;
+    let (schedule, bounds) = (inference.schedule, inference.bounds);
+    let mut placed = Placed { schedule, bounds, prefetches };
     super::legality::check_placed(&placed, &inference.facts)?;
     placed.schedule.reassociated |= super::legality::changes_order(&placed);
     Ok(placed)
@@ -151,11 +157,11 @@ impl Reads {
     }
 }
 
-struct Inference {
-    schedule: Schedule,
-    bounds: Vec<Option<StageBounds>>,
+pub(super) struct Inference {
+    pub(super) schedule: Schedule,
+    pub(super) bounds: Vec<Option<StageBounds>>,
     /// What holds everywhere.
-    facts: Facts,
+    pub(super) facts: Facts,
 }
 
 impl Inference {
@@ -229,7 +235,12 @@ impl Inference {
     }
 
     /// What each root of a stage covers while the loops of `around` stand still.
-    fn root_spans(&self, id: StageId, around: &[Loop], facts: &Facts) -> HashMap<Var, Span> {
+    pub(super) fn root_spans(
+        &self,
+        id: StageId,
+        around: &[Loop],
+        facts: &Facts,
+    ) -> HashMap<Var, Span> {
         let stage = self.schedule.stage(id);
         let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
         let mut moving: HashMap<Var, Span> = HashMap::new();

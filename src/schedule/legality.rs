@@ -79,15 +79,15 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
 }
 
 /// A place inside a loop of a stage.
-struct Point<'a> {
-    schedule: &'a Schedule,
-    stage: StageId,
-    depth: Option<usize>,
+pub(super) struct Point<'a> {
+    pub(super) schedule: &'a Schedule,
+    pub(super) stage: StageId,
+    pub(super) depth: Option<usize>,
 }
 
 impl Point<'_> {
     /// Whether the code of `reader` stands inside.
-    fn encloses(&self, reader: StageId, initial: bool) -> bool {
+    pub(super) fn encloses(&self, reader: StageId, initial: bool) -> bool {
         let target = self.schedule.stage(self.stage);
         if reader == self.stage {
             let reduce = |leaf: &AxisId| target.axis(*leaf).kind == AxisKind::Reduce;
