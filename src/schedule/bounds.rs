@@ -101,8 +101,9 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
     super::storage::check_storage(&inference.schedule, &reads)?;
     let prefetches = super::prefetch::prefetch_boxes(&inference)?;
     let (schedule, bounds) = (inference.schedule, inference.bounds);
-    let placed = Placed { schedule, bounds, prefetches };
+    let mut placed = Placed { schedule, bounds, prefetches };
     super::legality::check_placed(&placed, &inference.facts)?;
+    placed.schedule.reassociated |= super::legality::changes_order(&placed);
     Ok(placed)
 }
 
@@ -208,8 +209,15 @@ impl Inference {
             let roots =
                 readers.entry(read.by).or_insert_with(|| self.root_spans(read.by, around, facts));
             let ranges = Ranges { moving: roots, facts };
+            // The index is over roots, of which an unsplit one shares its variable with a loop that
+            // may run over less.
+            let mut over_roots = self.facts.clone();
+            let reader = &self.schedule.stage(read.by).te;
+            for axis in reader.axes.iter().chain(reader.reduce_axes()) {
+                over_roots.bind(&axis.var, &axis.min, &axis.extent);
+            }
             for ((index, axis), span) in read.indices.iter().zip(domain).zip(&mut region) {
-                let index = simplify_expr(index, facts);
+                let index = simplify_expr(index, &over_roots);
                 let new = ranges.span(&index).unwrap_or_else(|| whole(&axis.extent, facts));
                 *span = Some(match span.take() {
                     None => new,
