@@ -82,8 +82,7 @@ impl Scope {
 }
 
 /// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size.
-/// Equality is
-/// identity, as for [`Var`].
+/// Equality is identity, as for [`Var`].
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferData>);
 
