@@ -143,6 +143,19 @@ impl Buffer {
         }))
     }
 
+    /// A new buffer like this one.
+    pub fn duplicate(&self) -> Buffer {
+        Buffer(Arc::new(BufferData {
+            name: self.name.clone(),
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            scope: self.scope,
+            init: self.init.clone(),
+            strides: self.strides.clone(),
+            double_buffered: self.double_buffered,
+        }))
+    }
+
     /// Number of elements to allocate: the product of the extents (1 for rank 0); with strides,
     /// the outermost extent times the outermost stride.
     pub fn len(&self) -> Expr {

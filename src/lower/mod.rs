@@ -6,6 +6,10 @@ mod match_intrinsic;
 pub mod inject_double_buffer;
 
 pub mod flatten_storage;
+pub mod partition_loops;
+pub mod unroll_loops;
+pub mod vectorize_loops;
+
 pub mod share_storage;
 
 pub mod drop_prefetches;
