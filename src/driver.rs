@@ -233,7 +233,8 @@ pub fn schedule(
             schedule::schedule_kernels(program, graphs, target, defines, chosen)
         })?
         .map_err(Failure::User)?;
-    place(schedules, trace)
+    let (placed, diags) = place(schedules, trace)?;
+    if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
 }
 
 /// Applies every schedule that fits the target, built or not: all errors in them.
@@ -247,16 +248,22 @@ pub fn check_schedules(
     let (schedules, mut diags) = trace.phase("schedule", &String::new, || {
         schedule::schedule_all(program, graphs, target, defines)
     })?;
-    match place(schedules, trace) {
-        Err(Failure::User(more)) => diags.extend(more),
-        Err(bug) => return Err(bug),
-        Ok(_) => {}
+    let (placed, more) = place(schedules, trace)?;
+    diags.extend(more);
+    // Whether a nest is an intrinsic is seen when its loops are there.
+    for one in &placed {
+        let built =
+            trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(one))?;
+        diags.extend(built.err().map(|diag| *diag));
     }
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
     if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
 }
 
-fn place(schedules: Vec<Schedule>, trace: &mut Trace) -> std::result::Result<Vec<Placed>, Failure> {
+fn place(
+    schedules: Vec<Schedule>,
+    trace: &mut Trace,
+) -> std::result::Result<(Vec<Placed>, Vec<Diag>), Failure> {
     let (mut placed, mut diags) = (Vec::new(), Vec::new());
     for schedule in schedules {
         match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
@@ -264,7 +271,7 @@ fn place(schedules: Vec<Schedule>, trace: &mut Trace) -> std::result::Result<Vec
             Err(diag) => diags.push(*diag),
         }
     }
-    if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
+    Ok((placed, diags))
 }
 
 /// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and including

@@ -81,8 +81,8 @@ impl Scope {
     }
 }
 
-/// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size. Equality is
-/// identity, as for [`Var`].
+/// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size.
+/// Equality is identity, as for [`Var`].
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferData>);
 

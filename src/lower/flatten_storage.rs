@@ -3,8 +3,8 @@
 //! Before: `C[x, y] = A[x, k]`
 //! After:  `C[((x*m) + y)] = A[((x*l) + k)]`
 //! A buffer with strides becomes one of a single dimension, as long as they say.
-//! Needs: one index per dimension.  Ensures: exactly one index, also for rank 0; no strides.  Breaks:
-//! simplified form.
+//! Needs: one index per dimension.  Ensures: exactly one index, also for rank 0; no strides.
+//! Breaks: simplified form.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;

@@ -14,7 +14,7 @@ use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
-use crate::schedule::{AxisKind, Stage, Tensorize};
+use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
 use std::collections::HashMap;
 
@@ -40,8 +40,18 @@ pub fn match_intrinsic(
     if inner_of_reduction {
         pattern = without_start(pattern);
     }
+    let lanes = stage
+        .leaves
+        .iter()
+        .take(at.unwrap_or(0))
+        .find(|leaf| matches!(stage.axis(**leaf).annotation, Some((Annotation::Vectorize, _))));
+    let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
     let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new() };
-    match unifier.stmt(&pattern, nest) {
+    let unified = match lanes {
+        Some(name) => Err(format!("loop `{name}` around it is vectorized")),
+        None => unifier.stmt(&pattern, nest),
+    };
+    match unified {
         Ok(()) => Ok(()),
         Err(difference) => {
             let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);

@@ -21,6 +21,3 @@ pub mod legalize_vectors;
 pub mod hoist_invariants;
 
 pub mod expand_math;
-
-#[cfg(test)]
-mod storage_tests;

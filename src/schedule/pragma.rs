@@ -40,7 +40,7 @@ pub fn pragma(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
             let text = format!("there is no pragma `{word}`");
             let known = ["auto_unroll_max_step", "unroll_explicit"];
             let diag = Diag::new("E0376", call.span_of(1), text);
-            return Err(Box::new(match crate::diag::closest(word, known.into_iter()) {
+            return Err(Box::new(match crate::diag::closest(word, known) {
                 Some(close) => diag.help(format!("did you mean `{close}`?")),
                 None => diag.note("there are `auto_unroll_max_step` and `unroll_explicit`"),
             }));
