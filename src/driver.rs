@@ -36,9 +36,19 @@ pub struct Pass {
 /// `tec lower --simple` prints is the program after it. `hoist_invariants` stands before
 /// `expand_math`, where a function is still one node.
 pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "inject_double_buffer",
+        opt: 0,
+        run: lower::inject_double_buffer::inject_double_buffer,
+    },
     Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
     Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
+    Pass { name: "partition_loops", opt: 1, run: lower::partition_loops::partition_loops },
+    Pass { name: "vectorize_loops", opt: 0, run: lower::vectorize_loops::vectorize_loops },
+    Pass { name: "unroll_loops", opt: 1, run: lower::unroll_loops::unroll_loops },
+    Pass { name: "simplify_again", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
     Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
+    Pass { name: "drop_prefetches", opt: 0, run: lower::drop_prefetches::drop_prefetches },
     Pass { name: "join_divisions", opt: 2, run: |kernel, _| Ok(join_divisions(kernel)) },
     Pass {
         name: "promote_accumulators",

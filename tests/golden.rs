@@ -10,6 +10,7 @@
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: where the random data begin |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
+//! | `#! schedule fast` | as `--schedule`; after the target |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
 //! | `#= text` | an expected line |
@@ -23,6 +24,8 @@
 mod data;
 #[path = "fuzz/judge.rs"]
 mod judge;
+#[path = "fuzz/rewrite.rs"]
+mod rewrite;
 
 use std::path::{Path, PathBuf};
 use tec::codegen::clif::ObjectOptions;
@@ -96,6 +99,7 @@ fn parse_head(text: &str) -> Result<Head, String> {
                 head.options = Options { defines: head.options.defines, ..Options::new(target) };
             }
             ["opt", level] => head.options.opt = number(level)? as u8,
+            ["schedule", name] => head.options.schedule = Some((None, name.to_string())),
             ["fp-contract", "fast"] => head.options.fp_contract = FpContract::Fast,
             ["fp-contract", "off"] => head.options.fp_contract = FpContract::Off,
             ["seed", seed] => {

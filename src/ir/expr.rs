@@ -81,7 +81,7 @@ impl Scope {
     }
 }
 
-/// A tensor in memory: row-major, contiguous, elements aligned to their size. Equality is
+/// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size. Equality is
 /// identity, as for [`Var`].
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferData>);
@@ -99,6 +99,12 @@ pub struct BufferData {
     pub shape: Vec<Expr>,
     /// Where it lives.
     pub scope: Scope,
+    /// Elements from one index of a dimension to the next, one per dimension, type `index`, over
+    /// run-time integers; row-major without gaps if `None`. Only allocated buffers have them, and
+    /// only before `flatten_storage`.
+    pub strides: Option<Vec<Expr>>,
+    /// Before `inject_double_buffer`: to be filled one iteration ahead of its readers.
+    pub double_buffered: bool,
     /// The elements of a `Constant` buffer, as zero-extended bit patterns.
     pub init: Option<Vec<u64>>,
 }
@@ -106,7 +112,20 @@ pub struct BufferData {
 impl Buffer {
     /// A new buffer, distinct from every other one.
     pub fn new(name: impl Into<String>, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
-        Buffer(Arc::new(BufferData { name: name.into(), dtype, shape, scope, init: None }))
+        Buffer::with_layout(name, dtype, shape, scope, None, false)
+    }
+
+    /// A new buffer with gaps between its rows, or one that is filled ahead of its readers.
+    pub fn with_layout(
+        name: impl Into<String>,
+        dtype: DType,
+        shape: Vec<Expr>,
+        scope: Scope,
+        strides: Option<Vec<Expr>>,
+        double_buffered: bool,
+    ) -> Buffer {
+        let (name, init) = (name.into(), None);
+        Buffer(Arc::new(BufferData { name, dtype, shape, scope, strides, double_buffered, init }))
     }
 
     /// A read-only table of the module.
@@ -118,12 +137,31 @@ impl Buffer {
             dtype,
             shape,
             scope: Scope::Constant,
+            strides: None,
+            double_buffered: false,
             init,
         }))
     }
 
-    /// Number of elements: the product of the extents (1 for rank 0).
+    /// A new buffer like this one.
+    pub fn duplicate(&self) -> Buffer {
+        Buffer(Arc::new(BufferData {
+            name: self.name.clone(),
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            scope: self.scope,
+            init: self.init.clone(),
+            strides: self.strides.clone(),
+            double_buffered: self.double_buffered,
+        }))
+    }
+
+    /// Number of elements to allocate: the product of the extents (1 for rank 0); with strides,
+    /// the outermost extent times the outermost stride.
     pub fn len(&self) -> Expr {
+        if let (Some([stride, ..]), [extent, ..]) = (self.strides.as_deref(), &self.shape[..]) {
+            return Expr::mul(extent.clone(), stride.clone());
+        }
         self.shape
             .iter()
             .cloned()

@@ -8,6 +8,7 @@ mod stmt;
 mod types;
 
 pub mod arith;
+pub mod copy;
 pub mod cost;
 pub mod equal;
 pub mod interp;

@@ -14,6 +14,8 @@ pub enum ForKind {
     Vectorized,
     /// Serial, to be written out; gone after `unroll_loops`.
     Unrolled,
+    /// Serial, left to the back end to write out: it runs it as a loop if it cannot.
+    UnrollHint,
     /// One GPU thread (or block, or virtual thread) each: `blockIdx.x`, `threadIdx.y`, `vthread`.
     Thread(String),
 }
@@ -80,6 +82,23 @@ pub enum Stmt {
         name: String,
         /// What computes it.
         body: Box<Stmt>,
+    },
+    /// `body` does what the intrinsic `name` of `lib/intrinsics.te` does; means `body`. A back end
+    /// that has the instruction puts it in its place, any other one runs the loops.
+    Tensorize {
+        /// The intrinsic's name.
+        name: String,
+        /// Its loop nest, over the buffers at hand.
+        body: Box<Stmt>,
+    },
+    /// A hint that the element is read soon. No effect, and the indices may lie outside: they are
+    /// not evaluated as far as results are concerned. Gone after `drop_prefetches` on targets
+    /// without such an instruction.
+    Prefetch {
+        /// What is read soon.
+        buffer: Buffer,
+        /// One per dimension before `flatten_storage`, exactly one after; scalars without loads.
+        indices: Vec<Expr>,
     },
     /// Only in [`Kernel::checks`]: the entry fails with `message` if `cond` is false or if an
     /// `index` operation in `cond` or `values` overflows.

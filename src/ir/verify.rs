@@ -86,6 +86,13 @@ impl Verifier {
         for extent in &buffer.shape {
             self.typed(extent, Type::scalar(DType::Index), "an extent")?;
         }
+        let strides = buffer.strides.as_deref().unwrap_or_default();
+        if buffer.strides.is_some() && strides.len() != buffer.shape.len() {
+            return Err(format!("{} has {} strides", buffer.name, strides.len()));
+        }
+        for stride in strides {
+            self.typed(stride, Type::scalar(DType::Index), "a stride")?;
+        }
         Ok(())
     }
 
@@ -127,7 +134,11 @@ impl Verifier {
                 self.visible.remove(buffer);
                 Ok(())
             }
-            Stmt::Produce { body, .. } => self.stmt(body),
+            Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
+            Stmt::Prefetch { buffer, indices } => match self.access(buffer, indices)? {
+                1 => Ok(()),
+                lanes => Err(format!("a prefetch of {} with {lanes} lanes", buffer.name)),
+            },
             Stmt::Assert { cond, values, message } => {
                 if !self.in_checks || values.len() > 4 {
                     return Err(format!("assert {message:?} outside of the checks"));

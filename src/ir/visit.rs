@@ -83,7 +83,11 @@ pub fn substitute(expr: &Expr, f: &mut dyn FnMut(&super::Var) -> Option<Expr>) -
 /// Calls `f` on the expressions that stand directly in `stmt` (not in nested statements).
 pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
     match stmt {
-        Stmt::Block(_) | Stmt::Allocate { .. } | Stmt::Produce { .. } | Stmt::Barrier => {}
+        Stmt::Block(_)
+        | Stmt::Allocate { .. }
+        | Stmt::Produce { .. }
+        | Stmt::Tensorize { .. }
+        | Stmt::Barrier => {}
         Stmt::For { min, extent, .. } => {
             f(min);
             f(extent);
@@ -94,6 +98,7 @@ pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
             f(value);
             mask.iter().for_each(f);
         }
+        Stmt::Prefetch { indices, .. } => indices.iter().for_each(f),
         Stmt::Let { value, .. } | Stmt::Evaluate(value) => f(value),
         Stmt::Assert { cond, values, .. } => {
             f(cond);
@@ -109,14 +114,19 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
         Stmt::For { body, .. }
         | Stmt::Let { body, .. }
         | Stmt::Allocate { body, .. }
-        | Stmt::Produce { body, .. } => f(body),
+        | Stmt::Produce { body, .. }
+        | Stmt::Tensorize { body, .. } => f(body),
         Stmt::If { then, otherwise, .. } => {
             f(then);
             if let Some(otherwise) = otherwise {
                 f(otherwise);
             }
         }
-        Stmt::Store { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+        Stmt::Store { .. }
+        | Stmt::Prefetch { .. }
+        | Stmt::Assert { .. }
+        | Stmt::Barrier
+        | Stmt::Evaluate(_) => {}
     }
 }
 
@@ -141,6 +151,9 @@ pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
             value: f(&value),
             mask: mask.as_ref().map(f),
         },
+        Stmt::Prefetch { buffer, indices } => {
+            Stmt::Prefetch { buffer, indices: indices.iter().map(f).collect() }
+        }
         Stmt::Let { var, value, body } => Stmt::Let { var, value: f(&value), body },
         Stmt::Evaluate(value) => Stmt::Evaluate(f(&value)),
         Stmt::Assert { cond, message, values } => {
@@ -161,6 +174,7 @@ pub fn map_stmts(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
         Stmt::Let { var, value, body } => Stmt::Let { var, value, body: Box::new(f(*body)) },
         Stmt::Allocate { buffer, body } => Stmt::Allocate { buffer, body: Box::new(f(*body)) },
         Stmt::Produce { name, body } => Stmt::Produce { name, body: Box::new(f(*body)) },
+        Stmt::Tensorize { name, body } => Stmt::Tensorize { name, body: Box::new(f(*body)) },
         Stmt::If { cond, then, otherwise } => {
             let then = Box::new(f(*then));
             Stmt::If { cond, then, otherwise: otherwise.map(|s| Box::new(f(*s))) }

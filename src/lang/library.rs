@@ -1,7 +1,31 @@
 //! The operators that come with `tec`: the files of `lib/`, embedded.
 
+use super::source::{Loader, Program, load_program};
+
 /// Each file's name, as `import` says it, and its text.
-pub(super) const LIB: &[(&str, &str)] = &[("nn.te", include_str!("../../lib/nn.te"))];
+pub(super) const LIB: &[(&str, &str)] = &[
+    ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
+    ("nn.te", include_str!("../../lib/nn.te")),
+];
+
+/// `lib/intrinsics.te`: a kernel for each intrinsic that `tensorize` knows.
+pub fn intrinsics() -> Program {
+    let (program, errors) = load_program("lib/intrinsics.te", &Embedded);
+    if !errors.is_empty() {
+        crate::bug!("lib/intrinsics.te is wrong: {errors:?}");
+    }
+    program
+}
+
+struct Embedded;
+
+impl Loader for Embedded {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        let name = path.strip_prefix("lib/").unwrap_or(path);
+        let file = LIB.iter().find(|(known, _)| *known == name);
+        file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| "no such file".to_string())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,5 +5,6 @@ mod library;
 mod parse;
 mod source;
 
+pub use library::intrinsics;
 pub use parse::parse_file;
 pub use source::{Loader, Program, load_program};

@@ -6,18 +6,24 @@
 //! Ensures: accesses have one index per dimension; stages that are no output are allocated where
 //! they are attached, or around everything; every variable is bound once.
 
+use super::match_intrinsic::match_intrinsic;
 use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisKind, Guard, Placed, Schedule, Stage, StageBounds, StageId,
-    attach_depth, infer_bounds, loop_min, over_loops,
+    Annotation, Attach, AxisKind, Guard, Placed, PrefetchBox, Schedule, Stage, StageBounds,
+    StageId, attach_depth, infer_bounds, loop_min, mark_unrolled, over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
 use std::collections::HashMap;
+
+/// Bytes that a processor reads at once, on every target of this version.
+const CACHE_LINE: i64 = 64;
 
 /// The loops of a placed schedule.
 pub fn build_loops(placed: &Placed) -> Result<Kernel> {
@@ -26,7 +32,7 @@ pub fn build_loops(placed: &Placed) -> Result<Kernel> {
     let nests = Nests::new(placed);
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
     let roots: Vec<StageId> = roots.copied().collect();
-    let mut body = Stmt::Block(roots.iter().map(|id| nests.produce(*id)).collect());
+    let mut body = Stmt::Block(roots.iter().map(|id| nests.produce(*id)).collect::<Result<_>>()?);
     for id in roots.iter().rev().filter(|id| !schedule.stage(**id).te.output) {
         body = nests.allocate(*id, body);
     }
@@ -83,7 +89,7 @@ impl<'a> Nests<'a> {
     }
 
     /// The nest of a stage with all that is attached to it.
-    fn produce(&self, id: StageId) -> Stmt {
+    fn produce(&self, id: StageId) -> Result<Stmt> {
         let stage = self.placed.schedule.stage(id);
         let bounds = self.placed.of(id);
         let count = stage.leaves.len();
@@ -91,19 +97,27 @@ impl<'a> Nests<'a> {
         let first = (0..count).find(|at| kind(*at) == AxisKind::Reduce).unwrap_or(count);
         let (start, mut inner) = self.statements(stage, bounds);
         for at in (first..count).rev() {
-            inner = self.inside(id, stage, bounds, Some(at), inner);
-            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.inside(id, stage, bounds, Some(at), inner)?;
+            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
         }
         if let Some(start) = start {
             let start = self.initial_nest(stage, bounds, first, start);
             inner = Stmt::Block(vec![start, inner]);
         }
         for at in (0..first).rev() {
-            inner = self.inside(id, stage, bounds, Some(at), inner);
-            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.inside(id, stage, bounds, Some(at), inner)?;
+            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
         }
-        inner = self.inside(id, stage, bounds, None, inner);
-        Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) }
+        inner = self.inside(id, stage, bounds, None, inner)?;
+        Ok(Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) })
+    }
+
+    /// Loop `at` of a stage with all inside, marked if it is to be an intrinsic.
+    fn mark_intrinsic(&self, stage: &Stage, at: usize, nest: Stmt) -> Result<Stmt> {
+        let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
+        let Some(tensorize) = asked else { return Ok(nest) };
+        match_intrinsic(stage, tensorize, &nest, &self.placed.schedule.target)?;
+        Ok(Stmt::Tensorize { name: tensorize.intrinsic.name.clone(), body: Box::new(nest) })
     }
 
     /// What stands inside a loop: the stages attached there, then `inner`, all under the guards of
@@ -115,11 +129,18 @@ impl<'a> Nests<'a> {
         bounds: &StageBounds,
         depth: Option<usize>,
         inner: Stmt,
-    ) -> Stmt {
+    ) -> Result<Stmt> {
         let mut body = inner;
+        let ahead = self.placed.prefetches.iter();
+        let ahead = ahead.filter(|ask| (ask.stage, Some(ask.depth)) == (id, depth));
+        let mut ahead: Vec<Stmt> = ahead.map(|ask| self.prefetch(ask)).collect();
+        if !ahead.is_empty() {
+            ahead.push(body);
+            body = Stmt::Block(ahead);
+        }
         let attached = self.attached.get(&id).map_or(&[][..], |attached| attached);
         for (_, id) in attached.iter().rev().filter(|(at, _)| *at == depth) {
-            body = self.allocate(*id, Stmt::Block(vec![self.produce(*id), body]));
+            body = self.allocate(*id, Stmt::Block(vec![self.produce(*id)?, body]));
         }
         // A guard of a reduction axis that no loop changes concerns terms alone.
         let innermost = depth == stage.leaves.len().checked_sub(1);
@@ -130,7 +151,49 @@ impl<'a> Nests<'a> {
                 body = Stmt::If { cond, then: Box::new(body), otherwise: None };
             }
         }
-        body
+        Ok(body)
+    }
+
+    /// Asks for a box, once per cache line of each row.
+    fn prefetch(&self, ask: &PrefetchBox) -> Stmt {
+        let (buffer, producer) = match self.boxes.get(&ask.buffer) {
+            Some((buffer, id)) => (buffer, Some(*id)),
+            None => (&ask.buffer, None),
+        };
+        let last = ask.shape.len().checked_sub(1);
+        let dense = buffer.strides.as_ref().and_then(|strides| strides.last());
+        let dense = dense.is_none_or(|stride| stride.as_int() == Some(1));
+        let line = if dense { CACHE_LINE / buffer.dtype.bytes() as i64 } else { 1 };
+        let (mut indices, mut loops) = (Vec::new(), Vec::new());
+        for (at, (min, count)) in ask.mins.iter().zip(&ask.shape).enumerate() {
+            let (mut extent, step) = (count.clone(), if Some(at) == last { line } else { 1 });
+            if step > 1 {
+                let sum = Expr::add(extent, Expr::index(step - 1));
+                extent = Expr::binary(BinOp::FloorDiv, sum, Expr::index(step));
+                extent = simplify_expr(&extent, &Facts::new());
+            }
+            let mut index = min.clone();
+            if let Some(first) = producer.map(|id| &self.placed.of(id).mins[at])
+                && first.as_int() != Some(0)
+            {
+                index = Expr::sub(index, first.clone());
+            }
+            if extent.as_int() != Some(1) {
+                let var = Var::index(format!("p{at}"));
+                let offset = match step {
+                    1 => Expr::var(&var),
+                    step => Expr::mul(Expr::var(&var), Expr::index(step)),
+                };
+                index = match index.as_int() {
+                    Some(0) => offset,
+                    _ => Expr::add(index, offset),
+                };
+                loops.push((var, extent));
+            }
+            indices.push(index);
+        }
+        let hint = Stmt::Prefetch { buffer: buffer.clone(), indices };
+        loops.into_iter().rev().fold(hint, |body, (var, extent)| Stmt::serial(var, extent, body))
     }
 
     /// The loops of the start values: the data axes inside the outermost reduction axis.
@@ -201,14 +264,17 @@ impl<'a> Nests<'a> {
 fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
-    if stage.te.output || (!attached && scope == buffer.scope) {
+    let strides = strides(stage, &bounds.shape);
+    if stage.te.output || (!attached && scope == buffer.scope && strides.is_none()) {
         return buffer.clone();
     }
-    Buffer::new(&buffer.name, buffer.dtype, bounds.shape.clone(), scope)
+    let (shape, double) = (bounds.shape.clone(), stage.double_buffer.is_some());
+    Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, double)
 }
 
 fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {
     let leaf = stage.leaves[at];
+    let body = mark_unrolled(stage, leaf, body);
     let axis = stage.axis(leaf);
     let kind = match axis.annotation {
         None => ForKind::Serial,

@@ -2,50 +2,78 @@
 //!
 //! Before: `C[x, y] = A[x, k]`
 //! After:  `C[((x*m) + y)] = A[((x*l) + k)]`
-//! Needs: one index per dimension.  Ensures: exactly one index, also for rank 0.  Breaks:
+//! A buffer with strides becomes one of a single dimension, as long as they say.
+//! Needs: one index per dimension.  Ensures: exactly one index, also for rank 0; no strides.  Breaks:
 //! simplified form.
 
 use crate::diag::Result;
-use crate::ir::visit::{rewrite_expr, rewrite_exprs};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Stmt};
 use crate::target::Target;
+use std::collections::HashMap;
 
 /// Flattens body and checks.
 pub fn flatten_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let checks = flatten_stmt(kernel.checks);
-    let body = flatten_stmt(kernel.body);
+    let mut plain = Plain::new();
+    let checks = flatten_stmt(kernel.checks, &mut plain);
+    let body = flatten_stmt(kernel.body, &mut plain);
     Ok(Kernel { checks, body, ..kernel })
 }
 
-fn flatten_stmt(stmt: Stmt) -> Stmt {
-    let stmt = rewrite_exprs(stmt, &mut |expr| flatten_loads(expr));
-    flatten_stores(stmt)
+/// For each allocated buffer with strides, the one without.
+type Plain = HashMap<Buffer, Buffer>;
+
+fn flatten_stmt(stmt: Stmt, plain: &mut Plain) -> Stmt {
+    let stmt = map_exprs(stmt, &mut |expr| flatten_loads(expr, plain));
+    match stmt {
+        Stmt::Store { buffer, indices, value, mask } => {
+            let (buffer, indices) = flat_access(&buffer, &indices, plain);
+            Stmt::Store { buffer, indices, value, mask }
+        }
+        Stmt::Prefetch { buffer, indices } => {
+            let (buffer, indices) = flat_access(&buffer, &indices, plain);
+            Stmt::Prefetch { buffer, indices }
+        }
+        Stmt::Allocate { buffer, body } if buffer.strides.is_some() => {
+            let len = simplify_expr(&buffer.len(), &Facts::new());
+            let flat = Buffer::new(&buffer.name, buffer.dtype, vec![len], buffer.scope);
+            plain.insert(buffer, flat.clone());
+            Stmt::Allocate { buffer: flat, body: Box::new(flatten_stmt(*body, plain)) }
+        }
+        other => map_stmts(other, &mut |inner| flatten_stmt(inner, plain)),
+    }
 }
 
-fn flatten_loads(expr: &Expr) -> Expr {
+fn flatten_loads(expr: &Expr, plain: &Plain) -> Expr {
     rewrite_expr(expr, &mut |e| match &e.kind {
         ExprKind::Load { buffer, indices, mask } => {
-            let indices = vec![flat_index(buffer, indices)];
-            Expr::new(e.ty, ExprKind::Load { buffer: buffer.clone(), indices, mask: mask.clone() })
+            let (buffer, indices) = flat_access(buffer, indices, plain);
+            Expr::new(e.ty, ExprKind::Load { buffer, indices, mask: mask.clone() })
         }
         _ => e,
     })
 }
 
-fn flatten_stores(stmt: Stmt) -> Stmt {
-    match stmt {
-        Stmt::Store { buffer, indices, value, mask } => {
-            let indices = vec![flat_index(&buffer, &indices)];
-            Stmt::Store { buffer, indices, value, mask }
-        }
-        other => crate::ir::visit::map_stmts(other, &mut flatten_stores),
-    }
+fn flat_access(buffer: &Buffer, indices: &[Expr], plain: &Plain) -> (Buffer, Vec<Expr>) {
+    let index = flat_index(buffer, indices);
+    (plain.get(buffer).unwrap_or(buffer).clone(), vec![index])
 }
 
-/// The row-major index: each index times the product of the extents after its own.
-fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
+/// The row-major index: each index times its stride, which is the product of the extents after its
+/// own if the buffer does not say.
+pub(super) fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
     if buffer.shape.len() != indices.len() {
         crate::bug!("{} has rank {}, {} indices", buffer.name, buffer.shape.len(), indices.len());
+    }
+    if let Some(strides) = &buffer.strides {
+        let terms = indices.iter().zip(strides);
+        let terms = terms.map(|(index, stride)| match stride.as_int() {
+            Some(1) => index.clone(),
+            _ => Expr::mul(index.clone(), stride.clone()),
+        });
+        return terms.reduce(Expr::add).unwrap_or_else(|| Expr::index(0));
     }
     let mut flat: Option<Expr> = None;
     let mut stride: Option<Expr> = None;

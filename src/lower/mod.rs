@@ -1,9 +1,18 @@
 //! From stage graph to loop IR, then the passes over it, in the order of `driver::PASSES`.
 
 pub mod build_loops;
+mod match_intrinsic;
+
+pub mod inject_double_buffer;
 
 pub mod flatten_storage;
+pub mod partition_loops;
+pub mod unroll_loops;
+pub mod vectorize_loops;
+
 pub mod share_storage;
+
+pub mod drop_prefetches;
 
 pub mod promote_accumulators;
 
@@ -12,3 +21,6 @@ pub mod legalize_vectors;
 pub mod hoist_invariants;
 
 pub mod expand_math;
+
+#[cfg(test)]
+mod storage_tests;

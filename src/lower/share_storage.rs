@@ -227,6 +227,10 @@ fn rename_stores(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
             let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
             Stmt::Store { buffer, indices, value, mask }
         }
+        Stmt::Prefetch { buffer, indices } => {
+            let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
+            Stmt::Prefetch { buffer, indices }
+        }
         other => crate::ir::visit::map_stmts(other, &mut |inner| rename_stores(inner, homes)),
     }
 }

@@ -6,6 +6,7 @@
 //! The box covers all that is read (Halide calls it the region required); consumers come before
 //! producers.
 
+use super::prefetch::PrefetchBox;
 use super::region::{Ranges, Span};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
@@ -25,6 +26,8 @@ pub struct Placed {
     pub schedule: Schedule,
     /// One per stage, by [`StageId`]; nothing for inlined ones.
     pub bounds: Vec<Option<StageBounds>>,
+    /// What is asked for ahead of its use.
+    pub prefetches: Vec<PrefetchBox>,
 }
 
 impl Placed {
@@ -95,8 +98,12 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
         let bounds = inference.stage(id, &reads);
         inference.bounds[id.0] = Some(bounds);
     }
-    let placed = Placed { schedule: inference.schedule, bounds: inference.bounds };
+    super::storage::check_storage(&inference.schedule, &reads)?;
+    let prefetches = super::prefetch::prefetch_boxes(&inference)?;
+    let (schedule, bounds) = (inference.schedule, inference.bounds);
+    let mut placed = Placed { schedule, bounds, prefetches };
     super::legality::check_placed(&placed, &inference.facts)?;
+    placed.schedule.reassociated |= super::legality::changes_order(&placed);
     Ok(placed)
 }
 
@@ -150,11 +157,11 @@ impl Reads {
     }
 }
 
-struct Inference {
-    schedule: Schedule,
-    bounds: Vec<Option<StageBounds>>,
+pub(super) struct Inference {
+    pub(super) schedule: Schedule,
+    pub(super) bounds: Vec<Option<StageBounds>>,
     /// What holds everywhere.
-    facts: Facts,
+    pub(super) facts: Facts,
 }
 
 impl Inference {
@@ -202,8 +209,15 @@ impl Inference {
             let roots =
                 readers.entry(read.by).or_insert_with(|| self.root_spans(read.by, around, facts));
             let ranges = Ranges { moving: roots, facts };
+            // The index is over roots, of which an unsplit one shares its variable with a loop that
+            // may run over less.
+            let mut over_roots = self.facts.clone();
+            let reader = &self.schedule.stage(read.by).te;
+            for axis in reader.axes.iter().chain(reader.reduce_axes()) {
+                over_roots.bind(&axis.var, &axis.min, &axis.extent);
+            }
             for ((index, axis), span) in read.indices.iter().zip(domain).zip(&mut region) {
-                let index = simplify_expr(index, facts);
+                let index = simplify_expr(index, &over_roots);
                 let new = ranges.span(&index).unwrap_or_else(|| whole(&axis.extent, facts));
                 *span = Some(match span.take() {
                     None => new,
@@ -221,7 +235,12 @@ impl Inference {
     }
 
     /// What each root of a stage covers while the loops of `around` stand still.
-    fn root_spans(&self, id: StageId, around: &[Loop], facts: &Facts) -> HashMap<Var, Span> {
+    pub(super) fn root_spans(
+        &self,
+        id: StageId,
+        around: &[Loop],
+        facts: &Facts,
+    ) -> HashMap<Var, Span> {
         let stage = self.schedule.stage(id);
         let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
         let mut moving: HashMap<Var, Span> = HashMap::new();

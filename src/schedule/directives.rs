@@ -1,7 +1,7 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
 use super::state::{AxisId, Schedule, StageId, Tensor};
-use super::{attach, cache, loops, rfactor};
+use super::{attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -271,6 +271,41 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[],
         usage: "compute_root()",
         run: attach::compute_root,
+    },
+    Directive {
+        name: "storage_align",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("factor", Kind::Int), need("offset", Kind::Int)],
+        usage: "storage_align(i, factor, offset)",
+        run: storage::storage_align,
+    },
+    Directive {
+        name: "double_buffer",
+        on_inputs: false,
+        params: &[],
+        usage: "double_buffer()",
+        run: storage::double_buffer,
+    },
+    Directive {
+        name: "prefetch",
+        on_inputs: false,
+        params: &[need("tensor", Kind::Tensor), need("i", Kind::Axis), need("distance", Kind::Int)],
+        usage: "prefetch(A, i, distance)",
+        run: prefetch::prefetch,
+    },
+    Directive {
+        name: "tensorize",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("intrinsic", Kind::Word)],
+        usage: "tensorize(i, NAME)",
+        run: tensorize::tensorize,
+    },
+    Directive {
+        name: "pragma",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("name", Kind::Word), need("value", Kind::Setting)],
+        usage: "pragma(i, auto_unroll_max_step, 16) or pragma(i, unroll_explicit, true)",
+        run: pragma::pragma,
     },
     Directive {
         name: "cache_write",

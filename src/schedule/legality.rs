@@ -79,15 +79,15 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
 }
 
 /// A place inside a loop of a stage.
-struct Point<'a> {
-    schedule: &'a Schedule,
-    stage: StageId,
-    depth: Option<usize>,
+pub(super) struct Point<'a> {
+    pub(super) schedule: &'a Schedule,
+    pub(super) stage: StageId,
+    pub(super) depth: Option<usize>,
 }
 
 impl Point<'_> {
     /// Whether the code of `reader` stands inside.
-    fn encloses(&self, reader: StageId, initial: bool) -> bool {
+    pub(super) fn encloses(&self, reader: StageId, initial: bool) -> bool {
         let target = self.schedule.stage(self.stage);
         if reader == self.stage {
             let reduce = |leaf: &AxisId| target.axis(*leaf).kind == AxisKind::Reduce;
@@ -232,7 +232,8 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let allowed = stage.reordered.is_some_and(|(_, allowed)| allowed)
         || reduction.reassociate
         || schedule.graph.reassociate;
-    if allowed || order_is_free(stage, reduction) {
+    let commutes = reduction.combiner.commutative;
+    if (allowed && commutes) || order_is_free(stage, reduction) {
         return Ok(());
     }
     let Err((first, second, span)) = declared_order(stage, bounds) else { return Ok(()) };
@@ -243,15 +244,34 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
         "with `{second}` outside `{first}`, `{}` meets its terms in another order",
         stage.te.name
     );
-    let note = format!(
-        "the source adds {dtype} terms with `{first}` = 0, `{second}` = 1 before those with \
-         `{first}` = 1, `{second}` = 0; another order rounds differently"
+    let before = format!(
+        "terms with `{first}` = 0, `{second}` = 1 before those with `{first}` = 1, `{second}` = 0"
     );
-    Err(Box::new(
-        Diag::new("E0333", span, text).note(note).help(
-            "keep the reduction axes in their order, or allow another one: `reassociate=true`",
-        ),
-    ))
+    let diag = Diag::new("E0333", span, text);
+    Err(Box::new(match commutes {
+        true => diag
+            .note(format!("the source adds {dtype} {before}; another order rounds differently"))
+            .help(
+                "keep the reduction axes in their order, or allow another one: `reassociate=true`",
+            ),
+        false => diag
+            .note(format!("the source combines {before}"))
+            .note(format!(
+                "`{}` is not commutative: another order gives another result, and \
+                 `reassociate=true` does not allow that",
+                reduction.combiner.name
+            ))
+            .help("keep the reduction axes in their order"),
+    }))
+}
+
+/// Whether some stage meets its terms in another order than the source's, and that matters.
+pub(super) fn changes_order(placed: &Placed) -> bool {
+    placed.schedule.order.iter().any(|id| {
+        let stage = placed.schedule.stage(*id);
+        let Body::Reduce(reduction) = &stage.te.body else { return false };
+        !order_is_free(stage, reduction) && declared_order(stage, placed.of(*id)).is_err()
+    })
 }
 
 /// Whether any order of the terms gives the same bits.
@@ -265,9 +285,8 @@ fn declared_order(
     stage: &Stage,
     bounds: &StageBounds,
 ) -> std::result::Result<(), (AxisId, AxisId, Option<Span>)> {
-    let matters = |axis: &AxisId| {
-        stage.axis(*axis).kind == AxisKind::Reduce && bounds.extents[axis.0].as_int() != Some(1)
-    };
+    let moves = moving_axes(stage, bounds);
+    let matters = |axis: &AxisId| moves[axis.0];
     let rank = stage.rank();
     let roots = (rank..rank + stage.te.reduce_axes().len()).map(AxisId);
     let mut order: Vec<AxisId> = roots.filter(&matters).collect();
@@ -300,6 +319,28 @@ fn declared_order(
         None => Ok(()),
         Some((declared, now)) => Err((*declared, *now, None)),
     }
+}
+
+/// Per axis: whether it is a reduction axis that takes more than one value. What a loop of one
+/// iteration is split into takes one too, whatever the factor.
+fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
+    let moves = |at: usize, axis: &super::state::Axis| {
+        axis.kind == AxisKind::Reduce && bounds.extents[at].as_int() != Some(1)
+    };
+    let mut moving: Vec<bool> =
+        stage.axes.iter().enumerate().map(|(at, axis)| moves(at, axis)).collect();
+    for relation in &stage.relations {
+        match relation {
+            Relation::Split { parent, outer, inner, .. } if !moving[parent.0] => {
+                (moving[outer.0], moving[inner.0]) = (false, false);
+            }
+            Relation::Fuse { parts, fused, .. } if parts.iter().all(|part| !moving[part.0]) => {
+                moving[fused.0] = false;
+            }
+            _ => {}
+        }
+    }
+    moving
 }
 
 fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()> {

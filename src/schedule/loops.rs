@@ -248,10 +248,11 @@ pub(super) fn check_splittable(
     directive: &str,
 ) -> Result<()> {
     let axis = stage.axis(axis);
-    let (why, place) = match (axis.annotation, axis.attached) {
-        (Some((annotation, place)), _) => (format!("has `{}`", annotation.name()), place),
-        (None, Some(place)) => ("has a stage attached".to_string(), place),
-        (None, None) => return Ok(()),
+    let (why, place) = match (axis.annotation, axis.attached, axis.used) {
+        (Some((annotation, place)), ..) => (format!("has `{}`", annotation.name()), place),
+        (None, Some(place), _) => ("has a stage attached".to_string(), place),
+        (None, None, Some((directive, place))) => (format!("has `{directive}`"), place),
+        (None, None, None) => return Ok(()),
     };
     let text = format!("axis `{}` {why} and cannot go into `{directive}`", axis.name);
     Err(Box::new(

@@ -16,18 +16,25 @@ mod inline;
 mod layout;
 mod legality;
 mod loops;
+mod pragma;
+mod prefetch;
 mod region;
 mod rfactor;
 mod select;
 mod state;
+mod storage;
+mod tensorize;
 
 pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
 pub use evaluate::apply;
+pub use pragma::mark_unrolled;
+pub use prefetch::PrefetchBox;
 pub use select::{Chosen, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
-    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
-    Tensor,
+    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
+    Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
+pub use storage::strides;

@@ -285,7 +285,8 @@ fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
     // messages.
     let var = Var::index(&name[..]);
     let (kind, annotation, replaced, attached) = (AxisKind::Reduce, None, None, None);
-    let axis = Axis { name, var, kind, annotation, replaced, attached };
+    let used = None;
+    let axis = Axis { name, var, kind, annotation, replaced, attached, used };
     let old = std::mem::replace(stage.axis_mut(root), axis);
     if old.replaced.is_some() {
         stage.axes.push(old);

@@ -60,6 +60,16 @@ pub struct Stage {
     pub span: Span,
     /// The last directive that moved reduction axes, with whether it said `reassociate`.
     pub reordered: Option<(Span, bool)>,
+    /// What `storage_align` asked for, in order: the last one for an axis holds.
+    pub aligns: Vec<StorageAlign>,
+    /// The `double_buffer`.
+    pub double_buffer: Option<Span>,
+    /// What `prefetch` asked for.
+    pub prefetches: Vec<Prefetch>,
+    /// What `pragma` asked for, in order: the last one of a kind for an axis holds.
+    pub pragmas: Vec<Pragma>,
+    /// The `tensorize`.
+    pub tensorize: Option<Tensorize>,
     /// The last `reorder`.
     pub moved: Option<Span>,
     /// The stage that `cache_write` made to compute what this one copies.
@@ -83,6 +93,8 @@ pub struct Axis {
     pub replaced: Option<(&'static str, Span)>,
     /// A `compute_at` that names it.
     pub attached: Option<Span>,
+    /// Another directive that counts on its iterations, by name, with its place.
+    pub used: Option<(&'static str, Span)>,
 }
 
 /// What an axis enumerates.
@@ -114,6 +126,63 @@ impl Annotation {
             Annotation::Parallel => "parallel",
         }
     }
+}
+
+/// `storage_align`: the stride of a dimension is `offset` modulo `factor`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StorageAlign {
+    /// A data axis as declared.
+    pub axis: AxisId,
+    /// At least 1.
+    pub factor: i64,
+    /// From 0 to `factor - 1`.
+    pub offset: i64,
+    /// The directive.
+    pub span: Span,
+}
+
+/// `prefetch`: each iteration of `axis` asks for what the one `distance` later reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefetch {
+    /// What is read.
+    pub tensor: Tensor,
+    /// The loop.
+    pub axis: AxisId,
+    /// At least 1.
+    pub distance: i64,
+    /// The directive.
+    pub span: Span,
+}
+
+/// `pragma`: how loops inside `axis` are written out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pragma {
+    /// The loop.
+    pub axis: AxisId,
+    /// What it says.
+    pub setting: Setting,
+    /// The directive.
+    pub span: Span,
+}
+
+/// What a `pragma` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Setting {
+    /// `auto_unroll_max_step`.
+    MaxStep(i64),
+    /// `unroll_explicit`.
+    Explicit(bool),
+}
+
+/// `tensorize`: the nest from `axis` inwards is an intrinsic.
+#[derive(Clone, Debug)]
+pub struct Tensorize {
+    /// The outermost loop of the nest.
+    pub axis: AxisId,
+    /// What the intrinsic computes; its name is the graph's.
+    pub intrinsic: Graph,
+    /// The directive.
+    pub span: Span,
 }
 
 /// How an axis came from others.
@@ -256,6 +325,7 @@ impl Stage {
             annotation: None,
             replaced: None,
             attached: None,
+            used: None,
         };
         let mut axes: Vec<Axis> = te.axes.iter().map(|a| axis(a, AxisKind::Data)).collect();
         axes.extend(te.reduce_axes().iter().map(|a| axis(a, AxisKind::Reduce)));
@@ -269,6 +339,11 @@ impl Stage {
             scope: None,
             span,
             reordered: None,
+            aligns: Vec::new(),
+            double_buffer: None,
+            prefetches: Vec::new(),
+            pragmas: Vec::new(),
+            tensorize: None,
             moved: None,
             computed_by: None,
             touched: false,
@@ -309,8 +384,8 @@ impl Stage {
     pub fn add_axis(&mut self, name: &str, kind: AxisKind) -> AxisId {
         let name = self.free_name(name);
         let var = Var::index(&name[..]);
-        let (annotation, replaced, attached) = (None, None, None);
-        self.axes.push(Axis { name, var, kind, annotation, replaced, attached });
+        let (annotation, replaced, attached, used) = (None, None, None, None);
+        self.axes.push(Axis { name, var, kind, annotation, replaced, attached, used });
         AxisId(self.axes.len() - 1)
     }
 

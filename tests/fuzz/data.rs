@@ -20,8 +20,14 @@ fn seeded(seed: u64, name: &str) -> ChaCha8Rng {
 }
 
 /// Arguments in the order of the parameters, or none if they would be too large. In one run of
-/// sixteen an extent is off by one, so that the checks have something to refuse.
-pub fn make_args(kernel: &Kernel, vars: &[(String, i64)], seed: u64) -> Option<Vec<Value>> {
+/// sixteen an extent is off by one, so that the checks have something to refuse. `tame` data are
+/// small numbers, of which few sums are rounded.
+pub fn make_args(
+    kernel: &Kernel,
+    vars: &[(String, i64)],
+    seed: u64,
+    tame: bool,
+) -> Option<Vec<Value>> {
     let mut runtime = Vec::new();
     for param in &kernel.params {
         if let Param::Runtime { var, .. } = param {
@@ -52,7 +58,8 @@ pub fn make_args(kernel: &Kernel, vars: &[(String, i64)], seed: u64) -> Option<V
     let make = |(at, param): (usize, &Param)| match param {
         Param::Tensor { buffer, output, .. } => {
             let mut rng = seeded(seed, &buffer.name);
-            Value::Tensor(tensor(buffer.dtype, &buffer.name, shapes[at].clone(), *output, &mut rng))
+            let shape = shapes[at].clone();
+            Value::Tensor(tensor(buffer.dtype, &buffer.name, shape, *output, tame, &mut rng))
         }
         Param::Scalar { var, dtype } => scalar(*dtype, &mut seeded(seed, var.name())),
         Param::Runtime { var, source } => {
@@ -90,7 +97,14 @@ enum Style {
     Indices(i64),
 }
 
-fn tensor(dtype: DType, name: &str, shape: Vec<i64>, output: bool, rng: &mut ChaCha8Rng) -> Tensor {
+fn tensor(
+    dtype: DType,
+    name: &str,
+    shape: Vec<i64>,
+    output: bool,
+    tame: bool,
+    rng: &mut ChaCha8Rng,
+) -> Tensor {
     let count: i64 = shape.iter().product();
     let size = dtype.bytes() as usize;
     if output {
@@ -100,6 +114,7 @@ fn tensor(dtype: DType, name: &str, shape: Vec<i64>, output: bool, rng: &mut Cha
     let extent = name.strip_prefix('I').and_then(|rest| rest.split('_').next());
     let style = match extent.and_then(|extent| extent.parse().ok()) {
         Some(extent) => Style::Indices(extent),
+        None if tame => Style::Small,
         None => [Style::Mixed, Style::Mixed, Style::Small, Style::Bits][rng.random_range(0..4)],
     };
     let data = (0..count).flat_map(|_| element(dtype, style, rng)).collect();

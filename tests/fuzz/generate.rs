@@ -29,7 +29,8 @@ impl Ext {
         Ext { text: value.to_string(), constant: true, value, window: None, product: None }
     }
 
-    fn plain(text: impl Into<String>, constant: bool, value: i64) -> Ext {
+    /// An expression.
+    pub fn plain(text: impl Into<String>, constant: bool, value: i64) -> Ext {
         Ext { text: text.into(), constant, value, window: None, product: None }
     }
 
@@ -212,6 +213,8 @@ impl Generator {
             defines,
             seed: self.rng.random(),
             tags: std::mem::take(&mut self.tags),
+            stages: Vec::new(),
+            schedules: Vec::new(),
         }
     }
 

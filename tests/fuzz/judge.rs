@@ -2,12 +2,14 @@
 //! interpreter after all passes, and the module called through its packed entry.
 
 use crate::data::make_args;
+use crate::rewrite::backwards;
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Tensor, Trap, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
+use tec::lower::expand_math::expand_math;
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
@@ -78,6 +80,8 @@ pub struct Judged {
     args: Vec<Value>,
     /// Results, or the message of the entry check that failed.
     expected: Result<Vec<Value>, String>,
+    /// Results may be that far from what is expected; they must be equal if none.
+    bound: Option<f64>,
 }
 
 /// Compiles a program as far as the passes go and compares the interpreter's two runs.
@@ -101,21 +105,46 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
         bug => failed(bug),
     };
     let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
+    let built = driver::lower(&placed, &options, Some("build_loops"), &mut trace).or_else(late)?;
     let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
-    for kernel in [&naive, &kernel] {
+    let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
+    for kernel in [&naive, &built, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
         }
     }
-    let Some(args) = make_args(&naive, &case.vars, case.seed) else {
+    let Some(args) = make_args(&naive, &case.vars, case.seed, kernel.reassociated) else {
         return Err(Verdict::TooLarge);
     };
     let expected = run(&naive, &args, "naive")?;
-    let actual = run(&kernel, &args, "passes")?;
-    let judged = Judged { graph, placed, kernel, args, expected };
+    let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
+    if !case.text.contains("\nschedule ") {
+        let actual = run(&judged.kernel, &judged.args, "passes")?;
+        compare(&judged, &actual, "the interpreter after all passes")?;
+        return Ok(judged);
+    }
+    let scheduled = run(&built, &judged.args, "scheduled")?;
+    if judged.kernel.reassociated {
+        judged.bound = Some(BOUND);
+        compare(&judged, &scheduled, "the scheduled interpreter")?;
+        // Sums in another order are the same sums from here on.
+        judged.expected = scheduled;
+        judged.bound = None;
+    } else {
+        compare(&judged, &scheduled, "the scheduled interpreter")?;
+    }
+    if let Some(backwards) = backwards(&built) {
+        let actual = run(&backwards, &judged.args, "backwards")?;
+        compare(&judged, &actual, "the scheduled interpreter backwards")?;
+    }
+    let actual = run(&judged.kernel, &judged.args, "passes")?;
     compare(&judged, &actual, "the interpreter after all passes")?;
     Ok(judged)
 }
+
+/// How far sums in another order may be from those in the order of the source, as a part of the
+/// largest value around.
+const BOUND: f64 = 1e-3;
 
 fn run(kernel: &Kernel, args: &[Value], form: &str) -> Result<Result<Vec<Value>, String>, Verdict> {
     let mut values = args.to_vec();
@@ -139,6 +168,7 @@ fn compare(judged: &Judged, actual: &Result<Vec<Value>, String>, who: &str) -> R
             {
                 if let (Value::Tensor(expected), Value::Tensor(actual)) = (expected, actual)
                     && let Some(difference) = difference(expected, actual)
+                    && !judged.bound.is_some_and(|bound| is_close(expected, actual, bound))
                 {
                     let details = format!("{}: {difference}", param.name());
                     return wrong(format!("{who} differs from the naive interpreter"), details);
@@ -163,17 +193,44 @@ fn difference(expected: &Tensor, actual: &Tensor) -> Option<String> {
     Some(format!("element {at} should be {a}, is {b} ({more} more of {:?})", expected.shape))
 }
 
+/// Whether all elements are as close as a bound says. What overflows is not compared: the order
+/// decides whether it does.
+fn is_close(expected: &Tensor, actual: &Tensor, bound: f64) -> bool {
+    if !expected.dtype.is_float() {
+        return false;
+    }
+    let size = expected.dtype.bytes() as usize;
+    let values = |tensor: &Tensor| -> Vec<f64> {
+        tensor.data.chunks_exact(size).map(|bytes| float_value(tensor.dtype, bytes)).collect()
+    };
+    let (expected, actual) = (values(expected), values(actual));
+    let finite = expected.iter().chain(&actual).filter(|value| value.is_finite());
+    let largest = finite.fold(0.0, |a: f64, b| a.max(b.abs()));
+    let close =
+        |(a, b): (&f64, &f64)| !a.is_finite() || !b.is_finite() || (a - b).abs() <= bound * largest;
+    expected.iter().zip(&actual).all(close)
+}
+
+fn float_value(dtype: DType, bytes: &[u8]) -> f64 {
+    let mut bits = [0; 8];
+    bits[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(bits);
+    match dtype {
+        DType::Float64 => f64::from_bits(bits),
+        DType::Float32 => f64::from(f32::from_bits(bits as u32)),
+        DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
+        _ => half::bf16::from_bits(bits as u16).to_f64(),
+    }
+}
+
 /// An element as text, and whether it is NaN.
 fn show(dtype: DType, bytes: &[u8]) -> (String, bool) {
     let mut bits = [0; 8];
     bits[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(bits);
     let value = match dtype {
-        DType::Float64 => f64::from_bits(bits),
-        DType::Float32 => f64::from(f32::from_bits(bits as u32)),
-        DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
-        DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
         DType::Bool => return (bits.to_string(), false),
+        _ if dtype.is_float() => float_value(dtype, bytes),
         _ => return (dtype.wrap(i128::from(bits)).to_string(), false),
     };
     (format!("{value:e} (0x{bits:x})"), value.is_nan())

@@ -11,7 +11,10 @@ mod data;
 mod express;
 mod generate;
 mod judge;
+mod pipeline;
+mod rewrite;
 mod run;
+mod schedule;
 mod shrink;
 mod table;
 mod tree;
@@ -25,7 +28,13 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn random_programs_agree() {
     let n = setting("TEC_FUZZ_N", 200);
-    run::differential(n, setting("TEC_FUZZ_SEED", 0));
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Plain);
+}
+
+#[test]
+fn scheduled_programs_agree() {
+    let n = setting("TEC_FUZZ_N", 300);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Scheduled);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::damage::be_quiet;
 use crate::generate::generate;
 use crate::judge::{self, Case, Judged, Verdict};
+use crate::pipeline::pipeline;
+use crate::schedule::{KINDS, add_schedule, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::Program;
@@ -28,6 +30,31 @@ pub struct Report {
     refused: BTreeMap<String, u64>,
     refused_programs: u64,
     findings: Vec<String>,
+    /// Of legal schedules: in how many a kind of directive occurs.
+    kinds: BTreeMap<&'static str, u64>,
+}
+
+/// Which programs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Source {
+    /// Anything that the language has, under the default schedule.
+    Plain,
+    /// Kernels of several stages with a random schedule.
+    Scheduled,
+}
+
+impl Source {
+    fn program(self, seed: u64, number: u64) -> Program {
+        let name = format!("p{number}");
+        match self {
+            Source::Plain => generate(seed, number, &name),
+            Source::Scheduled => {
+                let mut program = pipeline(seed, number, &name);
+                add_schedule(&mut program, seed, number);
+                program
+            }
+        }
+    }
 }
 
 /// A program with how it is compiled.
@@ -54,7 +81,9 @@ impl Setup {
         let defines = self.program.defines.iter();
         let kernel = Some(self.program.name.clone());
         let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
-        Options { defines: defines.collect(), ..self.options.clone() }
+        let name = if self.program.schedules.is_empty() { "default" } else { "s" };
+        let schedule = Some((Some(self.program.name.clone()), name.to_string()));
+        Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
 
     /// The golden test of a finding.
@@ -65,6 +94,9 @@ impl Setup {
         text.push_str(&format!("#! fp-contract {}\n", options.fp_contract.name()));
         text.push_str(&format!("#! opt {}\n", options.opt));
         text.push_str(&format!("#! seed {}\n", self.program.seed));
+        if !self.program.schedules.is_empty() {
+            text.push_str("#! schedule s\n");
+        }
         for (name, value) in &self.program.defines {
             text.push_str(&format!("#! define {name}={value}\n"));
         }
@@ -87,7 +119,7 @@ fn options(batch: u64) -> Options {
 }
 
 /// Runs `n` programs and panics if one is a finding.
-pub fn differential(n: u64, seed: u64) {
+pub fn differential(n: u64, seed: u64, source: Source) {
     let next = AtomicU64::new(0);
     let total = Mutex::new(Report::default());
     let batches = n.div_ceil(BATCH);
@@ -104,27 +136,30 @@ pub fn differential(n: u64, seed: u64) {
                             return;
                         }
                         let numbers = batch * BATCH..((batch + 1) * BATCH).min(n);
-                        let report = run_batch(batch, numbers, seed, thread);
+                        let report = run_batch(batch, numbers, seed, source, thread);
                         total.lock().unwrap().merge(report);
                     }
                 })
             });
         }
     });
-    total.into_inner().unwrap().finish(n, seed);
+    total.into_inner().unwrap().finish(n, seed, source);
 }
 
-fn run_batch(batch: u64, numbers: std::ops::Range<u64>, seed: u64, thread: usize) -> Report {
+fn run_batch(
+    batch: u64,
+    numbers: std::ops::Range<u64>,
+    seed: u64,
+    source: Source,
+    thread: usize,
+) -> Report {
     let mut report = Report::default();
     let options = options(batch);
     let setups: Vec<Setup> = numbers
-        .map(|number| Setup {
-            program: generate(seed, number, &format!("p{number}")),
-            options: options.clone(),
-        })
+        .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
         .collect();
     let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{thread}.te"));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source:?}-{thread}.te"));
     std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");
     let mut judged: Vec<(&Setup, Judged)> = Vec::new();
     for setup in &setups {
@@ -132,6 +167,12 @@ fn run_batch(batch: u64, numbers: std::ops::Range<u64>, seed: u64, thread: usize
             Ok(one) => judged.push((setup, one)),
             Err(verdict) => report.add(setup, verdict),
         }
+    }
+    if std::env::var_os("TEC_FUZZ_NO_NATIVE").is_some() {
+        for (setup, _) in &judged {
+            report.add(setup, Verdict::Same { refused_at_entry: false });
+        }
+        return report;
     }
     let kernels: Vec<&Judged> = judged.iter().map(|(_, one)| one).collect();
     if let Ok(module) = judge::link(&kernels, &options) {
@@ -172,6 +213,9 @@ impl Report {
                 self.same += 1;
                 self.refused_at_entry += u64::from(refused_at_entry);
                 self.table.add(&setup.program.tags);
+                for kind in kinds_of(&setup.program).into_keys() {
+                    *self.kinds.entry(kind).or_default() += 1;
+                }
                 self.table.add(&[
                     format!("target {}", setup.options.target),
                     format!("opt {}", setup.options.opt),
@@ -209,11 +253,26 @@ impl Report {
         for (code, count) in other.refused {
             *self.refused.entry(code).or_default() += count;
         }
+        for (kind, count) in other.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
         self.findings.extend(other.findings);
     }
 
-    fn finish(self, n: u64, seed: u64) {
+    /// Where each directive occurs.
+    fn print_kinds(&self) {
+        for kind in KINDS {
+            let count = self.kinds.get(kind).copied().unwrap_or_default();
+            let percent = count as f64 * 100.0 / self.same.max(1) as f64;
+            println!("{kind:28}{count:>8}{percent:>7.1} % of the legal schedules");
+        }
+    }
+
+    fn finish(self, n: u64, seed: u64, source: Source) {
         println!("{}", self.table.print());
+        if source == Source::Scheduled {
+            self.print_kinds();
+        }
         let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
         println!(
             "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at \
@@ -223,10 +282,14 @@ impl Report {
             self.findings.len()
         );
         assert!(self.findings.is_empty(), "{} findings", self.findings.len());
+        let least = if source == Source::Plain { 85 } else { 50 };
         assert!(
-            (same + too_large) * 100 >= n * 85,
+            (same + too_large) * 100 >= n * least,
             "too few programs compile: the generator is out of step with the language"
         );
+        if source == Source::Scheduled {
+            return;
+        }
         let missing = self.table.missing();
         assert!(n < 500 || missing.is_empty(), "never drawn: {missing:?}");
     }

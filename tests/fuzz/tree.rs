@@ -1,5 +1,6 @@
 //! A random program as a tree of text pieces: what the generator makes and the shrinker cuts.
 
+use crate::generate::Ext;
 use std::collections::BTreeSet;
 use tec::ir::DType;
 
@@ -64,6 +65,51 @@ impl Node {
     }
 }
 
+/// What a schedule must know of a stage.
+#[derive(Clone, Debug)]
+pub struct StageInfo {
+    /// Its name, of a tuple the first.
+    pub name: String,
+    /// Data axes.
+    pub axes: Vec<(String, Ext)>,
+    /// Reduction axes, in the order of the terms.
+    pub reduce: Vec<(String, Ext)>,
+    /// It is a result.
+    pub output: bool,
+    /// Any order of its terms gives the same bits.
+    pub exact: bool,
+    /// Its reducer commutes.
+    pub commutes: bool,
+    /// It computes floats.
+    pub float: bool,
+    /// Stages and inputs that it reads.
+    pub reads: Vec<String>,
+    /// Its statement in the kernel's body.
+    pub place: usize,
+}
+
+/// A statement of a schedule.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The text.
+    pub node: Node,
+    /// What it counts as.
+    pub kinds: Vec<&'static str>,
+    /// The names that it gives.
+    pub results: Vec<String>,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, Default)]
+pub struct ScheduleText {
+    /// Its name.
+    pub name: String,
+    /// Its parameters.
+    pub params: Vec<Node>,
+    /// Its statements.
+    pub body: Vec<Line>,
+}
+
 /// A kernel with all it needs.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -85,6 +131,10 @@ pub struct Program {
     pub seed: u64,
     /// What the program uses; see `table`.
     pub tags: BTreeSet<String>,
+    /// Stages that a schedule may name.
+    pub stages: Vec<StageInfo>,
+    /// Schedules; if there are any, the program is built with the one named `s`.
+    pub schedules: Vec<ScheduleText>,
 }
 
 impl Program {
@@ -102,6 +152,18 @@ impl Program {
             text.push_str(&format!("    {}\n", stmt.render().replace('\n', "\n    ")));
         }
         text.push_str("}\n");
+        for schedule in &self.schedules {
+            let params: Vec<String> = schedule.params.iter().map(Node::render).collect();
+            let params = match params.is_empty() {
+                true => String::new(),
+                false => format!("({})", params.join(", ")),
+            };
+            text.push_str(&format!("\nschedule {}.{}{params} {{\n", self.name, schedule.name));
+            for line in &schedule.body {
+                text.push_str(&format!("    {}\n", line.node.render()));
+            }
+            text.push_str("}\n");
+        }
         text
     }
 }

@@ -36,7 +36,8 @@ impl Emitter<'_, '_> {
                 self.allocate(buffer);
                 self.stmt(body);
             }
-            Stmt::Produce { body, .. } => self.stmt(body),
+            Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
+            Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_prefetches"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
             // Evaluation has no effect on this back end's targets.
             Stmt::Evaluate(_) => {}

@@ -150,6 +150,11 @@ impl Printer {
         let _ = write!(self.out, "{name}: {}[", buffer.dtype);
         self.list(&buffer.shape);
         self.out.push(']');
+        if let Some(strides) = &buffer.strides {
+            self.out.push_str(" strides[");
+            self.list(strides);
+            self.out.push(']');
+        }
     }
 
     fn table(&mut self, table: &Buffer) {
@@ -241,6 +246,17 @@ impl Printer {
                 }
                 self.out.push('\n');
             }
+            Stmt::Tensorize { name, body } => {
+                self.line("// intrinsic ");
+                self.out.push_str(name);
+                self.out.push('\n');
+                self.stmt(body);
+            }
+            Stmt::Prefetch { buffer, indices } => {
+                self.line("prefetch(");
+                self.access(buffer, indices);
+                self.out.push_str(")\n");
+            }
             Stmt::Barrier => self.line("barrier\n"),
             Stmt::Evaluate(value) => {
                 self.line("");
@@ -265,7 +281,7 @@ impl Printer {
         self.line(match kind {
             ForKind::Parallel => "parallel",
             ForKind::Vectorized => "vectorized",
-            ForKind::Unrolled => "unrolled",
+            ForKind::Unrolled | ForKind::UnrollHint => "unrolled",
             ForKind::Serial | ForKind::Thread(_) => "for",
         });
         let _ = write!(self.out, " ({name}, ");

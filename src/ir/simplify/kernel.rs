@@ -66,6 +66,14 @@ impl Simplifier {
             Stmt::Produce { name, body } => {
                 Stmt::Produce { name: name.clone(), body: Box::new(self.stmt(body)) }
             }
+            Stmt::Tensorize { name, body } => match self.stmt(body) {
+                body if is_nothing(&body) => body,
+                body => Stmt::Tensorize { name: name.clone(), body: Box::new(body) },
+            },
+            Stmt::Prefetch { buffer, indices } => {
+                let indices = indices.iter().map(|index| self.expr(index)).collect();
+                Stmt::Prefetch { buffer: buffer.clone(), indices }
+            }
             Stmt::Assert { .. } | Stmt::Barrier => stmt.clone(),
             Stmt::Evaluate(value) => Stmt::Evaluate(self.expr(value)),
         }

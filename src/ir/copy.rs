@@ -1,0 +1,72 @@
+//! Copies of statements: where a statement stands twice, each copy binds variables and buffers of
+//! its own.
+
+use super::visit::{map_exprs, map_stmts, rewrite_expr};
+use super::{Buffer, Expr, ExprKind, Stmt, Var};
+use std::collections::HashMap;
+
+/// A copy in which every variable and buffer bound inside is a new one, and free variables are
+/// replaced by what `free` has for them.
+pub fn fresh_copy(stmt: &Stmt, free: &HashMap<Var, Expr>) -> Stmt {
+    Copier { vars: free.clone(), buffers: HashMap::new() }.stmt(stmt.clone())
+}
+
+struct Copier {
+    vars: HashMap<Var, Expr>,
+    buffers: HashMap<Buffer, Buffer>,
+}
+
+impl Copier {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::For { var, min, extent, kind, body } => {
+                let (min, extent) = (self.expr(&min), self.expr(&extent));
+                let var = self.bind(&var);
+                Stmt::For { var, min, extent, kind, body: Box::new(self.stmt(*body)) }
+            }
+            Stmt::Let { var, value, body } => {
+                let value = self.expr(&value);
+                let var = self.bind(&var);
+                Stmt::Let { var, value, body: Box::new(self.stmt(*body)) }
+            }
+            Stmt::Allocate { buffer, body } => {
+                let copy = buffer.duplicate();
+                self.buffers.insert(buffer, copy.clone());
+                Stmt::Allocate { buffer: copy, body: Box::new(self.stmt(*body)) }
+            }
+            Stmt::Prefetch { buffer, indices } => {
+                let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
+                map_exprs(Stmt::Prefetch { buffer, indices }, &mut |expr| self.expr(expr))
+            }
+            Stmt::Store { buffer, indices, value, mask } => {
+                let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
+                let store = Stmt::Store { buffer, indices, value, mask };
+                map_exprs(store, &mut |expr| self.expr(expr))
+            }
+            other => {
+                let other = map_exprs(other, &mut |expr| self.expr(expr));
+                map_stmts(other, &mut |inner| self.stmt(inner))
+            }
+        }
+    }
+
+    fn bind(&mut self, var: &Var) -> Var {
+        let copy = Var::new(var.name(), var.ty());
+        self.vars.insert(var.clone(), Expr::var(&copy));
+        copy
+    }
+
+    fn expr(&self, expr: &Expr) -> Expr {
+        rewrite_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Var(var) => self.vars.get(var).cloned().unwrap_or(e),
+            ExprKind::Load { buffer, indices, mask } => match self.buffers.get(buffer) {
+                Some(copy) => {
+                    let (indices, mask) = (indices.clone(), mask.clone());
+                    Expr::new(e.ty, ExprKind::Load { buffer: copy.clone(), indices, mask })
+                }
+                None => e,
+            },
+            _ => e,
+        })
+    }
+}

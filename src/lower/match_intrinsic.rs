@@ -1,0 +1,260 @@
+//! Match intrinsic: whether a loop nest is the one of an intrinsic of `lib/intrinsics.te`.
+//!
+//! The nest: `for (k_i, 0, 4) { C[x, y] = C[x, y] + A[x, k_o*4 + k_i]*B[k_o*4 + k_i, y] }`
+//! The intrinsic: `for (k, 0, 4) { c[] = c[] + a[k]*b[k] }`
+//! Both are unified: loops in order, with equal constant extents; the same operations on the same
+//! types; each tensor of the intrinsic stands for one part of one buffer, from any place on. Of
+//! such a part the last dimension is consecutive in memory, the others lie at strides that all its
+//! accesses agree on (so the `B` above is refused: it is read down a column).
+
+use crate::diag::{Diag, Result};
+use crate::ir::arith::Facts;
+use crate::ir::equal::equal;
+use crate::ir::print::{print_expr, print_stmt};
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
+use crate::schedule::{AxisKind, Stage, Tensorize};
+use crate::target::Target;
+use std::collections::HashMap;
+
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic.
+pub fn match_intrinsic(
+    stage: &Stage,
+    tensorize: &Tensorize,
+    nest: &Stmt,
+    target: &Target,
+) -> Result<()> {
+    let first = stage.leaves.iter().position(|leaf| stage.axis(*leaf).kind == AxisKind::Reduce);
+    let at = stage.leaves.iter().position(|leaf| *leaf == tensorize.axis);
+    let inner_of_reduction = first.is_some_and(|first| Some(first) <= at);
+    let kernel = super::build_loops::build_plain_loops(&tensorize.intrinsic, target)?;
+    let mut pattern = match kernel.body {
+        Stmt::Block(stmts) if stmts.len() == 1 => stmts.into_iter().next(),
+        _ => None,
+    };
+    while let Some(Stmt::Produce { body, .. }) = pattern {
+        pattern = Some(*body);
+    }
+    let Some(mut pattern) = pattern else { crate::bug!("an intrinsic of several stages") };
+    if inner_of_reduction {
+        pattern = without_start(pattern);
+    }
+    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new() };
+    match unifier.stmt(&pattern, nest) {
+        Ok(()) => Ok(()),
+        Err(difference) => {
+            let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);
+            let intrinsic = &tensorize.intrinsic.name;
+            let text = format!("`{name}` from loop `{axis}` inwards is not `{intrinsic}`");
+            Err(Box::new(
+                Diag::new("E0378", tensorize.span, text)
+                    .note(difference)
+                    .note(format!("`{intrinsic}` is:\n{}", print_stmt(&pattern).trim_end())),
+            ))
+        }
+    }
+}
+
+/// The nest of an update alone: the start value is set elsewhere.
+fn without_start(stmt: Stmt) -> Stmt {
+    match stmt {
+        Stmt::Block(stmts) if stmts.len() == 2 => {
+            stmts.into_iter().next_back().expect("there are two")
+        }
+        Stmt::For { var, min, extent, kind, body } => {
+            Stmt::For { var, min, extent, kind, body: Box::new(without_start(*body)) }
+        }
+        other => other,
+    }
+}
+
+/// What does not fit, for the user.
+type Unified = std::result::Result<(), String>;
+
+struct Unifier {
+    /// Variables of the intrinsic with those of the nest, outermost first.
+    vars: Vec<(Var, Var)>,
+    /// Which part of which buffer a tensor of the intrinsic stands for.
+    parts: HashMap<Buffer, Part>,
+}
+
+struct Part {
+    buffer: Buffer,
+    /// Where the part begins.
+    first: Expr,
+    /// Per dimension, as far as an access has told.
+    strides: Vec<Option<Expr>>,
+}
+
+impl Unifier {
+    fn stmt(&mut self, pattern: &Stmt, nest: &Stmt) -> Unified {
+        match (pattern, nest) {
+            (Stmt::Block(patterns), Stmt::Block(stmts)) if patterns.len() == stmts.len() => {
+                patterns.iter().zip(stmts).try_for_each(|(p, s)| self.stmt(p, s))
+            }
+            (Stmt::For { .. }, Stmt::For { .. }) => self.loops(pattern, nest),
+            (
+                Stmt::Store { buffer: p, indices: pi, value: pv, .. },
+                Stmt::Store { buffer, indices, value, .. },
+            ) => {
+                self.access((p, pi), (buffer, indices))?;
+                self.expr(pv, value)
+            }
+            (Stmt::Let { var: pv, value: p, body: pb }, Stmt::Let { var, value, body }) => {
+                self.expr(p, value)?;
+                self.vars.push((pv.clone(), var.clone()));
+                self.stmt(pb, body)
+            }
+            (_, Stmt::If { cond, .. }) => Err(format!(
+                "a condition stands inside: `{}`; split so that the factor divides",
+                print_expr(cond)
+            )),
+            (_, Stmt::Allocate { buffer, .. }) => {
+                Err(format!("`{}` is computed inside", buffer.name))
+            }
+            (Stmt::For { extent, .. }, _) => {
+                Err(format!("a loop of {} more is expected inside", print_expr(extent)))
+            }
+            (_, Stmt::For { var, .. }) => {
+                Err(format!("there is one more loop inside, `{}`", var.name()))
+            }
+            _ => Err("the statements differ".to_string()),
+        }
+    }
+
+    fn loops(&mut self, pattern: &Stmt, nest: &Stmt) -> Unified {
+        let (
+            Stmt::For { var: p, min: pmin, extent: pextent, body: pbody, .. },
+            Stmt::For { var, min, extent, kind, body },
+        ) = (pattern, nest)
+        else {
+            crate::bug!("loops are expected")
+        };
+        let name = var.name();
+        if *kind != ForKind::Serial {
+            return Err(format!("loop `{name}` is not serial"));
+        }
+        if min.as_int() != pmin.as_int() {
+            return Err(format!("loop `{name}` begins at {}", print_expr(min)));
+        }
+        if extent.as_int() != pextent.as_int() {
+            let (got, wanted) = (print_expr(extent), print_expr(pextent));
+            return Err(format!("loop `{name}` has an extent of {got}, {wanted} is expected"));
+        }
+        self.vars.push((p.clone(), var.clone()));
+        self.stmt(pbody, body)
+    }
+
+    fn expr(&mut self, pattern: &Expr, expr: &Expr) -> Unified {
+        use ExprKind::*;
+        if pattern.ty != expr.ty {
+            return Err(format!(
+                "`{}` is {}, {} is expected",
+                print_expr(expr),
+                expr.ty,
+                pattern.ty
+            ));
+        }
+        let (pairs, alike): (Vec<(&Expr, &Expr)>, bool) = match (&pattern.kind, &expr.kind) {
+            (Load { buffer: p, indices: pi, .. }, Load { buffer, indices, mask: None }) => {
+                return self.access((p, pi), (buffer, indices));
+            }
+            (Const(_), Const(_)) => (Vec::new(), equal(pattern, expr)),
+            (Var(p), Var(v)) => {
+                (Vec::new(), p == v || self.vars.iter().any(|(a, b)| a == p && b == v))
+            }
+            (Unary(f, x), Unary(g, y)) => (vec![(x, y)], f == g),
+            (Binary(f, x, y), Binary(g, z, w)) => (vec![(x, z), (y, w)], f == g),
+            (Cast(x), Cast(y)) | (Bitcast(x), Bitcast(y)) => (vec![(x, y)], true),
+            (Select(a, b, c), Select(x, y, z)) | (IfThenElse(a, b, c), IfThenElse(x, y, z)) => {
+                (vec![(a, x), (b, y), (c, z)], true)
+            }
+            (Call(f, x), Call(g, y)) => (x.iter().zip(y).collect(), f == g && x.len() == y.len()),
+            _ => (Vec::new(), false),
+        };
+        if !alike {
+            let (got, wanted) = (print_expr(expr), print_expr(pattern));
+            return Err(format!("`{got}` stands where the intrinsic has `{wanted}`"));
+        }
+        pairs.into_iter().try_for_each(|(p, e)| self.expr(p, e))
+    }
+
+    /// An access of the intrinsic's tensor is one of the part that it stands for.
+    fn access(&mut self, pattern: (&Buffer, &[Expr]), access: (&Buffer, &[Expr])) -> Unified {
+        let ((tensor, pattern_indices), (buffer, indices)) = (pattern, access);
+        let shown = print_expr(&Expr::load(buffer, indices.to_vec()));
+        if tensor.dtype != buffer.dtype {
+            return Err(format!(
+                "`{}` holds {}, {} is expected",
+                buffer.name, buffer.dtype, tensor.dtype
+            ));
+        }
+        let flat = super::flatten_storage::flat_index(buffer, indices);
+        let inner: Vec<Var> = self.vars.iter().map(|(_, var)| var.clone()).collect();
+        let unclear = || format!("`{shown}` is not read at regular distances");
+        let first = at_zero(&flat, &inner);
+        let own: Vec<Var> = self.vars.iter().map(|(var, _)| var.clone()).collect();
+        let rank = pattern_indices.len();
+        let part = self.parts.entry(tensor.clone()).or_insert_with(|| {
+            let mut strides = vec![None; rank];
+            if let Some(last) = strides.last_mut() {
+                *last = Some(Expr::index(1));
+            }
+            Part { buffer: buffer.clone(), first: first.clone(), strides }
+        });
+        if part.buffer != *buffer || !equal(&part.first, &first) {
+            return Err(format!(
+                "`{shown}` and another element stand for the same one of the intrinsic, `{}`",
+                tensor.name
+            ));
+        }
+        for (of_pattern, var) in own.iter().zip(&inner) {
+            let step = step_of(&flat, var, &inner).ok_or_else(unclear)?;
+            let mut expected = Expr::index(0);
+            for (index, stride) in pattern_indices.iter().zip(&mut part.strides) {
+                let times = step_of(index, of_pattern, &own).and_then(|step| step.as_int());
+                match (times, &stride) {
+                    (Some(0), _) => {}
+                    (Some(1), None) => {
+                        *stride = Some(step.clone());
+                        expected = Expr::add(expected, step.clone());
+                    }
+                    (Some(times), Some(stride)) => {
+                        let times = Expr::index(times as i64);
+                        expected = Expr::add(expected, Expr::mul(times, stride.clone()));
+                    }
+                    _ => crate::bug!("an intrinsic with irregular indices"),
+                }
+            }
+            let expected = simplify_expr(&expected, &Facts::new());
+            if !equal(&expected, &step) {
+                return Err(format!(
+                    "`{shown}` moves by {} elements with `{}`, by {} in the intrinsic",
+                    print_expr(&step),
+                    var.name(),
+                    print_expr(&expected)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `expr` where every variable of the nest is 0.
+fn at_zero(expr: &Expr, vars: &[Var]) -> Expr {
+    let expr = substitute(expr, &mut |var| vars.contains(var).then(|| Expr::index(0)));
+    simplify_expr(&expr, &Facts::new())
+}
+
+/// How much `expr` grows when `var` does by one, if that is the same everywhere in the nest.
+fn step_of(expr: &Expr, var: &Var, vars: &[Var]) -> Option<Expr> {
+    let next = Expr::binary(BinOp::Add, Expr::var(var), Expr::index(1));
+    let after = substitute(expr, &mut |v| (v == var).then(|| next.clone()));
+    let step = simplify_expr(&Expr::sub(after, expr.clone()), &Facts::new());
+    let mut regular = true;
+    walk_expr(&step, &mut |e| {
+        regular &= e.as_var().is_none_or(|v| !vars.contains(v));
+    });
+    regular.then_some(step)
+}

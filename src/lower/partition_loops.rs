@@ -1,0 +1,385 @@
+//! Partition loops: the part of a loop where `likely` conditions hold for sure runs without them.
+//!
+//! Before: `for (xo, 0, 13) { for (xi, 0, 8) { if (likely(xo*8 + xi < 100)) { … } } }`
+//! After:  `for (xo, 0, 12) { for (xi, 0, 8) { … } }  for (xi, 0, 4) { … 96 + xi … }`
+//! A parallel loop stays one loop: its body chooses. Where the boundary is not affine in the loop
+//! variable, the body chooses too.
+//! Needs: simplified conditions.  Ensures: no `likely` is left.  Breaks: simplified form.
+
+use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs, substitute, walk_expr};
+use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
+use crate::target::Target;
+use std::collections::HashMap;
+
+/// Copies of loop bodies that one kernel may get.
+const MAX_COPIES: usize = 64;
+
+/// Partitions every loop around `likely` conditions.
+pub fn partition_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    if !has_likely(&kernel.body) {
+        return Ok(kernel);
+    }
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let mut partitioner = Partitioner { facts, copies: 0 };
+    let body = partitioner.stmt(kernel.body);
+    Ok(Kernel { body: drop_marks(body), ..kernel })
+}
+
+fn has_likely(stmt: &Stmt) -> bool {
+    let mut found = false;
+    crate::ir::visit::walk_stmt(
+        stmt,
+        &mut |s| {
+            if let Stmt::If { cond, .. } = s {
+                found |= is_likely(cond);
+            }
+        },
+        &mut |_| {},
+    );
+    found
+}
+
+fn is_likely(cond: &Expr) -> bool {
+    matches!(cond.kind, ExprKind::Unary(UnOp::Likely, _))
+}
+
+/// Conditions that could not be moved out stay as plain ones.
+fn drop_marks(stmt: Stmt) -> Stmt {
+    rewrite_exprs(stmt, &mut |expr| {
+        rewrite_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Unary(UnOp::Likely, cond) => cond.clone(),
+            _ => e,
+        })
+    })
+}
+
+struct Partitioner {
+    facts: Facts,
+    copies: usize,
+}
+
+/// A loop's head.
+#[derive(Clone)]
+struct Head {
+    var: Var,
+    min: Expr,
+    extent: Expr,
+    kind: ForKind,
+}
+
+/// A condition in the body of a loop that depends on its variable.
+struct Found {
+    /// With its mark.
+    cond: Expr,
+    /// It holds for all inner loops where this is at least 0.
+    margin: Expr,
+    /// It depends on no inner loop: outside of the part where it holds, it never does.
+    exact: bool,
+}
+
+impl Partitioner {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::For { var, min, extent, kind, body } => {
+                self.for_loop(Head { var, min, extent, kind }, *body)
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.facts.push();
+                self.facts.assume(&cond);
+                let then = Box::new(self.stmt(*then));
+                self.facts.pop();
+                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
+                Stmt::If { cond, then, otherwise }
+            }
+            Stmt::Let { var, value, body } => {
+                self.facts.push();
+                self.facts.define(&var, &value);
+                let body = Box::new(self.stmt(*body));
+                self.facts.pop();
+                Stmt::Let { var, value, body }
+            }
+            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+        }
+    }
+
+    fn for_loop(&mut self, head: Head, body: Stmt) -> Stmt {
+        let (min, extent) = (self.simple(&head.min), self.simple(&head.extent));
+        let head = Head { min, extent, ..head };
+        match head.extent.as_int() {
+            Some(..=0) => return Stmt::nothing(),
+            Some(1) => {
+                let value = HashMap::from([(head.var.clone(), head.min.clone())]);
+                return self.stmt(fresh_copy(&body, &value));
+            }
+            _ => {}
+        }
+        let found = self.find(&head, &body);
+        if found.is_empty() || self.copies >= MAX_COPIES {
+            return self.inside(head, body);
+        }
+        let range = self.affine_range(&head, &found);
+        let alone = found.iter().all(|one| one.exact && is_nothing_without(&body, &one.cond));
+        let lanes = head.kind == ForKind::Vectorized;
+        match range {
+            Some((first, end)) if alone => {
+                let extent = self.simple(&Expr::sub(end, first.clone()));
+                let fixed = matches!(head.kind, ForKind::Vectorized | ForKind::Unrolled);
+                if fixed && extent.as_int().is_none() {
+                    return self.inside(head, body);
+                }
+                let body = without(body, &found);
+                self.again(Head { min: first, extent, ..head }, body)
+            }
+            _ if lanes => self.inside(head, body),
+            Some((first, end)) if head.kind != ForKind::Parallel => {
+                self.cut(head, body, &found, first, end)
+            }
+            _ => self.choose(head, body, &found, alone),
+        }
+    }
+
+    /// A loop with another head: it may be empty or a single iteration now.
+    fn again(&mut self, head: Head, body: Stmt) -> Stmt {
+        match head.extent.as_int() {
+            Some(..=1) => self.for_loop(head, body),
+            _ => self.inside(head, body),
+        }
+    }
+
+    /// The loop as it is, with its body partitioned.
+    fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
+        let Head { var, min, extent, kind } = head;
+        self.facts.push();
+        self.facts.bind(&var, &min, &extent);
+        let body = Box::new(self.stmt(body));
+        self.facts.pop();
+        Stmt::For { var, min, extent, kind, body }
+    }
+
+    /// Up to three loops: before, where all conditions hold, after.
+    fn cut(&mut self, head: Head, body: Stmt, found: &[Found], first: Expr, end: Expr) -> Stmt {
+        let last = self.simple(&Expr::add(head.min.clone(), head.extent.clone()));
+        let parts = [
+            (head.min.clone(), first.clone(), false),
+            (first, end.clone(), true),
+            (end, last, false),
+        ];
+        let extents: Vec<Expr> = parts
+            .iter()
+            .map(|(from, to, _)| self.simple(&Expr::sub(to.clone(), from.clone())))
+            .collect();
+        // The part without conditions must be worth it, and unrolled parts must be countable.
+        let empty = extents[1].as_int().is_some_and(|extent| extent <= 0);
+        let fixed = head.kind == ForKind::Unrolled;
+        if empty || (fixed && extents.iter().any(|extent| extent.as_int().is_none())) {
+            return self.inside(head, body);
+        }
+        let main = without(body.clone(), found);
+        let mut stmts = Vec::new();
+        for ((from, _, holds), extent) in parts.into_iter().zip(extents) {
+            if extent.as_int() == Some(0) {
+                continue;
+            }
+            let part = if holds { &main } else { &body };
+            let var = Var::index(head.var.name());
+            let free = HashMap::from([(head.var.clone(), Expr::var(&var))]);
+            let part = fresh_copy(part, &free);
+            self.copies += 1;
+            let head = Head { var, min: from, extent, kind: head.kind.clone() };
+            stmts.push(if holds { self.for_loop(head, part) } else { self.tail(head, part) });
+        }
+        Stmt::Block(stmts)
+    }
+
+    /// What is left: its own conditions are not moved out of this loop again.
+    fn tail(&mut self, head: Head, body: Stmt) -> Stmt {
+        match head.extent.as_int() {
+            Some(..=1) => self.for_loop(head, body),
+            _ => self.inside(head, body),
+        }
+    }
+
+    /// One loop whose body chooses.
+    fn choose(&mut self, head: Head, body: Stmt, found: &[Found], alone: bool) -> Stmt {
+        let zero = Expr::index(0);
+        let holds = found.iter().map(|one| Expr::le(zero.clone(), one.margin.clone()));
+        let cond = holds.reduce(Expr::and).expect("something was found");
+        self.facts.push();
+        self.facts.bind(&head.var, &head.min, &head.extent);
+        let cond = self.simple(&cond);
+        let main = without(body.clone(), found);
+        self.facts.push();
+        self.facts.assume(&cond);
+        let then = Box::new(self.stmt(fresh_copy(&main, &HashMap::new())));
+        self.facts.pop();
+        self.copies += 2;
+        let otherwise = match alone {
+            true => None,
+            false => Some(Box::new(self.stmt(body))),
+        };
+        self.facts.pop();
+        let Head { var, min, extent, kind } = head;
+        let body = Box::new(Stmt::If { cond, then, otherwise });
+        Stmt::For { var, min, extent, kind, body }
+    }
+
+    /// The conditions in the body that the loop's variable has a part in and whose margin is
+    /// known.
+    fn find(&mut self, head: &Head, body: &Stmt) -> Vec<Found> {
+        self.facts.push();
+        self.facts.bind(&head.var, &head.min, &head.extent);
+        let mut found = Vec::new();
+        self.search(&head.var, body, &mut Vec::new(), &mut found);
+        self.facts.pop();
+        found
+    }
+
+    fn search(&mut self, var: &Var, stmt: &Stmt, inner: &mut Vec<Var>, found: &mut Vec<Found>) {
+        match stmt {
+            Stmt::For { var: own, min, extent, body, .. } => {
+                self.facts.push();
+                self.facts.bind(own, min, extent);
+                inner.push(own.clone());
+                self.search(var, body, inner, found);
+                inner.pop();
+                self.facts.pop();
+            }
+            Stmt::If { cond, then, otherwise } => {
+                if is_likely(cond)
+                    && let Some(one) = self.margin(var, cond, inner)
+                {
+                    found.push(one);
+                }
+                self.search(var, then, inner, found);
+                if let Some(otherwise) = otherwise {
+                    self.search(var, otherwise, inner, found);
+                }
+            }
+            other => crate::ir::visit::for_each_stmt(other, &mut |stmt| {
+                self.search(var, stmt, inner, found);
+            }),
+        }
+    }
+
+    fn margin(&self, var: &Var, cond: &Expr, inner: &[Var]) -> Option<Found> {
+        let ExprKind::Unary(UnOp::Likely, bare) = &cond.kind else { return None };
+        if !mentions(bare, var) {
+            return None;
+        }
+        let ExprKind::Binary(op, a, b) = &bare.kind else { return None };
+        if a.ty != DType::Index.into() {
+            return None;
+        }
+        let slack = Expr::sub(b.clone(), a.clone());
+        let slack = match op {
+            BinOp::Lt => Expr::sub(slack, Expr::index(1)),
+            BinOp::Le => slack,
+            _ => return None,
+        };
+        let moving: Vec<Var> = inner.iter().filter(|var| mentions(bare, var)).cloned().collect();
+        let margin = match moving.is_empty() {
+            true => slack,
+            false => self.facts.bounds(&slack, &moving)?.0,
+        };
+        let margin = self.simple(&margin);
+        let bound_inside = inner.iter().any(|own| mentions(&margin, own));
+        (!bound_inside && mentions(&margin, var)).then(|| Found {
+            cond: cond.clone(),
+            margin,
+            exact: moving.is_empty(),
+        })
+    }
+
+    /// `first .. end`, inside the loop's range, where all margins are at least 0; `None` if one
+    /// of them is not affine in the variable.
+    fn affine_range(&mut self, head: &Head, found: &[Found]) -> Option<(Expr, Expr)> {
+        let last = Expr::add(head.min.clone(), head.extent.clone());
+        let (mut first, mut end) = (head.min.clone(), last);
+        for one in found {
+            let at = |value: Expr| {
+                substitute(&one.margin, &mut |v| (*v == head.var).then(|| value.clone()))
+            };
+            let next = at(Expr::add(Expr::var(&head.var), Expr::index(1)));
+            let slope = self.simple(&Expr::sub(next, one.margin.clone()));
+            let slope = i64::try_from(slope.as_int()?).ok()?;
+            let start = self.simple(&at(Expr::index(0)));
+            match slope {
+                0 => return None,
+                ..0 => {
+                    // start + slope*v >= 0 up to v = start // -slope
+                    let high = Expr::binary(BinOp::FloorDiv, start, Expr::index(-slope));
+                    let high = Expr::add(high, Expr::index(1));
+                    end = self.pick(BinOp::Min, end, high);
+                }
+                _ => {
+                    // from v = ceil(-start / slope) on
+                    let up = Expr::sub(Expr::index(slope - 1), start);
+                    let low = Expr::binary(BinOp::FloorDiv, up, Expr::index(slope));
+                    first = self.pick(BinOp::Max, first, low);
+                }
+            }
+        }
+        let last = Expr::add(head.min.clone(), head.extent.clone());
+        first = self.pick(BinOp::Min, first, last);
+        end = self.pick(BinOp::Max, end, first.clone());
+        Some((first, end))
+    }
+
+    /// The smaller or larger of two, one of them where that is known.
+    fn pick(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
+        let (a, b) = (self.simple(&a), self.simple(&b));
+        let first_is_less = Expr::le(a.clone(), b.clone());
+        let second_is_less = Expr::le(b.clone(), a.clone());
+        match (self.facts.prove(&first_is_less), self.facts.prove(&second_is_less)) {
+            (true, _) if op == BinOp::Min => a,
+            (true, _) => b,
+            (_, true) if op == BinOp::Min => b,
+            (_, true) => a,
+            _ => self.simple(&Expr::binary(op, a, b)),
+        }
+    }
+
+    fn simple(&self, expr: &Expr) -> Expr {
+        simplify_expr(expr, &self.facts)
+    }
+}
+
+fn mentions(expr: &Expr, var: &Var) -> bool {
+    let mut found = false;
+    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
+    found
+}
+
+/// The statement where these conditions hold.
+fn without(stmt: Stmt, found: &[Found]) -> Stmt {
+    match stmt {
+        Stmt::If { cond, then, .. } if found.iter().any(|one| one.cond.same(&cond)) => {
+            without(*then, found)
+        }
+        other => map_stmts(other, &mut |inner| without(inner, found)),
+    }
+}
+
+/// Whether nothing of the statement runs where the condition is false.
+fn is_nothing_without(stmt: &Stmt, cond: &Expr) -> bool {
+    match stmt {
+        Stmt::If { cond: own, otherwise, .. } if own.same(cond) => {
+            otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, cond))
+        }
+        Stmt::Block(stmts) => stmts.iter().all(|stmt| is_nothing_without(stmt, cond)),
+        Stmt::For { body, .. }
+        | Stmt::Let { body, .. }
+        | Stmt::Allocate { body, .. }
+        | Stmt::Produce { body, .. } => is_nothing_without(body, cond),
+        Stmt::If { then, otherwise, .. } => {
+            is_nothing_without(then, cond)
+                && otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, cond))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,38 @@
+//! Unroll loops: the iterations of an unrolled loop are written out.
+//!
+//! Before: `unrolled (k, 0, 2) { C[x] = C[x] + A[k] }`
+//! After:  `C[x] = C[x] + A[0]; C[x] = C[x] + A[1]`
+//! Needs: constant extents (others stay, as serial loops).  Breaks: simplified form.
+
+use crate::diag::Result;
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::map_stmts;
+use crate::ir::{Expr, ForKind, Kernel, Stmt};
+use crate::target::Target;
+use std::collections::HashMap;
+
+/// The schedule's checks refuse more.
+const MAX_COPIES: i128 = 65_536;
+
+/// Writes out every unrolled loop.
+pub fn unroll_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    Ok(Kernel { body: unroll(kernel.body), ..kernel })
+}
+
+fn unroll(stmt: Stmt) -> Stmt {
+    let Stmt::For { var, min, extent, kind: ForKind::Unrolled, body } = stmt else {
+        return map_stmts(stmt, &mut unroll);
+    };
+    let body = unroll(*body);
+    let Some(count) = extent.as_int() else {
+        return Stmt::For { var, min, extent, kind: ForKind::Serial, body: Box::new(body) };
+    };
+    if count > MAX_COPIES {
+        crate::bug!("loop {} would be written out {count} times", var.name());
+    }
+    let copy = |at: i128| {
+        let value = Expr::add(min.clone(), Expr::index(at as i64));
+        fresh_copy(&body, &HashMap::from([(var.clone(), value)]))
+    };
+    Stmt::Block((0..count).map(copy).collect())
+}

@@ -1,0 +1,370 @@
+//! Vectorize loops: all iterations of a vectorized loop at once, one lane each.
+//!
+//! Before: `vectorized (i, 0, 8) { C[x*8 + i] = A[x] + B[x*8 + i] }`
+//! After:  `C[ramp(x*8, 1, 8)] = x8(A[x]) + B[ramp(x*8, 1, 8)]`
+//! What is the same in every lane stays scalar and is broadcast where it meets a vector. A
+//! condition that differs between lanes becomes a mask of stores and loads; a choice becomes a
+//! `select` whose reads are masked. What has no form in vectors runs as a serial loop over lanes.
+//! Needs: flat indices; no vectorized loop inside another.  Ensures: no vectorized loop is left.
+//! Breaks: simplified form.
+
+use crate::diag::Result;
+use crate::ir::visit::{map_children, map_stmts, substitute, walk_expr, walk_stmt};
+use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
+use crate::target::Target;
+use std::collections::HashMap;
+
+/// Vectorizes every loop that is marked so.
+pub fn vectorize_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    Ok(Kernel { body: vectorize(kernel.body), ..kernel })
+}
+
+fn vectorize(stmt: Stmt) -> Stmt {
+    let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
+        return map_stmts(stmt, &mut vectorize);
+    };
+    let lanes = extent.as_int().and_then(|lanes| u32::try_from(lanes).ok());
+    let Some(lanes) = lanes else {
+        return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
+    };
+    // One lane is a scalar: the simplifier replaces its variable.
+    if lanes <= 1 {
+        return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
+    }
+    Lanes { var, min, lanes, vectors: HashMap::new(), conditions: Vec::new() }.body(*body)
+}
+
+/// A loop on its way into vectors.
+struct Lanes {
+    var: Var,
+    min: Expr,
+    lanes: u32,
+    /// Variables of `let`s whose values differ between lanes.
+    vectors: HashMap<Var, Var>,
+    /// The conditions around, as they were for one lane.
+    conditions: Vec<Expr>,
+}
+
+impl Lanes {
+    /// The statement for all lanes; one after the other if there is no other way.
+    fn body(&mut self, stmt: Stmt) -> Stmt {
+        match self.stmt(&stmt, None) {
+            Some(stmt) => stmt,
+            None => self.serial(&stmt),
+        }
+    }
+
+    fn serial(&self, stmt: &Stmt) -> Stmt {
+        let var = Var::index(self.var.name());
+        let free = HashMap::from([(self.var.clone(), Expr::var(&var))]);
+        let guarded = self.conditions.iter().rev().fold(stmt.clone(), |body, cond| Stmt::If {
+            cond: cond.clone(),
+            then: Box::new(body),
+            otherwise: None,
+        });
+        let body = Box::new(crate::ir::copy::fresh_copy(&guarded, &free));
+        let extent = Expr::index(self.lanes.into());
+        Stmt::For { var, min: self.min.clone(), extent, kind: ForKind::Serial, body }
+    }
+
+    /// The vector form, under a mask; `None` if there is none.
+    fn stmt(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
+        if mask.is_none() && !self.varies(stmt) {
+            return Some(stmt.clone());
+        }
+        match stmt {
+            Stmt::Block(stmts) => {
+                let stmts = stmts.iter().map(|inner| self.part(inner, mask));
+                Some(Stmt::Block(stmts.collect::<Option<_>>()?))
+            }
+            Stmt::For { var, min, extent, kind, body } => {
+                let (min, extent) = (self.expr(min, mask), self.expr(extent, mask));
+                if !min.ty.is_scalar() || !extent.ty.is_scalar() || *kind == ForKind::Vectorized {
+                    return None;
+                }
+                let body = Box::new(self.part(body, mask)?);
+                Some(Stmt::For { var: var.clone(), min, extent, kind: kind.clone(), body })
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.if_stmt(cond, then, otherwise.as_deref(), mask)
+            }
+            Stmt::Store { buffer, indices, value, mask: None } => {
+                let value = self.expr(value, mask);
+                let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
+                if indices.iter().all(|index| index.ty.is_scalar()) {
+                    return None;
+                }
+                let indices = indices.into_iter().map(|index| self.widen(index)).collect();
+                let (buffer, mask) = (buffer.clone(), mask.cloned());
+                Some(Stmt::Store { buffer, indices, value: self.widen(value), mask })
+            }
+            Stmt::Let { var, value, body } => {
+                let value = self.expr(value, mask);
+                if value.ty.is_scalar() {
+                    let body = Box::new(self.stmt(body, mask)?);
+                    return Some(Stmt::Let { var: var.clone(), value, body });
+                }
+                let vector = Var::new(var.name(), value.ty);
+                self.vectors.insert(var.clone(), vector.clone());
+                let body = self.stmt(body, mask);
+                self.vectors.remove(var);
+                Some(Stmt::Let { var: vector, value, body: Box::new(body?) })
+            }
+            Stmt::Produce { name, body } => {
+                Some(Stmt::Produce { name: name.clone(), body: Box::new(self.part(body, mask)?) })
+            }
+            // One hint for all lanes: that of the first.
+            Stmt::Prefetch { buffer, indices } if self.vectors.is_empty() => {
+                let first = |index: &Expr| {
+                    substitute(index, &mut |var| (*var == self.var).then(|| self.min.clone()))
+                };
+                let indices = indices.iter().map(first).collect();
+                Some(Stmt::Prefetch { buffer: buffer.clone(), indices })
+            }
+            _ => None,
+        }
+    }
+
+    /// A part of a statement may go lane by lane while others go in vectors, if it reads no
+    /// `let` that is a vector now.
+    fn part(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
+        match self.stmt(stmt, mask) {
+            Some(stmt) => Some(stmt),
+            None if self.can_go_serial() => Some(self.serial(stmt)),
+            None => None,
+        }
+    }
+
+    /// Whether the conditions around can be asked again for each lane.
+    fn can_go_serial(&self) -> bool {
+        self.vectors.is_empty() && !self.conditions.iter().any(reads_memory)
+    }
+
+    fn if_stmt(
+        &mut self,
+        cond: &Expr,
+        then: &Stmt,
+        otherwise: Option<&Stmt>,
+        mask: Option<&Expr>,
+    ) -> Option<Stmt> {
+        let lanes = self.expr(cond, mask);
+        if lanes.ty.is_scalar() {
+            let then = Box::new(self.part(then, mask)?);
+            let otherwise = match otherwise {
+                Some(stmt) => Some(Box::new(self.part(stmt, mask)?)),
+                None => None,
+            };
+            return Some(Stmt::If { cond: lanes, then, otherwise });
+        }
+        // What the branches write does not change which lanes run.
+        let held = reads_memory(&lanes).then(|| Var::new("mask", lanes.ty));
+        let taken = held.as_ref().map_or(lanes.clone(), Expr::var);
+        let mut stmts = Vec::new();
+        let branches = [(Some(then), true), (otherwise, false)];
+        for (stmt, truth) in branches {
+            let Some(stmt) = stmt else { continue };
+            let own = if truth { taken.clone() } else { Expr::not(taken.clone()) };
+            let scalar = if truth { cond.clone() } else { Expr::not(cond.clone()) };
+            self.conditions.push(scalar);
+            let inner = self.stmt(stmt, Some(&both(mask, own)));
+            // Lane by lane the condition would be read again, after the other branch wrote.
+            let inner = match inner {
+                None if self.can_go_serial() => Some(self.serial(stmt)),
+                inner => inner,
+            };
+            self.conditions.pop();
+            stmts.push(inner?);
+        }
+        let body = Stmt::Block(stmts);
+        Some(match held {
+            Some(var) => Stmt::Let { var, value: lanes, body: Box::new(body) },
+            None => body,
+        })
+    }
+
+    /// Whether anything in a statement differs between lanes.
+    fn varies(&self, stmt: &Stmt) -> bool {
+        let mut varies = false;
+        walk_stmt(stmt, &mut |_| {}, &mut |expr| varies |= self.expr_varies(expr));
+        varies
+    }
+
+    fn expr_varies(&self, expr: &Expr) -> bool {
+        let mut varies = false;
+        walk_expr(expr, &mut |e| {
+            if let Some(var) = e.as_var() {
+                varies |= *var == self.var || self.vectors.contains_key(var);
+            }
+        });
+        varies
+    }
+
+    /// The value in all lanes; a scalar if they agree. Where `mask` is false, nothing is read.
+    fn expr(&mut self, expr: &Expr, mask: Option<&Expr>) -> Expr {
+        match &expr.kind {
+            ExprKind::Var(var) if *var == self.var => {
+                let kind = ExprKind::Ramp(self.min.clone(), Expr::index(1));
+                Expr::new(Type { dtype: DType::Index, lanes: self.lanes }, kind)
+            }
+            ExprKind::Var(var) => self.vectors.get(var).map_or(expr.clone(), Expr::var),
+            ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+                let a = self.expr(a, mask);
+                let first = if *op == BinOp::And { a.clone() } else { Expr::not(a.clone()) };
+                // The second is read only where the first does not decide.
+                let b = match a.ty.is_scalar() && mask.is_none() && !self.expr_varies(b) {
+                    true => b.clone(),
+                    false if reads_memory(b) => {
+                        let first = self.widen(first);
+                        self.expr(b, Some(&both(mask, first)))
+                    }
+                    false => self.expr(b, mask),
+                };
+                self.binary(*op, a, b)
+            }
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (self.expr(a, mask), self.expr(b, mask));
+                self.binary(*op, a, b)
+            }
+            ExprKind::IfThenElse(c, t, f) => self.if_then_else(c, t, f, mask),
+            ExprKind::Select(c, t, f) => {
+                let (c, t, f) = (self.expr(c, mask), self.expr(t, mask), self.expr(f, mask));
+                match [&c, &t, &f].iter().all(|e| e.ty.is_scalar()) {
+                    true => Expr::select(c, t, f),
+                    false => Expr::select(c, self.widen(t), self.widen(f)),
+                }
+            }
+            ExprKind::Load { buffer, indices, mask: None } => {
+                let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
+                if mask.is_none() && indices.iter().all(|index| index.ty.is_scalar()) {
+                    return Expr::load(buffer, indices);
+                }
+                let indices: Vec<Expr> = indices.into_iter().map(|i| self.widen(i)).collect();
+                let ty = Type { dtype: buffer.dtype, lanes: self.lanes };
+                let (buffer, mask) = (buffer.clone(), mask.cloned());
+                Expr::new(ty, ExprKind::Load { buffer, indices, mask })
+            }
+            ExprKind::Call(function, args) => {
+                let args: Vec<Expr> = args.iter().map(|arg| self.expr(arg, mask)).collect();
+                match args.iter().all(|arg| arg.ty.is_scalar()) {
+                    true => Expr::call(*function, args),
+                    false => {
+                        Expr::call(*function, args.into_iter().map(|a| self.widen(a)).collect())
+                    }
+                }
+            }
+            ExprKind::Let(var, value, body) => {
+                let value = self.expr(value, mask);
+                if value.ty.is_scalar() {
+                    let body = self.expr(body, mask);
+                    return Expr::let_in(var.clone(), value, body);
+                }
+                let vector = Var::new(var.name(), value.ty);
+                self.vectors.insert(var.clone(), vector.clone());
+                let body = self.expr(body, mask);
+                self.vectors.remove(var);
+                Expr::let_in(vector, value, self.widen(body))
+            }
+            ExprKind::Ramp(..) | ExprKind::Broadcast(_) | ExprKind::Load { .. } => {
+                crate::bug!("a vector inside a vectorized loop")
+            }
+            ExprKind::Const(_) | ExprKind::Unary(..) | ExprKind::Cast(_) | ExprKind::Bitcast(_) => {
+                let wide = map_children(expr, &mut |child| self.expr(child, mask));
+                let mut lanes = 1;
+                crate::ir::visit::for_each_child(&wide, &mut |child| lanes = child.ty.lanes);
+                retype(wide, lanes)
+            }
+        }
+    }
+
+    /// A choice that differs between lanes reads each side only where it is taken.
+    fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr, mask: Option<&Expr>) -> Expr {
+        let c = self.expr(c, mask);
+        if c.ty.is_scalar() {
+            let (t, f) = (self.expr(t, mask), self.expr(f, mask));
+            return match t.ty.is_scalar() && f.ty.is_scalar() {
+                true => Expr::if_then_else(c, t, f),
+                false => Expr::if_then_else(c, self.widen(t), self.widen(f)),
+            };
+        }
+        let t = match reads_memory(t) {
+            true => self.expr(t, Some(&both(mask, c.clone()))),
+            false => self.expr(t, mask),
+        };
+        let f = match reads_memory(f) {
+            true => self.expr(f, Some(&both(mask, Expr::not(c.clone())))),
+            false => self.expr(f, mask),
+        };
+        Expr::select(c, self.widen(t), self.widen(f))
+    }
+
+    /// An operation; on ramps, where that is a ramp again.
+    fn binary(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
+        if a.ty.is_scalar() && b.ty.is_scalar() {
+            return Expr::binary(op, a, b);
+        }
+        let ramp = |base: Expr, stride: Expr| {
+            let ty = Type { dtype: base.ty.dtype, lanes: self.lanes };
+            Expr::new(ty, ExprKind::Ramp(base, stride))
+        };
+        let zero = |of: &Expr| Expr::int(of.ty.dtype, 0);
+        match (op, &a.kind, &b.kind) {
+            (BinOp::Add | BinOp::Sub, ExprKind::Ramp(x, s), ExprKind::Ramp(y, t)) => {
+                let (x, s) = (x.clone(), s.clone());
+                return ramp(Expr::binary(op, x, y.clone()), Expr::binary(op, s, t.clone()));
+            }
+            (BinOp::Add | BinOp::Sub, ExprKind::Ramp(x, s), _) if b.ty.is_scalar() => {
+                return ramp(Expr::binary(op, x.clone(), b), s.clone());
+            }
+            (BinOp::Add | BinOp::Sub, _, ExprKind::Ramp(y, t)) if a.ty.is_scalar() => {
+                let stride = Expr::binary(op, zero(t), t.clone());
+                return ramp(Expr::binary(op, a, y.clone()), stride);
+            }
+            (BinOp::Mul, ExprKind::Ramp(x, s), _) if b.ty.is_scalar() => {
+                return ramp(Expr::mul(x.clone(), b.clone()), Expr::mul(s.clone(), b));
+            }
+            (BinOp::Mul, _, ExprKind::Ramp(y, t)) if a.ty.is_scalar() => {
+                return ramp(Expr::mul(a.clone(), y.clone()), Expr::mul(a, t.clone()));
+            }
+            _ => {}
+        }
+        Expr::binary(op, self.widen(a), self.widen(b))
+    }
+
+    /// A scalar in every lane.
+    fn widen(&self, expr: Expr) -> Expr {
+        if expr.ty.lanes == self.lanes {
+            return expr;
+        }
+        let ty = Type { dtype: expr.ty.dtype, lanes: self.lanes };
+        Expr::new(ty, ExprKind::Broadcast(expr))
+    }
+}
+
+/// The node with as many lanes as its operands.
+fn retype(expr: Expr, lanes: u32) -> Expr {
+    if expr.ty.lanes == lanes {
+        return expr;
+    }
+    let ty = Type { dtype: expr.ty.dtype, lanes };
+    let kind = match &expr.kind {
+        ExprKind::Unary(op, a) => ExprKind::Unary(*op, a.clone()),
+        ExprKind::Cast(a) => ExprKind::Cast(a.clone()),
+        ExprKind::Bitcast(a) => ExprKind::Bitcast(a.clone()),
+        _ => crate::bug!("no operation on one operand"),
+    };
+    Expr::new(ty, kind)
+}
+
+/// Lanes where both hold.
+fn both(mask: Option<&Expr>, own: Expr) -> Expr {
+    match mask {
+        Some(mask) => Expr::and(mask.clone(), own),
+        None => own,
+    }
+}
+
+fn reads_memory(expr: &Expr) -> bool {
+    let mut reads = false;
+    walk_expr(expr, &mut |e| reads |= matches!(e.kind, ExprKind::Load { .. }));
+    reads
+}

@@ -1,0 +1,36 @@
+//! `tensorize`: the loops of a stage from one of them inwards are an intrinsic of
+//! `lib/intrinsics.te`. Whether they are is seen when they are built (`lower::match_intrinsic`).
+
+use super::directives::{Call, Value};
+use super::state::{Schedule, Tensorize};
+use crate::diag::{Diag, Result, closest};
+use crate::lang::intrinsics;
+use crate::te::{elaborate, kernel_names};
+
+/// `S.tensorize(i, NAME)`: the nest from loop `i` inwards becomes the intrinsic `NAME`.
+pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let (axis, name) = (call.axis(0), call.word(1).unwrap_or_default());
+    let program = intrinsics();
+    let names: Vec<String> =
+        kernel_names(&program, &Vec::new()).into_iter().map(|(name, _)| name).collect();
+    if !names.iter().any(|known| known == name) {
+        let diag = Diag::new("E0377", call.span_of(1), format!("there is no intrinsic `{name}`"));
+        return Err(Box::new(match closest(name, names.iter().map(|name| &name[..])) {
+            Some(close) => diag.help(format!("did you mean `{close}`?")),
+            None => diag.note(format!("there are: {}", names.join(", "))),
+        }));
+    }
+    let stage = schedule.stage_mut(call.stage());
+    if let Some(old) = &stage.tensorize {
+        let text = format!("`{}` is tensorized already", stage.te.name);
+        return Err(Box::new(Diag::new("E0377", call.span, text).related(old.span, "here")));
+    }
+    let Ok(graphs) = elaborate(&program, Some(&[name.to_string()]), &Vec::new()) else {
+        crate::bug!("`{name}` of lib/intrinsics.te is wrong")
+    };
+    let intrinsic = graphs.into_iter().next().expect("one kernel is asked for");
+    stage.tensorize = Some(Tensorize { axis, intrinsic, span: call.span });
+    stage.axis_mut(axis).used = Some(("tensorize", call.span));
+    stage.touched = true;
+    Ok(Vec::new())
+}
