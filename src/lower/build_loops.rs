@@ -225,7 +225,7 @@ impl<'a> Nests<'a> {
                 };
                 let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
                 let only = if stores.len() == 1 { stores.pop() } else { None };
-                (None, only.unwrap_or_else(|| Stmt::Block(stores)))
+                (None, only.unwrap_or(Stmt::Block(stores)))
             }
             Body::Reduce(reduction) => {
                 let stores = buffers.iter().zip(&reduction.identity).map(|(buffer, identity)| {

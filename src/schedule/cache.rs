@@ -165,9 +165,8 @@ fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
 
 /// The stages whose loads change, each once.
 fn readers_of(schedule: &Schedule, call: &Call, source: &Source) -> Result<Vec<StageId>> {
-    let all: Vec<StageId> = schedule.order.iter().copied().collect();
-    let all: Vec<StageId> =
-        all.into_iter().filter(|id| reads(schedule.stage(*id), &source.buffers)).collect();
+    let reader = |id: &StageId| reads(schedule.stage(*id), &source.buffers);
+    let all: Vec<StageId> = schedule.order.iter().copied().filter(reader).collect();
     let name = &source.name;
     let none = |text: String, span: Span| {
         let names: Vec<String> =

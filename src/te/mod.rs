@@ -181,7 +181,6 @@ pub struct Axis {
 
 /// What one element is.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one for each stage, not many")]
 pub enum Body {
     /// A value per buffer, in the compute type of its element type. In the source there is one;
     /// a copy of a tuple has several.
