@@ -218,9 +218,14 @@ impl<'a> Nests<'a> {
             te.buffers.iter().map(|buffer| self.boxes[buffer].0.clone()).collect();
         let place = |expr: &Expr| self.place_reads(&over_loops(stage, bounds, expr));
         match &te.body {
-            Body::Map(value) => {
-                let value = Expr::cast(buffers[0].dtype, place(value));
-                (None, Stmt::store(&buffers[0], bounds.locals.clone(), value))
+            Body::Map(values) => {
+                let store = |(buffer, value): (&Buffer, &Expr)| {
+                    let value = Expr::cast(buffer.dtype, place(value));
+                    Stmt::store(buffer, bounds.locals.clone(), value)
+                };
+                let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
+                let only = if stores.len() == 1 { stores.pop() } else { None };
+                (None, only.unwrap_or_else(|| Stmt::Block(stores)))
             }
             Body::Reduce(reduction) => {
                 let stores = buffers.iter().zip(&reduction.identity).map(|(buffer, identity)| {

@@ -171,7 +171,7 @@ impl Resolver<'_, '_> {
                 }
             },
             Kind::Word => Value::Word(self.word(expr)?),
-            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(expr.clone())))?,
+            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
         };
         Ok(Some(Argument { value, span }))
     }
@@ -197,6 +197,21 @@ impl Resolver<'_, '_> {
                 Err(Box::new(diag.help(format!("write `{}`", self.directive.usage))))
             }
         }
+    }
+
+    /// Constants of the schedule become numbers; axes `ax0`, `ax1`, … and the rest stay.
+    fn fold(&self, expr: &Expr) -> Expr {
+        let kind = match &*expr.kind {
+            ExprKind::Name(name) if is_numbered_axis(&name.text) => return expr.clone(),
+            ExprKind::Binary(op, a, b, span) => {
+                ExprKind::Binary(*op, self.fold(a), self.fold(b), *span)
+            }
+            _ => match self.evaluator.eval(expr) {
+                Ok(Value::Int(value)) => ExprKind::Int(value.to_string()),
+                _ => return expr.clone(),
+            },
+        };
+        Expr { kind: Box::new(kind), span: expr.span }
     }
 
     fn int(&self, expr: &Expr) -> Result<Value> {
@@ -262,7 +277,11 @@ impl Resolver<'_, '_> {
         if let Some(gone) = gone.or_else(|| stage.find_replaced_axis(&name.text))
             && let Some((how, place)) = gone.replaced
         {
-            let done = if how == "fuse" { "fused" } else { "split" };
+            let done = match how {
+                "fuse" => "fused",
+                "rfactor" => "left to another stage by `rfactor`",
+                _ => "split",
+            };
             let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);
             let diag = Diag::new("E0307", name.span, text);
             return Err(Box::new(
@@ -273,4 +292,9 @@ impl Resolver<'_, '_> {
         let diag = Diag::new("E0307", name.span, format!("`{of}` has no axis `{}`", name.text));
         Err(Box::new(suggest(diag, &name.text, stage.axis_names(), &format!("axes of `{of}`"))))
     }
+}
+
+fn is_numbered_axis(name: &str) -> bool {
+    let number = name.strip_prefix("ax").filter(|number| !number.is_empty());
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -140,7 +140,7 @@ impl Reads {
                 });
             };
             match body {
-                Body::Map(value) => find(value, false),
+                Body::Map(values) => values.iter().for_each(|value| find(value, false)),
                 Body::Reduce(reduction) => {
                     reduction.identity.iter().for_each(|expr| find(expr, true));
                     reduction.terms.iter().for_each(|expr| find(expr, false));
@@ -391,7 +391,7 @@ fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Opt
 }
 
 /// The extent of every axis, from the box on.
-fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
+pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
     let mut extents: Vec<Expr> = vec![Expr::index(1); stage.axes.len()];
     extents[..shape.len()].clone_from_slice(shape);
     for (axis, extent) in stage.te.reduce_axes().iter().zip(&mut extents[shape.len()..]) {
@@ -423,7 +423,7 @@ fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
 
 /// The value of every axis over the loops, and the splits (as indices of relations) whose tail
 /// is a shift.
-fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<usize>) {
+pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<usize>) {
     let mut values: Vec<Expr> = stage.axes.iter().map(|axis| Expr::var(&axis.var)).collect();
     let mut shifted = Vec::new();
     for (at, relation) in stage.relations.iter().enumerate().rev() {

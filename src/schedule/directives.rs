@@ -1,7 +1,7 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
 use super::state::{AxisId, Schedule, StageId, Tensor};
-use super::{attach, loops, pragma, prefetch, storage, tensorize};
+use super::{attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -306,5 +306,37 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[need("i", Kind::Axis), need("name", Kind::Word), need("value", Kind::Setting)],
         usage: "pragma(i, auto_unroll_max_step, 16) or pragma(i, unroll_explicit, true)",
         run: pragma::pragma,
+    },
+    Directive {
+        name: "cache_write",
+        on_inputs: false,
+        params: &[need("scope", Kind::Scope)],
+        usage: "cache_write(local)",
+        run: cache::cache_write,
+    },
+    Directive {
+        name: "cache_read",
+        on_inputs: true,
+        params: &[
+            need("scope", Kind::Scope),
+            may("readers", Kind::Stages),
+            may("layout", Kind::Exprs),
+        ],
+        usage: "cache_read(local, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16])",
+        run: cache::cache_read,
+    },
+    Directive {
+        name: "rfactor",
+        on_inputs: false,
+        params: &[need("k", Kind::Axis), may("reassociate", Kind::Bool)],
+        usage: "rfactor(k) or rfactor(k, reassociate=true)",
+        run: rfactor::rfactor,
+    },
+    Directive {
+        name: "set_scope",
+        on_inputs: false,
+        params: &[need("scope", Kind::Scope)],
+        usage: "set_scope(local)",
+        run: cache::set_scope,
     },
 ];

@@ -50,10 +50,11 @@ pub(super) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
                     .help("compute one of the stages in between with `compute_at` or at the root"),
             ));
         }
-        if let (true, Body::Map(value)) = (is_inline(schedule, id), &body) {
-            let buffer = schedule.stage(id).te.buffers[0].clone();
-            let value = Expr::cast(buffer.dtype, value.clone());
-            values.insert(buffer, Inlined { stage: id, value });
+        if let (true, Body::Map(all)) = (is_inline(schedule, id), &body) {
+            for (buffer, value) in schedule.stage(id).te.buffers.iter().zip(all) {
+                let value = Expr::cast(buffer.dtype, value.clone());
+                values.insert(buffer.clone(), Inlined { stage: id, value });
+            }
         }
         schedule.stage_mut(id).te.body = body;
     }

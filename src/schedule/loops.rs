@@ -5,6 +5,7 @@
 //! extents.
 
 use super::directives::{Call, Value};
+use super::rfactor::rfactor_call;
 use super::state::{
     Annotation, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
@@ -141,6 +142,7 @@ pub fn reorder(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let order: Vec<AxisId> = axes.iter().map(|(axis, _)| *axis).collect();
     place(stage, &order);
     note_order(stage, &order, call.span, call.flag(1));
+    stage.moved = Some(call.span);
     stage.touched = true;
     Ok(Vec::new())
 }
@@ -170,7 +172,7 @@ fn annotate(schedule: &mut Schedule, call: &Call, annotation: Annotation) -> Res
         return Err(Box::new(diag.related(span, "annotated here")));
     }
     if stage.axis(axis).kind == AxisKind::Reduce && annotation != Annotation::Unroll {
-        return Err(Box::new(reduction_annotated(stage, axis, call, annotation)));
+        return Err(Box::new(reduction_annotated(schedule, axis, call, annotation)));
     }
     stage.axis_mut(axis).annotation = Some((annotation, call.span));
     stage.touched = true;
@@ -178,7 +180,8 @@ fn annotate(schedule: &mut Schedule, call: &Call, annotation: Annotation) -> Res
 }
 
 /// Iterations of a reduction axis all write the same element.
-fn reduction_annotated(stage: &Stage, axis: AxisId, call: &Call, how: Annotation) -> Diag {
+fn reduction_annotated(schedule: &Schedule, axis: AxisId, call: &Call, how: Annotation) -> Diag {
+    let stage = schedule.stage(call.stage());
     let (name, of) = (&stage.axis(axis).name, &stage.te.name);
     let element = match &stage.te.axes[..] {
         [] => format!("`{of}`"),
@@ -197,11 +200,14 @@ fn reduction_annotated(stage: &Stage, axis: AxisId, call: &Call, how: Annotation
             format!("iterations `{name} = 0` and `{name} = 1` both read and write {element}"),
         ),
     };
-    Diag::new("E0325", call.span_of(0), text).note(why).help(format!(
-        "make partial results of their own first: `let P = {of}.rfactor({name})`, then `{}` its \
-         axis `{name}`",
-        how.name()
-    ))
+    let diag = Diag::new("E0325", call.span_of(0), text).note(why);
+    match rfactor_call(schedule, call.stage(), name) {
+        Some(rfactor) => diag.help(format!(
+            "make partial results of their own first: `let P = {rfactor}`, then `P.{}({name})`",
+            how.name()
+        )),
+        None => diag.help("annotate a data axis"),
+    }
 }
 
 /// Splits a loop; the parts stand where it stood.
@@ -235,7 +241,12 @@ fn check_factor(factor: i64, span: Span) -> Result<i64> {
 }
 
 /// An axis that is annotated, or that a stage is attached to, stays as it is.
-fn check_splittable(stage: &Stage, axis: AxisId, span: Span, directive: &str) -> Result<()> {
+pub(super) fn check_splittable(
+    stage: &Stage,
+    axis: AxisId,
+    span: Span,
+    directive: &str,
+) -> Result<()> {
     let axis = stage.axis(axis);
     let (why, place) = match (axis.annotation, axis.attached, axis.used) {
         (Some((annotation, place)), ..) => (format!("has `{}`", annotation.name()), place),

@@ -8,15 +8,18 @@
 mod arguments;
 pub mod attach;
 mod bounds;
+mod cache;
 mod constants;
 pub mod directives;
 mod evaluate;
 mod inline;
+mod layout;
 mod legality;
 mod loops;
 mod pragma;
 mod prefetch;
 mod region;
+mod rfactor;
 mod select;
 mod state;
 mod storage;

@@ -177,7 +177,7 @@ fn read_region(
             });
         };
         match &inference.schedule.stage(by).te.body {
-            Body::Map(value) => find(value),
+            Body::Map(values) => values.iter().for_each(&mut find),
             Body::Reduce(reduction) => {
                 reduction.terms.iter().chain(&reduction.condition).for_each(find);
             }

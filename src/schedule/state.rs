@@ -70,6 +70,10 @@ pub struct Stage {
     pub pragmas: Vec<Pragma>,
     /// The `tensorize`.
     pub tensorize: Option<Tensorize>,
+    /// The last `reorder`.
+    pub moved: Option<Span>,
+    /// The stage that `cache_write` made to compute what this one copies.
+    pub computed_by: Option<StageId>,
     /// True once a directive changed it: `auto_inline_injective` leaves it alone.
     pub touched: bool,
 }
@@ -340,6 +344,8 @@ impl Stage {
             prefetches: Vec::new(),
             pragmas: Vec::new(),
             tensorize: None,
+            moved: None,
+            computed_by: None,
             touched: false,
         }
     }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 pub fn contract_floats(mut graph: Graph) -> Graph {
     for stage in &mut graph.stages {
         match &mut stage.body {
-            Body::Map(value) => *value = contract(value),
+            Body::Map(values) => values.iter_mut().for_each(|value| *value = contract(value)),
             Body::Reduce(reduction) => contract_reduction(reduction),
         }
     }

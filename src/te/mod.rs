@@ -145,7 +145,7 @@ impl Body {
     /// Replaces every expression over the stage's axes.
     pub fn map_exprs(&mut self, f: &mut dyn FnMut(&Expr) -> Expr) {
         match self {
-            Body::Map(value) => *value = f(value),
+            Body::Map(values) => values.iter_mut().for_each(|value| *value = f(value)),
             Body::Reduce(reduction) => {
                 let exprs = reduction.identity.iter_mut().chain(&mut reduction.terms);
                 exprs.chain(&mut reduction.condition).for_each(|expr| *expr = f(expr));
@@ -159,7 +159,7 @@ impl Body {
     /// Calls `f` on every expression over the stage's axes.
     pub fn for_each_expr(&self, f: &mut dyn FnMut(&Expr)) {
         match self {
-            Body::Map(value) => f(value),
+            Body::Map(values) => values.iter().for_each(f),
             Body::Reduce(reduction) => {
                 reduction.identity.iter().chain(&reduction.terms).for_each(&mut *f);
                 reduction.condition.iter().for_each(f);
@@ -183,8 +183,9 @@ pub struct Axis {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one for each stage, not many")]
 pub enum Body {
-    /// A value in the compute type of the buffer's element type.
-    Map(Expr),
+    /// A value per buffer, in the compute type of its element type. In the source there is one;
+    /// a copy of a tuple has several.
+    Map(Vec<Expr>),
     /// A reduction.
     Reduce(Reduction),
 }

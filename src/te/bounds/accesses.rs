@@ -38,7 +38,7 @@ pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
     };
     walker.bind(&stage.axes);
     match &stage.body {
-        Body::Map(value) => walker.expr(value),
+        Body::Map(values) => values.iter().for_each(|value| walker.expr(value)),
         Body::Reduce(reduction) => {
             reduction.identity.iter().for_each(|value| walker.expr(value));
             if !reduction.axes.iter().any(is_empty) {

@@ -137,7 +137,7 @@ impl<'a> Elaborator<'a> {
         let value = self.eval_whole(&stage.body, env);
         let value = self.number(value, &stage.body);
         let (dtype, typed) = self.element_value((&value, &stage.body), explicit, false)?;
-        Some((vec![dtype], Body::Map(typed.expr), axes))
+        Some((vec![dtype], Body::Map(vec![typed.expr]), axes))
     }
 
     /// A value with the element type it is stored with. With an explicit type a constant adapts
@@ -239,7 +239,7 @@ pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
     let mut seen = HashSet::new();
     let mut visit = |expr: &Expr| visit_loads(expr, &mut seen, f);
     match body {
-        Body::Map(value) => visit(value),
+        Body::Map(values) => values.iter().for_each(&mut visit),
         Body::Reduce(reduction) => {
             reduction.identity.iter().for_each(&mut visit);
             reduction.condition.iter().for_each(&mut visit);

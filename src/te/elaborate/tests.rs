@@ -85,7 +85,7 @@ fn show_graph(graph: &Graph) -> String {
         let types: Vec<String> = stage.buffers.iter().map(|b| b.dtype.to_string()).collect();
         let head = format!("{}[{}]: {}", stage.name, axes.join(", "), types.join(", "));
         text += &match &stage.body {
-            Body::Map(value) => format!("{head} = {}\n", show(value)),
+            Body::Map(values) => format!("{head} = {}\n", show(&values[0])),
             Body::Reduce(reduction) => {
                 let all = |exprs: &[Expr]| exprs.iter().map(show).collect::<Vec<_>>().join(", ");
                 let axes: Vec<String> = reduction
