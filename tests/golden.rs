@@ -188,7 +188,7 @@ fn run(text: &str, head: &Head) -> Result<(), String> {
     match judge::judge(&case, &head.options) {
         judge::Verdict::Same { .. } => Ok(()),
         judge::Verdict::TooLarge => Err("the tensors are too large".to_string()),
-        judge::Verdict::Refused(codes) => Err(format!("the program is refused: {codes:?}")),
+        judge::Verdict::Refused(codes, _) => Err(format!("the program is refused: {codes:?}")),
         judge::Verdict::Wrong(what, details) => Err(format!("{what}\n{details}")),
     }
 }

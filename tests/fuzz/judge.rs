@@ -33,8 +33,8 @@ pub struct Case {
 pub enum Verdict {
     /// All ways agree; whether an entry check failed, in all of them.
     Same { refused_at_entry: bool },
-    /// The front end refuses it: the codes of the errors.
-    Refused(Vec<String>),
+    /// The front end refuses it: the codes of the errors, and all they say.
+    Refused(Vec<String>, String),
     /// Its tensors would be too large.
     TooLarge,
     /// A finding: in short, and in full.
@@ -66,7 +66,9 @@ pub fn load(text: &str) -> Result<Program, Failure> {
 fn failed<T>(failure: Failure) -> Result<T, Verdict> {
     match failure {
         Failure::User(diags) => {
-            Err(Verdict::Refused(diags.iter().map(|diag| diag.code.to_string()).collect()))
+            let codes = diags.iter().map(|diag| diag.code.to_string()).collect();
+            let texts: Vec<String> = diags.iter().map(|diag| diag.to_string()).collect();
+            Err(Verdict::Refused(codes, texts.join("\n")))
         }
         Failure::Bug { pass, message, ir } => wrong(format!("bug in {pass}: {message}"), ir),
     }

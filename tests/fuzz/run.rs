@@ -223,9 +223,9 @@ impl Report {
                 ]);
             }
             Verdict::TooLarge => self.too_large += 1,
-            Verdict::Refused(codes) => {
+            Verdict::Refused(codes, texts) => {
                 if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
-                    println!("refused {codes:?}\n{}", setup.golden());
+                    println!("refused {codes:?}\n{texts}\n{}", setup.golden());
                 }
                 self.refused_programs += 1;
                 let mut codes = codes;

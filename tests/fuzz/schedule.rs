@@ -102,7 +102,6 @@ struct Stage {
     /// Any order of terms gives the same bits.
     exact: bool,
     commutes: bool,
-    float: bool,
     reads: Vec<String>,
     place: Place,
     touched: bool,
@@ -256,7 +255,6 @@ impl Model {
                 reduction: !info.reduce.is_empty(),
                 exact: info.exact,
                 commutes: info.commutes,
-                float: info.float,
                 reads: info.reads.clone(),
                 place: Place::Root,
                 touched: false,
@@ -856,7 +854,9 @@ impl Model {
         let stage = self.pick(&fitting);
         let call = format!("{}.compute_inline()", self.stages[stage].name);
         self.directive("compute_inline", call, vec![], &[]);
-        self.inline(stage);
+        if !self.stages[stage].output {
+            self.inline(stage);
+        }
     }
 
     /// Stages that were attached where the inlined one's readers are now may not reach them.
@@ -1023,8 +1023,7 @@ impl Model {
                 reduction: false,
                 exact: true,
                 commutes: true,
-                float: false,
-                reads: vec![source],
+                    reads: vec![source],
                 place: Place::Root,
                 touched: true,
                 fresh: true,
