@@ -61,14 +61,13 @@ fn examples(page: &Path) -> Vec<Example> {
     found
 }
 
-/// Builds an example: the exit status and what was said.
-fn build(example: &Example, options: &[&str]) -> (Option<i32>, String) {
+/// Gives an example to a command: the exit status and what was said.
+fn run_on(example: &Example, command: &[&str]) -> (Option<i32>, String) {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");
     std::fs::write(&source, &example.text).expect("the folder can be written");
     let output = Command::new(env!("CARGO_BIN_EXE_tec"))
-        .args(["build", "--no-sidecars"])
-        .args(options)
+        .args(command)
         .arg(&source)
         .output()
         .expect("tec starts");
@@ -94,9 +93,18 @@ fn examples_do_what_the_text_says() {
             let shows_the_code = code.is_some() && position == 0;
             let refused = shows_the_code || example.kind == "te error";
             assert!(refused || example.kind == "te", "{place}: unknown kind of block");
-            let options: &[&str] = if refused { &[] } else { &["--schedule", "default"] };
             let expected = code.as_deref().filter(|_| shows_the_code).unwrap_or("");
-            match build(example, options) {
+            // `check` applies every schedule; some targets and sizes are refused by `build` alone.
+            let checked =
+                if refused { run_on(example, &["check"]) } else { (Some(0), String::new()) };
+            let outcome = match checked {
+                (Some(0), _) => {
+                    let schedule: &[&str] = if refused { &[] } else { &["--schedule", "default"] };
+                    run_on(example, &[&["build", "--no-sidecars"], schedule].concat())
+                }
+                failed => failed,
+            };
+            match outcome {
                 (Some(0), _) if !refused => {}
                 (Some(1), message) if refused && message.contains(expected) => {}
                 (Some(0), _) => wrong.push(format!("{place}: compiles, but should be refused")),

@@ -4,6 +4,7 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, Reporter, not_in_this_version, print, show_trace};
 use crate::driver;
 use crate::ir::print::{Style, print_kernel};
+use crate::schedule::{Placed, print_tree};
 
 /// Print the loops that a kernel becomes.
 ///
@@ -29,13 +30,16 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
-    let later = [(args.schedule_tree, "--schedule-tree"), (args.explain_simd, "--explain-simd")];
-    if let Some((_, option)) = later.iter().find(|(wanted, _)| *wanted) {
-        return Err(not_in_this_version(option));
+    if args.explain_simd {
+        return Err(not_in_this_version("--explain-simd"));
     }
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let (program, kernels) = front(&args.file, &options, &mut trace)?;
+    if args.schedule_tree {
+        show_trace(&trace, args.compile.time);
+        return print(&trees(&kernels));
+    }
     let (style, last) = match args.simple {
         true => (Style::Simple, Some(driver::LAST_READABLE_PASS)),
         false => (Style::Full, None),
@@ -57,4 +61,17 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
     show_trace(&trace, args.compile.time);
     print(&text)
+}
+
+/// The trees of all kernels, each under its name where there are several.
+fn trees(kernels: &[Placed]) -> String {
+    let mut text = String::new();
+    for (index, placed) in kernels.iter().enumerate() {
+        if kernels.len() > 1 {
+            let gap = if index > 0 { "\n" } else { "" };
+            text.push_str(&format!("{gap}# {}\n", placed.schedule.graph.name));
+        }
+        text.push_str(&print_tree(placed));
+    }
+    text
 }

@@ -24,6 +24,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+mod tree;
 
 pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
@@ -38,3 +39,4 @@ pub use state::{
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use tree::print_tree;

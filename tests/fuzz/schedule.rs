@@ -1023,7 +1023,7 @@ impl Model {
                 reduction: false,
                 exact: true,
                 commutes: true,
-                    reads: vec![source],
+                reads: vec![source],
                 place: Place::Root,
                 touched: true,
                 fresh: true,

@@ -450,7 +450,7 @@ fn defines() {
         [
             "E0217:0: -D: no kernel has a parameter `q`",
             "E0217:0: -D: no kernel has a parameter `m.x` \
-             [parameters of schedules are not in this version]",
+            ",
             "E0220:0: -D n=a: `a` is not an integer of 64 bits",
             "E0220:0: -D T=float: `float` is not a data type",
         ]
