@@ -8,6 +8,9 @@ mod data;
 #[allow(dead_code)]
 #[path = "fuzz/judge.rs"]
 mod judge;
+#[allow(dead_code)]
+#[path = "fuzz/rewrite.rs"]
+mod rewrite;
 
 use judge::{Case, Verdict};
 use tec::driver::{self, Options};
