@@ -117,7 +117,8 @@ fn check_untouched(schedule: &Schedule, call: &Call) -> Result<()> {
     let replaced = stage.axes.iter().find_map(|axis| axis.replaced);
     let annotation = stage.axes.iter().find_map(|axis| axis.annotation);
     let attached = stage.axes.iter().find_map(|axis| axis.attached);
-    let (what, place) = match (replaced, annotation, attached) {
+    let used = stage.axes.iter().find_map(|axis| axis.used);
+    let (what, place) = match (replaced.or(used), annotation, attached) {
         (Some((directive, place)), ..) => (directive, Some(place)),
         (None, Some((annotation, place)), _) => (annotation.name(), Some(place)),
         (None, None, Some(place)) => ("compute_at", Some(place)),

@@ -84,6 +84,17 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
                 .help("write the `rfactor` before that line"),
         ));
     }
+    // `S` keeps one loop over terms.
+    let used = reduce_leaves(stage).into_iter().find_map(|leaf| stage.axis(leaf).used);
+    if let Some((directive, place)) = used {
+        let text = format!("a `{directive}` counts on the loops of `{name}`");
+        return Err(Box::new(
+            Diag::new("E0355", call.span, text)
+                .related(place, "here")
+                .note("`rfactor` gives the loops over terms to a new stage")
+                .help("write the `rfactor` before that line"),
+        ));
+    }
     let reduction = match &stage.te.body {
         Body::Reduce(reduction) => reduction,
         Body::Map(_) => crate::bug!("only a reduction has reduction axes"),

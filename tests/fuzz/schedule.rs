@@ -919,7 +919,9 @@ impl Model {
         let fitting: Vec<usize> = (0..self.stages.len())
             .filter(|at| {
                 let stage = &self.stages[*at];
-                wild || (stage.fresh && stage.place == Place::Root && !self.has_guests(*at))
+                let used = stage.loops.iter().any(|l| l.used || l.mark.is_some());
+                let usual = stage.fresh && stage.place == Place::Root && !self.has_guests(*at);
+                wild || (usual && !used)
             })
             .collect();
         if fitting.is_empty() || !self.named {
@@ -1148,10 +1150,12 @@ impl Model {
     fn prefetch(&mut self) {
         let stage = self.stage();
         let reads = self.stages[stage].reads.clone();
-        let inlined = |name: &String| {
-            self.stages.iter().any(|other| other.name == *name && other.place == Place::Inline)
+        let moved = |name: &String| {
+            let moved = |other: &Stage| other.place != Place::Root || !other.output;
+            self.stages.iter().any(|other| other.name == *name && moved(other))
         };
-        let reads: Vec<String> = reads.into_iter().filter(|name| !inlined(name)).collect();
+        let wild = self.breaks();
+        let reads: Vec<String> = reads.into_iter().filter(|name| wild || !moved(name)).collect();
         let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
         let end = self.stages[stage].loops.iter().position(lanes);
         let end = end.unwrap_or(self.stages[stage].loops.len());
