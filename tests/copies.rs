@@ -129,7 +129,7 @@ fn copies_change_no_result() {
             let case = Case { text, kernel: "k".to_string(), vars, seed };
             match judge::interpret(&case, &options) {
                 Ok(_) => same += 1,
-                Err(Verdict::Refused(codes)) => refused.push((codes, directives)),
+                Err(Verdict::Refused(codes, _)) => refused.push((codes, directives)),
                 Err(verdict) => panic!("{verdict:?}\n{directives}"),
             }
         }
