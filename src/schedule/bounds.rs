@@ -94,11 +94,13 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
     let reads = Reads::of(&schedule);
     let mut inference = Inference { bounds: vec![None; schedule.stages.len()], schedule, facts };
     for id in inference.schedule.order.clone().into_iter().rev() {
-        super::legality::check_attachment(&inference.schedule, id, &reads)?;
+        let schedule = &inference.schedule;
+        schedule.checked(super::legality::check_attachment(schedule, id, &reads))?;
         let bounds = inference.stage(id, &reads);
         inference.bounds[id.0] = Some(bounds);
     }
-    super::storage::check_storage(&inference.schedule, &reads)?;
+    let schedule = &inference.schedule;
+    schedule.checked(super::storage::check_storage(schedule, &reads))?;
     let prefetches = super::prefetch::prefetch_boxes(&inference)?;
     let (schedule, bounds) = (inference.schedule, inference.bounds);
     let mut placed = Placed { schedule, bounds, prefetches };
