@@ -274,8 +274,8 @@ fn place(
     Ok((placed, diags))
 }
 
-/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and including
-/// `last`.
+/// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and
+/// including `last`.
 pub fn lower(
     placed: &Placed,
     options: &Options,

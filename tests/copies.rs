@@ -27,7 +27,8 @@ kernel k(m: var, n = 7, l = 10) {
     reduce k: 0..l, r: 1..4
     compute T[i: m, j: l] = A[i, j] * 3
     compute H[i: l, j: n] = B[i, j] as float32
-    output C[x: m, y: n] = sum(T[x, k] * T[m - 1 - x, y] * r as int32, axis=[k, r], where=A[x, k] != 1)
+    output C[x: m, y: n] = sum(
+        T[x, k] * T[m - 1 - x, y] * r as int32, axis=[k, r], where=A[x, k] != 1)
     output (I: int32, V: int32)[x: m] = best((k, T[x, k]), axis=k)
     output D[x: m, y: n] = sum(H[k, y] * (T[x, k] as float32), axis=k)
 }

@@ -67,6 +67,9 @@ const CASES: &[Case] = &[
     case("conv", "conv", "-D ic=3 -D nh=9 -D nw=8 -D kw=2 -D sh=2"),
     case("conv", "conv", "-D ic=3 -D nh=6 -D ph=0"),
     case("depthwise_conv", "depthwise_conv", "-D ic=3 -D pw=0 -D sw=2"),
+    case("packed_conv", "packed_conv", "-D oc=4 -D ic=6 -D toc=2 -D tic=3 -D nh=5 -D nw=10"),
+    case("packed_conv", "packed_conv", "-D oc=8 -D ic=4 -D toc=8 -D tic=2 -D nh=7 -D ph=0 -D sw=2"),
+    case("packed_depthwise_conv", "packed_depthwise_conv", "-D ic=6 -D tc=3 -D nh=7 -D nw=9"),
     case("max_pool", "max_pool", "-D nh=7 -D kw=2 -D sh=2"),
     case("avg_pool", "avg_pool", "-D nh=7 -D kw=2 -D sh=2"),
     case("batch_norm", "batch_norm", "-D c=3 -D n=5"),
@@ -103,12 +106,27 @@ fn verify(case: &Case, options: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Verifies every case with each set of options; lists all that differ.
+/// Names of the schedules that a sample has for a kernel.
+fn schedules(case: &Case) -> Vec<String> {
+    let path = samples().join(format!("{}.te", case.file));
+    let text = std::fs::read_to_string(&path).expect("a sample in UTF-8");
+    let head = format!("schedule {}.", case.kernel);
+    let named = text.lines().filter_map(|line| line.strip_prefix(&head));
+    named.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
+}
+
+/// Verifies every case with each set of options, by default and with each of its schedules; lists
+/// all that differ.
 fn verify_all(sets: &[&[&str]]) {
     let mut wrong = Vec::new();
     for case in CASES {
-        for options in sets {
-            if let Err(message) = verify(case, options) {
+        let scheduled: Vec<Vec<String>> =
+            schedules(case).into_iter().map(|name| vec!["--schedule".into(), name]).collect();
+        let ways = [Vec::new()].into_iter().chain(scheduled);
+        for (way, set) in ways.flat_map(|way| sets.iter().map(move |set| (way.clone(), set))) {
+            let options: Vec<&str> =
+                set.iter().copied().chain(way.iter().map(|o| &o[..])).collect();
+            if let Err(message) = verify(case, &options) {
                 let Case { file, kernel, options: own } = case;
                 wrong.push(format!("{file}.te {kernel} {own} {options:?}\n{message}"));
             }

@@ -181,8 +181,8 @@ fn check_nesting(stage: &Stage) -> Result<()> {
         let name = &stage.te.name;
         return Err(Box::new(match how {
             Annotation::Vectorize => diag.help(format!(
-                "vectorize one axis: `{name}.vectorize({name}.fuse({outer}, {}))` if they are \
-                 neighbours, or unroll one of them",
+                "vectorize one axis: `let lanes = {name}.fuse({outer}, {})`, then \
+                 `{name}.vectorize(lanes)`, or unroll one of them",
                 axis.name
             )),
             _ => diag.help(format!("move `{}` outside with `reorder`", axis.name)),

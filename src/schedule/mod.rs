@@ -1,9 +1,9 @@
 //! Schedules: how a kernel is computed, never what.
 //!
-//! [`schedule_kernels`] picks each kernel's schedule, [`apply`] runs its statements from top to bottom, each
-//! directive checks what it can see and changes the [`Schedule`] (one file per family, listed in
-//! [`directives`]). What depends on extents and regions is checked when all directives are known,
-//! by `bounds` and `legality`, with the span of the directive that is to blame.
+//! [`schedule_kernels`] picks each kernel's schedule, [`apply`] runs its statements from top to
+//! bottom, each directive checks what it can see and changes the [`Schedule`] (one file per
+//! family, listed in [`directives`]). What depends on extents and regions is checked when all
+//! directives are known, by `bounds` and `legality`, with the span of the directive to blame.
 
 mod arguments;
 pub mod attach;

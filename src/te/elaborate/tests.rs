@@ -449,7 +449,7 @@ fn defines() {
         errors_of(&[("a.te", text)], &wrong),
         [
             "E0217:0: -D: no kernel has a parameter `q`",
-            "E0217:0: -D: no kernel has a parameter `m.x` \
+            "E0217:0: -D: no kernel has a parameter `m.x`\
             ",
             "E0220:0: -D n=a: `a` is not an integer of 64 bits",
             "E0220:0: -D T=float: `float` is not a data type",
