@@ -283,7 +283,6 @@ impl Pipeline {
             output: false,
             exact: order.0,
             commutes: order.1,
-            float: dtypes.iter().any(|ty| ty.is_float()),
             reads,
             place,
         });

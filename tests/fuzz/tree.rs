@@ -80,8 +80,6 @@ pub struct StageInfo {
     pub exact: bool,
     /// Its reducer commutes.
     pub commutes: bool,
-    /// It computes floats.
-    pub float: bool,
     /// Stages and inputs that it reads.
     pub reads: Vec<String>,
     /// Its statement in the kernel's body.
