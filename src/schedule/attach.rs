@@ -18,7 +18,8 @@ pub fn compute_at(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         return Err(Box::new(Diag::new("E0342", call.span_of(0), text)));
     }
     if schedule.stage(id).te.output {
-        return Err(Box::new(output_moved(schedule, call, "computed inside another stage")));
+        let diag = output_moved(schedule, call, "computed inside another stage");
+        schedule.checked(Err(Box::new(diag)))?;
     }
     detach(schedule, call);
     let stage = schedule.stage_mut(id);
@@ -43,7 +44,7 @@ pub fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>
     let stage = schedule.stage(id);
     let name = &stage.te.name;
     if stage.te.output {
-        return Err(Box::new(output_moved(schedule, call, "inlined")));
+        schedule.checked(Err(Box::new(output_moved(schedule, call, "inlined"))))?;
     }
     if let Body::Reduce(reduction) = &stage.te.body {
         let text = format!("`{name}` is a reduction and cannot be inlined");

@@ -94,11 +94,13 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
     let reads = Reads::of(&schedule);
     let mut inference = Inference { bounds: vec![None; schedule.stages.len()], schedule, facts };
     for id in inference.schedule.order.clone().into_iter().rev() {
-        super::legality::check_attachment(&inference.schedule, id, &reads)?;
+        let schedule = &inference.schedule;
+        schedule.checked(super::legality::check_attachment(schedule, id, &reads))?;
         let bounds = inference.stage(id, &reads);
         inference.bounds[id.0] = Some(bounds);
     }
-    super::storage::check_storage(&inference.schedule, &reads)?;
+    let schedule = &inference.schedule;
+    schedule.checked(super::storage::check_storage(schedule, &reads))?;
     let prefetches = super::prefetch::prefetch_boxes(&inference)?;
     let (schedule, bounds) = (inference.schedule, inference.bounds);
     let mut placed = Placed { schedule, bounds, prefetches };
@@ -179,9 +181,54 @@ impl Inference {
             _ => domain.iter().map(|extent| whole(extent, &facts)).collect(),
         };
         let mins = region.iter().map(|span| span.min.clone()).collect();
-        let shape = region.iter().map(|span| box_extent(span, &facts)).collect();
+        let shape: Vec<Expr> = region.iter().map(|span| box_extent(span, &facts)).collect();
+        if let Some(leaf) = self.lanes_of(id, reads, &shape) {
+            let Attach::At { span, .. } = stage.attach else {
+                crate::bug!("lanes of a stage that is not attached")
+            };
+            self.schedule.stage_mut(id).axis_mut(leaf).annotation =
+                Some((Annotation::Vectorize, span));
+        }
+        let stage = self.schedule.stage(id);
         let attached = matches!(stage.attach, Attach::At { .. });
         compute_loops(stage, mins, shape, attached.then_some(&domain[..]), around, facts)
+    }
+
+    /// A stage attached to a vectorized axis is computed for all lanes: the loop over them, if it
+    /// is one as declared and nothing stands in the way of lanes there.
+    fn lanes_of(&self, id: StageId, reads: &Reads, shape: &[Expr]) -> Option<AxisId> {
+        let stage = self.schedule.stage(id);
+        let Attach::At { stage: consumer, axis, .. } = stage.attach else { return None };
+        let target = self.schedule.stage(consumer);
+        let plain = |leaf: &AxisId| {
+            !matches!(
+                stage.axis(*leaf).annotation,
+                Some((Annotation::Vectorize | Annotation::Parallel, _))
+            )
+        };
+        let used = stage.axes.iter().any(|axis| axis.attached.is_some() || axis.used.is_some());
+        if !is_vectorized(target, axis) || used || !stage.leaves.iter().all(plain) {
+            return None;
+        }
+        let lane = &target.axis(axis).var;
+        let values = &self.bounds[consumer.0].as_ref()?.values;
+        let roots: Vec<&Var> = target.te.axes.iter().map(|axis| &axis.var).collect();
+        let moves = |expr: &Expr| {
+            let mut moves = false;
+            walk_expr(expr, &mut |e| {
+                let root = e.as_var().and_then(|var| roots.iter().position(|root| *root == var));
+                if let Some(root) = root {
+                    walk_expr(&values[root], &mut |e| moves |= e.as_var() == Some(lane));
+                }
+            });
+            moves
+        };
+        let read = reads.of_stage(id).iter().find(|read| read.by == consumer)?;
+        let dim = read.indices.iter().rposition(moves)?;
+        let leaf = AxisId(dim);
+        let lanes = shape[dim].as_int().is_some_and(|extent| extent > 1);
+        let free = stage.leaves.contains(&leaf) && stage.axis(leaf).annotation.is_none();
+        (lanes && free).then_some(leaf)
     }
 
     /// The loops around a stage, outermost first.
@@ -442,11 +489,11 @@ pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<us
                 let fused = values[fused.0].clone();
                 let mut rest: Option<Expr> = None;
                 for (place, part) in parts.iter().enumerate().rev() {
+                    let extent = extents[part.0].clone();
                     let mut value = fused.clone();
                     if let Some(rest) = &rest {
                         value = Expr::binary(BinOp::FloorDiv, value, rest.clone());
                     }
-                    let extent = extents[part.0].clone();
                     if place > 0 {
                         value = Expr::binary(BinOp::FloorMod, value, extent.clone());
                     }

@@ -129,11 +129,11 @@ pub(super) fn check_placed(placed: &Placed, facts: &Facts) -> Result<()> {
     let schedule = &placed.schedule;
     for id in schedule.order.iter().copied() {
         let (stage, bounds) = (schedule.stage(id), placed.of(id));
-        check_constant_extents(stage, bounds)?;
-        check_nesting(stage)?;
+        schedule.checked(check_constant_extents(stage, bounds))?;
+        schedule.checked(check_nesting(stage))?;
         check_unrolled(placed, id)?;
-        check_order(schedule, stage, bounds)?;
-        check_tails(stage, bounds, facts)?;
+        schedule.checked(check_order(schedule, stage, bounds))?;
+        schedule.checked(check_tails(stage, bounds, facts))?;
     }
     Ok(())
 }
@@ -181,8 +181,8 @@ fn check_nesting(stage: &Stage) -> Result<()> {
         let name = &stage.te.name;
         return Err(Box::new(match how {
             Annotation::Vectorize => diag.help(format!(
-                "vectorize one axis: `{name}.vectorize({name}.fuse({outer}, {}))` if they are \
-                 neighbours, or unroll one of them",
+                "vectorize one axis: `let lanes = {name}.fuse({outer}, {})`, then \
+                 `{name}.vectorize(lanes)`, or unroll one of them",
                 axis.name
             )),
             _ => diag.help(format!("move `{}` outside with `reorder`", axis.name)),
@@ -376,7 +376,7 @@ fn check_shift(
 ) -> Result<()> {
     let name = &stage.axis(parent).name;
     let (extent, step) = (&bounds.extents[parent.0], &bounds.extents[inner.0]);
-    if let Body::Reduce(_) = stage.te.body {
+    if adds_twice(stage, parent, outer) {
         let text = format!("`tail=shift` on `{name}`: `{}` accumulates", stage.te.name);
         return Err(Box::new(
             Diag::new("E0334", span, text)
@@ -412,6 +412,17 @@ fn check_shift(
         ));
     }
     Ok(())
+}
+
+/// Whether steps of `outer` that overlap add terms again. They do not where each step begins with
+/// the start values of its elements.
+fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
+    let reduce = |axis: AxisId| stage.axis(axis).kind == AxisKind::Reduce;
+    let first = stage.leaves.iter().position(|leaf| reduce(*leaf));
+    reduce(parent)
+        || first.is_some_and(|first| {
+            leaves_of(stage, outer).any(|leaf| stage.leaves[first..].contains(&leaf))
+        })
 }
 
 /// The loops that an axis became.

@@ -172,8 +172,10 @@ fn annotate(schedule: &mut Schedule, call: &Call, annotation: Annotation) -> Res
         return Err(Box::new(diag.related(span, "annotated here")));
     }
     if stage.axis(axis).kind == AxisKind::Reduce && annotation != Annotation::Unroll {
-        return Err(Box::new(reduction_annotated(schedule, axis, call, annotation)));
+        let diag = reduction_annotated(schedule, axis, call, annotation);
+        schedule.checked(Err(Box::new(diag)))?;
     }
+    let stage = schedule.stage_mut(call.stage());
     stage.axis_mut(axis).annotation = Some((annotation, call.span));
     stage.touched = true;
     Ok(Vec::new())

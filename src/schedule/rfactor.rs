@@ -20,7 +20,7 @@ use crate::te::{self, Body, Reduction};
 /// `S.rfactor(k)`: a new stage reduces all but loop `k`, and `S` reduces its results over `k`.
 pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (id, k) = (call.stage(), call.axis(0));
-    check(schedule, call)?;
+    schedule.checked(check(schedule, call))?;
     let stage = schedule.stage(id);
     let Body::Reduce(reduction) = stage.te.body.clone() else {
         crate::bug!("only a reduction has reduction axes")

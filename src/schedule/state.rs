@@ -1,6 +1,6 @@
 //! The state of a schedule: stages with their loops, while directives change them.
 
-use crate::diag::Span;
+use crate::diag::{Result, Span};
 use crate::ir::{Buffer, Scope, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
@@ -281,6 +281,14 @@ impl Schedule {
     pub fn add_stage(&mut self, te: te::Stage, span: Span) -> StageId {
         self.stages.push(Stage::new(te, span));
         StageId(self.stages.len() - 1)
+    }
+
+    /// What a check says, unless it is left out.
+    pub(super) fn checked(&self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(diag) if self.graph.unchecked == Some(diag.code) => Ok(()),
+            other => other,
+        }
     }
 
     /// A stage.

@@ -9,6 +9,19 @@ use tec::ir::half_bits;
 use tec::ir::interp::{Evaluator, Tensor, Value};
 use tec::ir::{DType, Kernel, Param};
 
+/// What tensors hold.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Data {
+    /// Whatever is worth a try.
+    Any,
+    /// Small numbers, of which few sums are rounded.
+    Small,
+    /// Ordinary numbers, of which sums are rounded.
+    Rough,
+    /// Few different numbers, so that many are equal.
+    Ties,
+}
+
 /// Elements of all tensors beyond which a run is pointless.
 const MAX_ELEMENTS: i64 = 100_000;
 
@@ -20,13 +33,12 @@ fn seeded(seed: u64, name: &str) -> ChaCha8Rng {
 }
 
 /// Arguments in the order of the parameters, or none if they would be too large. In one run of
-/// sixteen an extent is off by one, so that the checks have something to refuse. `tame` data are
-/// small numbers, of which few sums are rounded.
+/// sixteen an extent is off by one, so that the checks have something to refuse.
 pub fn make_args(
     kernel: &Kernel,
     vars: &[(String, i64)],
     seed: u64,
-    tame: bool,
+    data: Data,
 ) -> Option<Vec<Value>> {
     let mut runtime = Vec::new();
     for param in &kernel.params {
@@ -59,7 +71,7 @@ pub fn make_args(
         Param::Tensor { buffer, output, .. } => {
             let mut rng = seeded(seed, &buffer.name);
             let shape = shapes[at].clone();
-            Value::Tensor(tensor(buffer.dtype, &buffer.name, shape, *output, tame, &mut rng))
+            Value::Tensor(tensor(buffer.dtype, &buffer.name, shape, *output, data, &mut rng))
         }
         Param::Scalar { var, dtype } => scalar(*dtype, &mut seeded(seed, var.name())),
         Param::Runtime { var, source } => {
@@ -91,6 +103,10 @@ enum Style {
     Mixed,
     /// Small integers, of which few operations overflow.
     Small,
+    /// Numbers of which sums are rounded.
+    Rough,
+    /// Few different values.
+    Ties,
     /// Any bits.
     Bits,
     /// Valid indices of this extent, seldom another.
@@ -102,7 +118,7 @@ fn tensor(
     name: &str,
     shape: Vec<i64>,
     output: bool,
-    tame: bool,
+    data: Data,
     rng: &mut ChaCha8Rng,
 ) -> Tensor {
     let count: i64 = shape.iter().product();
@@ -114,7 +130,9 @@ fn tensor(
     let extent = name.strip_prefix('I').and_then(|rest| rest.split('_').next());
     let style = match extent.and_then(|extent| extent.parse().ok()) {
         Some(extent) => Style::Indices(extent),
-        None if tame => Style::Small,
+        None if data == Data::Small => Style::Small,
+        None if data == Data::Rough => Style::Rough,
+        None if data == Data::Ties => Style::Ties,
         None => [Style::Mixed, Style::Mixed, Style::Small, Style::Bits][rng.random_range(0..4)],
     };
     let data = (0..count).flat_map(|_| element(dtype, style, rng)).collect();
@@ -133,6 +151,16 @@ fn element(dtype: DType, style: Style, rng: &mut ChaCha8Rng) -> Vec<u8> {
         Style::Small if dtype.is_float() => {
             float_bits(dtype, f64::from(rng.random_range(-8..9)) / 2.0)
         }
+        Style::Rough if dtype.is_float() => {
+            let scale = 10f64.powi(rng.random_range(-2..3));
+            float_bits(dtype, (rng.random::<f64>() - 0.5) * scale)
+        }
+        Style::Ties if dtype.is_float() => {
+            let values = [0.0, -0.0, 1.0, 1.0, 2.0, -1.0, 2.0, f64::NAN];
+            float_bits(dtype, values[rng.random_range(0..values.len())])
+        }
+        Style::Rough => rng.random_range(-40i64..60) as u64,
+        Style::Ties => rng.random_range(-1i64..3) as u64,
         Style::Small => rng.random_range(-3i64..8) as u64,
         Style::Mixed if dtype.is_float() => float_bits(dtype, mixed_float(dtype, rng)),
         Style::Mixed => mixed_int(dtype, rng) as u64,

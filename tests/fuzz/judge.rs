@@ -1,8 +1,8 @@
 //! Three ways to run a program, compared bit for bit: the interpreter on the plain loop nest, the
 //! interpreter after all passes, and the module called through its packed entry.
 
-use crate::data::make_args;
-use crate::rewrite::backwards;
+use crate::data::{Data, make_args};
+use crate::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Tensor, Trap, Value};
 use tec::ir::print::{Style, print_kernel};
@@ -115,7 +115,8 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
         }
     }
-    let Some(args) = make_args(&naive, &case.vars, case.seed, kernel.reassociated) else {
+    let data = if kernel.reassociated { Data::Small } else { Data::Any };
+    let Some(args) = make_args(&naive, &case.vars, case.seed, data) else {
         return Err(Verdict::TooLarge);
     };
     let expected = run(&naive, &args, "naive")?;
@@ -139,9 +140,85 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
         let actual = run(&backwards, &judged.args, "backwards")?;
         compare(&judged, &actual, "the scheduled interpreter backwards")?;
     }
+    if has_race(&built, &judged.args, false)? {
+        return wrong("race: two iterations write one element", print_kernel(&built, Style::Full));
+    }
     let actual = run(&judged.kernel, &judged.args, "passes")?;
     compare(&judged, &actual, "the interpreter after all passes")?;
     Ok(judged)
+}
+
+/// Whether two iterations of a parallel loop, or with `lanes` of a vectorized one, write one element.
+fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Verdict> {
+    let Some(kernel) = with_owners(built, lanes) else { return Ok(false) };
+    let mut args = args.to_vec();
+    args.push(Value::Tensor(Tensor { dtype: DType::Int32, data: vec![0; 4], shape: Vec::new() }));
+    let Ok(values) = run(&kernel, &args, "owners")? else { return Ok(false) };
+    Ok(matches!(values.last(), Some(Value::Tensor(race)) if race.data != [0; 4]))
+}
+
+/// What a refused schedule would have done.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Shown {
+    /// It is wrong, in this way.
+    Wrong(&'static str),
+    /// Another check refuses it too.
+    RefusedOtherwise(String),
+    /// It seems to be right.
+    Right,
+}
+
+/// Runs a refused program with the check of `code` left out.
+pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> Shown {
+    let result = run_unchecked(case, options, code);
+    result.map_or_else(|shown| shown, |()| Shown::Right)
+}
+
+fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(), Shown> {
+    let mut trace = Trace::default();
+    let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
+    let stop = |failure: Failure| match failure {
+        Failure::User(diags) => Shown::RefusedOtherwise(diags[0].code.to_string()),
+        Failure::Bug { .. } => Shown::Wrong("cannot be built"),
+    };
+    let program = load(&case.text).map_err(stop)?;
+    let mut graphs = driver::elaborate(&program, &options, &mut trace).map_err(stop)?;
+    graphs.iter_mut().for_each(|graph| graph.unchecked = Some(code));
+    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(stop)?;
+    let graph = &placed[0].schedule.graph;
+    let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
+    let built = driver::lower(&placed[0], &options, Some("build_loops"), &mut trace);
+    let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
+    if verify_kernel(&built).is_err() {
+        return Err(Shown::Wrong("cannot be built"));
+    }
+    let forms = [Some(built.clone()), backwards(&built)];
+    for turn in 0..12 {
+        let data = [Data::Rough, Data::Ties, Data::Any][turn % 3];
+        let seed = case.seed.wrapping_add(turn as u64 / 3);
+        let Some(args) = make_args(&naive, &case.vars, seed, data) else { continue };
+        let Ok(expected) = run(&naive, &args, "naive") else { continue };
+        let bound = None;
+        let (graph, placed, kernel) = (graph.clone(), placed[0].clone(), built.clone());
+        let judged = Judged { graph, placed, kernel, args, expected, bound };
+        for form in forms.iter().flatten() {
+            let Ok(actual) = run(form, &judged.args, "unchecked") else {
+                return Err(Shown::Wrong("reads or writes outside, or what was never written"));
+            };
+            if compare(&judged, &actual, "unchecked").is_err() {
+                return Err(Shown::Wrong("another result"));
+            }
+        }
+        if has_race(&built, &judged.args, true) != Ok(false) {
+            return Err(Shown::Wrong("race"));
+        }
+    }
+    // What no pass can do is refused with reason.
+    let lowered = driver::lower(&placed[0], &options, None, &mut trace).map_err(stop)?;
+    match verify_kernel(&lowered) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Shown::Wrong("cannot be built")),
+    }
 }
 
 /// How far sums in another order may be from those in the order of the source, as a part of the

@@ -2,7 +2,7 @@
 
 use crate::damage::be_quiet;
 use crate::generate::generate;
-use crate::judge::{self, Case, Judged, Verdict};
+use crate::judge::{self, Case, Judged, Shown, Verdict};
 use crate::pipeline::pipeline;
 use crate::schedule::{KINDS, add_schedule, kinds_of};
 use crate::shrink::shrink;
@@ -32,7 +32,29 @@ pub struct Report {
     findings: Vec<String>,
     /// Of legal schedules: in how many a kind of directive occurs.
     kinds: BTreeMap<&'static str, u64>,
+    /// Per check: what became of what it refuses, with the check left out.
+    unchecked: BTreeMap<&'static str, Unchecked>,
 }
+
+/// What became of refused programs without the check that refuses them.
+#[derive(Default)]
+struct Unchecked {
+    wrong: BTreeMap<&'static str, u64>,
+    otherwise: u64,
+    right: u64,
+}
+
+impl Unchecked {
+    fn shown(&self) -> u64 {
+        self.wrong.values().sum()
+    }
+}
+
+/// Checks that can be left out; the others refuse what has no meaning.
+const CHECKS: &[&str] = &[
+    "E0325", "E0330", "E0331", "E0333", "E0334", "E0335", "E0340", "E0341", "E0342", "E0343",
+    "E0356", "E0357", "E0372", "E0373",
+];
 
 /// Which programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -230,6 +252,11 @@ impl Report {
                 self.refused_programs += 1;
                 let mut codes = codes;
                 codes.dedup();
+                if let [code] = &codes[..]
+                    && let Some(code) = CHECKS.iter().find(|check| *check == code)
+                {
+                    self.leave_out(setup, code, &texts);
+                }
                 for code in codes {
                     *self.refused.entry(code).or_default() += 1;
                 }
@@ -244,6 +271,21 @@ impl Report {
         }
     }
 
+    /// Runs a refused program without the check that refuses it.
+    fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
+        let counts = self.unchecked.entry(code).or_default();
+        match judge::judge_unchecked(&setup.case(), &setup.options(), code) {
+            Shown::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
+            Shown::RefusedOtherwise(_) => counts.otherwise += 1,
+            Shown::Right => {
+                counts.right += 1;
+                if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
+                    println!("NOT SHOWN {texts}\n{}", setup.golden());
+                }
+            }
+        }
+    }
+
     fn merge(&mut self, other: Report) {
         self.table.merge(other.table);
         self.same += other.same;
@@ -252,6 +294,14 @@ impl Report {
         self.refused_programs += other.refused_programs;
         for (code, count) in other.refused {
             *self.refused.entry(code).or_default() += count;
+        }
+        for (code, other) in other.unchecked {
+            let counts = self.unchecked.entry(code).or_default();
+            counts.otherwise += other.otherwise;
+            counts.right += other.right;
+            for (how, count) in other.wrong {
+                *counts.wrong.entry(how).or_default() += count;
+            }
         }
         for (kind, count) in other.kinds {
             *self.kinds.entry(kind).or_default() += count;
@@ -265,6 +315,17 @@ impl Report {
             let count = self.kinds.get(kind).copied().unwrap_or_default();
             let percent = count as f64 * 100.0 / self.same.max(1) as f64;
             println!("{kind:28}{count:>8}{percent:>7.1} % of the legal schedules");
+        }
+        println!("refused, and what happens with the check left out:");
+        for (code, counts) in &self.unchecked {
+            let Unchecked { otherwise, right, .. } = counts;
+            let shown = counts.shown();
+            let percent = shown as f64 * 100.0 / (shown + right).max(1) as f64;
+            println!(
+                "{code}: wrong {shown} ({percent:.0} %) {:?}, refused otherwise {otherwise}, not \
+                 shown {right}",
+                counts.wrong
+            );
         }
     }
 

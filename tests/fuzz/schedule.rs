@@ -1150,11 +1150,11 @@ impl Model {
     fn prefetch(&mut self) {
         let stage = self.stage();
         let reads = self.stages[stage].reads.clone();
+        let wild = self.breaks();
         let moved = |name: &String| {
             let moved = |other: &Stage| other.place != Place::Root || !other.output;
             self.stages.iter().any(|other| other.name == *name && moved(other))
         };
-        let wild = self.breaks();
         let reads: Vec<String> = reads.into_iter().filter(|name| wild || !moved(name)).collect();
         let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
         let end = self.stages[stage].loops.iter().position(lanes);

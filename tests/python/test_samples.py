@@ -384,7 +384,7 @@ def test_packed_depthwise_conv(build, rng, window, schedule):
     w = windows(x, **window)
     exact = np.einsum("ckl,cklij->cij", k[:, 0].astype(np.float64), w)
     y = empty(*exact.shape)
-    sizes = dict(c=6, nh=12, nw=10, tc=3)
+    sizes = dict(ic=6, nh=12, nw=10, tc=3)
     module = build("samples/packed_depthwise_conv.te", schedule, **sizes, **window)
     module.packed_depthwise_conv(x, k, y)
     assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)

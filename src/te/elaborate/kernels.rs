@@ -89,6 +89,7 @@ pub fn empty_graph() -> Graph {
         reassociate: false,
         dims: Vec::new(),
         checks: Vec::new(),
+        unchecked: None,
     }
 }
 
