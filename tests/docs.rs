@@ -1,5 +1,6 @@
 //! Every example of the documents does what the text says of it: blocks marked `te` compile, blocks
-//! marked `te error` are refused. The first example of an error's own page gives that error.
+//! marked `te error` are refused. The first example of an error's own page gives that error. A block
+//! marked `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ struct Example {
     page: PathBuf,
     /// The line of its first line, from 1.
     line: usize,
-    /// After the three back quotes: `te` or `te error`.
+    /// After the three back quotes: `te`, `te error` or `ir` with options.
     kind: String,
     /// The program.
     text: String,
@@ -57,7 +58,7 @@ fn examples(page: &Path) -> Vec<Example> {
         }
     }
     assert!(open.is_none(), "{}: a block is not closed", page.display());
-    found.retain(|example| example.kind == "te" || example.kind.starts_with("te "));
+    found.retain(|example| matches!(example.kind.split(' ').next(), Some("te" | "ir")));
     found
 }
 
@@ -87,7 +88,9 @@ fn examples_do_what_the_text_says() {
     let mut count = 0;
     for page in documents() {
         let code = error_code(&page);
-        for (position, example) in examples(&page).iter().enumerate() {
+        let programs = examples(&page).into_iter().filter(|example| example.kind.starts_with("te"));
+        for (position, example) in programs.enumerate() {
+            let example = &example;
             count += 1;
             let place = format!("{}:{}", example.page.display(), example.line);
             let shows_the_code = code.is_some() && position == 0;
@@ -118,6 +121,46 @@ fn examples_do_what_the_text_says() {
         }
     }
     assert!(count > 30, "only {count} examples found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What `tec lower` prints of a program, or what it says instead.
+fn lower(program: &Example, options: &[&str]) -> String {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let source = scratch.path().join("example.te");
+    std::fs::write(&source, &program.text).expect("the folder can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_tec"))
+        .args(["lower", "--simple", "--target", "x86-avx2"])
+        .args(options)
+        .arg(&source)
+        .output()
+        .expect("tec starts");
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    String::from_utf8(text).expect("what is printed is UTF-8")
+}
+
+#[test]
+fn printed_programs_are_what_is_printed() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for page in documents() {
+        let mut program = None;
+        for example in examples(&page) {
+            let Some(options) = example.kind.strip_prefix("ir") else {
+                program = Some(example);
+                continue;
+            };
+            count += 1;
+            let place = format!("{}:{}", example.page.display(), example.line);
+            let program = program.as_ref().expect("a program stands before what is printed of it");
+            let options: Vec<&str> = options.split_whitespace().collect();
+            let printed = lower(program, &options);
+            if printed != example.text {
+                wrong.push(format!("{place}: printed is\n{printed}"));
+            }
+        }
+    }
+    assert!(count > 20, "only {count} printed programs found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

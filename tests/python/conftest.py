@@ -30,28 +30,29 @@ def run_tec(*args):
 
 
 class Builder:
-    """Builds each combination of file and definitions once."""
+    """Builds each combination of file, schedule and definitions once."""
 
     def __init__(self, folder):
         self.folder = folder
         self.paths = {}
 
-    def path(self, file, **defines):
-        """The path of the `.so` that `file` becomes with these definitions."""
-        key = (str(file), tuple(sorted(defines.items())))
+    def path(self, file, schedule=None, **defines):
+        """The path of the `.so` that `file` becomes with this schedule and these definitions."""
+        key = (str(file), schedule, tuple(sorted(defines.items())))
         if key not in self.paths:
             source = ROOT / file
             out = self.folder / f"{source.stem}_{len(self.paths)}.so"
             options = [f"-D{name}={value}" for name, value in defines.items()]
+            options += ["--schedule", schedule] if schedule else []
             done = run_tec("build", source, "-o", out, *options)
             assert done.returncode == 0, done.stderr
             self.paths[key] = out
         return str(self.paths[key])
 
-    def __call__(self, file, **defines):
+    def __call__(self, file, schedule=None, **defines):
         import tvm_ffi
 
-        return tvm_ffi.load_module(self.path(file, **defines))
+        return tvm_ffi.load_module(self.path(file, schedule, **defines))
 
 
 @pytest.fixture(scope="session")

@@ -42,9 +42,10 @@ def test_every_kernel_is_covered():
             assert re.search(pattern, tests), f"{file.name}: kernel {kernel} is tested nowhere"
 
 
-def test_vector_add(build, rng):
+@pytest.mark.parametrize("schedule", ["default", "parallel", "vectorized"])
+def test_vector_add(build, rng, schedule):
     for n in (1, 100, 1000):
-        module = build("samples/vector_add.te", n=n)
+        module = build("samples/vector_add.te", schedule, n=n)
         a, b, c = normal(rng, n), normal(rng, n), empty(n)
         module.vector_add(a, b, c)
         np.testing.assert_array_equal(c, a + b)
@@ -272,11 +273,13 @@ def test_padding(build, rng, shape, p):
     np.testing.assert_array_equal(b, np.pad(a, p))
 
 
+@pytest.mark.parametrize("schedule", ["default", "good", "bad"])
 @pytest.mark.parametrize("first", [(3, 4), (1, 4), (3, 1), (1, 1)])
 @pytest.mark.parametrize("second", [(3, 4), (1, 4), (3, 1), (1, 1)])
-def test_broadcast_add(build, rng, first, second):
+def test_broadcast_add(build, rng, schedule, first, second):
     keys = dict(zip(["m1", "n1", "m2", "n2"], first + second))
-    module = build("samples/broadcast_add.te", **{f"broadcast_add.{k}": v for k, v in keys.items()})
+    sizes = {f"broadcast_add.{key}": value for key, value in keys.items()}
+    module = build("samples/broadcast_add.te", schedule, **sizes)
     a, b = normal(rng, *first), normal(rng, *second)
     c = empty(*(a + b).shape)
     module.broadcast_add(a, b, c)
@@ -300,10 +303,11 @@ def test_broadcast_add_patterns(build, rng, shape):
         np.testing.assert_array_equal(c, a + b)
 
 
+@pytest.mark.parametrize("schedule", ["default", "reorder", "parallel", "block", "cached_block"])
 @pytest.mark.parametrize("n, m, l", [(1, 1, 1), (100, 100, 100), (17, 5, 33), (1, 64, 3)])
-def test_matmul(build, rng, n, m, l):
+def test_matmul(build, rng, schedule, n, m, l):
     a, b, c = normal(rng, n, l), normal(rng, l, m), empty(n, m)
-    build("samples/matmul.te", n=n, m=m, l=l).matmul(a, b, c)
+    build("samples/matmul.te", schedule, n=n, m=m, l=l).matmul(a, b, c)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert_sum_close(c, exact, np.abs(a) @ np.abs(b), l)
 
@@ -342,14 +346,15 @@ CONVS = [
 ]
 
 
+@pytest.mark.parametrize("schedule", ["default", "cached_block"])
 @pytest.mark.parametrize("window", CONVS)
-def test_conv(build, rng, window):
+def test_conv(build, rng, schedule, window):
     sizes = dict(oc=4, ic=6, nh=12, nw=10)
     x, k = normal(rng, 6, 12, 10), normal(rng, 4, 6, window["kh"], window["kw"])
     w = windows(x, **window)
     exact = np.einsum("ockl,cklij->oij", k.astype(np.float64), w)
     y = empty(*exact.shape)
-    build("samples/conv.te", **sizes, **window).conv(x, k, y)
+    build("samples/conv.te", schedule, **sizes, **window).conv(x, k, y)
     assert_sum_close(y, exact, np.einsum("ockl,cklij->oij", np.abs(k), np.abs(w)), 6 * 25)
 
 
@@ -358,6 +363,31 @@ def test_conv_of_the_book(build, rng):
     build("samples/conv.te").conv(x, k, y)
     w = windows(x, 3, 3, 1, 1, 1, 1)
     np.testing.assert_allclose(y, np.einsum("ockl,cklij->oij", k, w), atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["default", "cached_block"])
+@pytest.mark.parametrize("window", CONVS)
+def test_packed_conv(build, rng, window, schedule):
+    sizes = dict(oc=8, ic=6, nh=12, nw=10, toc=4, tic=3)
+    x, k = normal(rng, 6, 12, 10), normal(rng, 8, 6, window["kh"], window["kw"])
+    w = windows(x, **window)
+    exact = np.einsum("ockl,cklij->oij", k.astype(np.float64), w)
+    y = empty(*exact.shape)
+    build("samples/packed_conv.te", schedule, **sizes, **window).packed_conv(x, k, y)
+    assert_sum_close(y, exact, np.einsum("ockl,cklij->oij", np.abs(k), np.abs(w)), 6 * 25)
+
+
+@pytest.mark.parametrize("schedule", ["default", "cached_block"])
+@pytest.mark.parametrize("window", CONVS)
+def test_packed_depthwise_conv(build, rng, window, schedule):
+    x, k = normal(rng, 6, 12, 10), normal(rng, 6, 1, window["kh"], window["kw"])
+    w = windows(x, **window)
+    exact = np.einsum("ckl,cklij->cij", k[:, 0].astype(np.float64), w)
+    y = empty(*exact.shape)
+    sizes = dict(ic=6, nh=12, nw=10, tc=3)
+    module = build("samples/packed_depthwise_conv.te", schedule, **sizes, **window)
+    module.packed_depthwise_conv(x, k, y)
+    assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)
 
 
 @pytest.mark.parametrize("window", CONVS)
@@ -370,34 +400,39 @@ def test_depthwise_conv(build, rng, window):
     assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)
 
 
+@pytest.mark.parametrize("schedule", ["default", "optimized"])
 @pytest.mark.parametrize("window", CONVS)
-def test_max_pool(build, rng, window):
+def test_max_pool(build, rng, schedule, window):
     x = normal(rng, 4, 12, 10)
     expected = windows(x, **window, val=np.finfo(np.float32).min).max(axis=(1, 2))
     y = empty(*expected.shape)
-    build("samples/max_pool.te", c=4, nh=12, nw=10, **window).max_pool(x, y)
+    module = build("samples/max_pool.te", schedule, c=4, nh=12, nw=10, **window)
+    module.max_pool(x, y)
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("schedule", ["default", "optimized"])
 @pytest.mark.parametrize("window", CONVS)
-def test_avg_pool(build, rng, window):
+def test_avg_pool(build, rng, schedule, window):
     x = normal(rng, 4, 12, 10)
     w = windows(x, **window)
     # One term after the other, then one multiplication by the rounded reciprocal.
     total = fold(np.add, 0, np.moveaxis(w.reshape(4, -1, *w.shape[3:]), 1, -1))
     expected = total * np.float32(1 / (window["kh"] * window["kw"]))
     y = empty(*expected.shape)
-    build("samples/avg_pool.te", c=4, nh=12, nw=10, **window).avg_pool(x, y)
+    module = build("samples/avg_pool.te", schedule, c=4, nh=12, nw=10, **window)
+    module.avg_pool(x, y)
     np.testing.assert_allclose(y, expected, rtol=3e-7)
 
 
+@pytest.mark.parametrize("schedule", ["default", "optimized"])
 @pytest.mark.parametrize("c, n", [(32, 28), (1, 1), (3, 5)])
-def test_batch_norm(build, rng, c, n):
+def test_batch_norm(build, rng, schedule, c, n):
     x = normal(rng, c, n, n)
     mean, gamma, beta = (normal(rng, c, 1, 1) for _ in range(3))
     var = np.abs(normal(rng, c, 1, 1) + 1)
     y = empty(c, n, n)
-    build("samples/batch_norm.te", c=c, n=n).batch_norm(x, mean, var, gamma, beta, y)
+    build("samples/batch_norm.te", schedule, c=c, n=n).batch_norm(x, mean, var, gamma, beta, y)
     expected = (x - mean) / np.sqrt(var + np.float32(1e-5)) * gamma + beta
     np.testing.assert_array_equal(y, expected)
 
