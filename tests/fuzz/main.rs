@@ -17,6 +17,7 @@ mod rewrite;
 mod run;
 mod schedule;
 mod shrink;
+mod survey;
 mod table;
 mod tree;
 mod unchecked;

@@ -76,7 +76,11 @@ impl Source {
         match self {
             Source::Plain => generate(seed, number, &name),
             Source::Scheduled => {
-                let mut program = pipeline(seed, number, &name);
+                // Some programs have everything else that the language has.
+                let mut program = match number % 5 {
+                    4 => generate(seed, number, &name),
+                    _ => pipeline(seed, number, &name),
+                };
                 add_schedule(&mut program, seed, number);
                 program
             }
