@@ -395,9 +395,20 @@ fn check_shift(
             Diag::new("E0335", span, text).help("write `tail=guard`, or `assume` that it fits"),
         ));
     }
-    let shared = leaves_of(stage, outer)
-        .filter(|leaf| bounds.extents[leaf.0].as_int() != Some(1))
-        .find(|leaf| matches!(stage.axis(*leaf).annotation, Some((Annotation::Parallel, _))));
+    // Threads share elements if they run different steps, or the same part of all steps.
+    let steps: Vec<AxisId> = leaves_of(stage, outer).collect();
+    let is_single = |leaf: &AxisId| bounds.extents[leaf.0].as_int() == Some(1);
+    let around = |leaf: &AxisId| {
+        let mut inside = stage.leaves.iter().skip_while(|other| *other != leaf).skip(1);
+        inside.any(|other| steps.contains(other) && !is_single(other))
+    };
+    let threads = |leaf: &AxisId| {
+        matches!(stage.axis(*leaf).annotation, Some((Annotation::Parallel, _))) && !is_single(leaf)
+    };
+    let shared = leaves_of(stage, inner)
+        .filter(|leaf| around(leaf))
+        .chain(steps.iter().copied())
+        .find(threads);
     if let (true, Some(leaf)) = (overlap, shared) {
         let text = format!("`tail=shift` on `{name}` makes iterations of `{}` overlap", {
             &stage.axis(leaf).name

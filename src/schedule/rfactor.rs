@@ -133,9 +133,10 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
 
 /// Whether each partial result is one term, so that they meet in the order of the source.
 fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
-    // The product of a fused sum is not rounded on its own.
+    // The product of a fused sum is not rounded on its own; a term that `where=` leaves out would
+    // be combined as the identity.
     let whole = reduction.axes.len() == 1 && reduce_leaves(stage) == [AxisId(stage.rank())];
-    whole && !reduction.fused
+    whole && !reduction.fused && reduction.condition.is_none()
 }
 
 /// The `rfactor` of a loop over terms, as it is to be written; `None` if it would be refused.

@@ -113,6 +113,10 @@ pub fn interpret_damaged(
     let graph = placed.schedule.graph.clone();
     // After the front end nothing is the user's fault.
     let late = |failure| match failure {
+        // Whether an intrinsic fits is known when the loops are built.
+        Failure::User(diags) if diags.iter().all(|diag| diag.code == "E0378") => {
+            failed(Failure::User(diags))
+        }
         Failure::User(diags) => {
             let codes: Vec<&str> = diags.iter().map(|diag| diag.code).collect();
             let texts: Vec<String> = diags.iter().map(|diag| diag.to_string()).collect();

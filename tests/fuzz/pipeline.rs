@@ -2,6 +2,7 @@
 //! products, paddings, transposes, each reading what came before.
 
 use crate::generate::Ext;
+use crate::schedule::wishes;
 use crate::table::{Reducer, all_reducers};
 use crate::tree::{Node, Program, StageInfo};
 use rand::{RngExt, SeedableRng};
@@ -50,7 +51,7 @@ pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
         tags: BTreeSet::new(),
         names: 0,
     };
-    pipeline.program()
+    pipeline.program(number)
 }
 
 /// An expression that needs brackets as an operand.
@@ -91,7 +92,7 @@ impl Pipeline {
         self.tags.insert(format!("stage kind {name}"));
     }
 
-    fn program(&mut self) -> Program {
+    fn program(&mut self, number: u64) -> Program {
         let (mut params, mut vars) = (Vec::new(), Vec::new());
         for name in ["n", "m"] {
             let value = self.pick(&[3, 4, 5, 6, 7, 8, 8, 9, 10, 12, 13, 16, 17]);
@@ -126,6 +127,9 @@ impl Pipeline {
         if self.stages.is_empty() {
             let tensor = self.tensors[0].clone();
             self.elementwise(&tensor);
+        }
+        if wishes(number).contains(&"tensorize") {
+            self.dot();
         }
         self.choose_outputs();
         let mut body = std::mem::take(&mut self.inputs);
@@ -292,6 +296,7 @@ impl Pipeline {
             place,
             others: names[1..].to_vec(),
             pinned: false,
+            dot: false,
         });
         for (name, dtype) in names.into_iter().zip(dtypes) {
             let shape = shape.clone();
@@ -627,6 +632,28 @@ impl Pipeline {
         let sum = |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == tensor.dtype;
         let sum = all_reducers().into_iter().find(sum).expect("all numbers are added");
         self.push_reduction(&axes, &reduce, &sum, term, None);
+    }
+
+    /// What the intrinsic for tests computes.
+    fn dot(&mut self) {
+        let terms = Ext::literal(4 * self.int(1, 3));
+        let dims = self.dims.clone();
+        let (n, m) = (self.pick(&dims), self.pick(&dims));
+        let a = self.input(DType::Int32, vec![n.clone(), terms.clone()]);
+        let b = self.input(DType::Int32, vec![m.clone(), terms.clone()]);
+        let axes = self.axes(&[n, m]);
+        let k = self.fresh("k");
+        let loads = [
+            self.load(&a, &["i".to_string(), k.clone()]),
+            self.load(&b, &["j".to_string(), k.clone()]),
+        ];
+        let kids = vec![Node::new(DType::Int32, "($ * $)", loads.to_vec())];
+        let form = format!("sum($, axis={k})");
+        let count = self.stages.len();
+        self.stage(&axes, &[(k, terms)], &form, kids, &[DType::Int32], (true, true));
+        if let Some(stage) = self.stages.get_mut(count) {
+            stage.dot = true;
+        }
     }
 
     fn padding(&mut self, tensor: &Tensor) {

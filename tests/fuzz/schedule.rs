@@ -37,6 +37,7 @@ pub const KINDS: &[&str] = &[
     "double_buffer",
     "prefetch",
     "set_scope",
+    "tensorize",
     "pragma",
     "parameter",
     "knob",
@@ -102,6 +103,10 @@ struct Stage {
     output: bool,
     /// It stays at the root.
     pinned: bool,
+    /// An intrinsic may compute it.
+    dot: bool,
+    /// No more directives.
+    locked: bool,
     reduction: bool,
     /// Any order of terms gives the same bits.
     exact: bool,
@@ -146,7 +151,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         wild: 0,
     };
     model.read(program);
-    let mut kinds: Vec<&str> = (0..4).map(|turn| deal(number * 4 + turn)).collect();
+    let mut kinds = wishes(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
     if kinds.contains(&"parameter") || model.chance(10) {
@@ -202,6 +207,11 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     }
     main.body = std::mem::take(&mut model.lines);
     program.schedules.push(main);
+}
+
+/// The kinds of directives that the schedule of a program should hold.
+pub fn wishes(number: u64) -> Vec<&'static str> {
+    (0..4).map(|turn| deal(number * 4 + turn)).collect()
 }
 
 fn deal(turn: u64) -> &'static str {
@@ -263,6 +273,8 @@ impl Model {
                 rank: info.axes.len(),
                 output: info.output,
                 pinned: info.pinned,
+                dot: info.dot,
+                locked: false,
                 reduction: !info.reduce.is_empty(),
                 exact: info.exact,
                 commutes: info.commutes,
@@ -397,6 +409,7 @@ impl Model {
             "prefetch" => self.prefetch(),
             "set_scope" => self.set_scope(),
             "pragma" => self.pragma(),
+            "tensorize" => self.tensorize(),
             "if" => self.conditional(),
             "for" => self.repeated(),
             _ => {}
@@ -408,7 +421,9 @@ impl Model {
     fn stage(&mut self) -> usize {
         let with_loops: Vec<usize> =
             (0..self.stages.len()).filter(|at| self.stages[*at].place != Place::Inline).collect();
-        self.pick(&with_loops)
+        let free: Vec<usize> =
+            with_loops.iter().copied().filter(|at| !self.stages[*at].locked).collect();
+        self.pick(if free.is_empty() { &with_loops } else { &free })
     }
 
     /// A loop of a stage, by its place, that may be split or fused.
@@ -956,10 +971,10 @@ impl Model {
             l.id = self.ids;
         }
         (new.name, new.output, new.touched) = (name.clone(), false, true);
-        new.pinned = false;
+        (new.pinned, new.dot) = (false, false);
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
-        (old.reduction, old.exact, old.touched) = (false, true, true);
+        (old.reduction, old.exact, old.touched, old.dot) = (false, true, true, false);
         old.reads = vec![name];
         self.stages.insert(stage, new);
         self.shift_places(stage);
@@ -987,7 +1002,7 @@ impl Model {
         let readers: Vec<usize> = (0..self.stages.len())
             .filter(|at| {
                 let stage = &self.stages[*at];
-                stage.place != Place::Inline && stage.reads.contains(&source)
+                stage.place != Place::Inline && !stage.locked && stage.reads.contains(&source)
             })
             .collect();
         if readers.is_empty() || (layout && rank == 0) {
@@ -1041,6 +1056,8 @@ impl Model {
             Stage {
                 declared,
                 pinned: false,
+                dot: false,
+                locked: false,
                 name,
                 loops,
                 rank,
@@ -1106,13 +1123,13 @@ impl Model {
         new.rank += 1;
         new.loops = data;
         (new.name, new.output, new.touched) = (name.clone(), false, true);
-        new.pinned = false;
+        (new.pinned, new.dot) = (false, false);
         new.fresh = true;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
         let last = Loop { used: false, root: true, ..axis };
         old.loops.push(last);
-        (old.touched, old.fresh) = (true, false);
+        (old.touched, old.fresh, old.dot) = (true, false, false);
         old.reads = vec![name];
         self.stages.insert(stage, new);
         self.shift_places(stage);
@@ -1236,6 +1253,35 @@ impl Model {
         self.stages[stage].loops[at].used = true;
         self.stages[stage].kept = true;
         self.stages[stage].touched = true;
+    }
+
+    /// The innermost four terms as one intrinsic; the loops of the stage stay as they are then.
+    fn tensorize(&mut self) {
+        let whole = |stage: &Stage| {
+            let last = stage.loops.last();
+            let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
+            stage.dot
+                && stage.place == Place::Root
+                && !stage.loops.iter().any(lanes)
+                && last.is_some_and(|l| l.reduce && l.root && !l.used && l.mark.is_none())
+        };
+        let Some(stage) = (0..self.stages.len()).find(|at| whole(&self.stages[*at])) else {
+            return;
+        };
+        let at = self.stages[stage].loops.len() - 1;
+        let name = self.stages[stage].name.clone();
+        let axis = self.stages[stage].loops[at].name.clone();
+        let names = self.part_names(&axis);
+        let factor = if self.breaks() { 2 } else { 4 };
+        let call = format!("{name}.split({axis}, factor=$)");
+        let kids = vec![self.number(factor)];
+        self.directive("split factor", call, kids, &names);
+        self.divide(stage, at, Some(factor), None, names);
+        let inner = self.stages[stage].loops[at + 1].name.clone();
+        self.push("tensorize", format!("{name}.tensorize({inner}, dot4_i32)"), vec![], vec![]);
+        let stage = &mut self.stages[stage];
+        (stage.locked, stage.kept, stage.pinned) = (true, true, true);
+        stage.loops.iter_mut().for_each(|l| l.used = true);
     }
 
     /// A directive without results under a condition.

@@ -77,6 +77,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             reads,
             place,
             pinned: false,
+            dot: false,
         });
     }
     // A reader of any component reads the stage.

@@ -86,6 +86,8 @@ pub struct StageInfo {
     pub reads: Vec<String>,
     /// Its statement in the kernel's body.
     pub place: usize,
+    /// It may be computed by the intrinsic `dot4_i32`.
+    pub dot: bool,
     /// Stages that are not known read it too: it stays at the root.
     pub pinned: bool,
 }

@@ -169,11 +169,13 @@ impl Emitter<'_, '_> {
     }
 
     /// Bytes of a buffer rounded up to [`ALIGNMENT`]; sets `impossible` where they are no
-    /// reasonable number, negative extents included.
+    /// reasonable number. An extent may be negative where the loops around the buffer do not run.
     fn buffer_bytes(&mut self, buffer: &Buffer, impossible: &mut Value) -> Value {
         let mut bytes = self.int(types::I64, buffer.dtype.bytes().into());
         for extent in &buffer.shape {
             let extent = self.expr(extent);
+            let zero = self.int(types::I64, 0);
+            let extent = self.b.ins().smax(extent, zero);
             let high = self.b.ins().umulhi(bytes, extent);
             bytes = self.b.ins().imul(bytes, extent);
             let over = self.b.ins().icmp_imm_u(IntCC::NotEqual, high, 0);
