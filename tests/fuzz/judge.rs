@@ -166,7 +166,8 @@ pub fn interpret_damaged(
     Ok(judged)
 }
 
-/// Whether two iterations of a parallel loop, or with `lanes` of a vectorized one, write one element.
+/// Whether two iterations of a parallel loop, or with `lanes` of a vectorized one, write one
+/// element.
 pub fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Verdict> {
     let Some(kernel) = with_owners(built, lanes) else { return Ok(false) };
     let mut args = args.to_vec();

@@ -1,5 +1,9 @@
-//! The differential fuzzer: random programs, each run in three ways that must agree bit for bit
-//! (`judge`), and damaged programs that must not make the compiler panic (`damage`).
+//! The differential fuzzer: random programs (`generate`, `pipeline`), half of the runs with random
+//! schedules (`schedule`), each run in several ways that must agree bit for bit (`judge`: the plain
+//! loop nest, the scheduled one forwards and backwards, the one after all passes, machine code). No
+//! two threads write one element (`rewrite`). What a check of schedules refuses is run without it and
+//! must be wrong (`unchecked`); kernels with a planted bug must be found (`plant`); damaged programs
+//! must not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden

@@ -13,9 +13,7 @@ pub fn backwards(kernel: &Kernel) -> Option<Kernel> {
 
 fn reverse(stmt: Stmt, found: &mut bool) -> Stmt {
     match map_stmts(stmt, &mut |inner| reverse(inner, found)) {
-        Stmt::For { var, min, extent, kind, body }
-            if matches!(kind, ForKind::Parallel | ForKind::Vectorized) =>
-        {
+        Stmt::For { var, min, extent, kind: ForKind::Parallel | ForKind::Vectorized, body } => {
             *found = true;
             let last = Expr::sub(Expr::add(min.clone(), extent.clone()), Expr::index(1));
             let first = Expr::add(last, min.clone());

@@ -51,10 +51,14 @@ impl Unchecked {
     }
 }
 
+/// Why something refused may seem right.
+const NOT_SHOWN: &str = "a loop of one iteration, a later directive that takes the one refused \
+                         back, an operation that may be done twice (min), or data that do not tell";
+
 /// Checks of what a schedule does. The others refuse what cannot be done at all: names and kinds,
 /// factors, layouts without an inverse (E0320 to E0324, E0350 to E0355, E0370, E0371, E0376), lanes
-/// and copies whose number is not known (E0330 to E0332, E0336), memory or an order that is not there
-/// (E0372, E0374, E0375, E0379), an intrinsic that does not fit (E0377, E0378).
+/// and copies whose number is not known (E0330 to E0332, E0336), memory or an order that is not
+/// there (E0372, E0374, E0375, E0379), an intrinsic that does not fit (E0377, E0378).
 const CHECKS: &[&str] = &[
     "E0325", "E0333", "E0334", "E0335", "E0340", "E0341", "E0342", "E0343", "E0356", "E0357",
     "E0373",
@@ -318,6 +322,28 @@ impl Report {
         self.findings.extend(other.findings);
     }
 
+    /// What a run of scheduled programs must have seen, if it was long enough.
+    fn check_schedules(&self, n: u64) {
+        if n < 500 {
+            return;
+        }
+        let rare = |kind: &&&str| self.kinds.get(**kind).is_none_or(|count| count * 20 < self.same);
+        let rare: Vec<_> = KINDS.iter().filter(rare).collect();
+        assert!(rare.is_empty(), "in fewer than 5 % of the legal schedules: {rare:?}");
+        let (shown, right) = self.shown();
+        assert!(
+            shown * 10 >= (shown + right) * 9,
+            "of {} refused schedules only {shown} are wrong",
+            shown + right
+        );
+    }
+
+    /// Of what was refused: how much is wrong, and how much seems right.
+    fn shown(&self) -> (u64, u64) {
+        let counts = || self.unchecked.values();
+        (counts().map(Unchecked::shown).sum(), counts().map(|counts| counts.right).sum())
+    }
+
     /// Where each directive occurs.
     fn print_kinds(&self) {
         for kind in KINDS {
@@ -336,6 +362,9 @@ impl Report {
                 counts.wrong
             );
         }
+        let (shown, right) = self.shown();
+        let percent = shown as f64 * 100.0 / (shown + right).max(1) as f64;
+        println!("together: wrong {shown} ({percent:.1} %), not shown {right}: {NOT_SHOWN}");
     }
 
     fn finish(self, n: u64, seed: u64, source: Source) {
@@ -358,6 +387,7 @@ impl Report {
             "too few programs compile: the generator is out of step with the language"
         );
         if source == Source::Scheduled {
+            self.check_schedules(n);
             return;
         }
         let missing = self.table.missing();

@@ -1,0 +1,178 @@
+//! Where stages are computed, and who reads whom.
+
+use super::{Mark, Model, Place};
+
+impl Model {
+    /// Who reads a stage, through inlined ones too.
+    pub(super) fn readers(&self, name: &str) -> Vec<usize> {
+        let mut readers = Vec::new();
+        for (at, stage) in self.stages.iter().enumerate() {
+            if stage.reads.iter().any(|read| read == name) {
+                match stage.place {
+                    Place::Inline => readers.extend(self.readers(&stage.name)),
+                    _ => readers.push(at),
+                }
+            }
+        }
+        readers
+    }
+
+    /// Inside which loop a stage attached to `at` stands.
+    pub(super) fn depth(&self, stage: usize, at: usize) -> Option<usize> {
+        let loops = &self.stages[stage].loops;
+        let lanes = loops[..=at].iter().position(|l| l.mark == Some(Mark::Vectorize));
+        lanes.map_or(Some(at), |lanes| lanes.checked_sub(1))
+    }
+
+    /// Whether the loop at `at` of `target` is around the code of `reader`.
+    pub(super) fn encloses(&self, target: usize, at: usize, reader: usize) -> bool {
+        if target == reader {
+            return true;
+        }
+        let mut child = reader;
+        for _ in 0..self.stages.len() {
+            let Place::At(stage, id) = self.stages[child].place else { return false };
+            if stage == target {
+                let loops = &self.stages[target].loops;
+                let Some(place) = loops.iter().position(|l| l.id == id) else { return false };
+                return self.depth(target, place) >= self.depth(target, at);
+            }
+            child = stage;
+        }
+        false
+    }
+
+    pub(super) fn is_within(&self, inner: usize, outer: usize) -> bool {
+        let mut child = inner;
+        for _ in 0..=self.stages.len() {
+            if child == outer {
+                return true;
+            }
+            let Place::At(stage, _) = self.stages[child].place else { return false };
+            child = stage;
+        }
+        false
+    }
+
+    pub(super) fn compute_at(&mut self) {
+        let movable: Vec<usize> = (0..self.stages.len())
+            .filter(|at| {
+                !self.stages[*at].output
+                    && !self.stages[*at].pinned
+                    && self.stages[*at].place != Place::Inline
+            })
+            .collect();
+        if movable.is_empty() {
+            return;
+        }
+        let stage = self.pick(&movable);
+        let readers = self.readers(&self.stages[stage].name.clone());
+        let wild = self.breaks();
+        let mut points = Vec::new();
+        for target in 0..self.stages.len() {
+            if target == stage || self.stages[target].place == Place::Inline {
+                continue;
+            }
+            for at in 0..self.stages[target].loops.len() {
+                let covers = readers.iter().all(|reader| self.encloses(target, at, *reader));
+                if wild || (covers && !readers.is_empty() && !self.is_within(target, stage)) {
+                    points.push((target, at));
+                }
+            }
+        }
+        if points.is_empty() {
+            return;
+        }
+        let (target, at) = self.pick(&points);
+        let (name, to) = (self.stages[stage].name.clone(), self.stages[target].name.clone());
+        let axis = self.stages[target].loops[at].clone();
+        let call = format!("{name}.compute_at({to}, {})", axis.name);
+        self.directive("compute_at", call, vec![], &[]);
+        self.stages[stage].place = Place::At(target, axis.id);
+        self.stages[stage].touched = true;
+        self.stages[target].loops[at].used = true;
+        for l in &mut self.stages[stage].loops {
+            if !l.reduce && l.root {
+                l.extent = None;
+            }
+        }
+    }
+
+    pub(super) fn has_guests(&self, stage: usize) -> bool {
+        self.stages.iter().any(|other| matches!(other.place, Place::At(at, _) if at == stage))
+    }
+
+    pub(super) fn compute_inline(&mut self) {
+        let wild = self.breaks();
+        let fits = |at: usize| {
+            let stage = &self.stages[at];
+            let legal = !stage.output
+                && !stage.pinned
+                && !stage.reduction
+                && !self.has_guests(at)
+                && !stage.kept;
+            stage.place != Place::Inline && (legal || wild)
+        };
+        let fitting: Vec<usize> = (0..self.stages.len()).filter(|at| fits(*at)).collect();
+        if fitting.is_empty() {
+            return;
+        }
+        let stage = self.pick(&fitting);
+        let call = format!("{}.compute_inline()", self.stages[stage].name);
+        self.directive("compute_inline", call, vec![], &[]);
+        if !self.stages[stage].output {
+            self.inline(stage);
+        }
+    }
+
+    /// Stages that were attached where the inlined one's readers are now may not reach them.
+    pub(super) fn inline(&mut self, stage: usize) {
+        self.stages[stage].place = Place::Inline;
+        self.stages[stage].touched = true;
+        for at in 0..self.stages.len() {
+            self.recheck(at);
+        }
+    }
+
+    /// Sends a stage back to the root whose point no longer encloses its readers.
+    pub(super) fn recheck(&mut self, stage: usize) {
+        let Place::At(target, id) = self.stages[stage].place else { return };
+        let readers = self.readers(&self.stages[stage].name.clone());
+        let place = self.stages[target].loops.iter().position(|l| l.id == id);
+        let covers = |at: usize| readers.iter().all(|reader| self.encloses(target, at, *reader));
+        if place.is_some_and(covers) && !readers.is_empty() {
+            return;
+        }
+        if self.breaks() {
+            return;
+        }
+        let call = format!("{}.compute_root()", self.stages[stage].name);
+        self.directive("compute_root", call, vec![], &[]);
+        self.stages[stage].place = Place::Root;
+    }
+
+    pub(super) fn compute_root(&mut self) {
+        let stage = self.pick(&(0..self.stages.len()).collect::<Vec<_>>());
+        let call = format!("{}.compute_root()", self.stages[stage].name);
+        self.directive("compute_root", call, vec![], &[]);
+        self.stages[stage].place = Place::Root;
+        self.stages[stage].touched = true;
+        for at in 0..self.stages.len() {
+            self.recheck(at);
+        }
+    }
+
+    pub(super) fn auto_inline(&mut self) {
+        self.push("auto_inline_injective", "auto_inline_injective()".to_string(), vec![], vec![]);
+        for at in 0..self.stages.len() {
+            let stage = &self.stages[at];
+            if !stage.touched && !stage.output && !stage.reduction {
+                self.stages[at].place = Place::Inline;
+                self.stages[at].touched = true;
+            }
+        }
+        for at in 0..self.stages.len() {
+            self.recheck(at);
+        }
+    }
+}

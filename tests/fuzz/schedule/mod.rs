@@ -1,0 +1,506 @@
+//! Random schedules for a program: a model of stages and their loops follows each directive, so
+//! that most schedules are legal; some break a rule on purpose.
+
+mod attach;
+mod loops;
+mod stages;
+
+use crate::tree::{Line, Node, Program, ScheduleText};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use tec::ir::DType;
+use tec::schedule::directives::DIRECTIVES;
+
+/// Everything that a legal schedule should now and then hold.
+pub const KINDS: &[&str] = &[
+    "split factor",
+    "split nparts",
+    "split factors",
+    "tail=guard",
+    "tail=peel",
+    "tail=mask",
+    "tail=shift",
+    "tile",
+    "fuse",
+    "fuse(*)",
+    "reorder",
+    "reorder *",
+    "unroll",
+    "vectorize",
+    "parallel",
+    "compute_at",
+    "compute_inline",
+    "compute_root",
+    "auto_inline_injective",
+    "cache_write",
+    "cache_read",
+    "layout=",
+    "rfactor",
+    "storage_align",
+    "double_buffer",
+    "prefetch",
+    "set_scope",
+    "tensorize",
+    "pragma",
+    "parameter",
+    "knob",
+    "if",
+    "for",
+    "use",
+    "let",
+];
+
+/// Whether the compiler knows the directive of a kind.
+fn is_known(kind: &str) -> bool {
+    let name = match kind {
+        "split factor" | "split nparts" | "split factors" => "split",
+        "tail=guard" | "tail=peel" | "tail=mask" | "tail=shift" => "split",
+        "fuse(*)" => "fuse",
+        "reorder *" => "reorder",
+        "layout=" => "cache_read",
+        "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => {
+            return true;
+        }
+        other => other,
+    };
+    DIRECTIVES.iter().any(|directive| directive.name == name)
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mark {
+    Unroll,
+    Vectorize,
+    Parallel,
+}
+
+#[derive(Clone, Debug)]
+struct Loop {
+    id: usize,
+    name: String,
+    reduce: bool,
+    /// Known when the kernel is compiled; not for boxes of attached stages.
+    extent: Option<i64>,
+    mark: Option<Mark>,
+    /// A stage is attached to it or a directive counts on its iterations.
+    used: bool,
+    /// A data or reduction axis as declared.
+    root: bool,
+    /// The last step of this loop overlaps the one before.
+    overlaps: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Place {
+    Root,
+    At(usize, usize),
+    Inline,
+}
+
+#[derive(Clone, Debug)]
+struct Stage {
+    name: String,
+    loops: Vec<Loop>,
+    rank: usize,
+    /// Data axes as declared.
+    declared: Vec<(String, Option<i64>)>,
+    output: bool,
+    /// It stays at the root.
+    pinned: bool,
+    /// An intrinsic may compute it.
+    dot: bool,
+    /// No more directives.
+    locked: bool,
+    reduction: bool,
+    /// Any order of terms gives the same bits.
+    exact: bool,
+    commutes: bool,
+    reads: Vec<String>,
+    place: Place,
+    touched: bool,
+    /// No loop directive yet.
+    fresh: bool,
+    /// Directives that need memory or loops.
+    kept: bool,
+}
+
+struct Model {
+    rng: ChaCha8Rng,
+    stages: Vec<Stage>,
+    /// Inputs with their ranks.
+    inputs: Vec<(String, usize)>,
+    lines: Vec<Line>,
+    /// Numbers with names: parameters, knobs, lets.
+    numbers: Vec<(String, i64)>,
+    names: usize,
+    ids: usize,
+    /// Results get names; not in a schedule that another one uses.
+    named: bool,
+    /// A rule may be broken with this chance in percent.
+    wild: u32,
+}
+
+/// Gives a program schedules; it is built with the one named `s`. `number` deals out kinds.
+pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
+    let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ !number);
+    let mut model = Model {
+        rng,
+        stages: Vec::new(),
+        inputs: Vec::new(),
+        lines: Vec::new(),
+        numbers: Vec::new(),
+        names: 0,
+        ids: 0,
+        named: true,
+        wild: 0,
+    };
+    model.read(program);
+    let mut kinds = wishes(number);
+    model.wild = if model.chance(30) { 15 } else { 0 };
+    let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
+    if kinds.contains(&"parameter") || model.chance(10) {
+        let value = model.pick(&[1, 2, 3, 4, 5, 8]);
+        let number = Node::leaf(DType::Index, value.to_string());
+        main.params.push(Node::stmt("t = $", vec![number]));
+        model.numbers.push(("t".to_string(), value));
+    }
+    if kinds.contains(&"use") || model.chance(8) {
+        model.named = false;
+        let numbers = std::mem::take(&mut model.numbers);
+        for _ in 0..model.int(1, 3) {
+            let kind = model.pick(KINDS);
+            model.step(kind);
+        }
+        model.numbers = numbers;
+        model.named = true;
+        let body = std::mem::take(&mut model.lines);
+        if !body.is_empty() {
+            let name = "base".to_string();
+            program.schedules.push(ScheduleText { name, body, ..ScheduleText::default() });
+            model.push("use", "use base".to_string(), vec![], vec![]);
+        }
+    }
+    if kinds.contains(&"knob") || model.chance(8) {
+        let value = model.pick(&[2, 4, 8]);
+        let form = format!("knob w = {value} in [2, 4, 8]");
+        model.push("knob", form, vec![], vec!["w".to_string()]);
+        model.numbers.push(("w".to_string(), value));
+    }
+    if kinds.contains(&"let") || model.chance(8) {
+        let value = model.int(1, 4);
+        let number = Node::leaf(DType::Index, value.to_string());
+        model.push("let", "let q2 = 2 * $".to_string(), vec![number], vec!["q2".to_string()]);
+        model.numbers.push(("q2".to_string(), 2 * value));
+    }
+    let wanted = model.int(8, 18) as usize;
+    // Stages come and go first, then they are placed, then their loops change.
+    let early = ["cache_write", "cache_read", "layout=", "rfactor"];
+    kinds.sort_by_key(|kind| !early.contains(kind));
+    for kind in kinds {
+        for _ in 0..3 {
+            if model.step(kind) {
+                break;
+            }
+        }
+    }
+    let mut tries = 0;
+    while model.lines.len() < wanted && tries < 60 {
+        tries += 1;
+        let kind = model.any_kind();
+        model.step(kind);
+    }
+    main.body = std::mem::take(&mut model.lines);
+    program.schedules.push(main);
+}
+
+/// The kinds of directives that the schedule of a program should hold.
+pub fn wishes(number: u64) -> Vec<&'static str> {
+    (0..4).map(|turn| deal(number * 4 + turn)).collect()
+}
+
+fn deal(turn: u64) -> &'static str {
+    let kinds: Vec<&str> = KINDS.iter().copied().filter(|kind| is_known(kind)).collect();
+    kinds[(turn % kinds.len() as u64) as usize]
+}
+
+impl Model {
+    fn int(&mut self, low: i64, high: i64) -> i64 {
+        self.rng.random_range(low..=high)
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.rng.random_range(0..list.len())].clone()
+    }
+
+    /// True if a rule is broken now.
+    fn breaks(&mut self) -> bool {
+        self.wild > 0 && self.chance(self.wild)
+    }
+
+    fn fresh(&mut self, prefix: &str) -> String {
+        self.names += 1;
+        format!("{prefix}{}", self.names)
+    }
+
+    fn read(&mut self, program: &Program) {
+        for node in &program.body {
+            let text = node.render();
+            let Some(rest) = text.strip_prefix("input ") else { continue };
+            let Some((name, rest)) = rest.split_once(':') else { continue };
+            if let Some((_, shape)) = rest.split_once('[') {
+                let shape = shape.split(']').next().unwrap_or_default();
+                let rank = shape.split(',').filter(|dim| !dim.trim().is_empty()).count();
+                self.inputs.push((name.to_string(), rank));
+            }
+        }
+        for info in &program.stages {
+            let axes = info.axes.iter().map(|axis| (axis, false));
+            let axes = axes.chain(info.reduce.iter().map(|axis| (axis, true)));
+            let mut loops = Vec::new();
+            for ((name, ext), reduce) in axes {
+                let extent = ext.constant.then_some(ext.value);
+                loops.push(self.new_loop(name.clone(), reduce, extent, true));
+            }
+            let declared = info
+                .axes
+                .iter()
+                .map(|(name, ext)| (name.clone(), ext.constant.then_some(ext.value)));
+            let declared = declared.collect();
+            self.stages.push(Stage {
+                declared,
+                name: info.name.clone(),
+                loops,
+                rank: info.axes.len(),
+                output: info.output,
+                pinned: info.pinned,
+                dot: info.dot,
+                locked: false,
+                reduction: !info.reduce.is_empty(),
+                exact: info.exact,
+                commutes: info.commutes,
+                reads: info.reads.clone(),
+                place: Place::Root,
+                touched: false,
+                fresh: true,
+                kept: false,
+            });
+        }
+    }
+
+    fn new_loop(&mut self, name: String, reduce: bool, extent: Option<i64>, root: bool) -> Loop {
+        self.ids += 1;
+        Loop { id: self.ids, name, reduce, extent, mark: None, used: false, root, overlaps: false }
+    }
+
+    fn push(&mut self, kind: &'static str, form: String, kids: Vec<Node>, results: Vec<String>) {
+        let node = Node::stmt(form, kids);
+        self.lines.push(Line { node, kinds: vec![kind], results });
+    }
+
+    fn also(&mut self, kind: &'static str) {
+        if let Some(line) = self.lines.last_mut() {
+            line.kinds.push(kind);
+        }
+    }
+
+    /// A number as it is written.
+    fn number(&mut self, value: i64) -> Node {
+        let named: Vec<String> = self
+            .numbers
+            .iter()
+            .filter(|(_, known)| *known == value)
+            .map(|(name, _)| name.clone())
+            .collect();
+        let text = match named.is_empty() {
+            true => value.to_string(),
+            false => self.pick(&named),
+        };
+        Node::leaf(DType::Index, text)
+    }
+
+    fn factor(&mut self) -> i64 {
+        if !self.numbers.is_empty() && self.chance(40) {
+            let numbers = self.numbers.clone();
+            return self.pick(&numbers).1;
+        }
+        self.pick(&[1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 8, 16, 20])
+    }
+
+    /// A directive with results that get names, or none.
+    fn directive(&mut self, kind: &'static str, call: String, kids: Vec<Node>, names: &[String]) {
+        let form = match self.named && !names.is_empty() {
+            true => format!("let {} = {call}", names.join(", ")),
+            false => call,
+        };
+        self.push(kind, form, kids, names.to_vec());
+    }
+
+    fn any_kind(&mut self) -> &'static str {
+        let weights: &[(&str, u32)] = &[
+            ("split factor", 14),
+            ("split nparts", 4),
+            ("split factors", 4),
+            ("tile", 6),
+            ("fuse", 6),
+            ("fuse(*)", 2),
+            ("reorder", 8),
+            ("reorder *", 3),
+            ("unroll", 5),
+            ("vectorize", 7),
+            ("parallel", 5),
+            ("compute_at", 14),
+            ("compute_inline", 4),
+            ("compute_root", 2),
+            ("cache_write", 2),
+            ("cache_read", 3),
+            ("layout=", 1),
+            ("rfactor", 2),
+            ("storage_align", 2),
+            ("double_buffer", 2),
+            ("prefetch", 2),
+            ("set_scope", 2),
+            ("pragma", 2),
+            ("if", 1),
+            ("for", 1),
+        ];
+        let weights: Vec<_> = weights.iter().filter(|(kind, _)| is_known(kind)).collect();
+        let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.rng.random_range(0..total);
+        for (kind, weight) in weights {
+            if at < *weight {
+                return kind;
+            }
+            at -= weight;
+        }
+        "unroll"
+    }
+
+    /// Adds a directive of a kind; false if there is no place for it.
+    fn step(&mut self, kind: &str) -> bool {
+        let count = self.lines.len();
+        if !is_known(kind) {
+            return false;
+        }
+        match kind {
+            "split factor" | "split nparts" | "split factors" => self.split(kind, None),
+            "tail=guard" | "tail=peel" | "tail=mask" | "tail=shift" => {
+                let how = self.pick(&["split factor", "split factor", "split nparts"]);
+                let how = if kind == "tail=mask" { "split factor" } else { how };
+                self.split(how, Some(&kind["tail=".len()..]));
+            }
+            "tile" => self.tile(),
+            "fuse" => self.fuse(),
+            "fuse(*)" => self.fuse_all(),
+            "reorder" => self.reorder(false),
+            "reorder *" => self.reorder(true),
+            "unroll" => self.mark(Mark::Unroll),
+            "vectorize" => self.mark(Mark::Vectorize),
+            "parallel" => self.mark(Mark::Parallel),
+            "compute_at" => self.compute_at(),
+            "compute_inline" => self.compute_inline(),
+            "compute_root" => self.compute_root(),
+            "auto_inline_injective" => self.auto_inline(),
+            "cache_write" => self.cache_write(),
+            "cache_read" => self.cache_read(false),
+            "layout=" => self.cache_read(true),
+            "rfactor" => self.rfactor(),
+            "storage_align" => self.storage_align(),
+            "double_buffer" => self.double_buffer(),
+            "prefetch" => self.prefetch(),
+            "set_scope" => self.set_scope(),
+            "pragma" => self.pragma(),
+            "tensorize" => self.tensorize(),
+            "if" => self.conditional(),
+            "for" => self.repeated(),
+            _ => {}
+        }
+        self.lines.len() > count
+    }
+
+    /// A stage that has loops.
+    fn stage(&mut self) -> usize {
+        let with_loops: Vec<usize> =
+            (0..self.stages.len()).filter(|at| self.stages[*at].place != Place::Inline).collect();
+        let free: Vec<usize> =
+            with_loops.iter().copied().filter(|at| !self.stages[*at].locked).collect();
+        self.pick(if free.is_empty() { &with_loops } else { &free })
+    }
+
+    /// A directive without results under a condition.
+    fn conditional(&mut self) {
+        let kinds = ["reorder", "unroll", "vectorize", "parallel", "compute_at"];
+        let kind = self.pick(&kinds);
+        let count = self.lines.len();
+        self.step(kind);
+        if self.lines.len() != count + 1 {
+            return;
+        }
+        let line = self.lines.pop().expect("it was added");
+        let (name, value) = match self.numbers.first() {
+            Some((name, value)) => (name.clone(), *value),
+            None => ("1".to_string(), 1),
+        };
+        let form = match self.chance(50) {
+            true => format!("if {name} == {value} {{ $ }} else {{ assert false, \"not taken\" }}"),
+            false => format!("if {name} != {value} {{ assert 1 > 2, \"not taken\" }} else {{ $ }}"),
+        };
+        let kinds = [&line.kinds[..], &["if"]].concat();
+        self.lines.push(Line { node: Node::stmt(form, vec![line.node]), kinds, results: vec![] });
+    }
+
+    /// Directives for several stages or numbers.
+    fn repeated(&mut self) {
+        if self.chance(40) {
+            let roots: Vec<String> = self
+                .stages
+                .iter()
+                .filter(|stage| stage.place == Place::Root)
+                .map(|stage| stage.name.clone())
+                .collect();
+            let form = format!("for T in [{}] {{ T.compute_root() }}", roots.join(", "));
+            self.push("for", form, vec![], vec![]);
+            self.also("compute_root");
+            for stage in &mut self.stages {
+                stage.touched |= roots.contains(&stage.name);
+            }
+            return;
+        }
+        let stage = self.stage();
+        let fitting: Vec<usize> = (0..self.stages[stage].loops.len())
+            .filter(|at| {
+                let l = &self.stages[stage].loops[*at];
+                l.mark.is_none() && l.extent.is_some_and(|e| (1..=4).contains(&e)) && !l.root
+            })
+            .take(2)
+            .collect();
+        if fitting.is_empty() {
+            return;
+        }
+        let name = self.stages[stage].name.clone();
+        let first = self.stages[stage].loops[fitting[0]].name.clone();
+        self.push("for", format!("for T in [{name}] {{ T.unroll({first}) }}"), vec![], vec![]);
+        self.also("unroll");
+        self.stages[stage].loops[fitting[0]].mark = Some(Mark::Unroll);
+        self.touch(stage);
+    }
+}
+
+/// Counts of kinds.
+pub fn kinds_of(program: &Program) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for schedule in &program.schedules {
+        if !schedule.params.is_empty() {
+            *counts.entry("parameter").or_default() += 1;
+        }
+        for line in &schedule.body {
+            for kind in &line.kinds {
+                *counts.entry(*kind).or_default() += 1;
+            }
+        }
+    }
+    counts
+}
