@@ -97,8 +97,8 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
     let mut next = 0;
     while next < needed.len() {
         let reads = stages[needed[next]].reads.clone();
-        for at in 0..stages.len() {
-            if reads.contains(&stages[at].name) && !needed.contains(&at) {
+        for (at, stage) in stages.iter().enumerate() {
+            if reads.contains(&stage.name) && !needed.contains(&at) {
                 needed.push(at);
             }
         }

@@ -120,9 +120,9 @@ impl Model {
         let stage = self.pick(&fitting);
         let call = format!("{}.compute_inline()", self.stages[stage].name);
         self.directive("compute_inline", call, vec![], &[]);
-        if !self.stages[stage].output {
-            self.inline(stage);
-        }
+        let breaks = self.stages[stage].output || self.stages[stage].reduction;
+        self.stages[stage].doomed |= breaks;
+        self.inline(stage);
     }
 
     /// Stages that were attached where the inlined one's readers are now may not reach them.
@@ -152,7 +152,12 @@ impl Model {
     }
 
     pub(super) fn compute_root(&mut self) {
-        let stage = self.pick(&(0..self.stages.len()).collect::<Vec<_>>());
+        let free: Vec<usize> =
+            (0..self.stages.len()).filter(|at| !self.stages[*at].doomed).collect();
+        if free.is_empty() {
+            return;
+        }
+        let stage = self.pick(&free);
         let call = format!("{}.compute_root()", self.stages[stage].name);
         self.directive("compute_root", call, vec![], &[]);
         self.stages[stage].place = Place::Root;

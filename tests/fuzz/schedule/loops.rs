@@ -317,15 +317,17 @@ impl Model {
         let fits = |at: usize| {
             let l = &loops[at];
             let constant = l.extent.is_some_and(|extent| extent > 0 && !(attached && l.root));
-            wild || l.mark.is_none()
-                && match mark {
-                    Mark::Unroll => constant && l.extent.is_some_and(|e| e * copies <= 40),
-                    Mark::Vectorize => !l.reduce && constant && self.lanes_fit(stage, at),
-                    Mark::Parallel => {
-                        let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
-                        !l.reduce && !l.overlaps && !loops[..at].iter().any(lanes)
+            let breaks = wild && (!l.reduce || l.root && l.extent.is_some_and(|e| e > 1));
+            breaks
+                || l.mark.is_none()
+                    && match mark {
+                        Mark::Unroll => constant && l.extent.is_some_and(|e| e * copies <= 40),
+                        Mark::Vectorize => !l.reduce && constant && self.lanes_fit(stage, at),
+                        Mark::Parallel => {
+                            let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
+                            !l.reduce && !l.overlaps && !loops[..at].iter().any(lanes)
+                        }
                     }
-                }
         };
         let fitting: Vec<usize> = (0..loops.len()).filter(|at| fits(*at)).collect();
         if fitting.is_empty() {

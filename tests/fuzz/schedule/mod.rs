@@ -111,6 +111,8 @@ struct Stage {
     dot: bool,
     /// No more directives.
     locked: bool,
+    /// A rule was broken that no later directive should mend.
+    doomed: bool,
     reduction: bool,
     /// Any order of terms gives the same bits.
     exact: bool,
@@ -279,6 +281,7 @@ impl Model {
                 pinned: info.pinned,
                 dot: info.dot,
                 locked: false,
+                doomed: false,
                 reduction: !info.reduce.is_empty(),
                 exact: info.exact,
                 commutes: info.commutes,
@@ -427,7 +430,9 @@ impl Model {
             (0..self.stages.len()).filter(|at| self.stages[*at].place != Place::Inline).collect();
         let free: Vec<usize> =
             with_loops.iter().copied().filter(|at| !self.stages[*at].locked).collect();
-        self.pick(if free.is_empty() { &with_loops } else { &free })
+        let all: Vec<usize> = (0..self.stages.len()).collect();
+        let list = [free, with_loops, all].into_iter().find(|list| !list.is_empty());
+        self.pick(&list.expect("there are stages"))
     }
 
     /// A directive without results under a condition.

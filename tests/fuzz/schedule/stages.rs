@@ -117,6 +117,7 @@ impl Model {
                 pinned: false,
                 dot: false,
                 locked: false,
+                doomed: false,
                 name,
                 loops,
                 rank,
