@@ -41,7 +41,7 @@ bless:               ## rewrites the expectations of the golden tests whose path
 
 N    ?= 10000
 SEED ?= 0
-fuzz:                ## N random programs, and N with schedules, from SEED on: interpreter against machine code
+fuzz:                ## N random programs, and N with schedules, from SEED on
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz -- --nocapture
 
 bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call

@@ -1,7 +1,7 @@
-//! The differential fuzzer: random programs (`generate`, `pipeline`), half of the runs with random
-//! schedules (`schedule`), each run in several ways that must agree bit for bit (`judge`: the plain
-//! loop nest, the scheduled one forwards and backwards, the one after all passes, machine code). No
-//! two threads write one element (`rewrite`). What a check of schedules refuses is run without it and
+//! The differential fuzzer: random programs (`generate`, `pipeline`), also with random schedules
+//! (`schedule`), each run in several ways that must agree bit for bit (`judge`): the plain loop
+//! nest, the scheduled one forwards and backwards, the one after all passes, machine code. No two
+//! threads write one element (`rewrite`). What a check of schedules refuses is run without it and
 //! must be wrong (`unchecked`); kernels with a planted bug must be found (`plant`); damaged programs
 //! must not make the compiler panic (`damage`).
 //!
