@@ -49,11 +49,10 @@ pub fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>
     if let Body::Reduce(reduction) = &stage.te.body {
         let text = format!("`{name}` is a reduction and cannot be inlined");
         let axis = reduction.axes.first().map_or("k", |axis| axis.var.name());
-        return Err(Box::new(
-            Diag::new("E0343", call.span, text)
-                .note(format!("each element needs a loop over `{axis}`"))
-                .help("compute it inside its consumer: `compute_at(CONSUMER, AXIS)`"),
-        ));
+        let diag = Diag::new("E0343", call.span, text)
+            .note(format!("each element needs a loop over `{axis}`"))
+            .help("compute it inside its consumer: `compute_at(CONSUMER, AXIS)`");
+        schedule.checked(Err(Box::new(diag)))?;
     }
     detach(schedule, call);
     let stage = schedule.stage_mut(id);

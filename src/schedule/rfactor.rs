@@ -31,6 +31,7 @@ pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let buffers = te.buffers.clone();
     let k_extent = domain.extents[k.0].clone();
     let free = order_is_free(stage, &reduction);
+    let in_order = keeps_order(stage, &reduction);
     let others: Vec<AxisId> = reduce_leaves(stage).into_iter().filter(|leaf| *leaf != k).collect();
     let annotations: Vec<_> = others.iter().map(|leaf| stage.axis(*leaf).annotation).collect();
     let reordered = stage.reordered;
@@ -55,7 +56,7 @@ pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         fused: false,
         ..reduction
     });
-    schedule.reassociated |= !free;
+    schedule.reassociated |= !free && !in_order;
     Ok(vec![Value::Stage(new)])
 }
 
@@ -113,7 +114,7 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     }
     check_shift(stage)?;
     let allowed = call.flag(1) || reduction.reassociate || schedule.graph.reassociate;
-    if allowed || order_is_free(stage, reduction) {
+    if allowed || order_is_free(stage, reduction) || keeps_order(stage, reduction) {
         return Ok(());
     }
     let dtype = stage.te.buffers.iter().map(|b| b.dtype).find(|dtype| dtype.is_float());
@@ -128,6 +129,13 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
             .note("another order may round differently")
             .help(format!("allow it: `{name}.rfactor({}, reassociate=true)`", axis.name)),
     ))
+}
+
+/// Whether each partial result is one term, so that they meet in the order of the source.
+fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
+    // The product of a fused sum is not rounded on its own.
+    let whole = reduction.axes.len() == 1 && reduce_leaves(stage) == [AxisId(stage.rank())];
+    whole && !reduction.fused
 }
 
 /// The `rfactor` of a loop over terms, as it is to be written; `None` if it would be refused.

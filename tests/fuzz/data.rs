@@ -152,7 +152,7 @@ fn element(dtype: DType, style: Style, rng: &mut ChaCha8Rng) -> Vec<u8> {
             float_bits(dtype, f64::from(rng.random_range(-8..9)) / 2.0)
         }
         Style::Rough if dtype.is_float() => {
-            let scale = 10f64.powi(rng.random_range(-2..3));
+            let scale = 10f64.powi(rng.random_range(-2..9));
             float_bits(dtype, (rng.random::<f64>() - 0.5) * scale)
         }
         Style::Ties if dtype.is_float() => {
