@@ -3,11 +3,14 @@
 //! plain loop nest, bit for bit.
 
 #[allow(dead_code)]
+#[allow(dead_code)]
 #[path = "fuzz/data.rs"]
 mod data;
 #[allow(dead_code)]
+#[allow(dead_code)]
 #[path = "fuzz/judge.rs"]
 mod judge;
+#[allow(dead_code)]
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;

@@ -20,10 +20,13 @@
 //! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
 //! selects files by a part of their path (`make golden T=name`).
 
+#[allow(dead_code)]
 #[path = "fuzz/data.rs"]
 mod data;
+#[allow(dead_code)]
 #[path = "fuzz/judge.rs"]
 mod judge;
+#[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
 

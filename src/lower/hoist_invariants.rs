@@ -127,10 +127,12 @@ impl<'a> Hoister<'a> {
     /// `lazy`: the expression might not be evaluated, so nothing that reads memory moves.
     fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
         let traits = self.traits(expr);
-        if traits.invariant && traits.worth && !(lazy && traits.reads) {
+        // A ramp says that elements are consecutive, which a variable does not.
+        let is_ramp = matches!(expr.kind, ExprKind::Ramp(..));
+        if traits.invariant && traits.worth && !is_ramp && !(lazy && traits.reads) {
             return self.replace(expr);
         }
-        if traits.invariant && !(lazy && traits.worth) {
+        if traits.invariant && !is_ramp && !(lazy && traits.worth) {
             return expr.clone();
         }
         match &expr.kind {

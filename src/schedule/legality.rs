@@ -396,6 +396,7 @@ fn check_shift(
         ));
     }
     let shared = leaves_of(stage, outer)
+        .filter(|leaf| bounds.extents[leaf.0].as_int() != Some(1))
         .find(|leaf| matches!(stage.axis(*leaf).annotation, Some((Annotation::Parallel, _))));
     if let (true, Some(leaf)) = (overlap, shared) {
         let text = format!("`tail=shift` on `{name}` makes iterations of `{}` overlap", {

@@ -103,8 +103,12 @@ enum Style {
     Mixed,
     /// Small integers, of which few operations overflow.
     Small,
-    /// Numbers of which sums are rounded.
-    Rough,
+    /// Numbers of which sums are rounded: of several sizes, or near 1, so that products do not
+    /// overflow.
+    Rough {
+        /// Of several sizes.
+        wide: bool,
+    },
     /// Few different values.
     Ties,
     /// Any bits.
@@ -131,7 +135,7 @@ fn tensor(
     let style = match extent.and_then(|extent| extent.parse().ok()) {
         Some(extent) => Style::Indices(extent),
         None if data == Data::Small => Style::Small,
-        None if data == Data::Rough => Style::Rough,
+        None if data == Data::Rough => Style::Rough { wide: rng.random_bool(0.5) },
         None if data == Data::Ties => Style::Ties,
         None => [Style::Mixed, Style::Mixed, Style::Small, Style::Bits][rng.random_range(0..4)],
     };
@@ -151,15 +155,15 @@ fn element(dtype: DType, style: Style, rng: &mut ChaCha8Rng) -> Vec<u8> {
         Style::Small if dtype.is_float() => {
             float_bits(dtype, f64::from(rng.random_range(-8..9)) / 2.0)
         }
-        Style::Rough if dtype.is_float() => {
-            let scale = 10f64.powi(rng.random_range(-2..9));
+        Style::Rough { wide } if dtype.is_float() => {
+            let scale = if wide { 10f64.powi(rng.random_range(-2..9)) } else { 4.0 };
             float_bits(dtype, (rng.random::<f64>() - 0.5) * scale)
         }
         Style::Ties if dtype.is_float() => {
             let values = [0.0, -0.0, 1.0, 1.0, 2.0, -1.0, 2.0, f64::NAN];
             float_bits(dtype, values[rng.random_range(0..values.len())])
         }
-        Style::Rough => rng.random_range(-40i64..60) as u64,
+        Style::Rough { .. } => rng.random_range(-40i64..60) as u64,
         Style::Ties => rng.random_range(-1i64..3) as u64,
         Style::Small => rng.random_range(-3i64..8) as u64,
         Style::Mixed if dtype.is_float() => float_bits(dtype, mixed_float(dtype, rng)),

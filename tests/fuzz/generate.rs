@@ -1,6 +1,7 @@
 //! Random programs: parameters, inputs, stages, operators. A program depends on its seed alone.
 
 use crate::express::Place;
+use crate::survey::survey;
 use crate::table::{Op, Reducer, all_ops, all_reducers};
 use crate::tree::{Node, Program};
 use rand::{RngExt, SeedableRng};
@@ -200,6 +201,7 @@ impl Generator {
         }
         head.append(&mut self.scope.inputs);
         head.append(&mut body);
+        let stages = survey(&head, &self.scope.tensors, &self.scope.exts);
         if reassociate {
             self.feature("reassociate");
         }
@@ -213,7 +215,7 @@ impl Generator {
             defines,
             seed: self.rng.random(),
             tags: std::mem::take(&mut self.tags),
-            stages: Vec::new(),
+            stages,
             schedules: Vec::new(),
         }
     }

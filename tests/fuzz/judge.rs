@@ -76,26 +76,40 @@ fn failed<T>(failure: Failure) -> Result<T, Verdict> {
 
 /// A kernel that the interpreter has run.
 pub struct Judged {
-    graph: Graph,
-    placed: Placed,
-    kernel: Kernel,
-    args: Vec<Value>,
+    /// As elaborated.
+    pub graph: Graph,
+    /// As scheduled.
+    pub placed: Placed,
+    /// After all passes.
+    pub kernel: Kernel,
+    /// Arguments.
+    pub args: Vec<Value>,
     /// Results, or the message of the entry check that failed.
-    expected: Result<Vec<Value>, String>,
+    pub expected: Result<Vec<Value>, String>,
     /// Results may be that far from what is expected; they must be equal if none.
-    bound: Option<f64>,
+    pub bound: Option<f64>,
 }
 
-/// Compiles a program as far as the passes go and compares the interpreter's two runs.
+/// Compiles a program as far as the passes go and compares the interpreter's runs.
 pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
+    interpret_damaged(case, options, &mut |_| {})
+}
+
+/// The same with a scheduled kernel that `damage` may change.
+pub fn interpret_damaged(
+    case: &Case,
+    options: &Options,
+    damage: &mut dyn FnMut(&mut Placed),
+) -> Result<Judged, Verdict> {
     let mut trace = Trace::default();
     let program = load(&case.text).or_else(failed)?;
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
     let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
     let placed = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
-    let Some(placed) = placed.into_iter().next() else {
+    let Some(mut placed) = placed.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
+    damage(&mut placed);
     let graph = placed.schedule.graph.clone();
     // After the front end nothing is the user's fault.
     let late = |failure| match failure {
@@ -149,7 +163,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
 }
 
 /// Whether two iterations of a parallel loop, or with `lanes` of a vectorized one, write one element.
-fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Verdict> {
+pub fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Verdict> {
     let Some(kernel) = with_owners(built, lanes) else { return Ok(false) };
     let mut args = args.to_vec();
     args.push(Value::Tensor(Tensor { dtype: DType::Int32, data: vec![0; 4], shape: Vec::new() }));
@@ -157,79 +171,16 @@ fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Verdict
     Ok(matches!(values.last(), Some(Value::Tensor(race)) if race.data != [0; 4]))
 }
 
-/// What a refused schedule would have done.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Shown {
-    /// It is wrong, in this way.
-    Wrong(&'static str),
-    /// Another check refuses it too.
-    RefusedOtherwise(String),
-    /// It seems to be right.
-    Right,
-}
-
-/// Runs a refused program with the check of `code` left out.
-pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> Shown {
-    let result = run_unchecked(case, options, code);
-    result.map_or_else(|shown| shown, |()| Shown::Right)
-}
-
-fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(), Shown> {
-    let mut trace = Trace::default();
-    let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
-    let stop = |failure: Failure| match failure {
-        Failure::User(diags) => Shown::RefusedOtherwise(diags[0].code.to_string()),
-        Failure::Bug { .. } => Shown::Wrong("cannot be built"),
-    };
-    let program = load(&case.text).map_err(stop)?;
-    let mut graphs = driver::elaborate(&program, &options, &mut trace).map_err(stop)?;
-    graphs.iter_mut().for_each(|graph| graph.unchecked = Some(code));
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(stop)?;
-    let graph = &placed[0].schedule.graph;
-    let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
-    let built = driver::lower(&placed[0], &options, Some("build_loops"), &mut trace);
-    let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
-    if verify_kernel(&built).is_err() {
-        return Err(Shown::Wrong("cannot be built"));
-    }
-    let forms = [Some(built.clone()), backwards(&built)];
-    for turn in 0..12 {
-        let data = [Data::Rough, Data::Ties, Data::Any][turn % 3];
-        let seed = case.seed.wrapping_add(turn as u64 / 3);
-        // Loops of few iterations hide much.
-        let larger = [0, 0, 0, 13, 22, 9, 40, 0, 17, 5, 31, 64][turn];
-        let vars = case.vars.iter().map(|(name, value)| (name.clone(), larger.max(*value)));
-        let vars: Vec<_> = vars.collect();
-        let Some(args) = make_args(&naive, &vars, seed, data) else { continue };
-        let Ok(expected) = run(&naive, &args, "naive") else { continue };
-        let bound = None;
-        let (graph, placed, kernel) = (graph.clone(), placed[0].clone(), built.clone());
-        let judged = Judged { graph, placed, kernel, args, expected, bound };
-        for form in forms.iter().flatten() {
-            let Ok(actual) = run(form, &judged.args, "unchecked") else {
-                return Err(Shown::Wrong("reads or writes outside, or what was never written"));
-            };
-            if compare(&judged, &actual, "unchecked").is_err() {
-                return Err(Shown::Wrong("another result"));
-            }
-        }
-        if has_race(&built, &judged.args, true) != Ok(false) {
-            return Err(Shown::Wrong("race"));
-        }
-    }
-    // What no pass can do is refused with reason.
-    let lowered = driver::lower(&placed[0], &options, None, &mut trace).map_err(stop)?;
-    match verify_kernel(&lowered) {
-        Ok(()) => Ok(()),
-        Err(_) => Err(Shown::Wrong("cannot be built")),
-    }
-}
-
 /// How far sums in another order may be from those in the order of the source, as a part of the
 /// largest value around.
 const BOUND: f64 = 1e-3;
 
-fn run(kernel: &Kernel, args: &[Value], form: &str) -> Result<Result<Vec<Value>, String>, Verdict> {
+/// What the interpreter makes of a kernel: its results or the message of a check that failed.
+pub fn run(
+    kernel: &Kernel,
+    args: &[Value],
+    form: &str,
+) -> Result<Result<Vec<Value>, String>, Verdict> {
     let mut values = args.to_vec();
     match driver::interpret(kernel, &mut values, &mut Trace::default()) {
         Ok(Ok(())) => Ok(Ok(values)),
@@ -241,7 +192,12 @@ fn run(kernel: &Kernel, args: &[Value], form: &str) -> Result<Result<Vec<Value>,
     }
 }
 
-fn compare(judged: &Judged, actual: &Result<Vec<Value>, String>, who: &str) -> Result<(), Verdict> {
+/// Compares results with what is expected.
+pub fn compare(
+    judged: &Judged,
+    actual: &Result<Vec<Value>, String>,
+    who: &str,
+) -> Result<(), Verdict> {
     match (&judged.expected, actual) {
         (Err(_), Err(_)) => Ok(()),
         (Ok(_), Err(message)) => wrong(format!("check fails only in {who}"), message),

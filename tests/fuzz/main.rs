@@ -12,12 +12,15 @@ mod express;
 mod generate;
 mod judge;
 mod pipeline;
+mod plant;
 mod rewrite;
 mod run;
 mod schedule;
 mod shrink;
+mod survey;
 mod table;
 mod tree;
+mod unchecked;
 
 /// Number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
@@ -35,6 +38,13 @@ fn random_programs_agree() {
 fn scheduled_programs_agree() {
     let n = setting("TEC_FUZZ_N", 300);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Scheduled);
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    plant::find("a tail without its condition", plant::drop_guard);
+    plant::find("a row that is not computed", plant::drop_row);
+    plant::find("two fused axes swapped", plant::swap_fused);
 }
 
 #[test]

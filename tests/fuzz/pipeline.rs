@@ -272,6 +272,11 @@ impl Pipeline {
         let place = self.body.len();
         let node = Node::stmt(format!("stage {shown}[{}] = {form}", places.join(", ")), all);
         let reads = reads(&node.render(), self.tensors.iter().map(|tensor| &tensor.name[..]));
+        let whole = |read: String| {
+            let of = self.stages.iter().find(|stage| stage.named(&read));
+            of.map_or(read, |stage| stage.name.clone())
+        };
+        let reads: Vec<String> = reads.into_iter().map(whole).collect();
         for tensor in &mut self.tensors {
             tensor.readers += usize::from(reads.contains(&tensor.name));
         }
@@ -283,9 +288,10 @@ impl Pipeline {
             output: false,
             exact: order.0,
             commutes: order.1,
-            float: dtypes.iter().any(|ty| ty.is_float()),
             reads,
             place,
+            others: names[1..].to_vec(),
+            pinned: false,
         });
         for (name, dtype) in names.into_iter().zip(dtypes) {
             let shape = shape.clone();

@@ -2,12 +2,13 @@
 
 use crate::damage::be_quiet;
 use crate::generate::generate;
-use crate::judge::{self, Case, Judged, Shown, Verdict};
+use crate::judge::{self, Case, Judged, Verdict};
 use crate::pipeline::pipeline;
 use crate::schedule::{KINDS, add_schedule, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::Program;
+use crate::unchecked::{Shown, judge_unchecked};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -69,12 +70,17 @@ pub enum Source {
 }
 
 impl Source {
-    fn program(self, seed: u64, number: u64) -> Program {
+    /// A program of a run.
+    pub fn program(self, seed: u64, number: u64) -> Program {
         let name = format!("p{number}");
         match self {
             Source::Plain => generate(seed, number, &name),
             Source::Scheduled => {
-                let mut program = pipeline(seed, number, &name);
+                // Some programs have everything else that the language has.
+                let mut program = match number % 5 {
+                    4 => generate(seed, number, &name),
+                    _ => pipeline(seed, number, &name),
+                };
                 add_schedule(&mut program, seed, number);
                 program
             }
@@ -277,7 +283,7 @@ impl Report {
     /// Runs a refused program without the check that refuses it.
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
-        match judge::judge_unchecked(&setup.case(), &setup.options(), code) {
+        match judge_unchecked(&setup.case(), &setup.options(), code) {
             Shown::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
             Shown::RefusedOtherwise(_) => counts.otherwise += 1,
             Shown::Right => {

@@ -97,7 +97,11 @@ struct Stage {
     name: String,
     loops: Vec<Loop>,
     rank: usize,
+    /// Data axes as declared.
+    declared: Vec<(String, Option<i64>)>,
     output: bool,
+    /// It stays at the root.
+    pinned: bool,
     reduction: bool,
     /// Any order of terms gives the same bits.
     exact: bool,
@@ -247,11 +251,18 @@ impl Model {
                 let extent = ext.constant.then_some(ext.value);
                 loops.push(self.new_loop(name.clone(), reduce, extent, true));
             }
+            let declared = info
+                .axes
+                .iter()
+                .map(|(name, ext)| (name.clone(), ext.constant.then_some(ext.value)));
+            let declared = declared.collect();
             self.stages.push(Stage {
+                declared,
                 name: info.name.clone(),
                 loops,
                 rank: info.axes.len(),
                 output: info.output,
+                pinned: info.pinned,
                 reduction: !info.reduce.is_empty(),
                 exact: info.exact,
                 commutes: info.commutes,
@@ -798,7 +809,11 @@ impl Model {
 
     fn compute_at(&mut self) {
         let movable: Vec<usize> = (0..self.stages.len())
-            .filter(|at| !self.stages[*at].output && self.stages[*at].place != Place::Inline)
+            .filter(|at| {
+                !self.stages[*at].output
+                    && !self.stages[*at].pinned
+                    && self.stages[*at].place != Place::Inline
+            })
             .collect();
         if movable.is_empty() {
             return;
@@ -844,7 +859,11 @@ impl Model {
         let wild = self.breaks();
         let fits = |at: usize| {
             let stage = &self.stages[at];
-            let legal = !stage.output && !stage.reduction && !self.has_guests(at) && !stage.kept;
+            let legal = !stage.output
+                && !stage.pinned
+                && !stage.reduction
+                && !self.has_guests(at)
+                && !stage.kept;
             stage.place != Place::Inline && (legal || wild)
         };
         let fitting: Vec<usize> = (0..self.stages.len()).filter(|at| fits(*at)).collect();
@@ -937,6 +956,7 @@ impl Model {
             l.id = self.ids;
         }
         (new.name, new.output, new.touched) = (name.clone(), false, true);
+        new.pinned = false;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
         (old.reduction, old.exact, old.touched) = (false, true, true);
@@ -1013,11 +1033,14 @@ impl Model {
             self.stages[*at].touched = true;
         }
         let rank = axes.len();
+        let declared = axes.iter().map(|axis| (axis.clone(), None)).collect();
         let loops = axes.into_iter().map(|axis| self.new_loop(axis, false, None, true)).collect();
         let first = chosen[0];
         self.stages.insert(
             first,
             Stage {
+                declared,
+                pinned: false,
                 name,
                 loops,
                 rank,
@@ -1075,11 +1098,15 @@ impl Model {
         let mut data = vec![new.loops.remove(at)];
         data[0].reduce = false;
         data[0].root = true;
-        data.extend(new.loops.iter().filter(|l| !l.reduce).cloned());
+        for (axis, extent) in new.declared.clone() {
+            data.push(self.new_loop(axis, false, extent, true));
+        }
         data.extend(new.loops.iter().filter(|l| l.reduce).cloned());
+        new.declared.insert(0, (data[0].name.clone(), data[0].extent));
         new.rank += 1;
         new.loops = data;
         (new.name, new.output, new.touched) = (name.clone(), false, true);
+        new.pinned = false;
         new.fresh = true;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);

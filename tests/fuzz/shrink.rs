@@ -58,10 +58,44 @@ impl Shrinker {
 
     /// One pass over everything; true if something became smaller.
     fn round(&mut self) -> bool {
+        let directives = self.drop_directives();
         let statements = self.drop_statements();
         let pieces = self.replace_pieces();
         let numbers = self.smaller_numbers();
-        (statements || pieces || numbers) && !self.is_over()
+        (directives || statements || pieces || numbers) && !self.is_over()
+    }
+
+    /// Directives one at a time, or with all that name their results.
+    fn drop_directives(&mut self) -> bool {
+        let mut changed = false;
+        for schedule in 0..self.best.program.schedules.len() {
+            let mut at = self.best.program.schedules[schedule].body.len();
+            while at > 0 {
+                at = (at - 1).min(self.best.program.schedules[schedule].body.len());
+                let mut program = self.best.program.clone();
+                let body = &mut program.schedules[schedule].body;
+                if at >= body.len() {
+                    continue;
+                }
+                let line = body.remove(at);
+                if self.attempt(program.clone()) {
+                    changed = true;
+                    continue;
+                }
+                let mut gone: Vec<String> = line.results.clone();
+                program.schedules[schedule].body.retain(|other| {
+                    let text = other.node.render();
+                    let word = |c: char| !c.is_alphanumeric() && c != '_';
+                    let named = text.split(word).any(|word| gone.iter().any(|name| name == word));
+                    if named {
+                        gone.extend(other.results.iter().cloned());
+                    }
+                    !named
+                });
+                changed |= !line.results.is_empty() && self.attempt(program);
+            }
+        }
+        changed
     }
 
     fn drop_statements(&mut self) -> bool {
@@ -80,19 +114,17 @@ impl Shrinker {
 
     fn replace_pieces(&mut self) -> bool {
         let mut changed = false;
-        for list in [body as fn(&mut Program) -> &mut Vec<Node>, items] {
-            let mut place = 0;
-            while place < total(list(&mut self.best.program)) && !self.is_over() {
-                let candidates = candidates(nth(list(&mut self.best.program), place));
-                let better = candidates.into_iter().any(|candidate| {
-                    let mut program = self.best.program.clone();
-                    *nth(list(&mut program), place) = candidate;
-                    self.attempt(program)
-                });
-                changed |= better;
-                if !better {
-                    place += 1;
-                }
+        let mut place = 0;
+        while place < total(&mut self.best.program) && !self.is_over() {
+            let candidates = candidates(nth(&mut self.best.program, place));
+            let better = candidates.into_iter().any(|candidate| {
+                let mut program = self.best.program.clone();
+                *nth(&mut program, place) = candidate;
+                self.attempt(program)
+            });
+            changed |= better;
+            if !better {
+                place += 1;
             }
         }
         changed
@@ -126,12 +158,25 @@ fn params(program: &mut Program) -> &mut Vec<Node> {
     &mut program.params
 }
 
-fn total(nodes: &[Node]) -> usize {
-    nodes.iter().map(Node::size).sum()
+/// Everything that may become smaller.
+fn pieces(program: &mut Program) -> Vec<&mut Node> {
+    let lines = program.schedules.iter_mut().flat_map(|schedule| &mut schedule.body);
+    let lines = lines.map(|line| &mut line.node);
+    program
+        .params
+        .iter_mut()
+        .chain(&mut program.body)
+        .chain(&mut program.items)
+        .chain(lines)
+        .collect()
 }
 
-fn nth(nodes: &mut [Node], mut at: usize) -> &mut Node {
-    let found = nodes.iter_mut().find_map(|node| node.nth(&mut at));
+fn total(program: &mut Program) -> usize {
+    pieces(program).iter().map(|node| node.size()).sum()
+}
+
+fn nth(program: &mut Program, mut at: usize) -> &mut Node {
+    let found = pieces(program).into_iter().find_map(|node| node.nth(&mut at));
     found.expect("a place below the total")
 }
 

@@ -70,6 +70,8 @@ impl Node {
 pub struct StageInfo {
     /// Its name, of a tuple the first.
     pub name: String,
+    /// Names of further components.
+    pub others: Vec<String>,
     /// Data axes.
     pub axes: Vec<(String, Ext)>,
     /// Reduction axes, in the order of the terms.
@@ -80,12 +82,19 @@ pub struct StageInfo {
     pub exact: bool,
     /// Its reducer commutes.
     pub commutes: bool,
-    /// It computes floats.
-    pub float: bool,
     /// Stages and inputs that it reads.
     pub reads: Vec<String>,
     /// Its statement in the kernel's body.
     pub place: usize,
+    /// Stages that are not known read it too: it stays at the root.
+    pub pinned: bool,
+}
+
+impl StageInfo {
+    /// Whether this is one of its names.
+    pub fn named(&self, name: &str) -> bool {
+        self.name == name || self.others.iter().any(|other| other == name)
+    }
 }
 
 /// A statement of a schedule.

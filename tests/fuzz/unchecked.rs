@@ -1,0 +1,76 @@
+//! Refused schedules, run as if they were not: what a check refuses must be wrong.
+
+use crate::data::{Data, make_args};
+use crate::judge::{Case, Judged, compare, has_race, load, run};
+use crate::rewrite::backwards;
+use tec::driver::{self, Failure, Options, Trace};
+use tec::ir::verify::verify_kernel;
+use tec::lower::expand_math::expand_math;
+
+/// What a refused schedule would have done.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Shown {
+    /// It is wrong, in this way.
+    Wrong(&'static str),
+    /// Another check refuses it too.
+    RefusedOtherwise(String),
+    /// It seems to be right.
+    Right,
+}
+
+/// Runs a refused program with the check of `code` left out.
+pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> Shown {
+    let result = run_unchecked(case, options, code);
+    result.map_or_else(|shown| shown, |()| Shown::Right)
+}
+
+fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(), Shown> {
+    let mut trace = Trace::default();
+    let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
+    let stop = |failure: Failure| match failure {
+        Failure::User(diags) => Shown::RefusedOtherwise(diags[0].code.to_string()),
+        Failure::Bug { .. } => Shown::Wrong("cannot be built"),
+    };
+    let program = load(&case.text).map_err(stop)?;
+    let mut graphs = driver::elaborate(&program, &options, &mut trace).map_err(stop)?;
+    graphs.iter_mut().for_each(|graph| graph.unchecked = Some(code));
+    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(stop)?;
+    let graph = &placed[0].schedule.graph;
+    let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
+    let built = driver::lower(&placed[0], &options, Some("build_loops"), &mut trace);
+    let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
+    if verify_kernel(&built).is_err() {
+        return Err(Shown::Wrong("cannot be built"));
+    }
+    let forms = [Some(built.clone()), backwards(&built)];
+    for turn in 0..12 {
+        let data = [Data::Rough, Data::Ties, Data::Any][turn % 3];
+        let seed = case.seed.wrapping_add(turn as u64 / 3);
+        // Loops of few iterations hide much.
+        let larger = [0, 0, 0, 13, 22, 9, 40, 0, 17, 5, 31, 64][turn];
+        let vars = case.vars.iter().map(|(name, value)| (name.clone(), larger.max(*value)));
+        let vars: Vec<_> = vars.collect();
+        let Some(args) = make_args(&naive, &vars, seed, data) else { continue };
+        let Ok(expected) = run(&naive, &args, "naive") else { continue };
+        let bound = None;
+        let (graph, placed, kernel) = (graph.clone(), placed[0].clone(), built.clone());
+        let judged = Judged { graph, placed, kernel, args, expected, bound };
+        for form in forms.iter().flatten() {
+            let Ok(actual) = run(form, &judged.args, "unchecked") else {
+                return Err(Shown::Wrong("reads or writes outside, or what was never written"));
+            };
+            if compare(&judged, &actual, "unchecked").is_err() {
+                return Err(Shown::Wrong("another result"));
+            }
+        }
+        if has_race(&built, &judged.args, true) != Ok(false) {
+            return Err(Shown::Wrong("race"));
+        }
+    }
+    // What no pass can do is refused with reason.
+    let lowered = driver::lower(&placed[0], &options, None, &mut trace).map_err(stop)?;
+    match verify_kernel(&lowered) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Shown::Wrong("cannot be built")),
+    }
+}
