@@ -144,6 +144,8 @@ pub struct Trace {
     pub dumps: Vec<(String, String, Option<String>)>,
     /// Time per phase, in order of first use, summed over kernels.
     pub times: Vec<(String, Duration)>,
+    /// What the user should know though nothing is wrong.
+    pub notes: Vec<String>,
 }
 
 impl Trace {
@@ -228,6 +230,15 @@ pub fn schedule(
 ) -> std::result::Result<Vec<Placed>, Failure> {
     let chosen = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
+    if let Some((_, name)) = chosen {
+        let kernels = graphs.iter().map(|graph| &graph.name[..]);
+        for kernel in schedule::without_chosen(program, kernels, target, chosen) {
+            trace.notes.push(format!(
+                "kernel `{kernel}` has no schedule `{name}` for {target}; it is scheduled as \
+                 without the option"
+            ));
+        }
+    }
     let schedules = trace
         .phase("schedule", &String::new, || {
             schedule::schedule_kernels(program, graphs, target, defines, chosen)
@@ -289,6 +300,12 @@ pub fn lower(
     for pass in PASSES {
         if last == Some("build_loops") {
             break;
+        }
+        if pass.name == "drop_prefetches" && kernel.body.has_prefetch() {
+            let name = &kernel.name;
+            trace
+                .notes
+                .push(format!("{} has no prefetch; those of `{name}` are dropped", options.target));
         }
         if options.opt >= pass.opt {
             kernel = run_pass(pass, kernel, &options.target, trace)?;

@@ -92,12 +92,35 @@ fn what_comes_later_is_said_to() {
     for args in [
         ["run", MATMUL, "--emulate"],
         ["bench", MATMUL, "--plot=curve.svg"],
-        ["lower", MATMUL, "--schedule-tree"],
         ["lower", MATMUL, "--explain-simd"],
         ["check", MATMUL, "--target=nvptx-sm_90a"],
     ] {
         fails(&args, 1, "not in this version");
     }
+}
+
+#[test]
+fn schedules_are_chosen_set_and_shown() {
+    let tree = succeeds(&["lower", MATMUL, "--schedule-tree", "--schedule", "cached_block"]);
+    assert!(tree.starts_with("C: output float32[1024, 1024]\n└─ parallel xy 1024\n"), "{tree}");
+    let args = ["lower", MATMUL, "--schedule-tree", "--schedule", "block"];
+    let tree = succeeds(&[&args[..], &["-D", "matmul.block.tx=64"]].concat());
+    assert!(tree.contains("for xi 64"), "{tree}");
+    fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "tz");
+    fails(&["lower", MATMUL, "--schedule", "auto"], 1, "not in this version");
+
+    let dir = scratch();
+    let text = "kernel one(n = 8) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
+                kernel two(n = 8) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
+                schedule one.fast { C.vectorize(i) }\n\
+                schedule two.ahead { C.prefetch(A, i, 2) }\n";
+    let file = write(dir.path(), "two.te", text);
+    let output = tec(&["lower", &file, "--schedule", "fast", "--target", "x86-avx2"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("note: kernel `two` has no schedule `fast`"));
+    let output = tec(&["build", &file, "--schedule", "ahead", "-o", &path(dir.path(), "two.so")]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("prefetch; those of `two` are dropped"), "{output:?}");
 }
 
 #[test]

@@ -152,8 +152,11 @@ pub fn print(text: &str) -> Result<(), Error> {
     })
 }
 
-/// What `--dump` and `--time` asked for, on stderr.
+/// Notes, and what `--dump` and `--time` asked for, on stderr.
 pub fn show_trace(trace: &Trace, time: bool) {
+    for note in &trace.notes {
+        eprintln!("note: {note}");
+    }
     for (kernel, pass, text) in &trace.dumps {
         match text {
             Some(text) => eprintln!("# {kernel} after {pass}\n{}", text.trim_end()),
