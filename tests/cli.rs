@@ -110,6 +110,12 @@ fn schedules_are_chosen_set_and_shown() {
     fails(&["lower", MATMUL, "--schedule", "auto"], 1, "not in this version");
 
     let dir = scratch();
+    let module = path(dir.path(), "matmul.so");
+    let set = ["-D", "matmul.block.tx=64", "-o", &module];
+    succeeds(&[&["build", MATMUL, "--schedule", "block"][..], &set].concat());
+    let told = succeeds(&["inspect", &module]);
+    assert!(told.contains("C.fuse(xo, yo)"), "{told}");
+    assert!(told.contains("  # -D matmul.block.tx=64\n"), "{told}");
     let text = "kernel one(n = 8) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
                 kernel two(n = 8) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
                 schedule one.fast { C.vectorize(i) }\n\

@@ -47,7 +47,12 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
         });
         text.push_str(&format!("  parameters {}\n", values.collect::<Vec<_>>().join(", ")));
     }
-    text.push_str(&format!("  schedule {}\n", kernel.schedule));
+    let mut lines = kernel.schedule.lines();
+    match (kernel.schedule.starts_with("schedule "), lines.next()) {
+        (true, Some(head)) => text.push_str(&format!("  {head}\n")),
+        _ => text.push_str(&format!("  schedule {}\n", kernel.schedule)),
+    }
+    lines.for_each(|line| text.push_str(&format!("  {line}\n")));
     text.push_str(&format!("  operations {}, bytes {}\n", kernel.flops, kernel.bytes));
     text.push_str(&format!("  workspace {} bytes\n", kernel.workspace_bytes));
     if kernel.reassociated {

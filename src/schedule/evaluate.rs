@@ -33,7 +33,7 @@ pub fn apply(
     let mut evaluator =
         Evaluator { program, target, defines, constants, schedule, scopes, running, statements };
     evaluator.run(item, None)?;
-    evaluator.schedule.text = source_text(program, item.span);
+    evaluator.schedule.text = source_text(program, item.span) + &settings(item, defines);
     Ok(evaluator.schedule)
 }
 
@@ -325,6 +325,17 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
         (Value::Word(a), Value::Word(b)) => a == b,
         _ => false,
     }
+}
+
+/// What `-D` says of the schedule, as comments below its text.
+fn settings(item: &ast::Schedule, defines: &Defines) -> String {
+    let of = |(kernel, path, value): &(Option<String>, String, String)| {
+        let (schedule, name) = path.split_once('.')?;
+        let named = item.name.as_ref().is_some_and(|own| own.text == schedule);
+        let ours = kernel.as_ref() == Some(&item.kernel.text) && named;
+        ours.then(|| format!("\n# -D {}.{schedule}.{name}={value}", item.kernel.text))
+    };
+    defines.iter().filter_map(of).collect()
 }
 
 fn source_text(program: &Program, span: Span) -> String {
