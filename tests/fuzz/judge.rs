@@ -146,8 +146,12 @@ pub fn interpret_damaged(
     }
     let scheduled = run(&built, &judged.args, "scheduled")?;
     if judged.kernel.reassociated {
-        judged.bound = Some(BOUND);
-        compare(&judged, &scheduled, "the scheduled interpreter")?;
+        // A partial product may leave the range where one in another order does not: no bound
+        // holds.
+        if !case.text.contains("prod") {
+            judged.bound = Some(BOUND);
+            compare(&judged, &scheduled, "the scheduled interpreter")?;
+        }
         // Sums in another order are the same sums from here on.
         judged.expected = scheduled;
         judged.bound = None;
