@@ -1,6 +1,7 @@
 //! Every example of the documents does what the text says of it: blocks marked `te` compile, blocks
-//! marked `te error` are refused. The first example of an error's own page gives that error. A block
-//! marked `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before it.
+//! marked `te error` are refused. The first example of an error's own page gives that error. A
+//! block marked `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
