@@ -347,10 +347,16 @@ fn covers(span: &Span, width: &Expr, facts: &Facts) -> bool {
     facts.prove(&Expr::le(width.clone(), span.width.clone()))
 }
 
+/// Wider boxes are made only where the domain is known to be wider still: such a width comes from
+/// the range of a type.
+const MAX_WIDTH: i128 = 1 << 20;
+
 /// A box that is as wide as the domain is the domain.
 fn clip_to(span: Span, extent: &Expr, facts: &Facts) -> Span {
     let domain = whole(extent, facts);
-    if covers(&span, &domain.width, facts) { domain } else { span }
+    let wide = span.width.as_int().is_some_and(|width| width > MAX_WIDTH)
+        && !facts.prove(&Expr::le(span.width.clone(), domain.width.clone()));
+    if wide || covers(&span, &domain.width, facts) { domain } else { span }
 }
 
 /// Extents, values and guards of a stage's loops over its box.
