@@ -372,9 +372,8 @@ impl Generator {
 
 fn arguments(seed: u64, rows: i64) -> Vec<Value> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let tensor = |dtype: DType, shape: Vec<i64>, data: Vec<u8>| {
-        Value::Tensor(Tensor { dtype, shape, data })
-    };
+    let tensor =
+        |dtype: DType, shape: Vec<i64>, data: Vec<u8>| Value::Tensor(Tensor { dtype, shape, data });
     let floats = (0..LEN).flat_map(|_| rng.random_range(-4f32..4.0).to_le_bytes()).collect();
     let places = (0..LEN).flat_map(|_| rng.random_range(0..LEN as i32).to_le_bytes()).collect();
     let bytes = (0..LEN).map(|_| rng.random()).collect();

@@ -21,7 +21,7 @@ pub use kernel::{join_divisions, simplify_kernel};
 use super::arith::Facts;
 use super::visit::map_children;
 use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Visits of nodes under the facts of a branch, after which branches are simplified with what is
 /// known outside only: an expression that shares subterms can have exponentially many paths.
@@ -39,6 +39,8 @@ struct Simplifier {
     memo: Vec<HashMap<usize, (Expr, Expr)>>,
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
     replaced: HashMap<Var, Expr>,
+    /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
+    met: HashSet<Var>,
     visits: usize,
     /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m` too. The listings of the book
     /// keep it, so the first simplification does.
@@ -48,7 +50,8 @@ struct Simplifier {
 impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
         let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
-        Simplifier { facts, memo, replaced, visits: 0, join_symbolic: false }
+        let met = HashSet::new();
+        Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.
@@ -122,12 +125,30 @@ impl Simplifier {
 
     fn let_in(&mut self, expr: &Expr, var: &Var, value: &Expr, body: &Expr) -> Expr {
         let new = self.expr(value);
-        if matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_)) {
-            self.replaced.insert(var.clone(), new);
-            return self.expr(body);
+        // What was simplified with another value of the same variable does not hold here.
+        let again = !self.met.insert(var.clone());
+        if again {
+            self.memo.push(HashMap::new());
         }
-        self.facts.define(var, &new);
+        let trivial = matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_));
+        let learns = !trivial && !new.ty.dtype.is_float();
+        if trivial {
+            self.replaced.insert(var.clone(), new.clone());
+        } else if learns {
+            self.facts.push();
+            self.facts.define(var, &new);
+        }
         let inner = self.expr(body);
+        self.replaced.remove(var);
+        if learns {
+            self.facts.pop();
+        }
+        if again {
+            self.memo.pop();
+        }
+        if trivial {
+            return inner;
+        }
         if new.same(value) && inner.same(body) {
             return expr.clone();
         }

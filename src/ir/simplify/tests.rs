@@ -293,3 +293,14 @@ fn shared_subterms_are_simplified_once() {
     assert_eq!(print_expr(&simplify_expr(&sum, &facts)), "(x*1152921504606846976)");
     simplify_expr(&choice, &facts);
 }
+
+#[test]
+fn copies_of_a_let_are_apart() {
+    let (t, x) = (Var::new("t", DType::Float32), Var::new("x", DType::Float32));
+    let body = Expr::add(Expr::var(&t), Expr::var(&t));
+    let one = Expr::let_in(t.clone(), Expr::float(DType::Float32, 1.0), body.clone());
+    let value = Expr::unary(UnOp::Neg, Expr::var(&x));
+    let other = Expr::let_in(t, value, body);
+    let simple = simplify_expr(&Expr::mul(one, other), &Facts::new());
+    assert_eq!(print_expr(&simple), "(2f*(let t = -x in (t + t)))");
+}
