@@ -109,6 +109,9 @@ fn schedules_are_chosen_set_and_shown() {
     fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "tz");
     fails(&["lower", MATMUL, "--schedule", "auto"], 1, "not in this version");
 
+    let args = ["run", MATMUL, "--schedule", "cached_block", "-D", "n=96", "--threads", "3"];
+    assert!(succeeds(&[&args[..], &["--verify"]].concat()).contains("bit-identical"));
+
     let dir = scratch();
     let module = path(dir.path(), "matmul.so");
     let set = ["-D", "matmul.block.tx=64", "-o", &module];

@@ -58,6 +58,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let session = session::open(&args.file, &args.compile)?;
     if let Some(threads) = args.arguments.threads {
         session.module.set_num_threads(threads)?;
+        session.module.lend_threads(threads as usize)?;
     }
     let wanted = session.kernels(&args.compile.kernel)?;
     let mut measurements = Vec::new();

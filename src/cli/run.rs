@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Where the random inputs begin.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Use so many threads at most.
+    /// Use so many threads at most, lent to parallel loops.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub threads: Option<i32>,
 }
@@ -146,6 +146,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     }
     if let Some(threads) = args.arguments.threads {
         session.module.set_num_threads(threads)?;
+        session.module.lend_threads(threads as usize)?;
     }
     let wanted = session.kernels(&args.compile.kernel)?;
     let params = wanted.iter().map(|kernel| kernel.to_kernel()).collect::<Result<Vec<_>, _>>()?;

@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 
 /// An argument of a checked entry, in its order.
 #[derive(Debug)]
@@ -67,6 +68,51 @@ pub struct LoadedModule {
 type PackedFn = unsafe extern "C" fn(*mut c_void, *const Cell, i32, *mut Cell) -> i32;
 type TextFn = unsafe extern "C" fn() -> *const c_char;
 
+/// A range of iterations of a parallel loop.
+type Task = unsafe extern "C" fn(*mut c_void, i64, i64) -> i32;
+/// A host's way to run `0 .. n` (docs/ABI.md).
+type ParallelFor = unsafe extern "C" fn(Task, *mut c_void, i64, *mut c_void) -> i32;
+
+/// What a task works on; the module lets any thread use it.
+struct TaskData(*mut c_void);
+// SAFETY: a task may run on any thread, on several at a time (docs/ABI.md).
+unsafe impl Sync for TaskData {}
+
+/// Hands out ranges to as many threads as the address `threads` says. What fails last is told.
+unsafe extern "C" fn run_on_threads(
+    task: Task,
+    data: *mut c_void,
+    n: i64,
+    threads: *mut c_void,
+) -> i32 {
+    let threads = threads.addr().max(1);
+    let step = (n / (4 * threads as i64)).max(1);
+    let data = TaskData(data);
+    let (next, failure) = (AtomicI64::new(0), AtomicI32::new(0));
+    let work = || {
+        let data = &data;
+        loop {
+            let begin = next.fetch_add(step, Ordering::Relaxed);
+            if begin >= n {
+                break;
+            }
+            // SAFETY: the module gave the task and its data, which live until this returns.
+            let result = unsafe { task(data.0, begin, n.min(begin + step)) };
+            if result != 0 {
+                failure.store(result, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without another thread this one does the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    failure.into_inner()
+}
+
 impl LoadedModule {
     /// Loads a module. A path without a directory means the current one, not the library path.
     pub fn open(path: &Path) -> Result<LoadedModule> {
@@ -99,6 +145,21 @@ impl LoadedModule {
                 .get("tec_set_num_threads".as_bytes())
                 .map_err(|_| missing("function `tec_set_num_threads`"))?;
             function(threads);
+        }
+        Ok(())
+    }
+
+    /// Gives the module's parallel loops so many threads of this process, the caller's included;
+    /// they live for one loop. Results do not depend on them.
+    pub fn lend_threads(&self, threads: usize) -> Result<()> {
+        // SAFETY: this is the signature of the function of that name in every module, and
+        // `run_on_threads` keeps what docs/ABI.md asks of a host.
+        unsafe {
+            let function: Symbol<'_, unsafe extern "C" fn(ParallelFor, *mut c_void)> = self
+                .library
+                .get("tec_set_parallel_for".as_bytes())
+                .map_err(|_| missing("function `tec_set_parallel_for`"))?;
+            function(run_on_threads, std::ptr::without_provenance_mut(threads));
         }
         Ok(())
     }

@@ -314,7 +314,11 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     let path = directory.path().join("fuzz.so");
     std::fs::write(&path, &built.bytes).expect("the module can be written");
     let module = LoadedModule::open(&path);
-    module.or_else(|diag| wrong("the module does not load", diag.to_string()))
+    let module = module.or_else(|diag| wrong("the module does not load", diag.to_string()))?;
+    // Parallel loops run on several threads, in ranges that do not divide anything.
+    let lent = module.lend_threads(3);
+    lent.or_else(|diag| wrong("the module takes no threads", diag.to_string()))?;
+    Ok(module)
 }
 
 /// Compiles the kernels to an object for another machine.
