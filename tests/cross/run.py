@@ -3,13 +3,15 @@
     python3 tests/cross/run.py [TEC] [PART OF A FILE'S NAME...]
 
 Builds the samples and the programs of this folder for each target, calls them from a C program made
-from the manifest, raw and checked entry, and compares the outputs with those of `x86-avx2`. NaNs
-are made one value first. A target without its cross compiler or qemu is skipped, and said to be.
+from the manifest, raw and checked entry, and compares the outputs with those of the plain loops on
+`x86-avx2`, also where a sample has schedules of its own. NaNs are made one value first. A target
+without its cross compiler or qemu is skipped, and said to be.
 """
 import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -124,14 +126,20 @@ def run(command):
     return done.stdout
 
 
-def build(tec, source, target, folder):
+def schedules(source):
+    """Names of the schedules in a file, once each, the plain loops first."""
+    named = re.findall(r"^schedule \w+\.(\w+)", source.read_text(), re.MULTILINE)
+    return ["default", *dict.fromkeys(named)]
+
+
+def build(tec, source, target, folder, schedule="default"):
     """The program for a source file and target, ready to be run: its command."""
-    folder = folder / target / source.stem
+    folder = folder / target / source.stem / schedule
     folder.mkdir(parents=True)
     archive = folder / "m.tar"
     defines = [part for define in DEFINES.get(source.name, []) for part in ("-D", define)]
     contraction = ["--fp-contract", "fast"]
-    options = ["--target", target, "--schedule", "default", *contraction, *defines]
+    options = ["--target", target, "--schedule", schedule, *contraction, *defines]
     run([tec, "build", source, "-o", archive, *options])
     with tarfile.open(archive) as tar:
         tar.extractall(folder)
@@ -168,12 +176,14 @@ def differences(reference, command, source, target):
 def check(tec, source, targets, folder):
     reference = build(tec, source, REFERENCE, folder)
     texts, count = [], 0
-    for target in targets:
+    ways = [(target, schedule) for schedule in schedules(source) for target in targets]
+    ways += [(REFERENCE, schedule) for schedule in schedules(source)[1:]]
+    for target, schedule in ways:
         try:
-            command = build(tec, source, target, folder)
-            wrong, lines = differences(reference, command, source, target)
+            command = build(tec, source, target, folder, schedule)
+            wrong, lines = differences(reference, command, source, f"{target}, {schedule}")
         except RuntimeError as error:
-            wrong, lines = [f"{source.name} on {target}: {error}"], 0
+            wrong, lines = [f"{source.name} on {target}, {schedule}: {error}"], 0
         texts += wrong
         count += lines
     return texts, count
