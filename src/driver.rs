@@ -388,11 +388,9 @@ pub fn build(
 }
 
 /// The arithmetic that a graph's plain loop nest does.
-pub fn count_work(graph: &Graph) -> std::result::Result<Work, Failure> {
-    Ok(crate::ir::cost::count_work(&lower::build_loops::build_plain_loops(
-        graph,
-        &Target::native(),
-    )?))
+pub fn count_work(graph: &Graph, target: &Target) -> std::result::Result<Work, Failure> {
+    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
+    Ok(crate::ir::cost::count_work(&kernel))
 }
 
 /// Runs a kernel in the reference interpreter; its panics are bugs like any other.

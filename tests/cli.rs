@@ -106,7 +106,8 @@ fn schedules_are_chosen_set_and_shown() {
     let args = ["lower", MATMUL, "--schedule-tree", "--schedule", "block"];
     let tree = succeeds(&[&args[..], &["-D", "matmul.block.tx=64"]].concat());
     assert!(tree.contains("for xi 64"), "{tree}");
-    fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "tz");
+    let message = fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "block.tz");
+    assert!(message.contains("did you mean `block.tx`?"), "{message}");
     fails(&["lower", MATMUL, "--schedule", "auto"], 1, "not in this version");
 
     let args = ["run", MATMUL, "--schedule", "cached_block", "-D", "n=96", "--threads", "3"];

@@ -104,7 +104,7 @@ pub fn build(
         infos.push(KernelInfo {
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
-            work: driver::count_work(graph).map_err(failed)?,
+            work: driver::count_work(graph, &options.target).map_err(failed)?,
         });
     }
     // A module does not depend on the directory that it is built in.

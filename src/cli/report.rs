@@ -148,7 +148,11 @@ pub fn print(text: &str) -> Result<(), Error> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Error::BrokenPipe,
-        _ => Diag::global("E0501", format!("cannot write to standard output: {error}")).into(),
+        _ => Diag::global("E0501", {
+            let why = super::options::io_text(&error);
+            format!("cannot write to standard output: {why}")
+        })
+        .into(),
     })
 }
 

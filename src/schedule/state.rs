@@ -1,7 +1,7 @@
 //! The state of a schedule: stages with their loops, while directives change them.
 
 use crate::diag::{Result, Span};
-use crate::ir::{Buffer, Scope, Var};
+use crate::ir::{Scope, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
 
@@ -315,11 +315,6 @@ impl Schedule {
             Input::Scalar { .. } => false,
         })?;
         Some(Tensor::Input(index))
-    }
-
-    /// The stage that fills a buffer; `None` for inputs.
-    pub fn producer(&self, buffer: &Buffer) -> Option<StageId> {
-        self.stages.iter().position(|stage| stage.te.buffers.contains(buffer)).map(StageId)
     }
 }
 

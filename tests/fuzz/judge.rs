@@ -290,7 +290,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
         kernels.push(KernelInfo {
             parameters: one.graph.params.clone(),
             schedule: "default".to_string(),
-            work: driver::count_work(&one.graph)?,
+            work: driver::count_work(&one.graph, &options.target)?,
         });
     }
     Ok(BuildInfo {

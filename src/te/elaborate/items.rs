@@ -368,18 +368,17 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Whether `SCHEDULE.t` is a parameter or knob of one of the kernel's schedules.
-    fn is_of_schedule(&self, kernel: &str, name: &str) -> bool {
-        let Some((schedule, name)) = name.split_once('.') else { return false };
-        let items = self.program.files.iter().flat_map(|file| &file.items);
-        items.into_iter().any(|item| match item {
-            ast::Item::Schedule(item) if item.kernel.text == kernel => {
-                item.name.as_ref().is_some_and(|n| n.text == schedule)
-                    && (item.params.iter().any(|param| param.name.text == name)
-                        || has_knob(&item.body, name))
-            }
-            _ => false,
-        })
+    /// `SCHEDULE.t` for each parameter and knob of a kernel's schedules.
+    fn schedule_settings(&self, kernel: &str) -> Vec<String> {
+        let mut settings = Vec::new();
+        for item in self.program.files.iter().flat_map(|file| &file.items) {
+            let ast::Item::Schedule(item) = item else { continue };
+            let (true, Some(schedule)) = (item.kernel.text == kernel, &item.name) else { continue };
+            let mut names = item.params.iter().map(|param| &param.name.text[..]).collect();
+            knobs(&item.body, &mut names);
+            settings.extend(names.iter().map(|name| format!("{}.{name}", schedule.text)));
+        }
+        settings
     }
 
     /// Every `-D` names a parameter of a kernel or schedule of the file.
@@ -395,14 +394,23 @@ impl<'a> Elaborator<'a> {
                 self.error(unknown_kernel(wanted, &own));
                 continue;
             }
-            let params: Vec<&str> =
-                kernels.iter().flat_map(|k| &k.params).map(|p| p.name.text.as_str()).collect();
-            if params.contains(&name.as_str())
-                || kernel_name.as_ref().is_some_and(|kernel| self.is_of_schedule(kernel, name))
-            {
+            let settings = match kernel_name {
+                Some(kernel) => self.schedule_settings(kernel),
+                None => Vec::new(),
+            };
+            let params = kernels.iter().flat_map(|k| &k.params).map(|p| p.name.text.as_str());
+            let dotted = name.contains('.') && kernel_name.is_some();
+            let params: Vec<&str> = match dotted {
+                true => settings.iter().map(|setting| &setting[..]).collect(),
+                false => params.collect(),
+            };
+            if params.contains(&name.as_str()) {
                 continue;
             }
             let message = match kernel_name {
+                Some(kernel) if dotted => {
+                    format!("-D: no schedule of `{kernel}` has a parameter or knob `{name}`")
+                }
                 Some(kernel) => format!("-D: the kernel `{kernel}` has no parameter `{name}`"),
                 None => format!("-D: no kernel has a parameter `{name}`"),
             };
@@ -416,14 +424,20 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-fn has_knob(stmts: &[ast::ScheduleStmt], name: &str) -> bool {
+/// Names of the knobs among statements.
+fn knobs<'a>(stmts: &'a [ast::ScheduleStmt], names: &mut Vec<&'a str>) {
     use ast::ScheduleStmtKind::{For, If, Knob};
-    stmts.iter().any(|stmt| match &stmt.kind {
-        Knob { name: knob, .. } => knob.text == name,
-        If { then, otherwise, .. } => has_knob(then, name) || has_knob(otherwise, name),
-        For { body, .. } => has_knob(body, name),
-        _ => false,
-    })
+    for stmt in stmts {
+        match &stmt.kind {
+            Knob { name, .. } => names.push(&name.text),
+            If { then, otherwise, .. } => {
+                knobs(then, names);
+                knobs(otherwise, names);
+            }
+            For { body, .. } => knobs(body, names),
+            _ => {}
+        }
+    }
 }
 
 /// The error for a kernel that the file given to `tec` does not have.
