@@ -148,7 +148,11 @@ impl Generator {
             0 => {
                 let (inside, at) = self.outside();
                 let read = Expr::load(&self.floats, vec![at]);
-                Expr::if_then_else(inside, read, self.value(depth - 1))
+                let other = self.value(depth - 1);
+                match self.below(2) {
+                    0 => Expr::if_then_else(inside, read, other),
+                    _ => Expr::if_then_else(Expr::not(inside), other, read),
+                }
             }
             1 => {
                 let (c, t) = (self.cond(depth - 1), self.value(depth - 1));
