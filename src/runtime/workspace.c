@@ -9,7 +9,7 @@
 void *mmap(void *, size_t, int, int, int, int64_t);
 int munmap(void *, size_t);
 
-enum { KEPT = 16, HEADER = 64, PAGE = 4096 };
+enum { KEPT = 16, HEADER = 64 };
 
 /* Stands before the memory given out. */
 struct block {
