@@ -108,15 +108,15 @@ static COLD int start_thread(thread_id *thread, void *(*run)(void *), void *data
     return !failed || pthread_create(thread, 0, run, data) == 0;
 }
 
-/* Blocks the signals that are for the process, so that the host's threads get them; those of
- * faults stay, for the host's handlers, and those that the C library uses (32 to 34). Returns the
- * mask before, which `restore_signals` takes. */
+/* Blocks signals for threads that are started now, so that those of the process go to the host's
+ * threads. Not those of faults, for the host's handlers, nor those that C libraries use (32 to 34).
+ * Returns the mask before, which `restore_signals` takes. */
 static COLD uint64_t block_signals(void) {
-    enum { SETMASK = 2, ILL = 4, TRAP = 5, ABRT = 6, BUS = 7, FPE = 8, SEGV = 11, SYS = 31 };
-    static const uint8_t kept[] = {ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS, 32, 33, 34};
+    enum { BLOCK = 0, ILL = 4, TRAP = 5, ABRT = 6, BUS = 7, FPE = 8, SEGV = 11, SYS = 31 };
+    static const uint8_t open[] = {ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS, 32, 33, 34};
     uint64_t mask = ~(uint64_t)0, before = 0;
-    for (uint32_t i = 0; i < sizeof kept; i++) mask &= ~((uint64_t)1 << (kept[i] - 1));
-    syscall(SYS_SIGPROCMASK, SETMASK, &mask, &before, sizeof mask);
+    for (uint32_t i = 0; i < sizeof open; i++) mask &= ~((uint64_t)1 << (open[i] - 1));
+    syscall(SYS_SIGPROCMASK, BLOCK, &mask, &before, sizeof mask);
     return before;
 }
 
