@@ -278,6 +278,11 @@ fn modules_have_threads() {
 }
 
 #[test]
+fn memory_is_kept_and_freed() {
+    run_pool_test("pool_memory.c", "tec_runtime.o", &with_runtime(), &[]);
+}
+
+#[test]
 fn threads_stand_stress() {
     run_pool_test("pool_stress.c", "tec_runtime.o", &with_runtime(), &[]);
 }
