@@ -235,23 +235,32 @@ fn hosts_of_other_families_run_parallel_loops() {
             eprintln!("skipped {family}: no compiler, emulator or runtime");
             continue;
         }
+        let runtime = link::runtime_object(target.arch).expect("it was found");
         let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/parallel.c");
-        let compiled = Command::new(compiler)
-            .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-I.", "-pthread", "-o", "parallel"])
-            .arg(source)
-            .args(["./p.so", "-Wl,-rpath,."])
-            .current_dir(built.dir.path())
-            .output()
-            .expect("it was found");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let root = format!("/usr/{family}-linux-gnu");
-        let output = Command::new(emulator)
-            .args(["-L", &root, "./parallel"])
-            .current_dir(built.dir.path())
-            .output()
-            .expect("it was found");
-        assert!(output.status.success(), "{family}: {output:?}");
+        built.write("tec_runtime.o", runtime);
+        let compile = |source: &str, output: &str, args: &[&str]| {
+            let compiled = Command::new(&compiler)
+                .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-DEMULATED", "-I.", "-pthread"])
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
+                .args(["-o", output])
+                .args(args)
+                .current_dir(built.dir.path())
+                .output()
+                .expect("it was found");
+            assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        };
+        compile("pool_library.c", "libpool.so", &["tec_runtime.o", "-shared", "-fPIC"]);
+        for program in ["parallel", "pool_threads", "pool_stress", "pool_memory"] {
+            let args = ["./p.so", "-Wl,-rpath,.", "-ldl", "-rdynamic"];
+            compile(&format!("{program}.c"), program, &args);
+            let root = format!("/usr/{family}-linux-gnu");
+            let output = Command::new(&emulator)
+                .args(["-L", &root, &format!("./{program}")])
+                .current_dir(built.dir.path())
+                .output()
+                .expect("it was found");
+            assert!(output.status.success(), "{family}, {program}: {output:?}");
+        }
     }
 }
 

@@ -15,6 +15,8 @@
 
 /* A worker spins so long before it sleeps, and a caller before it sleeps until workers end. */
 enum { SPIN_NANOSECONDS = 50000 };
+/* After this time it lets others have the CPU in between: they may be who it waits for. */
+enum { ALONE_NANOSECONDS = 4000 };
 
 enum { MAX_PARTICIPANTS = 512, CACHE_LINES = 128 };
 
@@ -98,14 +100,15 @@ static void participate(int32_t number) {
 
 /* Waits while the state is `same`, for a while without giving up the CPU. */
 static uint32_t spin(struct participant *worker, uint32_t same) {
-    int64_t deadline = 0;
+    int64_t start = 0, most = __atomic_load_n(&pool.spin, __ATOMIC_RELAXED);
     for (uint32_t turn = 0;; turn++) {
         uint32_t state = __atomic_load_n(&worker->state, __ATOMIC_ACQUIRE);
         if (state != same) return state;
         if (turn % 16 == 0) {
-            int64_t time = now(), most = __atomic_load_n(&pool.spin, __ATOMIC_RELAXED);
-            if (turn == 0) deadline = time + most;
-            if (time >= deadline) return state;
+            int64_t time = now();
+            if (turn == 0) start = time;
+            if (time - start >= most) return state;
+            if (time - start >= ALONE_NANOSECONDS) syscall(SYS_YIELD);
         }
         relax();
     }
@@ -229,17 +232,18 @@ enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
 /* Room for a page that the system clears in the child of fork(); one is in here wherever it
  * begins. Static, so that threads which outlive the module's destructor find it. */
 static char cleared_by_fork[2 * PAGE];
-/* Where the system cannot clear it: the process that the pool belongs to, else 0. */
+/* The process that the pool belongs to, and whether each loop has to ask which one this is: where
+ * the system cannot clear the page. */
 static int64_t process;
+static int32_t asks;
 
 static uint32_t *begun(void) {
     uintptr_t page = ((uintptr_t)cleared_by_fork + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
     return (uint32_t *)page;
 }
 
-static int is_ours(void) {
-    int64_t of = __atomic_load_n(&process, __ATOMIC_RELAXED);
-    return of == 0 || of == syscall(SYS_GETPID);
+static COLD int is_ours(void) {
+    return __atomic_load_n(&process, __ATOMIC_RELAXED) == syscall(SYS_GETPID);
 }
 
 /* Makes the pool new, at the first parallel loop of a process. False while another thread is
@@ -253,7 +257,8 @@ static COLD int begin_pool(void) {
     }
     if (was == NOT_BEGUN || !is_ours()) {
         int kept = syscall(SYS_MADVISE, word, (long)PAGE, (long)MADV_WIPEONFORK) != 0;
-        __atomic_store_n(&process, kept ? syscall(SYS_GETPID) : 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&asks, kept, __ATOMIC_RELAXED);
+        __atomic_store_n(&process, syscall(SYS_GETPID), __ATOMIC_RELAXED);
         pool.workers = 0;
         pool.wanted = 0;
         unlock();
@@ -263,7 +268,8 @@ static COLD int begin_pool(void) {
 }
 
 static int is_begun(void) {
-    return __atomic_load_n(begun(), __ATOMIC_ACQUIRE) == BEGUN && is_ours();
+    return __atomic_load_n(begun(), __ATOMIC_ACQUIRE) == BEGUN
+        && (!__atomic_load_n(&asks, __ATOMIC_RELAXED) || is_ours());
 }
 
 /* ---- loops ---- */
@@ -290,7 +296,7 @@ static int32_t run_on_pool(tec_task task, void *closure, int64_t n) {
 /* Ends the workers before their code goes. The lock is not free only where the process ends while
  * a kernel runs; then they end with it. */
 static __attribute__((destructor)) void end_pool(void) {
-    if (!is_begun() || !try_lock()) return;
+    if (!is_begun() || !is_ours() || !try_lock()) return;
     for (int32_t i = 1; i <= pool.workers; i++) {
         struct participant *worker = &participants[i];
         if (__atomic_exchange_n(&worker->state, STOPPED, __ATOMIC_ACQ_REL) == SLEEPING) {

@@ -14,6 +14,7 @@ int clock_gettime(int, struct instant *);
 #if defined(__x86_64__)
 enum {
     SYS_SIGPROCMASK = 14,
+    SYS_YIELD = 24,
     SYS_MADVISE = 28,
     SYS_GETPID = 39,
     SYS_PRCTL = 157,
@@ -24,6 +25,7 @@ enum {
 enum {
     SYS_FUTEX = 98,
     SYS_GETAFFINITY = 123,
+    SYS_YIELD = 124,
     SYS_SIGPROCMASK = 135,
     SYS_PRCTL = 167,
     SYS_GETPID = 172,

@@ -117,7 +117,7 @@ int main(void) {
         for (int k = 0; k < i % 4; k++) EXPECT(try_loop(buffer, 100, 0, 50) == 0);
         if (i % 3 == 0) sleep_microseconds(200);
         unload_pool();
-        EXPECT(count_threads() == before);
+        EXPECT_THREADS(before);
     }
     return finish();
 }
