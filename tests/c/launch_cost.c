@@ -1,7 +1,7 @@
 /* What a parallel loop costs beside its iterations: a program that is linked with tec_runtime.o.
- * Prints for each number of threads and iterations the least and the median of many runs, in
- * nanoseconds: warm (one empty loop after the other); met (an iteration of 2 microseconds for each
- * thread: what the loop takes longer than that); and cold, after a pause in which workers fall asleep.
+ * Prints for each number of threads and iterations the median and the least of many runs, in
+ * nanoseconds: warm, one empty loop after the other; met, an iteration of 2 microseconds for each
+ * thread, what the loop takes longer than that; cold, after a pause in which workers fall asleep.
  *
  *     launch_cost [THREADS ...] */
 #include <inttypes.h>
@@ -15,21 +15,10 @@ typedef int32_t Task(void *, int64_t, int64_t);
 __attribute__((visibility("hidden"))) int32_t tec_rt_parallel_for(Task *, void *, int64_t);
 __attribute__((visibility("hidden"))) void tec_rt_set_num_threads(int32_t);
 
-enum { RUNS = 301, LOOPS = 1000, MET_LOOPS = 20, COLD_RUNS = 51 };
+enum { RUNS = 301, LOOPS = 1000, MET_LOOPS = 20, COLD_RUNS = 51, WORK = 2000 };
 
 static int32_t empty(void *data, int64_t begin, int64_t end) {
     (void)data, (void)begin, (void)end;
-    return 0;
-}
-
-static double now(void);
-
-enum { WORK = 2000 };
-
-static int32_t work(void *data, int64_t begin, int64_t end) {
-    (void)data;
-    double start = now();
-    while (now() - start < (double)(end - begin) * WORK) {}
     return 0;
 }
 
@@ -39,6 +28,13 @@ static double now(void) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+static int32_t work(void *data, int64_t begin, int64_t end) {
+    (void)data;
+    double start = now();
+    while (now() - start < (double)(end - begin) * WORK) {}
+    return 0;
+}
+
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -46,8 +42,8 @@ static int ascending(const void *a, const void *b) {
 
 static void report(const char *what, int threads, int64_t n, double *times, int count) {
     qsort(times, (size_t)count, sizeof *times, ascending);
-    printf("  %-5s %2d threads %6" PRId64 " iterations: %7.0f ns   (least %.0f)\n", what, threads, n,
-           times[count / 2], times[0]);
+    printf("  %-5s %2d threads %6" PRId64 " iterations: %7.0f ns   (least %.0f)\n", what, threads,
+           n, times[count / 2], times[0]);
 }
 
 static void measure(int threads, int64_t n) {
