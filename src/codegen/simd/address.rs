@@ -15,7 +15,7 @@ pub(super) type Atom = usize;
 /// A sum: products of atoms (sorted; none for the constant) with their factors, modulo 2^64.
 pub(super) type Poly = BTreeMap<Vec<Atom>, i64>;
 
-/// The products of a [`Poly`] without the constant.
+/// The products of a [`Poly`] without the constant, sorted.
 pub(super) type Terms = Vec<(Vec<Atom>, i64)>;
 
 /// More products than this are not multiplied out.
@@ -130,21 +130,20 @@ impl Selector<'_> {
         Poly::from([(vec![self.atoms.of(expr)], 1)])
     }
 
-    /// An index as a sum without its constant, in the order in which it is added up: what is
-    /// known furthest outside first.
+    /// An index as a sum without its constant.
     pub(super) fn terms(&mut self, expr: &Expr) -> (Terms, i64) {
         let mut poly = self.poly(expr);
         let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        (self.ordered(poly), constant)
+        (poly.into_iter().collect(), constant)
     }
 
-    fn ordered(&mut self, poly: Poly) -> Terms {
-        let mut terms: Terms = poly.into_iter().collect();
-        terms.sort_by_cached_key(|(product, coefficient)| {
-            let depth = product.iter().map(|atom| self.depth_of(*atom)).max().unwrap_or(0);
-            (depth, product.clone(), *coefficient)
-        });
-        terms
+    /// The term that is known last: in the innermost scope.
+    fn last_known(&self, terms: &Terms) -> Option<usize> {
+        let depth = |place: &usize| {
+            let atoms = &terms[*place].0;
+            (atoms.iter().map(|atom| self.depth_of(*atom)).max().unwrap_or(0), *place)
+        };
+        (0..terms.len()).max_by_key(depth)
     }
 
     /// The innermost scope that binds a variable of an atom.
@@ -186,10 +185,13 @@ impl Selector<'_> {
                 return *pointer;
             }
         }
-        let pointer = match terms.split_last() {
+        // What is known furthest outside is added first, so that pointers share the beginning.
+        let pointer = match self.last_known(terms) {
             None => self.base_pointer(buffer),
-            Some(((product, coefficient), before)) => {
-                let before = self.pointer(buffer, &before.to_vec());
+            Some(last) => {
+                let mut before = terms.clone();
+                let (product, coefficient) = &before.remove(last);
+                let before = self.pointer(buffer, &before);
                 let factor = coefficient.wrapping_mul(buffer.dtype.bytes() as i64);
                 let value = self.product(product);
                 self.add_scaled(before, value, factor)
@@ -297,7 +299,7 @@ impl Selector<'_> {
             }
         }
         let constant = step.remove(&Vec::new()).unwrap_or(0);
-        Some((self.ordered(step), constant, first))
+        Some((step.into_iter().collect(), constant, first))
     }
 
     /// Whether everything in an atom has a value here, and will keep it.
@@ -311,8 +313,7 @@ impl Selector<'_> {
     /// The pointer and the constant for a sum of any form.
     pub(super) fn pointer_to(&mut self, buffer: &Buffer, mut poly: Poly) -> VReg {
         let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        let terms = self.ordered(poly);
-        let pointer = self.pointer(buffer, &terms);
+        let pointer = self.pointer(buffer, &poly.into_iter().collect());
         self.b.add_imm(pointer, constant.wrapping_mul(buffer.dtype.bytes() as i64))
     }
 }

@@ -126,6 +126,17 @@ impl Selector<'_> {
                 self.b.cmp_imm(a, 0);
                 self.b.cmov(Cond::L, negated, a)
             }
+            ExprKind::Unary(UnOp::Popcount, a) => {
+                let a = self.reg(a);
+                let a = self.of_gpr(a);
+                let count = self.popcount(DType::Int64.into(), a);
+                self.to_gpr(count, 8)
+            }
+            ExprKind::Bitcast(a) => match self.value(a) {
+                Val::Gpr(value) => value,
+                value => self.to_gpr(value.reg(), 8),
+            },
+            ExprKind::Load { .. } | ExprKind::Call(..) => crate::bug!("memory holds no indices"),
             _ => crate::bug!("an index of {:?}", expr.kind),
         }
     }
