@@ -678,12 +678,11 @@ path = {path!r}
 """
 
 
-def in_a_process(build, body, path=None):
+def in_a_process(build, body):
     """Runs Python code in a fresh process; it prints `ok` as its last line."""
-    prelude = PRELUDE.format(tests=str(ROOT / "tests/python"), path=path or build.path(ABI))
+    prelude = PRELUDE.format(tests=str(ROOT / "tests/python"), path=build.path(ABI))
     code = prelude + textwrap.dedent(body) + "\nprint('ok')\n"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.endswith("ok\n"), done.stdout + done.stderr
 
 
@@ -751,64 +750,6 @@ def test_host_with_local_tvm_ffi(build):
         assert text(24) == "ValueError"
         assert text(40).startswith("argument 2 `b`: expected extent 3 in dimension 0")
         """,
-    )
-
-
-def test_parallel_loops_in_a_host_with_threads_and_children(build):
-    """Callers at the same time, children made by fork, a daemon thread at the end."""
-    in_a_process(
-        build,
-        """
-        import multiprocessing, threading, time
-        import tvm_ffi
-        matmul = tvm_ffi.load_module(path).matmul
-        library = ctypes.CDLL(path)
-        rng = np.random.default_rng(1)
-        A, B = (rng.integers(-9, 9, (64, 64)).astype(np.float32) for _ in range(2))
-
-        def has_workers(expected):
-            for _ in range(1000):  # A new thread names itself.
-                tasks = os.listdir("/proc/self/task")
-                names = [open(f"/proc/self/task/{t}/comm").read() for t in tasks]
-                if names.count("tec worker\\n") == expected:
-                    return True
-                time.sleep(0.01)
-
-        def right(turns):
-            for _ in range(turns):
-                C = np.zeros((64, 64), np.float32)
-                matmul(A, B, C)
-                if not (C == A @ B).all():
-                    return False
-            return True
-
-        assert has_workers(0)
-        library.tec_set_num_threads(3)
-        assert right(10) and has_workers(2)
-        wrong = []
-        def caller():
-            right(200) or wrong.append(1)
-        callers = [threading.Thread(target=caller) for _ in range(4)]
-        for one in callers:
-            one.start()
-        with multiprocessing.get_context("fork").Pool(3) as pool:
-            assert all(pool.map(right, [20] * 6))
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if has_workers(0) and right(10) and has_workers(2) else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        for one in callers:
-            one.join()
-        assert not wrong and has_workers(2)
-        # In C all the time: Python ends this thread in its own way.
-        C = np.zeros((64, 64), np.float32)
-        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (A, B, C)]
-        def for_ever():
-            while True:
-                library.matmul(*pointers)
-        threading.Thread(target=for_ever, daemon=True).start()
-        """,
-        build.path("samples/matmul.te", schedule="parallel", n=64),
     )
 
 
