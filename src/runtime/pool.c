@@ -229,17 +229,24 @@ static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t e
 
 enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
 
-/* Room for a page that the system clears in the child of fork(); one is in here wherever it
- * begins. Static, so that threads which outlive the module's destructor find it. */
-static char cleared_by_fork[2 * PAGE];
+#if defined(__aarch64__)
+enum { LARGEST_PAGE = 65536 };
+#else
+enum { LARGEST_PAGE = PAGE };
+#endif
+
+/* Room for a page that the system clears in the child of fork(), of whatever size its pages are;
+ * one is in here wherever it begins. Static, so that threads which outlive the module's destructor
+ * find it. */
+static char cleared_by_fork[2 * LARGEST_PAGE];
 /* The process that the pool belongs to, and whether each loop has to ask which one this is: where
  * the system cannot clear the page. */
 static int64_t process;
 static int32_t asks;
 
 static uint32_t *begun(void) {
-    uintptr_t page = ((uintptr_t)cleared_by_fork + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-    return (uint32_t *)page;
+    uintptr_t room = (uintptr_t)cleared_by_fork;
+    return (uint32_t *)((room + LARGEST_PAGE - 1) / LARGEST_PAGE * LARGEST_PAGE);
 }
 
 static COLD int is_ours(void) {
@@ -256,7 +263,7 @@ static COLD int begin_pool(void) {
         return 0;
     }
     if (was == NOT_BEGUN || !is_ours()) {
-        int kept = syscall(SYS_MADVISE, word, (long)PAGE, (long)MADV_WIPEONFORK) != 0;
+        int kept = syscall(SYS_MADVISE, word, (long)LARGEST_PAGE, (long)MADV_WIPEONFORK) != 0;
         __atomic_store_n(&asks, kept, __ATOMIC_RELAXED);
         __atomic_store_n(&process, syscall(SYS_GETPID), __ATOMIC_RELAXED);
         pool.workers = 0;
