@@ -1,5 +1,5 @@
-//! Timing calls in turns: a round is a batch of calls of each, so that whatever disturbs the machine
-//! disturbs all alike, and ratios stay true while the clock drifts.
+//! Timing calls in turns: a round is a batch of calls of each, so that whatever disturbs the
+//! machine disturbs all alike, and ratios stay true while the clock drifts.
 
 use super::machine::LimitLoop;
 use crate::diag::Result;

@@ -2,7 +2,6 @@
 //! roofline dashed behind them. The picture is an SVG without scripts, fonts or links.
 
 use super::{Results, Row};
-use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 460.0;
@@ -18,9 +17,8 @@ const COLORS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// One line of the picture.
-struct Series<'a> {
+struct Series {
     name: String,
-    kernel: &'a str,
     /// Where the points lie on the sweep, and how high.
     points: Vec<(f64, f64)>,
 }
@@ -72,32 +70,39 @@ pub fn svg(results: &Results, across: &[f64]) -> String {
     // A roofline far above would press the curves to the ground: it leaves the picture instead.
     let (curve, roof) = (highest(&curves), highest(&roofs));
     let frame = Frame::new(across, if roof > 2.5 * curve { 1.2 * curve } else { curve.max(roof) });
-    let mut text = String::new();
-    let mut kernels: Vec<&str> = curves.iter().map(|series| series.kernel).collect();
-    kernels.dedup();
-    let threads = match results.threads {
-        1 => "1 thread".to_string(),
-        count => format!("{count} threads"),
-    };
-    let target = results.rows.first().map_or("", |row| &row.target);
-    let title = format!("{}, {target}, {threads}", kernels.join(", "));
-    open(&mut text, &title);
-    frame.draw(&mut text, &sweep.name, unit.name());
+    let mut svg = Svg::new(&title(results));
+    frame.draw(&mut svg, &sweep.name, unit.name());
     for (at, series) in roofs.iter_mut().enumerate() {
         if series.points.iter().all(|point| point.1 > frame.top) {
             let least = series.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
             series.name.push_str(&format!(", above: {least:.0}"));
         }
-        frame.line(&mut text, series, "#777777", true, curves.len() + at);
+        frame.line(&mut svg, series, "#777777", true, curves.len() + at);
     }
     for (at, series) in curves.iter().enumerate() {
-        frame.line(&mut text, series, COLORS[at % COLORS.len()], false, at);
+        frame.line(&mut svg, series, COLORS[at % COLORS.len()], false, at);
     }
-    text.push_str("</svg>\n");
-    text
+    svg.close("svg");
+    svg.0
 }
 
-fn highest(series: &[Series<'_>]) -> f64 {
+/// The kernels, the target, the threads.
+fn title(results: &Results) -> String {
+    let mut kernels: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        if !kernels.contains(&&row.kernel[..]) {
+            kernels.push(&row.kernel);
+        }
+    }
+    let threads = match results.threads {
+        1 => "1 thread".to_string(),
+        count => format!("{count} threads"),
+    };
+    let target = results.rows.first().map_or("", |row| &row.target);
+    format!("{}, {target}, {threads}", kernels.join(", "))
+}
+
+fn highest(series: &[Series]) -> f64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.1).fold(0.0, f64::max)
 }
 
@@ -116,15 +121,12 @@ fn legend(results: &Results, row: &Row) -> String {
 }
 
 /// The rows as lines, by name, in order of first appearance; each from left to right.
-fn series<'a>(
-    results: &'a Results,
-    point: &dyn Fn(&Row) -> Option<(f64, f64, String)>,
-) -> Vec<Series<'a>> {
-    let mut all: Vec<Series<'a>> = Vec::new();
+fn series(results: &Results, point: &dyn Fn(&Row) -> Option<(f64, f64, String)>) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
     for row in &results.rows {
         let Some((x, y, name)) = point(row) else { continue };
         let at = all.iter().position(|series| series.name == name).unwrap_or_else(|| {
-            all.push(Series { name, kernel: &row.kernel, points: Vec::new() });
+            all.push(Series { name, points: Vec::new() });
             all.len() - 1
         });
         // The variants of a kernel share its roofline.
@@ -184,119 +186,134 @@ impl Frame {
     }
 
     /// Axes with their lines and names.
-    fn draw(&self, text: &mut String, across: &str, upwards: &str) {
+    fn draw(&self, svg: &mut Svg, across: &str, upwards: &str) {
         let (right, bottom) = (Frame::right(), HEIGHT - BOTTOM);
+        let size = [("width", px(right - LEFT)), ("height", px(bottom - TOP))];
+        let inside = [&[("x", px(LEFT)), ("y", px(TOP))][..], &size].concat();
+        svg.open("clipPath", &[("id", "frame".to_string())]);
+        svg.element("rect", &inside, None);
+        svg.close("clipPath");
         let digits = (-self.step.log10().floor()).max(0.0) as usize;
-        let lines = (self.top / self.step).round() as usize;
-        let (width, height) = (right - LEFT, bottom - TOP);
-        push(
-            text,
-            format_args!(
-                r#"<clipPath id="frame"><rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}"/></clipPath>"#
-            ),
-        );
-        for line in 0..=lines {
+        for line in 0..=(self.top / self.step).round() as usize {
             let value = line as f64 * self.step;
             let y = self.y(value);
-            push(
-                text,
-                format_args!(
-                    r##"<line x1="{LEFT}" y1="{y:.1}" x2="{right}" y2="{y:.1}" stroke="#dddddd"/>"##
-                ),
-            );
-            let (x, y) = (LEFT - 8.0, y + 4.0);
-            push(
-                text,
-                format_args!(
-                    r#"<text x="{x}" y="{y:.1}" text-anchor="end">{value:.digits$}</text>"#
-                ),
-            );
+            svg.path(&format!("M{LEFT} {y:.1}H{right}"), "#dddddd");
+            svg.text((LEFT - 8.0, y + 4.0), "end", &format!("{value:.digits$}"));
         }
-        push(
-            text,
-            format_args!(
-                r##"<path d="M{LEFT} {TOP}V{bottom}H{right}" fill="none" stroke="#333333"/>"##
-            ),
-        );
+        svg.path(&format!("M{LEFT} {TOP}V{bottom}H{right}"), "#333333");
         // Numbers that would touch the one before are left out.
         let mut free = f64::NEG_INFINITY;
         for value in &self.across {
-            let (x, width) = (self.x(*value), 7.5 * value.to_string().len() as f64);
-            let below = bottom + 5.0;
-            push(
-                text,
-                format_args!(
-                    r##"<line x1="{x:.1}" y1="{bottom}" x2="{x:.1}" y2="{below}" stroke="#333333"/>"##
-                ),
-            );
+            let (x, number) = (self.x(*value), value.to_string());
+            let width = 7.5 * number.len() as f64;
+            svg.path(&format!("M{x:.1} {bottom}v5"), "#333333");
             if x - width / 2.0 >= free {
-                let y = bottom + 20.0;
-                push(
-                    text,
-                    format_args!(r#"<text x="{x:.1}" y="{y}" text-anchor="middle">{value}</text>"#),
-                );
+                svg.text((x, bottom + 20.0), "middle", &number);
                 free = x + width / 2.0 + 4.0;
             }
         }
-        let (x, y) = ((LEFT + right) / 2.0, HEIGHT - 14.0);
-        push(
-            text,
-            format_args!(r#"<text x="{x}" y="{y}" text-anchor="middle">{}</text>"#, escape(across)),
-        );
-        let y = (TOP + bottom) / 2.0;
-        push(
-            text,
-            format_args!(
-                r#"<text transform="translate(18 {y}) rotate(-90)" text-anchor="middle">{upwards}</text>"#
-            ),
-        );
+        svg.text(((LEFT + right) / 2.0, HEIGHT - 14.0), "middle", across);
+        let turned = format!("translate(18 {}) rotate(-90)", px((TOP + bottom) / 2.0));
+        let place = [("transform", turned), ("text-anchor", "middle".to_string())];
+        svg.element("text", &place, Some(upwards));
     }
 
     /// A line with its points, and its name in the legend at a place.
-    fn line(&self, text: &mut String, series: &Series<'_>, color: &str, dashed: bool, at: usize) {
-        let dashes = if dashed { r#" stroke-dasharray="6 4""# } else { "" };
-        let clip = if dashed { r#" clip-path="url(#frame)""# } else { "" };
-        let name = escape(&series.name);
-        let _ = writeln!(text, "<g stroke=\"{color}\" fill=\"none\" stroke-width=\"2\">");
-        let places = series.points.iter().map(|(x, y)| (self.x(*x), self.y(*y)));
-        let places: Vec<String> = places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let points = places.join(" ");
-        push(text, format_args!(r#"<polyline points="{points}"{dashes}{clip}/>"#));
-        if !dashed {
-            for (x, y) in &series.points {
-                let (cx, cy) = (self.x(*x), self.y(*y));
-                push(
-                    text,
-                    format_args!(
-                        r#"<circle cx="{cx:.1}" cy="{cy:.1}" r="3" fill="{color}"><title>{name}, {x}: {y:.2}</title></circle>"#
-                    ),
-                );
-            }
+    fn line(&self, svg: &mut Svg, series: &Series, color: &str, dashed: bool, at: usize) {
+        let (stroke, fill) = (("stroke", color.to_string()), ("fill", "none".to_string()));
+        svg.open("g", &[stroke, fill, ("stroke-width", "2".to_string())]);
+        let place = |&(x, y): &(f64, f64)| format!("{},{}", px(self.x(x)), px(self.y(y)));
+        let places: Vec<String> = series.points.iter().map(place).collect();
+        let dashes = dashed.then(|| ("stroke-dasharray", "6 4".to_string()));
+        let clip = dashed.then(|| ("clip-path", "url(#frame)".to_string()));
+        let mut shape = vec![("points", places.join(" "))];
+        shape.extend(dashes.clone().into_iter().chain(clip));
+        svg.element("polyline", &shape, None);
+        for (x, y) in series.points.iter().filter(|_| !dashed) {
+            let place = [("cx", px(self.x(*x))), ("cy", px(self.y(*y)))];
+            let look = [("r", "3".to_string()), ("fill", color.to_string())];
+            svg.open("circle", &[place, look].concat());
+            svg.element("title", &[], Some(&format!("{}, {x}: {y:.2}", series.name)));
+            svg.close("circle");
         }
         let (x, y) = (WIDTH - LEGEND, TOP + 8.0 + 20.0 * at as f64);
-        let end = x + 24.0;
-        push(text, format_args!(r#"<path d="M{x} {y}H{end}"{dashes}/>"#));
-        text.push_str("</g>\n");
-        let (x, y) = (end + 8.0, y + 4.0);
-        push(text, format_args!(r#"<text x="{x}" y="{y}">{name}</text>"#));
+        let mut sample = vec![("d", format!("M{x} {y}h24"))];
+        sample.extend(dashes);
+        svg.element("path", &sample, None);
+        svg.close("g");
+        svg.text((x + 32.0, y + 4.0), "start", &series.name);
     }
 }
 
-fn open(text: &mut String, title: &str) {
-    let title = escape(title);
-    push(
-        text,
-        format_args!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="13" fill="#222222">"##
-        ),
-    );
-    push(text, format_args!("<title>{title}</title>"));
-    push(text, format_args!(r#"<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>"#));
-    push(text, format_args!(r#"<text x="{LEFT}" y="26" font-size="15">{title}</text>"#));
+/// The text of a picture.
+struct Svg(String);
+
+/// A tag's attributes.
+type Attributes<'a> = [(&'a str, String)];
+
+impl Svg {
+    /// A white picture with its title.
+    fn new(title: &str) -> Svg {
+        let mut svg = Svg(String::new());
+        let (width, height) = (("width", WIDTH.to_string()), ("height", HEIGHT.to_string()));
+        svg.open(
+            "svg",
+            &[
+                ("xmlns", "http://www.w3.org/2000/svg".to_string()),
+                ("viewBox", format!("0 0 {WIDTH} {HEIGHT}")),
+                width.clone(),
+                height.clone(),
+                ("font-family", "sans-serif".to_string()),
+                ("font-size", "13".to_string()),
+                ("fill", "#222222".to_string()),
+            ],
+        );
+        svg.element("title", &[], Some(title));
+        svg.element("rect", &[width, height, ("fill", "white".to_string())], None);
+        let place = [("x", px(LEFT)), ("y", px(26.0)), ("font-size", "15".to_string())];
+        svg.element("text", &place, Some(title));
+        svg
+    }
+
+    fn open(&mut self, tag: &str, attributes: &Attributes<'_>) {
+        self.begin(tag, attributes);
+        self.0.push_str(">\n");
+    }
+
+    fn close(&mut self, tag: &str) {
+        self.0.push_str(&format!("</{tag}>\n"));
+    }
+
+    /// A tag with text in it, or with nothing.
+    fn element(&mut self, tag: &str, attributes: &Attributes<'_>, content: Option<&str>) {
+        self.begin(tag, attributes);
+        match content {
+            Some(content) => self.0.push_str(&format!(">{}</{tag}>\n", escape(content))),
+            None => self.0.push_str("/>\n"),
+        }
+    }
+
+    fn begin(&mut self, tag: &str, attributes: &Attributes<'_>) {
+        self.0.push_str(&format!("<{tag}"));
+        for (name, value) in attributes {
+            self.0.push_str(&format!(" {name}=\"{}\"", escape(value)));
+        }
+    }
+
+    fn path(&mut self, places: &str, color: &str) {
+        let look = [("fill", "none".to_string()), ("stroke", color.to_string())];
+        self.element("path", &[&[("d", places.to_string())][..], &look].concat(), None);
+    }
+
+    fn text(&mut self, (x, y): (f64, f64), anchor: &str, text: &str) {
+        let place = [("x", px(x)), ("y", px(y)), ("text-anchor", anchor.to_string())];
+        self.element("text", &place, Some(text));
+    }
 }
 
-fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("memory takes all text");
+/// A place to a tenth of a pixel.
+fn px(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 fn escape(text: &str) -> String {
