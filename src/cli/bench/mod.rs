@@ -114,6 +114,14 @@ struct Results {
     threads: usize,
 }
 
+impl Results {
+    /// Whether the name of a kernel does not tell where it comes from.
+    fn has_kernels_of_several_files(&self) -> bool {
+        let first = |row: &Row| self.rows.iter().find(|other| other.kernel == row.kernel);
+        self.rows.iter().any(|row| first(row).is_some_and(|other| other.file != row.file))
+    }
+}
+
 /// A file under a schedule.
 struct Variant<'a> {
     file: &'a str,

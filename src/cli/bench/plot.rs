@@ -3,14 +3,17 @@
 
 use super::{Results, Row};
 
-const WIDTH: f64 = 760.0;
+/// The picture is as wide as its legend wants, at least this.
+const MIN_WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 460.0;
-/// The frame of the curves within the picture.
+/// The frame of the curves within the picture; two from below.
 const LEFT: f64 = 70.0;
+const RIGHT: f64 = 560.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
-/// Where the legend stands.
-const LEGEND: f64 = 180.0;
+/// Where the legend stands, and how wide a letter of it is at most.
+const LEGEND: f64 = 580.0;
+const LETTER: f64 = 8.5;
 
 /// Colours that people tell apart who see few (Okabe and Ito's).
 const COLORS: [&str; 7] =
@@ -19,6 +22,7 @@ const COLORS: [&str; 7] =
 /// One line of the picture.
 struct Series {
     name: String,
+    kernel: String,
     /// Where the points lie on the sweep, and how high.
     points: Vec<(f64, f64)>,
 }
@@ -58,26 +62,34 @@ pub fn svg(results: &Results, across: &[f64]) -> String {
         let at = sweep.values.iter().position(|value| Some(value) == row.point.as_ref());
         across[at.expect("a point of the sweep")]
     };
-    let curves = series(results, &|row| {
-        Some((place(row), unit.rate(row, row.times.median), legend(results, row)))
+    let curves = series(results, &place, &|row| {
+        Some((legend(results, row), unit.rate(row, row.times.median)))
     });
-    let mut roofs = series(results, &|row| {
+    let mut roofs = series(results, &place, &|row| {
         let roof = row.roof.as_ref()?;
         let several = results.rows.iter().any(|other| other.kernel != row.kernel);
         let of = if several { format!(" of {}", row.kernel) } else { String::new() };
-        Some((place(row), unit.rate(row, roof.seconds), format!("roofline{of}")))
+        Some((format!("roofline{of}"), unit.rate(row, roof.seconds)))
     });
     // A roofline far above would press the curves to the ground: it leaves the picture instead.
     let (curve, roof) = (highest(&curves), highest(&roofs));
     let frame = Frame::new(across, if roof > 2.5 * curve { 1.2 * curve } else { curve.max(roof) });
-    let mut svg = Svg::new(&title(results));
-    frame.draw(&mut svg, &sweep.name, unit.name());
-    for (at, series) in roofs.iter_mut().enumerate() {
+    for series in &mut roofs {
         if series.points.iter().all(|point| point.1 > frame.top) {
             let least = series.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
             series.name.push_str(&format!(", above: {least:.0}"));
         }
-        frame.line(&mut svg, series, "#777777", true, curves.len() + at);
+    }
+    let letters = curves.iter().chain(&roofs).map(|series| series.name.chars().count()).max();
+    let width = LEGEND + 40.0 + LETTER * letters.unwrap_or(0) as f64;
+    let mut svg = Svg::new(&title(results), width.max(MIN_WIDTH));
+    frame.draw(&mut svg, &sweep.name, unit.name());
+    for (at, series) in roofs.iter().enumerate() {
+        // A roofline has the colour of its kernel's first curve, where there are several.
+        let first = curves.iter().position(|curve| curve.kernel == series.kernel);
+        let several = roofs.len() > 1;
+        let color = if several { COLORS[first.unwrap_or(at) % COLORS.len()] } else { "#777777" };
+        frame.line(&mut svg, series, color, true, curves.len() + at);
     }
     for (at, series) in curves.iter().enumerate() {
         frame.line(&mut svg, series, COLORS[at % COLORS.len()], false, at);
@@ -106,27 +118,35 @@ fn highest(series: &[Series]) -> f64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// What a line is called: the parts that differ.
+/// What a line is called: the parts that tell it from others.
 fn legend(results: &Results, row: &Row) -> String {
     let rows = &results.rows;
     let mut parts = Vec::new();
     if rows.iter().any(|other| other.kernel != row.kernel) {
         parts.push(&row.kernel[..]);
     }
-    if rows.iter().any(|other| other.file != row.file) {
+    if results.has_kernels_of_several_files() {
         parts.push(&row.file[..]);
     }
-    parts.push(&row.schedule[..]);
+    if parts.is_empty() || rows.iter().any(|other| other.schedule != row.schedule) {
+        parts.push(&row.schedule[..]);
+    }
     parts.join(" ")
 }
 
-/// The rows as lines, by name, in order of first appearance; each from left to right.
-fn series(results: &Results, point: &dyn Fn(&Row) -> Option<(f64, f64, String)>) -> Vec<Series> {
+/// The rows as lines, by name, in order of first appearance; each from left to right. `height`
+/// gives the name of a row's line and the row's rate on it.
+fn series(
+    results: &Results,
+    place: &dyn Fn(&Row) -> f64,
+    height: &dyn Fn(&Row) -> Option<(String, f64)>,
+) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in &results.rows {
-        let Some((x, y, name)) = point(row) else { continue };
+        let Some((name, y)) = height(row) else { continue };
+        let x = place(row);
         let at = all.iter().position(|series| series.name == name).unwrap_or_else(|| {
-            all.push(Series { name, points: Vec::new() });
+            all.push(Series { name, kernel: row.kernel.clone(), points: Vec::new() });
             all.len() - 1
         });
         // The variants of a kernel share its roofline.
@@ -165,15 +185,11 @@ impl Frame {
         Frame { across, logarithmic, top: (highest * 1.02 / step).ceil() * step, step }
     }
 
-    fn right() -> f64 {
-        WIDTH - LEGEND - 20.0
-    }
-
     fn x(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.logarithmic { value.log2() } else { value };
         let (first, last) = (scale(self.across[0]), scale(self.across[self.across.len() - 1]));
         // Points keep a distance from the edges; a single one lies in the middle.
-        let (left, right) = (LEFT + 16.0, Frame::right() - 16.0);
+        let (left, right) = (LEFT + 16.0, RIGHT - 16.0);
         if last > first {
             left + (scale(value) - first) / (last - first) * (right - left)
         } else {
@@ -187,8 +203,8 @@ impl Frame {
 
     /// Axes with their lines and names.
     fn draw(&self, svg: &mut Svg, across: &str, upwards: &str) {
-        let (right, bottom) = (Frame::right(), HEIGHT - BOTTOM);
-        let size = [("width", px(right - LEFT)), ("height", px(bottom - TOP))];
+        let bottom = HEIGHT - BOTTOM;
+        let size = [("width", px(RIGHT - LEFT)), ("height", px(bottom - TOP))];
         let inside = [&[("x", px(LEFT)), ("y", px(TOP))][..], &size].concat();
         svg.open("clipPath", &[("id", "frame".to_string())]);
         svg.element("rect", &inside, None);
@@ -197,10 +213,10 @@ impl Frame {
         for line in 0..=(self.top / self.step).round() as usize {
             let value = line as f64 * self.step;
             let y = self.y(value);
-            svg.path(&format!("M{LEFT} {y:.1}H{right}"), "#dddddd");
+            svg.path(&format!("M{LEFT} {y:.1}H{RIGHT}"), "#dddddd");
             svg.text((LEFT - 8.0, y + 4.0), "end", &format!("{value:.digits$}"));
         }
-        svg.path(&format!("M{LEFT} {TOP}V{bottom}H{right}"), "#333333");
+        svg.path(&format!("M{LEFT} {TOP}V{bottom}H{RIGHT}"), "#333333");
         // Numbers that would touch the one before are left out.
         let mut free = f64::NEG_INFINITY;
         for value in &self.across {
@@ -212,7 +228,7 @@ impl Frame {
                 free = x + width / 2.0 + 4.0;
             }
         }
-        svg.text(((LEFT + right) / 2.0, HEIGHT - 14.0), "middle", across);
+        svg.text(((LEFT + RIGHT) / 2.0, HEIGHT - 14.0), "middle", across);
         let turned = format!("translate(18 {}) rotate(-90)", px((TOP + bottom) / 2.0));
         let place = [("transform", turned), ("text-anchor", "middle".to_string())];
         svg.element("text", &place, Some(upwards));
@@ -236,7 +252,7 @@ impl Frame {
             svg.element("title", &[], Some(&format!("{}, {x}: {y:.2}", series.name)));
             svg.close("circle");
         }
-        let (x, y) = (WIDTH - LEGEND, TOP + 8.0 + 20.0 * at as f64);
+        let (x, y) = (LEGEND, TOP + 8.0 + 20.0 * at as f64);
         let mut sample = vec![("d", format!("M{x} {y}h24"))];
         sample.extend(dashes);
         svg.element("path", &sample, None);
@@ -253,14 +269,14 @@ type Attributes<'a> = [(&'a str, String)];
 
 impl Svg {
     /// A white picture with its title.
-    fn new(title: &str) -> Svg {
+    fn new(title: &str, width: f64) -> Svg {
         let mut svg = Svg(String::new());
-        let (width, height) = (("width", WIDTH.to_string()), ("height", HEIGHT.to_string()));
+        let (width, height) = (("width", width.to_string()), ("height", HEIGHT.to_string()));
         svg.open(
             "svg",
             &[
                 ("xmlns", "http://www.w3.org/2000/svg".to_string()),
-                ("viewBox", format!("0 0 {WIDTH} {HEIGHT}")),
+                ("viewBox", format!("0 0 {} {HEIGHT}", width.1)),
                 width.clone(),
                 height.clone(),
                 ("font-family", "sans-serif".to_string()),

@@ -50,7 +50,7 @@ fn columns(results: &Results) -> Vec<Column> {
         cells: rows.iter().map(cell).collect(),
     };
     let mut columns = vec![column("kernel", true, &|row| row.kernel.clone())];
-    if rows.iter().any(|row| row.file != rows[0].file) {
+    if results.has_kernels_of_several_files() {
         columns.push(column("file", true, &|row| row.file.clone()));
     }
     columns.push(column("schedule", true, &|row| row.schedule.clone()));

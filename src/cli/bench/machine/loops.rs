@@ -21,7 +21,6 @@ pub fn multiply_add(isa: Isa, double: bool, iterations: u64) -> f64 {
         (Isa::Sse, true) => 2.0,
         (Isa::Portable, _) => return portable::multiply_add(double, iterations),
     };
-    #[cfg(target_arch = "x86_64")]
     x86::multiply_add(isa, double, iterations);
     // SSE has no fused multiply-add: half of its 24 instructions multiply, half add.
     let operations = if isa == Isa::Sse { 24.0 } else { 48.0 };
@@ -33,10 +32,7 @@ pub fn read(isa: Isa, from: &[Line]) {
     assert_eq!(from.len() % STEP, 0, "a whole number of steps");
     match isa {
         Isa::Portable => portable::read(from),
-        #[cfg(target_arch = "x86_64")]
         _ => x86::read(isa, from),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => crate::bug!("{isa:?} is not of this machine"),
     }
 }
 
@@ -46,10 +42,7 @@ pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
     assert_eq!(c.len() % STEP, 0, "a whole number of steps");
     match isa {
         Isa::Portable => portable::triad(c, a, b),
-        #[cfg(target_arch = "x86_64")]
         _ => x86::triad(isa, c, a, b),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => crate::bug!("{isa:?} is not of this machine"),
     }
 }
 
@@ -94,6 +87,25 @@ mod portable {
             }
         }
         black_box(c);
+    }
+}
+
+/// No other machine has them.
+#[cfg(not(target_arch = "x86_64"))]
+mod x86 {
+    use super::super::Isa;
+    use super::Line;
+
+    pub fn multiply_add(isa: Isa, _double: bool, _iterations: u64) {
+        crate::bug!("{isa:?} is not of this machine");
+    }
+
+    pub fn read(isa: Isa, _from: &[Line]) {
+        crate::bug!("{isa:?} is not of this machine");
+    }
+
+    pub fn triad(isa: Isa, _c: &mut [Line], _a: &[Line], _b: &[Line]) {
+        crate::bug!("{isa:?} is not of this machine");
     }
 }
 
