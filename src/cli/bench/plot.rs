@@ -177,7 +177,7 @@ impl Frame {
         across.sort_by(f64::total_cmp);
         let (first, last) = (across[0], across[across.len() - 1]);
         let logarithmic = first > 0.0 && last >= 4.0 * first;
-        // Four to ten lines at 1, 2 or 5 times a power of ten.
+        // At most eight steps of 1, 2 or 5 times a power of ten.
         let highest = if highest > 0.0 { highest } else { 1.0 };
         let power = 10_f64.powf((highest / 5.0).log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|by| by * power);
@@ -334,4 +334,40 @@ fn px(value: f64) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_upper_edge_is_a_round_number_above_all_points() {
+        for highest in [1e-3, 0.7, 1.0, 3.3, 9.99, 23.4, 99.0, 100.0, 259.4, 5e6] {
+            let frame = Frame::new(&[1.0, 2.0], highest);
+            let steps = frame.top / frame.step;
+            assert!(frame.top >= highest && frame.top <= 1.6 * highest, "{highest}: {}", frame.top);
+            assert!((3.0..=8.5).contains(&steps), "{highest}: {steps} steps");
+            assert!((steps - steps.round()).abs() < 1e-9, "{highest}: {steps} steps");
+        }
+        assert!(Frame::new(&[1.0], 0.0).top > 0.0);
+    }
+
+    #[test]
+    fn sizes_that_double_lie_at_equal_distances() {
+        let frame = Frame::new(&[64.0, 256.0, 128.0], 1.0);
+        let places = [64.0, 128.0, 256.0].map(|value| frame.x(value));
+        assert!((places[1] - places[0] - (places[2] - places[1])).abs() < 1e-9, "{places:?}");
+        assert!(places[0] > LEFT && places[2] < RIGHT);
+        let steps = Frame::new(&[100.0, 200.0, 300.0], 1.0);
+        assert!(!steps.logarithmic);
+        assert!((steps.x(200.0) - (LEFT + RIGHT) / 2.0).abs() < 1e-9);
+        assert!((Frame::new(&[5.0], 1.0).x(5.0) - (LEFT + RIGHT) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn names_cannot_break_the_picture() {
+        let mut svg = Svg::new("a < b & \"c\"", 800.0);
+        svg.close("svg");
+        assert!(svg.0.contains("<title>a &lt; b &amp; &quot;c&quot;</title>"), "{}", svg.0);
+    }
 }
