@@ -31,7 +31,8 @@ pub fn in_turns(
     mut limit: Option<&mut LimitLoop>,
     min_time: f64,
 ) -> Result<Rounds> {
-    let batch_time = min_time / 100.0;
+    // Short batches, of which a busy system leaves most alone.
+    let batch_time = min_time / 250.0;
     let mut batches = Vec::new();
     for call in &mut *calls {
         batches.push(warm_up(call, batch_time, min_time / 10.0)?);

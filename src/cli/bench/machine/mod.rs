@@ -124,18 +124,22 @@ pub struct LimitLoop {
     arrays: Vec<Vec<Line>>,
 }
 
-/// Windows of a measurement, of which the best counts: it is a limit that is looked for.
-const WINDOWS: usize = 5;
+/// Windows of a measurement, of which the best counts: it is a limit that is looked for. They are
+/// shorter than the turns that a busy system gives to others, so that some are undisturbed.
+const WINDOWS: usize = 40;
 
 /// Seconds of one.
-const WINDOW: f64 = 0.015;
+const WINDOW: f64 = 0.002;
+
+/// Seconds before them, in which the clock settles.
+const WARM_UP: f64 = 0.02;
 
 impl Machine {
     /// Measures everything.
     pub fn measure(isa: Isa, threads: usize) -> Machine {
         let best = |limit| {
             let mut work = LimitLoop::new(isa, limit, threads);
-            work.window(WINDOW);
+            work.window(WARM_UP);
             let rates = (0..WINDOWS).map(|_| work.window(WINDOW));
             rates.fold(0.0, f64::max)
         };
