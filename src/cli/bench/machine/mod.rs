@@ -1,7 +1,7 @@
 //! What this machine can do at best, measured: floating-point operations a second, and bytes a
 //! second from each level of its memory. Together they are its roofline.
 //!
-//! A measurement takes about a second; [`cache`] keeps it for the next time.
+//! A measurement takes one to two seconds; [`cache`] keeps it for the next time.
 
 pub mod cache;
 mod cpu;
