@@ -182,7 +182,7 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
             compile.schedule = variant.schedule.map(String::from).into_iter().collect();
             progress.set_message(format!("compiling {}", variant.file));
             let session = session::open(variant.file, &compile)?;
-            use_threads(&session, args.arguments.threads)?;
+            session.module.set_num_threads(results.threads as i32)?;
             sessions.push((variant, session));
         }
         let point =
@@ -203,15 +203,6 @@ fn variants(args: &Args) -> Vec<Variant<'_>> {
     let schedules: Vec<_> = if schedules.is_empty() { vec![None] } else { named.collect() };
     let of_file = |file| schedules.iter().map(move |&schedule| Variant { file, schedule });
     args.files.iter().flat_map(|file| of_file(&file[..])).collect()
-}
-
-/// Gives a module's parallel loops so many threads; without the option one does all.
-fn use_threads(session: &Session, threads: Option<i32>) -> Result<(), Error> {
-    if let Some(threads) = threads {
-        session.module.set_num_threads(threads)?;
-        session.module.lend_threads(threads as usize)?;
-    }
-    Ok(())
 }
 
 /// All variants, compiled for one value of the sweep.
