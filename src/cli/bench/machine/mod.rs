@@ -287,11 +287,13 @@ struct Size {
 /// The levels for so many threads: arrays fill half of a thread's part of a cache, which is more
 /// than the caches before it hold, and four times the last cache is in memory only.
 fn sizes(threads: usize) -> Vec<Size> {
+    // More threads than CPUs have no more caches.
+    let busy = threads.min(cpu::count()) as u64;
     let threads = threads as u64;
     let mut sizes = Vec::new();
     let mut before = 0;
     for cache in cpu::caches() {
-        let capacity = cache.bytes * threads.div_ceil(cache.shared_by);
+        let capacity = cache.bytes * busy.div_ceil(cache.shared_by);
         let part = capacity / threads;
         let each = (part / 2).max(part.min(2 * before)).max(4096);
         sizes.push(Size { name: format!("L{}", cache.level), capacity: Some(capacity), each });
