@@ -5,6 +5,7 @@
 //! argument of one function and prints the largest error.
 
 mod flat;
+mod schedules;
 
 use flat::{BATCH, Program};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, FRAC_PI_4, PI, SQRT_2};
