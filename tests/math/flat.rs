@@ -21,6 +21,8 @@ enum Op {
     Binary(Binary, usize, usize),
     Ternary(Ternary, usize, usize, usize),
     Load(Vec<u64>, usize),
+    /// The same bits.
+    Same(usize),
 }
 
 /// An expression of some variables, ready to run.
@@ -30,9 +32,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// Number of operations but arguments and constants.
+    /// Number of operations but arguments, constants and reinterpretations of bits.
     pub fn len(&self) -> usize {
-        self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_))).count()
+        self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_) | Op::Same(_))).count()
     }
 
     /// Compiles `expr`, whose free variables are `args`.
@@ -63,6 +65,7 @@ impl Program {
             match op {
                 Op::Arg(arg) => out.copy_from_slice(args[*arg]),
                 Op::Const(_) => {}
+                Op::Same(a) => out.copy_from_slice(&before[*a]),
                 Op::Unary(f, a) => f(&before[*a], out),
                 Op::Binary(f, a, b) => f(&before[*a], &before[*b], out),
                 Op::Ternary(f, a, b, c) => f(&before[*a], &before[*b], &before[*c], out),
@@ -124,7 +127,7 @@ impl Compiler {
             ExprKind::Cast(a) => Op::Unary(cast(a.ty.dtype, ty), self.expr(a)),
             ExprKind::Bitcast(a) => {
                 assert_eq!(a.ty.dtype.bytes(), ty.bytes());
-                Op::Unary(|a, out| out.copy_from_slice(a), self.expr(a))
+                Op::Same(self.expr(a))
             }
             ExprKind::Call(Intrinsic::Fma, args) => {
                 let [a, b, c] = [0, 1, 2].map(|i| self.expr(&args[i]));

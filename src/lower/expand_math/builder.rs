@@ -176,7 +176,10 @@ impl Builder {
         let mut bound = Vec::new();
         for (id, op) in nodes.iter().enumerate() {
             let expr = op.expr(&exprs);
-            if uses[id] > 1 && !is_atom(&expr) {
+            // Truth values have no register of their own on most machines; whoever selects
+            // instructions sees that a comparison occurs twice.
+            let is_bool = expr.ty.dtype == DType::Bool;
+            if uses[id] > 1 && !is_bool && !is_atom(&expr) {
                 let var = Var::new(self.name, expr.ty);
                 exprs.push(Expr::var(&var));
                 bound.push((var, expr));
