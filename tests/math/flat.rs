@@ -29,6 +29,8 @@ enum Op {
 pub struct Program {
     ops: Vec<Op>,
     result: usize,
+    /// Operations that read or write elements of 8 bytes.
+    wide: usize,
 }
 
 impl Program {
@@ -37,13 +39,18 @@ impl Program {
         self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_) | Op::Same(_))).count()
     }
 
+    /// Those of [`Program::len`] that read or write elements of 8 bytes.
+    pub fn count_wide(&self) -> usize {
+        self.wide
+    }
+
     /// Compiles `expr`, whose free variables are `args`.
     pub fn new(expr: &Expr, args: &[Var]) -> Program {
         let ops = (0..args.len()).map(Op::Arg).collect();
         let vars = args.iter().cloned().enumerate().map(|(i, var)| (var, i)).collect();
-        let mut compiler = Compiler { ops, vars, done: HashMap::new() };
+        let mut compiler = Compiler { ops, vars, done: HashMap::new(), wide: 0 };
         let result = compiler.expr(expr);
-        Program { ops: compiler.ops, result }
+        Program { ops: compiler.ops, result, wide: compiler.wide }
     }
 
     /// Memory for a run.
@@ -84,6 +91,7 @@ struct Compiler {
     ops: Vec<Op>,
     vars: HashMap<Var, usize>,
     done: HashMap<usize, usize>,
+    wide: usize,
 }
 
 impl Compiler {
@@ -100,6 +108,7 @@ impl Compiler {
             ExprKind::Var(var) => self.vars[var],
             kind => {
                 let op = self.op(kind, expr.ty.dtype);
+                self.wide += usize::from(is_wide(expr));
                 self.ops.push(op);
                 self.ops.len() - 1
             }
@@ -139,6 +148,19 @@ impl Compiler {
             }
             other => panic!("expanded mathematics holds {other:?}"),
         }
+    }
+}
+
+/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes. Indices are no
+/// elements.
+fn is_wide(expr: &Expr) -> bool {
+    let wide = |expr: &Expr| expr.ty.dtype.bytes() == 8 && expr.ty.dtype != DType::Index;
+    match &expr.kind {
+        ExprKind::Const(_) | ExprKind::Bitcast(_) => false,
+        ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Binary(_, a, _) => {
+            wide(expr) || wide(a)
+        }
+        _ => wide(expr),
     }
 }
 
