@@ -44,6 +44,11 @@ impl Program {
         self.wide
     }
 
+    /// Whether it reads tables.
+    pub fn has_tables(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Op::Load(..)))
+    }
+
     /// Compiles `expr`, whose free variables are `args`.
     pub fn new(expr: &Expr, args: &[Var]) -> Program {
         let ops = (0..args.len()).map(Op::Arg).collect();

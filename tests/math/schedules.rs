@@ -5,6 +5,7 @@ use super::flat::float_bits;
 use super::{Program, Random, UNARY, program, results, sweep_f64, sweep_pow, value};
 use tec::driver::{self, Failure, Options, Trace, with_stack};
 use tec::ir::interp::{Tensor, Value};
+use tec::ir::print::{Style, print_kernel};
 use tec::ir::{DType, Intrinsic, Kernel};
 use tec::lang::Loader;
 use tec::module::load::{LoadedModule, args_of};
@@ -57,8 +58,8 @@ fn shown<T>(result: Result<T, Failure>) -> T {
     result.unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
-/// The kernels of [`source`] under a schedule, and their module.
-fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
+/// The kernels of [`source`] under a schedule, after all passes.
+fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let mut trace = Trace::default();
     let loaded = driver::load("math.te", &Memory(source()), &mut trace);
     let loaded = shown(loaded.map_err(|(_, failure)| failure));
@@ -81,7 +82,12 @@ fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
     let placed = shown(driver::schedule(&loaded, graphs, &options, &mut trace));
     assert!(trace.notes.is_empty(), "{:?}", trace.notes);
     let lowered = placed.iter().map(|placed| driver::lower(placed, &options, None, &mut trace));
-    let kernels: Vec<Kernel> = lowered.map(shown).collect();
+    (lowered.map(shown).collect(), info)
+}
+
+/// The kernels of [`source`] under a schedule, and their module.
+fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
+    let (kernels, info) = lower(schedule, target);
     let kind = ModuleKind::SharedObject;
     let built = shown(driver::build(&kernels, &info, kind, &mut Trace::default()));
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -132,6 +138,20 @@ fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]])
     let [_, _, Value::Tensor(output)] = values else { panic!("an output") };
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, byte| word << 8 | *byte as u64);
     output.data.chunks(bytes).map(word).collect()
+}
+
+#[test]
+fn functions_on_lanes_of_one_width_are_vector_code() {
+    let target = Target::parse("x86-avx2").expect("a target");
+    let kernels = with_stack(|| lower("lanes_8", &target).0);
+    for (kernel, (function, dtype)) in kernels.iter().zip(functions()) {
+        let program = program(function, dtype);
+        // Tables, and elements of 8 bytes beside those of 4, are for lanes one by one.
+        let one_width = dtype == DType::Float64 || program.count_wide() == 0;
+        let text = print_kernel(kernel, Style::Full);
+        let vectors = text.contains(&format!("{dtype}x{}", 16 / dtype.bytes()));
+        assert_eq!(vectors, one_width && !program.has_tables(), "{}:\n{text}", kernel.name);
+    }
 }
 
 #[test]

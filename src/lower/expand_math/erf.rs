@@ -1,8 +1,9 @@
 //! `erf`, the error function, an odd function: the sign is put back at the end.
 //!
-//! Float32: two minimax polynomials (`tools/minimax.py`), one of `erf(x) / x` in `x^2` up to 1.1, one
-//! of the fourth root of `1 - erf(x)`, a smoother function, up to 4, where the result is 1. Float64: a polynomial for each quarter, up
-//! to 6, with coefficients from a table. Largest error measured: `docs/MATH.md`.
+//! Float32: two minimax polynomials (`tools/minimax.py`), one of `erf(x) / x` in `x^2` up to 1.1,
+//! one of the fourth root of `1 - erf(x)`, a smoother function, up to 4, where the result is 1.
+//! Float64: a polynomial for each quarter, up to 6, with coefficients from a table. Largest error
+//! measured: `docs/MATH.md`.
 
 use super::builder::Value;
 use super::erf_table::{ERF, ROW};
