@@ -254,12 +254,12 @@ fn binary(op: BinOp, ty: DType) -> Binary {
         },
         DType::Int64 => match op {
             BinOp::Shr => on2!(i64, |a, b| a.wrapping_shr(b as u32)),
+            BinOp::Min => on2!(i64, |a, b| a.min(b)),
+            BinOp::Max => on2!(i64, |a, b| a.max(b)),
             _ => word_64(op),
         },
         DType::Uint64 => match op {
             BinOp::Shr => on2!(u64, |a, b| a.wrapping_shr(b as u32)),
-            BinOp::Min => on2!(u64, |a, b| a.min(b)),
-            BinOp::Max => on2!(u64, |a, b| a.max(b)),
             _ => word_64(op),
         },
         DType::Bool => word_64(op),

@@ -7,6 +7,7 @@
 
 use super::builder::Value;
 use super::erf_table::{ERF, ROW};
+use crate::ir::DType;
 
 /// The error function.
 pub fn erf(x: Value<'_>) -> Value<'_> {
@@ -28,7 +29,8 @@ fn erf_f64(size: Value<'_>) -> Value<'_> {
     let shifted = size.fma(4.0, magic);
     let t = (shifted - magic).fma(-0.25, size);
     // The low bits count quarters. The mask is for NaN, whose low bits may be anything.
-    let row = (shifted.bits() & 31).min(24) * ROW as i64;
+    let quarter = (shifted.bits() & 31).bitcast(DType::Int64).min(24);
+    let row = quarter * ROW as i64;
     let column = |i: usize| (row + i as i64).load("erf_table", || ERF.to_vec());
     let start = column(ROW - 1);
     let slope = (2..ROW - 1).rev().fold(start, |sum, i| t.fma(sum, column(i)));
