@@ -293,7 +293,7 @@ JOBS = {
     ),
     "sin32": job("sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), *ANGLE),
     "cos32": job("cos32", 32, cos_part, rel_cos, count(3), *ANGLE),
-    "tan32": job("tan32", 32, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(7), *ANGLE),
+    "tan32": job("tan32", 64, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(8), *ANGLE),
     "atan32": job("atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(8), 0, 1),
     "erf32": job(
         "erf32", 32, safe(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 2 / mp.sqrt(mp.pi) - 1),

@@ -142,7 +142,7 @@ fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]])
 
 #[test]
 fn functions_on_lanes_of_one_width_are_vector_code() {
-    let target = Target::parse("x86-avx2").expect("a target");
+    let target = Target::parse("aarch64").expect("a target");
     let kernels = with_stack(|| lower("lanes_8", &target).0);
     for (kernel, (function, dtype)) in kernels.iter().zip(functions()) {
         let program = program(function, dtype);

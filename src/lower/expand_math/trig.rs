@@ -2,9 +2,9 @@
 //!
 //! After the range reduction of `reduce_angle`, minimax polynomials (`tools/minimax.py`) of the
 //! sine and cosine on `[-pi/4, pi/4]`, as in fdlibm, with the low part of the angle in Float64; the
-//! quadrant decides which of both, and the sign. The tangent is a polynomial or its reciprocal for
-//! Float32, with the low part of the angle, and a quotient corrected by its remainder for Float64.
-//! Largest error measured: `docs/MATH.md`.
+//! quadrant decides which of both, and the sign. The tangent is a polynomial or its reciprocal in
+//! Float64 for Float32, and a quotient corrected by its remainder for Float64. Largest error
+//! measured: `docs/MATH.md`.
 
 use super::builder::Value;
 use super::reduce_angle::{Angle, reduce_f32, reduce_f64};
@@ -43,7 +43,12 @@ fn sine_of_quadrant(x: Value<'_>, offset: i64) -> Value<'_> {
 /// The tangent.
 pub fn tan(x: Value<'_>) -> Value<'_> {
     if x.is_f32() {
-        return tan_f32(x);
+        let (quadrant, angle) = reduce_f32(x);
+        let square = angle * angle;
+        let tangent = (angle * square).fma(square.polynomial(&TAN_F32), angle);
+        let even = (quadrant & 1).eq(0);
+        let result = even.select(tangent, -1.0) / even.select(tangent.constant(1.0), tangent);
+        return result.cast(DType::Float32);
     }
     let angle = reduce_f64(x);
     let (sine, sine_lo) = sine_f64(&angle);
@@ -54,18 +59,6 @@ pub fn tan(x: Value<'_>) -> Value<'_> {
     let numerator = (even.select(sine, -cosine), even.select(sine_lo, -cosine_lo));
     let divisor = (even.select(cosine, sine), even.select(cosine_lo, sine_lo));
     x.eq(0.0).select(x, quotient(numerator, divisor))
-}
-
-fn tan_f32(x: Value<'_>) -> Value<'_> {
-    let (quadrant, angle) = reduce_f32(x);
-    let hi = angle.cast(DType::Float32);
-    let minus_lo = (hi.cast(DType::Float64) - angle).cast(DType::Float32);
-    let square = hi * hi;
-    // The derivative, 1 + x^2, brings in the low part. Signs are such that -0 stays -0.
-    let curve = minus_lo.fma(square, minus_lo);
-    let tangent = hi - (hi * square).fma(square.polynomial(&MINUS_TAN_F32), curve);
-    let even = (quadrant & 1).eq(0);
-    even.select(tangent, -1.0) / even.select(tangent.constant(1.0), tangent)
 }
 
 fn sine_f32(angle: Value<'_>) -> Value<'_> {
@@ -103,9 +96,17 @@ const SIN_F32: [f64; 3] = [-0.16666655, 0.008332189, -0.0001951829];
 /// `(cos(x) - 1 + x^2/2) / x^4` in `x^2`, error relative to `cos(x)` 2^-32.985.
 const COS_F32: [f64; 3] = [0.041666646, -0.001388731, 2.4432327e-05];
 
-/// `(x - tan(x)) / x^3` in `x^2`, error relative to `tan(x)` 2^-29.55.
-const MINUS_TAN_F32: [f64; 7] =
-    [-0.3333335, -0.13332675, -0.054058913, -0.02128621, -0.010827428, -9.828616e-05, -0.004372665];
+/// `(tan(x) - x) / x^3` in `x^2`, error relative to `tan(x)` 2^-33.38.
+const TAN_F32: [f64; 8] = [
+    0.3333333185025049,
+    0.13333410365611303,
+    0.053954666783372456,
+    0.02198438809550831,
+    0.008332554443450562,
+    0.0049901601021753485,
+    -0.0005929448652107018,
+    0.0020398584842107065,
+];
 
 /// As `SIN_F32`, error 2^-57.887.
 const SIN_F64: [f64; 6] = [
