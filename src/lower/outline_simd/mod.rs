@@ -109,10 +109,13 @@ fn explain_stmt(stmt: &Stmt, judge: &mut Judge, nests: &mut Vec<Nest>) {
     }
 }
 
-/// The first line of a statement.
+/// The first line of a statement, after those that only name or allocate.
 fn head_of(stmt: &Stmt) -> String {
     match stmt {
-        Stmt::Block(stmts) => stmts.first().map_or(String::new(), head_of),
+        Stmt::Block(stmts) => {
+            let first = stmts.iter().find(|stmt| has_vectors(stmt)).or(stmts.first());
+            first.map_or(String::new(), head_of)
+        }
         Stmt::For { var, min, extent, .. } => {
             format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent))
         }
@@ -121,8 +124,8 @@ fn head_of(stmt: &Stmt) -> String {
             format!("{}[{}] = …", buffer.name, print_expr(&indices[0]))
         }
         Stmt::Let { var, .. } => format!("let {} = …", var.name()),
-        Stmt::Allocate { buffer, .. } => format!("allocate {}", buffer.name),
-        Stmt::Produce { name, .. } => format!("produce {name}"),
+        Stmt::Allocate { body, .. } => head_of(body),
+        Stmt::Produce { name, body } => format!("produce {name}: {}", head_of(body)),
         Stmt::Tensorize { name, .. } => format!("intrinsic {name}"),
         _ => "a statement".to_string(),
     }

@@ -148,12 +148,14 @@ impl Code<'_> {
         let mut comments = self.comments.iter().peekable();
         let loops = self.innermost_loops(&instructions);
         if let Some(nest) = self.nest {
-            let (count, spills) = (instructions.len(), nest.spills.len());
-            let inner = loops.len();
-            let _ = writeln!(
-                out,
-                "        # {count} instructions, {inner} innermost loops, {spills} spills"
-            );
+            let number = |count: usize, what: &str| match count {
+                1 => format!("1 {what}"),
+                count => format!("{count} {what}s"),
+            };
+            let all = number(instructions.len(), "instruction");
+            let inner = number(loops.len(), "innermost loop");
+            let spills = number(nest.spills.len(), "spill");
+            let _ = writeln!(out, "        # {all}, {inner}, {spills}");
         }
         for instruction in &instructions {
             if let Some(label) = labels.get(&instruction.ip()) {
