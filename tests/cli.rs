@@ -165,7 +165,8 @@ fn dropped_prefetches_are_told() {
 fn wide_nests_are_explained() {
     let dir = scratch();
     let text = "kernel sums(n = 64) {\n    input A: float32[n]\n    \
-                output C[i: n] = A[i] * 2.0\n}\nkernel quotients(n = 64) {\n    input A: int32[n]\n    input B: int32[n]\n    \
+                output C[i: n] = A[i] * 2.0\n}\nkernel quotients(n = 64) {\n    \
+                input A: int32[n]\n    input B: int32[n]\n    \
                 output C[i: n] = (A[i] + 1) // max(B[i], 1)\n    output D[i: n] = A[i] + B[i]\n}\n\
                 schedule sums {\n    C.vectorize(i)\n}\n\
                 schedule quotients {\n    for S in [C, D] {\n        S.vectorize(i)\n    }\n}\n";
@@ -173,10 +174,10 @@ fn wide_nests_are_explained() {
     let explain = |more: &[&str]| succeeds(&[&["lower", &file, "--explain-simd"], more].concat());
     assert_eq!(
         explain(&["--target", "x86-avx512"]),
-        "# sums\n512 bits: produce C: C[ramp(0, 1, 64)] = …\n\
-         # quotients\n128 bits: C[ramp(0, 1, 64)] = …\n          \
+        "# sums\n512 bits: C: C[ramp(0, 1, 64)] = …\n\
+         # quotients\n128 bits: C: C[ramp(0, 1, 64)] = …\n          \
          because there is no instruction that divides integers\n\
-         512 bits: produce D: D[ramp(0, 1, 64)] = …\n\n\
+         512 bits: D: D[ramp(0, 1, 64)] = …\n\n\
          2 of 3 vectorized nests at 512 bits (66 %), the others by Cranelift at 128\n"
     );
     assert!(explain(&["--target", "x86-avx2"]).contains("2 of 3 vectorized nests at 256 bits"));
