@@ -6,3 +6,4 @@ mod loops;
 mod ops;
 mod random;
 mod vectors;
+mod wide;
