@@ -250,9 +250,13 @@ fn forms_are_what_their_names_say() {
     let named = named_codes();
     let mut seen: HashMap<Code, VOp> = HashMap::new();
     for op in VOp::ALL {
-        for (width, evex, register) in
-            [(X, false, "xmm"), (Y, false, "ymm"), (X, true, "xmm"), (Y, true, "ymm"), (Z, true, "zmm")]
-        {
+        for (width, evex, register) in [
+            (X, false, "xmm"),
+            (Y, false, "ymm"),
+            (X, true, "xmm"),
+            (Y, true, "ymm"),
+            (Z, true, "zmm"),
+        ] {
             let Some(code) = op.code(width, evex) else { continue };
             let name = format!("{code:?}");
             assert!(named.contains_key(&name), "{name}");

@@ -7,3 +7,4 @@ mod ops;
 mod random;
 mod vectors;
 mod wide;
+mod wide_nests;

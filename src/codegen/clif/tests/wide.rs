@@ -17,12 +17,13 @@ const LANES: [u32; 12] = [1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 64];
 /// The targets of the wide back end that run here.
 pub(super) fn wide_targets() -> Vec<Target> {
     let all = ["x86-avx2", "x86-avx512"].map(|name| Target::parse(name).expect("a target"));
-    let (here, elsewhere): (Vec<Target>, Vec<Target>) = all.into_iter().partition(Target::runs_here);
+    let (here, elsewhere): (Vec<Target>, Vec<Target>) =
+        all.into_iter().partition(Target::runs_here);
     elsewhere.iter().for_each(|target| eprintln!("skipped: this machine has no {target}"));
     here
 }
 
-/// What the back end takes, and whether all of its vectors are in wide nests.
+/// What the back end takes, and whether there is a wide nest in it.
 pub(super) fn legal(kernel: &Kernel, target: &Target) -> (Kernel, bool) {
     let kernel = outline_simd(kernel.clone(), target).expect("it never fails");
     let taken = is_taken(&kernel.body);
@@ -32,7 +33,7 @@ pub(super) fn legal(kernel: &Kernel, target: &Target) -> (Kernel, bool) {
 
 fn is_taken(stmt: &Stmt) -> bool {
     let mut taken = matches!(stmt, Stmt::SimdKernel { .. });
-    for_each_stmt(stmt, &mut |inner| taken |= is_taken(inner));
+    for_each_stmt(stmt, &mut |inner| taken = taken || is_taken(inner));
     taken
 }
 
