@@ -168,6 +168,12 @@ impl Selector<'_> {
         if bytes == 1 {
             return sum;
         }
+        if bytes == 2 {
+            // AVX2 shifts words by constants only.
+            let moved = self.shift_words(sum, 8, true, width);
+            sum = self.b.op2(VOp::AddB, width, sum, moved);
+            return self.shift_words(sum, 8, false, width);
+        }
         // Bytes of an element gather in its highest one, which then moves down.
         let mut step = 8;
         while step < bytes * 8 {
