@@ -49,7 +49,7 @@ fn open_module(file: &str) -> Result<Session, Error> {
 }
 
 fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    let options = compile.options()?;
+    let options = compile.options_to_run()?;
     if !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
