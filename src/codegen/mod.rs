@@ -17,6 +17,7 @@
 
 pub mod clif;
 pub mod entry;
+pub mod simd;
 
 use crate::ir::Kernel;
 use cranelift_module::FuncId;

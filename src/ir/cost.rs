@@ -53,9 +53,10 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         Stmt::Let { value, body, .. } => {
             sum([Expr::index(count_expr(value) as i64), count_stmt(body)].into_iter())
         }
-        Stmt::Allocate { body, .. } | Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => {
-            count_stmt(body)
-        }
+        Stmt::Allocate { body, .. }
+        | Stmt::Produce { body, .. }
+        | Stmt::Tensorize { body, .. }
+        | Stmt::SimdKernel { body } => count_stmt(body),
         Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {
             Expr::index(0)
         }

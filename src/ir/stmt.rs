@@ -91,6 +91,12 @@ pub enum Stmt {
         /// Its loop nest, over the buffers at hand.
         body: Box<Stmt>,
     },
+    /// `body`, to be compiled with the target's wide vectors: a nest that `outline_simd` selected.
+    /// Means `body`.
+    SimdKernel {
+        /// A nest without parallel loops.
+        body: Box<Stmt>,
+    },
     /// A hint that the element is read soon. No effect, and the indices may lie outside: they are
     /// not evaluated as far as results are concerned. Gone after `drop_prefetches` on targets
     /// without such an instruction.

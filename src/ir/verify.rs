@@ -134,7 +134,9 @@ impl Verifier {
                 self.visible.remove(buffer);
                 Ok(())
             }
-            Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
+            Stmt::Produce { body, .. }
+            | Stmt::Tensorize { body, .. }
+            | Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Prefetch { buffer, indices } => match self.access(buffer, indices)? {
                 1 => Ok(()),
                 lanes => Err(format!("a prefetch of {} with {lanes} lanes", buffer.name)),

@@ -87,6 +87,7 @@ pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
         | Stmt::Allocate { .. }
         | Stmt::Produce { .. }
         | Stmt::Tensorize { .. }
+        | Stmt::SimdKernel { .. }
         | Stmt::Barrier => {}
         Stmt::For { min, extent, .. } => {
             f(min);
@@ -115,7 +116,8 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
         | Stmt::Let { body, .. }
         | Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
-        | Stmt::Tensorize { body, .. } => f(body),
+        | Stmt::Tensorize { body, .. }
+        | Stmt::SimdKernel { body } => f(body),
         Stmt::If { then, otherwise, .. } => {
             f(then);
             if let Some(otherwise) = otherwise {
@@ -174,6 +176,7 @@ pub fn map_stmts(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
         Stmt::Let { var, value, body } => Stmt::Let { var, value, body: Box::new(f(*body)) },
         Stmt::Allocate { buffer, body } => Stmt::Allocate { buffer, body: Box::new(f(*body)) },
         Stmt::Produce { name, body } => Stmt::Produce { name, body: Box::new(f(*body)) },
+        Stmt::SimdKernel { body } => Stmt::SimdKernel { body: Box::new(f(*body)) },
         Stmt::Tensorize { name, body } => Stmt::Tensorize { name, body: Box::new(f(*body)) },
         Stmt::If { cond, then, otherwise } => {
             let then = Box::new(f(*then));

@@ -28,6 +28,8 @@ fn drop_stmt(stmt: Stmt) -> Stmt {
             let left = stmts.filter(|(stmt, empty)| *empty || !is_nothing(stmt));
             Stmt::Block(left.map(|(stmt, _)| stmt).collect())
         }
+        // The wide back end has the instruction.
+        nest @ Stmt::SimdKernel { .. } => nest,
         other => map_stmts(other, &mut drop_stmt),
     }
 }

@@ -16,6 +16,8 @@ pub mod drop_prefetches;
 
 pub mod promote_accumulators;
 
+pub mod outline_simd;
+
 pub mod legalize_vectors;
 
 pub mod hoist_invariants;

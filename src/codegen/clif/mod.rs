@@ -14,6 +14,7 @@ mod expr;
 mod int;
 mod isa;
 mod listing;
+mod nest;
 mod range;
 mod stmt;
 mod storage;
@@ -88,7 +89,7 @@ fn compile_kernels<'k>(
 ) -> Result<Vec<EntryKernel<'k>>> {
     kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
     let isa = isa::kernel_isa(target, opt);
-    let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes };
+    let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes, nests: 0 };
     kernels.iter().map(|kernel| unit.compile_kernel(kernel)).collect()
 }
 
@@ -100,6 +101,8 @@ struct Unit<'u> {
     constants: HashMap<Buffer, DataId>,
     /// Filled for the listing, if one is made.
     notes: Option<&'u mut Vec<FunctionNotes>>,
+    /// Number of nests of the wide back end so far.
+    nests: usize,
 }
 
 impl Unit<'_> {

@@ -36,6 +36,7 @@ impl Emitter<'_, '_> {
                 self.allocate(buffer);
                 self.stmt(body);
             }
+            Stmt::SimdKernel { body } => self.simd_kernel(body),
             Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
             Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_prefetches"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),

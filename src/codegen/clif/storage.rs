@@ -2,7 +2,7 @@
 //! laid out at the start of the function; loads and stores go through here.
 
 use super::emit::{Emitter, clif_type, clif_type_of};
-use super::task::is_task;
+use super::task::{Uses, is_task};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
@@ -387,6 +387,7 @@ impl Survey {
 
     fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut HashSet<usize>) {
         match stmt {
+            Stmt::SimdKernel { body } => return self.nest(body),
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
             Stmt::Store { buffer, indices, .. } => self.note_access(buffer, &indices[0]),
             _ => {}
@@ -400,6 +401,17 @@ impl Survey {
             self.varying.extend(inner.lanes.into_keys());
         } else {
             visit::for_each_stmt(stmt, &mut |inner| self.stmt(inner, in_task, seen));
+        }
+    }
+
+    /// A nest with code of its own knows addresses only, and allocates for itself.
+    fn nest(&mut self, body: &Stmt) {
+        let uses = Uses::of(body);
+        self.varying.extend(uses.buffers);
+        for buffer in uses.constants {
+            if !self.constants.contains(&buffer) {
+                self.constants.push(buffer);
+            }
         }
     }
 

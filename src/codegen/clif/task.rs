@@ -39,9 +39,9 @@ pub(super) struct Task {
 
 /// Where a value is in the closure.
 #[derive(Clone, Copy)]
-struct Field {
-    offset: i32,
-    ty: Type,
+pub(super) struct Field {
+    pub(super) offset: i32,
+    pub(super) ty: Type,
 }
 
 /// Whether the loop becomes a task, where no task is around it.
@@ -123,7 +123,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Fills a struct in this function's frame; its address.
-    fn write_closure(&mut self, closure: &[(Field, Value)], size: i32) -> Value {
+    pub(super) fn write_closure(&mut self, closure: &[(Field, Value)], size: i32) -> Value {
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size as u32, 4);
         let slot = self.b.create_sized_stack_slot(data);
         let pointer = self.b.ins().stack_addr(types::I64, slot, 0);
@@ -188,16 +188,18 @@ impl Emitter<'_, '_> {
 
 /// The variables and buffers that a loop's body takes from outside, in order of first use.
 #[derive(Default)]
-struct Uses {
-    vars: Vec<Var>,
-    buffers: Vec<Buffer>,
+pub(super) struct Uses {
+    pub(super) vars: Vec<Var>,
+    pub(super) buffers: Vec<Buffer>,
+    /// Tables of the module, which are no buffers of the function.
+    pub(super) constants: Vec<Buffer>,
     seen_vars: HashSet<Var>,
     seen_buffers: HashSet<Buffer>,
     seen: HashSet<usize>,
 }
 
 impl Uses {
-    fn of(body: &Stmt) -> Uses {
+    pub(super) fn of(body: &Stmt) -> Uses {
         let mut inside = HashSet::new();
         let mut own = HashSet::new();
         let (mut uses, mut seen_lets) = (Uses::default(), HashSet::new());
@@ -225,7 +227,7 @@ impl Uses {
 
     fn stmt(&mut self, stmt: &Stmt) {
         match stmt {
-            Stmt::Store { buffer, .. } => self.buffer(buffer),
+            Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } => self.buffer(buffer),
             // Its size is computed in the task.
             Stmt::Allocate { buffer, .. } => buffer.shape.iter().for_each(|e| self.expr(e)),
             _ => {}
@@ -249,8 +251,12 @@ impl Uses {
     }
 
     fn buffer(&mut self, buffer: &Buffer) {
-        if buffer.init.is_none() && self.seen_buffers.insert(buffer.clone()) {
-            self.buffers.push(buffer.clone());
+        if self.seen_buffers.insert(buffer.clone()) {
+            let list = match buffer.init {
+                None => &mut self.buffers,
+                Some(_) => &mut self.constants,
+            };
+            list.push(buffer.clone());
         }
     }
 }

@@ -175,7 +175,9 @@ impl Compiler {
                 self.emit_trapping(Op::Allocate { allocation }, Culprit::Stmt(stmt_head(stmt)));
                 self.stmt(body)
             }
-            Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
+            Stmt::Produce { body, .. }
+            | Stmt::Tensorize { body, .. }
+            | Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Prefetch { .. } => Ok(()),
             Stmt::Assert { cond, message, values } => {
                 let assert = self.code.assertions.len() as u32;

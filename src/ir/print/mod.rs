@@ -246,6 +246,7 @@ impl Printer {
                 }
                 self.out.push('\n');
             }
+            Stmt::SimdKernel { body } => self.braced("simd_kernel", body),
             Stmt::Tensorize { name, body } => {
                 self.line("// intrinsic ");
                 self.out.push_str(name);

@@ -66,6 +66,7 @@ impl Simplifier {
             Stmt::Produce { name, body } => {
                 Stmt::Produce { name: name.clone(), body: Box::new(self.stmt(body)) }
             }
+            Stmt::SimdKernel { body } => Stmt::SimdKernel { body: Box::new(self.stmt(body)) },
             Stmt::Tensorize { name, body } => match self.stmt(body) {
                 body if is_nothing(&body) => body,
                 body => Stmt::Tensorize { name: name.clone(), body: Box::new(body) },

@@ -7,6 +7,8 @@
 //! Ensures: a vector has 16 bytes and only operations of [`native`]; accesses of vectors have an
 //! index `ramp(b, 1, n)`; no access has a mask (a guard stands in its place); vectors are not
 //! bound by statements. Breaks: simplified form.
+//! Inside of a `simd_kernel`: a vector fits into one register of the target, whatever its type
+//! and index, and masks stay.
 //!
 //! A function is expanded here where its operations are native ones; elsewhere it stays one node
 //! for the passes that follow.
@@ -22,6 +24,7 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::expand_expr;
+use crate::lower::outline_simd::wide_lanes;
 use crate::target::Target;
 use slice::Slicer;
 use std::collections::{HashMap, HashSet};
@@ -41,6 +44,8 @@ pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
         has_vectors: target.vector_bytes >= NATIVE_BYTES,
         has_fma: target.fma,
         in_memory: HashMap::new(),
+        target: target.clone(),
+        wide: false,
     };
     let body = legalizer.stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -51,6 +56,9 @@ struct Legalizer {
     has_fma: bool,
     /// Vectors that statements bound, and where their lanes are now.
     in_memory: HashMap<Var, Buffer>,
+    target: Target,
+    /// Inside of a nest for the wide back end: its vectors, masks among them.
+    wide: bool,
 }
 
 /// A store to one index per lane.
@@ -72,6 +80,12 @@ impl Legalizer {
                 self.store(Store { buffer, index: indices.remove(0), value, mask })
             }
             Stmt::Let { var, value, body } if var.ty().lanes > 1 => self.bind(var, value, *body),
+            Stmt::SimdKernel { body } => {
+                let outside = std::mem::replace(&mut self.wide, true);
+                let body = Box::new(self.stmt(*body));
+                self.wide = outside;
+                Stmt::SimdKernel { body }
+            }
             // A vector that nobody uses.
             Stmt::Evaluate(value) if value.ty.lanes > 1 => Stmt::nothing(),
             other => {
@@ -83,7 +97,7 @@ impl Legalizer {
 
     /// A scalar expression without masks.
     fn scalar(&self, expr: &Expr) -> Expr {
-        Slicer::new(Expr::index(0), 1, &self.in_memory).slice(expr)
+        Slicer::new(Expr::index(0), 1, &self.in_memory, self.wide).slice(expr)
     }
 
     /// The lanes of a vector that a statement binds go to memory: the uses may want other parts.
@@ -114,6 +128,9 @@ impl Legalizer {
         if reads_other_lanes(&store) {
             return self.store_after_evaluation(store, lanes);
         }
+        if self.wide {
+            return self.wide_store(&expanded(store), 0, lanes);
+        }
         let (store, width) = self.in_native_operations(store, lanes);
         let parts = lanes / width;
         let nodes = size_of(&store) * parts as usize;
@@ -138,6 +155,34 @@ impl Legalizer {
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
     }
 
+    /// The lanes of a store from `first` on, in the widest vectors that the target has, then in
+    /// shorter ones.
+    fn wide_store(&mut self, store: &Store, first: u32, lanes: u32) -> Stmt {
+        let Store { buffer, index, value, mask } = store;
+        let rest = lanes - first;
+        let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, &self.target);
+        let parts = rest / width;
+        let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
+        let mut stmts = Vec::new();
+        if few && size_of(store) * parts as usize <= MAX_NODES || touches_registers(store) {
+            for part in 0..parts {
+                let start = Expr::index((first + part * width).into());
+                stmts.push(self.part(store, &start, width));
+            }
+        } else {
+            let var = Var::index(if width == 1 { "lane" } else { "part" });
+            let start = Expr::mul(Expr::var(&var), Expr::index(width.into()));
+            let start = Expr::add(start, Expr::index(first.into()));
+            let body = self.part(store, &start, width);
+            stmts.push(Stmt::serial(var, Expr::index(parts.into()), body));
+        }
+        let done = first + parts * width;
+        if done < lanes {
+            stmts.push(self.wide_store(store, done, lanes));
+        }
+        if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+    }
+
     /// A store and the lanes of the vectors that it can be split into, 1 if it has to be scalar.
     /// Functions are expanded here if that makes vectors of them, else they stay one node.
     fn in_native_operations(&self, store: Store, lanes: u32) -> (Store, u32) {
@@ -157,11 +202,15 @@ impl Legalizer {
 
     /// `width` lanes of a store, from lane `start` on.
     fn part(&self, store: &Store, start: &Expr, width: u32) -> Stmt {
-        let mut slicer = Slicer::new(start.clone(), width, &self.in_memory);
+        let mut slicer = Slicer::new(start.clone(), width, &self.in_memory, self.wide);
         let index = slicer.slice(&store.index);
         let then = Stmt::store(&store.buffer, vec![index], slicer.slice(&store.value));
         match &store.mask {
             None => then,
+            Some(mask) if self.wide && width > 1 => {
+                let Stmt::Store { buffer, indices, value, .. } = then else { unreachable!() };
+                Stmt::Store { buffer, indices, value, mask: Some(slicer.slice(mask)) }
+            }
             Some(mask) => {
                 Stmt::If { cond: slicer.slice(mask), then: Box::new(then), otherwise: None }
             }
@@ -193,6 +242,14 @@ impl Legalizer {
         debug_assert!(lanes > 1, "one lane is evaluated before it is written");
         stmts.push(self.store(store));
         temporaries.into_iter().fold(Stmt::Block(stmts), |body, buffer| allocate(buffer, body))
+    }
+}
+
+/// A store without functions.
+fn expanded(store: Store) -> Store {
+    match calls_functions(&store.value) {
+        true => Store { value: expand_expr(&store.value), ..store },
+        false => store,
     }
 }
 

@@ -10,6 +10,8 @@ pub(super) struct Slicer<'a> {
     start: Expr,
     width: u32,
     in_memory: &'a HashMap<Var, Buffer>,
+    /// Loads of vectors keep their masks.
+    masks: bool,
     /// What stands for the vectors that are bound inside of the expression.
     vars: HashMap<Var, Var>,
     /// By [`Expr::id`]; the expression is kept so that its address stays its own.
@@ -18,8 +20,13 @@ pub(super) struct Slicer<'a> {
 
 impl<'a> Slicer<'a> {
     /// `in_memory`: vectors whose lanes are in a buffer.
-    pub(super) fn new(start: Expr, width: u32, in_memory: &'a HashMap<Var, Buffer>) -> Slicer<'a> {
-        Slicer { start, width, in_memory, vars: HashMap::new(), done: HashMap::new() }
+    pub(super) fn new(
+        start: Expr,
+        width: u32,
+        in_memory: &'a HashMap<Var, Buffer>,
+        masks: bool,
+    ) -> Slicer<'a> {
+        Slicer { start, width, in_memory, masks, vars: HashMap::new(), done: HashMap::new() }
     }
 
     /// The lanes of a vector; a scalar is the same in all of them.
@@ -116,7 +123,7 @@ impl<'a> Slicer<'a> {
     fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Expr {
         let load = match &index.kind {
             // One element for all lanes.
-            ExprKind::Broadcast(index) if self.width > 1 => {
+            ExprKind::Broadcast(index) if self.width > 1 && (mask.is_none() || !self.masks) => {
                 broadcast(Expr::load(buffer, vec![self.slice(index)]), self.width)
             }
             _ => Expr::load(buffer, vec![self.slice(index)]),
@@ -126,6 +133,11 @@ impl<'a> Slicer<'a> {
             ExprKind::Broadcast(cond) => self.slice(cond),
             _ => self.slice(mask),
         };
+        if self.masks && self.width > 1 && cond.ty.lanes > 1 {
+            let indices = vec![self.slice(index)];
+            let (buffer, mask) = (buffer.clone(), Some(cond));
+            return Expr::new(load.ty, ExprKind::Load { buffer, indices, mask });
+        }
         if !load.ty.dtype.is_half() {
             return Expr::if_then_else(cond, load.clone(), zero(load.ty));
         }

@@ -1,0 +1,59 @@
+//! Nests for the wide back end: the function calls each one, with the addresses and values that
+//! the nest takes from around it in a struct of its frame.
+
+use super::emit::Emitter;
+use super::storage::Place;
+use super::task::{Field, Uses};
+use crate::codegen::simd::{Closure, compile_nest};
+use crate::ir::Stmt;
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
+use cranelift_codegen::isa::CallConv;
+use cranelift_module::{Linkage, Module};
+
+/// Alignment of the code of a nest, and of the constants after it.
+const ALIGNMENT: u64 = 64;
+
+impl Emitter<'_, '_> {
+    /// Compiles a nest and calls it.
+    pub(super) fn simd_kernel(&mut self, body: &Stmt) {
+        let uses = Uses::of(body);
+        let (mut fields, mut size) = (Vec::new(), 0);
+        let mut add = |value: Value, ty: Type| {
+            let bytes = ty.bytes() as i32;
+            let offset = (size + bytes - 1) & -bytes;
+            size = offset + bytes;
+            fields.push((Field { offset, ty }, value));
+            offset as u32
+        };
+        let mut closure = Closure::default();
+        for var in uses.vars {
+            if let Some(binding) = self.vars.get(&var) {
+                let ty = self.b.func.dfg.value_type(binding.value);
+                closure.vars.push((var, add(binding.value, ty)));
+            }
+        }
+        for buffer in uses.buffers.into_iter().chain(uses.constants) {
+            let Some(Place::Memory(memory)) = self.places.get(&buffer) else {
+                crate::bug!("buffer `{}` has no address for a nest", buffer.name);
+            };
+            let offset = add(memory.base, types::I64);
+            closure.buffers.push((buffer, offset));
+        }
+        let pointer = self.write_closure(&fields, size.max(8));
+        let nest = compile_nest(body, &closure, self.unit.target);
+        let name = format!("{}.simd.{}", self.kernel_name, self.unit.nests);
+        self.unit.nests += 1;
+        let mut signature = Signature::new(CallConv::SystemV);
+        signature.params.push(AbiParam::new(types::I64));
+        let module = &mut self.unit.module;
+        let id = module
+            .declare_function(&name, Linkage::Local, &signature)
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        module
+            .define_function_bytes(id, ALIGNMENT, &nest.bytes, &[])
+            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        let callee = module.declare_func_in_func(id, self.b.func);
+        self.b.func.dfg.ext_funcs[callee].colocated = true;
+        self.b.ins().call(callee, &[pointer]);
+    }
+}

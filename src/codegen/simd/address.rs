@@ -1,0 +1,339 @@
+//! Addresses: an index becomes a sum of products of what is known, and accesses that differ by
+//! constants share one pointer. In a loop a pointer that its variable moves evenly is a value of
+//! its own, advanced once an iteration.
+
+use super::inst::{Base, Mem};
+use super::nest::{Selector, Val};
+use crate::ir::equal::equal;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var, visit};
+use regalloc2::VReg;
+use std::collections::{BTreeMap, HashMap};
+
+/// What an index is made of and not taken apart: a variable, or an operation such as a quotient.
+pub(super) type Atom = usize;
+
+/// A sum: products of atoms (sorted; none for the constant) with their factors, modulo 2^64.
+pub(super) type Poly = BTreeMap<Vec<Atom>, i64>;
+
+/// The products of a [`Poly`] without the constant, sorted.
+pub(super) type Terms = Vec<(Vec<Atom>, i64)>;
+
+/// More products than this are not multiplied out.
+const MAX_TERMS: usize = 24;
+
+/// All atoms seen, by number.
+#[derive(Default)]
+pub(super) struct Atoms {
+    list: Vec<Expr>,
+    by_var: HashMap<Var, Atom>,
+    by_id: HashMap<usize, Atom>,
+}
+
+impl Atoms {
+    fn of(&mut self, expr: &Expr) -> Atom {
+        if let Some(var) = expr.as_var() {
+            if let Some(atom) = self.by_var.get(var) {
+                return *atom;
+            }
+            self.by_var.insert(var.clone(), self.list.len());
+        } else {
+            if let Some(atom) = self.by_id.get(&expr.id()) {
+                return *atom;
+            }
+            if let Some(atom) = self.list.iter().position(|known| equal(known, expr)) {
+                return atom;
+            }
+            // The list keeps the expression, so the address stays its own.
+            self.by_id.insert(expr.id(), self.list.len());
+        }
+        self.list.push(expr.clone());
+        self.list.len() - 1
+    }
+
+    pub(super) fn expr(&self, atom: Atom) -> &Expr {
+        &self.list[atom]
+    }
+
+    pub(super) fn of_var(&mut self, var: &Var) -> Atom {
+        self.of(&Expr::var(var))
+    }
+}
+
+fn add(a: &mut Poly, b: &Poly, factor: i64) {
+    for (product, coefficient) in b {
+        let sum = a.entry(product.clone()).or_insert(0);
+        *sum = sum.wrapping_add(coefficient.wrapping_mul(factor));
+        if *sum == 0 {
+            a.remove(product);
+        }
+    }
+}
+
+fn multiply(a: &Poly, b: &Poly) -> Poly {
+    let mut result = Poly::new();
+    for (x, c) in a {
+        for (y, d) in b {
+            let mut product: Vec<Atom> = x.iter().chain(y).copied().collect();
+            product.sort_unstable();
+            let sum = result.entry(product).or_insert(0);
+            *sum = sum.wrapping_add(c.wrapping_mul(*d));
+        }
+    }
+    result.retain(|_, c| *c != 0);
+    result
+}
+
+/// A constant as a sum.
+fn constant(value: i64) -> Poly {
+    let mut poly = Poly::new();
+    if value != 0 {
+        poly.insert(Vec::new(), value);
+    }
+    poly
+}
+
+impl Selector<'_> {
+    /// An index as a sum. Variables that a `let` binds to arithmetic are replaced by it.
+    pub(super) fn poly(&mut self, expr: &Expr) -> Poly {
+        if let Some(value) = expr.as_int() {
+            return constant(value as i64);
+        }
+        match &expr.kind {
+            ExprKind::Binary(BinOp::Add, a, b) => {
+                let (mut sum, b) = (self.poly(a), self.poly(b));
+                add(&mut sum, &b, 1);
+                sum
+            }
+            ExprKind::Binary(BinOp::Sub, a, b) => {
+                let (mut sum, b) = (self.poly(a), self.poly(b));
+                add(&mut sum, &b, -1);
+                sum
+            }
+            ExprKind::Unary(UnOp::Neg, a) => {
+                let mut sum = Poly::new();
+                add(&mut sum, &self.poly(a), -1);
+                sum
+            }
+            ExprKind::Binary(BinOp::Mul, a, b) => {
+                let (x, y) = (self.poly(a), self.poly(b));
+                if x.len() * y.len() <= MAX_TERMS { multiply(&x, &y) } else { self.atom(expr) }
+            }
+            ExprKind::Var(var) => match self.lets.get(var).cloned() {
+                Some(value) => self.poly(&value),
+                None => self.atom(expr),
+            },
+            _ => self.atom(expr),
+        }
+    }
+
+    fn atom(&mut self, expr: &Expr) -> Poly {
+        Poly::from([(vec![self.atoms.of(expr)], 1)])
+    }
+
+    /// An index as a sum without its constant.
+    pub(super) fn terms(&mut self, expr: &Expr) -> (Terms, i64) {
+        let mut poly = self.poly(expr);
+        let constant = poly.remove(&Vec::new()).unwrap_or(0);
+        (poly.into_iter().collect(), constant)
+    }
+
+    /// The term that is known last: in the innermost scope.
+    fn last_known(&self, terms: &Terms) -> Option<usize> {
+        let depth = |place: &usize| {
+            let atoms = &terms[*place].0;
+            (atoms.iter().map(|atom| self.depth_of(*atom)).max().unwrap_or(0), *place)
+        };
+        (0..terms.len()).max_by_key(depth)
+    }
+
+    /// The innermost scope that binds a variable of an atom.
+    fn depth_of(&self, atom: Atom) -> usize {
+        let mut depth = 0;
+        for_each_var(self.atoms.expr(atom), &mut |var| {
+            let found = self.scopes.iter().rposition(|scope| scope.vars.contains_key(var));
+            depth = depth.max(found.unwrap_or(0));
+        });
+        depth
+    }
+
+    /// The address of element `index`.
+    pub(super) fn address(&mut self, buffer: &Buffer, index: &Expr) -> Mem {
+        let (terms, constant) = self.terms(index);
+        let bytes = buffer.dtype.bytes() as i64;
+        let disp = constant.wrapping_mul(bytes);
+        let (disp, far) = match i32::try_from(disp) {
+            Ok(disp) => (disp, 0),
+            Err(_) => (0, disp),
+        };
+        if terms.is_empty()
+            && far == 0
+            && let Some(offset) = self.frames.get(buffer)
+        {
+            return Mem { base: Base::Frame(*offset), index: None, disp };
+        }
+        let mut pointer = self.pointer(buffer, &terms);
+        if far != 0 {
+            pointer = self.b.add_imm(pointer, far);
+        }
+        Mem { base: Base::Reg(pointer), index: None, disp }
+    }
+
+    /// The address of the element with the index that `terms` add up to, in a register.
+    pub(super) fn pointer(&mut self, buffer: &Buffer, terms: &Terms) -> VReg {
+        for scope in self.scopes.iter().rev() {
+            if let Some(pointer) = scope.pointers.get(buffer).and_then(|all| all.get(terms)) {
+                return *pointer;
+            }
+        }
+        // What is known furthest outside is added first, so that pointers share the beginning.
+        let pointer = match self.last_known(terms) {
+            None => self.base_pointer(buffer),
+            Some(last) => {
+                let mut before = terms.clone();
+                let (product, coefficient) = &before.remove(last);
+                let before = self.pointer(buffer, &before);
+                let factor = coefficient.wrapping_mul(buffer.dtype.bytes() as i64);
+                let value = self.product(product);
+                self.add_scaled(before, value, factor)
+            }
+        };
+        self.remember_pointer(buffer, terms.clone(), pointer);
+        pointer
+    }
+
+    pub(super) fn remember_pointer(&mut self, buffer: &Buffer, terms: Terms, pointer: VReg) {
+        let scope = self.scopes.last_mut().expect("a scope");
+        scope.pointers.entry(buffer.clone()).or_default().insert(terms, pointer);
+    }
+
+    fn base_pointer(&mut self, buffer: &Buffer) -> VReg {
+        match self.frames.get(buffer) {
+            Some(offset) => {
+                let mem = Mem { base: Base::Frame(*offset), index: None, disp: 0 };
+                self.b.lea(mem)
+            }
+            None => self.captured_base(buffer),
+        }
+    }
+
+    /// `base + value * factor`.
+    fn add_scaled(&mut self, base: VReg, value: VReg, factor: i64) -> VReg {
+        match factor {
+            1 | 2 | 4 | 8 => {
+                let index = Some((value, factor as u8));
+                self.b.lea(Mem { base: Base::Reg(base), index, disp: 0 })
+            }
+            _ => {
+                let scaled = self.b.mul_imm(value, factor);
+                self.b.lea(Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 })
+            }
+        }
+    }
+
+    /// The product of atoms.
+    fn product(&mut self, atoms: &[Atom]) -> VReg {
+        let mut values = atoms.iter().map(|atom| self.atom_value(*atom)).collect::<Vec<_>>();
+        let first = values.remove(0);
+        values.into_iter().fold(first, |product, value| self.b.mul(product, value))
+    }
+
+    /// The value of an atom, computed once in a scope.
+    fn atom_value(&mut self, atom: Atom) -> VReg {
+        let expr = self.atoms.expr(atom).clone();
+        if expr.as_var().is_none() {
+            for scope in self.scopes.iter().rev() {
+                if let Some(value) = scope.atoms.get(&atom) {
+                    return *value;
+                }
+            }
+        }
+        let Val::Gpr(value) = self.value(&expr) else {
+            crate::bug!("an index in a vector register");
+        };
+        if expr.as_var().is_none() && !reads_memory(&expr) {
+            self.scopes.last_mut().expect("a scope").atoms.insert(atom, value);
+        }
+        value
+    }
+
+    /// The sum of terms and a constant, in a register.
+    pub(super) fn sum(&mut self, terms: &Terms, constant: i64) -> VReg {
+        let mut sum = None;
+        for (product, coefficient) in terms {
+            let value = self.product(product);
+            sum = Some(match sum {
+                None => self.b.mul_imm(value, *coefficient),
+                Some(sum) => self.add_scaled(sum, value, *coefficient),
+            });
+        }
+        match sum {
+            None => self.b.imm(constant),
+            Some(sum) => self.b.add_imm(sum, constant),
+        }
+    }
+
+    /// How a sum changes when `var` grows by one, and the sum for `var = min`; `None` if it does
+    /// not change evenly, or if something in it is not known outside of the loop.
+    pub(super) fn split_by(
+        &mut self,
+        terms: &Terms,
+        var: &Var,
+        min: &Expr,
+    ) -> Option<(Terms, i64, Poly)> {
+        let atom = self.atoms.of_var(var);
+        let min = self.poly(min);
+        let (mut step, mut first) = (Poly::new(), Poly::new());
+        for (product, coefficient) in terms {
+            let count = product.iter().filter(|other| **other == atom).count();
+            let rest: Vec<Atom> = product.iter().filter(|other| **other != atom).copied().collect();
+            let known = rest.iter().all(|other| self.is_known(*other));
+            if count > 1 || !known {
+                return None;
+            }
+            let rest = Poly::from([(rest, *coefficient)]);
+            if count == 1 {
+                add(&mut step, &rest, 1);
+                add(&mut first, &multiply(&rest, &min), 1);
+            } else {
+                add(&mut first, &rest, 1);
+            }
+        }
+        let constant = step.remove(&Vec::new()).unwrap_or(0);
+        Some((step.into_iter().collect(), constant, first))
+    }
+
+    /// Whether everything in an atom has a value here, and will keep it.
+    fn is_known(&self, atom: Atom) -> bool {
+        let expr = self.atoms.expr(atom);
+        let mut known = !reads_memory(expr);
+        for_each_var(expr, &mut |var| known &= self.is_bound(var));
+        known
+    }
+
+    /// The pointer and the constant for a sum of any form.
+    pub(super) fn pointer_to(&mut self, buffer: &Buffer, mut poly: Poly) -> VReg {
+        let constant = poly.remove(&Vec::new()).unwrap_or(0);
+        let pointer = self.pointer(buffer, &poly.into_iter().collect());
+        self.b.add_imm(pointer, constant.wrapping_mul(buffer.dtype.bytes() as i64))
+    }
+}
+
+/// Calls `f` with every variable of an expression.
+pub(super) fn for_each_var(expr: &Expr, f: &mut dyn FnMut(&Var)) {
+    if let Some(var) = expr.as_var() {
+        f(var);
+    }
+    visit::for_each_child(expr, &mut |child| for_each_var(child, f));
+}
+
+/// Whether an expression reads memory.
+pub(super) fn reads_memory(expr: &Expr) -> bool {
+    let mut reads = matches!(expr.kind, ExprKind::Load { .. });
+    visit::for_each_child(expr, &mut |child| reads = reads || reads_memory(child));
+    reads
+}
+
+/// Whether it is an index that [`Selector::poly`] takes.
+pub(super) fn is_index(expr: &Expr) -> bool {
+    expr.ty.dtype == DType::Index && expr.ty.lanes == 1
+}

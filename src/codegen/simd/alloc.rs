@@ -1,0 +1,167 @@
+//! Register allocation: a [`Func`] as regalloc2 sees it.
+
+use super::inst::{Func, Kind};
+use regalloc2::{
+    Block, Function, Inst, InstRange, MachineEnv, Operand, Output, PReg, PRegSet, RegAllocError,
+    RegClass, RegallocOptions, VReg,
+};
+
+/// The number of `rsp`; never allocated.
+pub(super) const RSP: usize = 4;
+/// The number of `rbp`: what `rsp` was, where the frame is aligned. Never allocated.
+pub(super) const RBP: usize = 5;
+/// The number of `rdi`, the first argument.
+pub(super) const RDI: u8 = 7;
+/// General registers that a function gives back as it got them, `rbp` aside.
+pub(super) const CALLEE_SAVED: [usize; 5] = [3, 12, 13, 14, 15];
+
+/// A function with its instructions in one row.
+pub(super) struct View<'f> {
+    pub(super) func: &'f Func,
+    /// First instruction of each block, and the number of all.
+    starts: Vec<usize>,
+    operands: Vec<Vec<Operand>>,
+    succs: Vec<Vec<Block>>,
+    preds: Vec<Vec<Block>>,
+    /// Block and position of each instruction.
+    places: Vec<(usize, usize)>,
+    vector_slots: usize,
+}
+
+impl<'f> View<'f> {
+    /// `vector_bytes`: of the widest register.
+    pub(super) fn new(func: &'f Func, vector_bytes: u32) -> View<'f> {
+        let (mut starts, mut operands, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let mut succs = Vec::new();
+        let mut preds = vec![Vec::new(); func.blocks.len()];
+        for (id, block) in func.blocks.iter().enumerate() {
+            starts.push(operands.len());
+            for (position, inst) in block.insts.iter().enumerate() {
+                operands.push(inst.operands());
+                places.push((id, position));
+            }
+            let all: Vec<Block> = block.succs().into_iter().map(Block::new).collect();
+            for succ in &all {
+                preds[succ.index()].push(Block::new(id));
+            }
+            succs.push(all);
+        }
+        starts.push(operands.len());
+        let vector_slots = vector_bytes as usize / 8;
+        View { func, starts, operands, succs, preds, places, vector_slots }
+    }
+
+    fn inst(&self, inst: Inst) -> &super::inst::Inst {
+        let (block, position) = self.places[inst.index()];
+        &self.func.blocks[block].insts[position]
+    }
+}
+
+impl Function for View<'_> {
+    fn num_insts(&self) -> usize {
+        self.operands.len()
+    }
+
+    fn num_blocks(&self) -> usize {
+        self.func.blocks.len()
+    }
+
+    fn entry_block(&self) -> Block {
+        Block::new(0)
+    }
+
+    fn block_insns(&self, block: Block) -> InstRange {
+        let (start, end) = (self.starts[block.index()], self.starts[block.index() + 1]);
+        InstRange::new(Inst::new(start), Inst::new(end))
+    }
+
+    fn block_succs(&self, block: Block) -> &[Block] {
+        &self.succs[block.index()]
+    }
+
+    fn block_preds(&self, block: Block) -> &[Block] {
+        &self.preds[block.index()]
+    }
+
+    fn block_params(&self, block: Block) -> &[VReg] {
+        &self.func.blocks[block.index()].params
+    }
+
+    fn is_ret(&self, inst: Inst) -> bool {
+        self.inst(inst).kind == Kind::Ret
+    }
+
+    fn is_branch(&self, inst: Inst) -> bool {
+        matches!(self.inst(inst).kind, Kind::Jump(..) | Kind::Branch(..))
+    }
+
+    fn branch_blockparams(&self, _: Block, inst: Inst, _: usize) -> &[VReg] {
+        match &self.inst(inst).kind {
+            Kind::Jump(_, args) => args,
+            _ => &[],
+        }
+    }
+
+    fn inst_operands(&self, inst: Inst) -> &[Operand] {
+        &self.operands[inst.index()]
+    }
+
+    fn inst_clobbers(&self, _: Inst) -> PRegSet {
+        PRegSet::empty()
+    }
+
+    fn num_vregs(&self) -> usize {
+        self.func.num_vregs
+    }
+
+    fn spillslot_size(&self, class: RegClass) -> usize {
+        match class {
+            RegClass::Float => self.vector_slots,
+            _ => 1,
+        }
+    }
+}
+
+/// The registers of AVX2 (16 vectors), or of AVX-512 (32, and seven masks).
+fn machine(evex: bool) -> MachineEnv {
+    let set = |class, numbers: &mut dyn Iterator<Item = usize>| {
+        let mut set = PRegSet::empty();
+        numbers.for_each(|number| set.add(PReg::new(number, class)));
+        set
+    };
+    let free = |number: &usize| ![RSP, RBP].contains(number) && !CALLEE_SAVED.contains(number);
+    let vectors = if evex { 32 } else { 16 };
+    MachineEnv {
+        preferred_regs_by_class: [
+            set(RegClass::Int, &mut (0..16).filter(free)),
+            set(RegClass::Float, &mut (0..vectors)),
+            set(RegClass::Vector, &mut (1..if evex { 8 } else { 1 })),
+        ],
+        non_preferred_regs_by_class: [
+            set(RegClass::Int, &mut CALLEE_SAVED.into_iter()),
+            PRegSet::empty(),
+            PRegSet::empty(),
+        ],
+        scratch_by_class: [None; 3],
+        fixed_stack_slots: Vec::new(),
+    }
+}
+
+/// Gives every virtual register a place. Debug builds have the allocation proved right.
+pub(super) fn allocate(view: &View, evex: bool) -> Result<Output, RegAllocError> {
+    let env = machine(evex);
+    let options = RegallocOptions {
+        verbose_log: false,
+        validate_ssa: cfg!(debug_assertions),
+        ..RegallocOptions::default()
+    };
+    let output = regalloc2::run(view, &env, &options)?;
+    if cfg!(debug_assertions) {
+        let mut checker = regalloc2::checker::Checker::new(view, &env);
+        checker.prepare(&output);
+        if let Err(errors) = checker.run() {
+            crate::bug!("wrong register allocation: {errors:?}");
+        }
+    }
+    Ok(output)
+}

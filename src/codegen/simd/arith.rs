@@ -1,0 +1,253 @@
+//! Arithmetic on data, and what an instruction set lacks of it put together from the rest.
+
+use super::inst::Width;
+use super::nest::{Selector, Val};
+use super::table::VOp;
+use super::value::{sub_of, width_of};
+use crate::ir::{BinOp, DType, Expr, Type};
+use regalloc2::VReg;
+
+impl Selector<'_> {
+    /// `x op y` of a type; `by` is the expression of `y`.
+    pub(super) fn arithmetic(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg, by: &Expr) -> VReg {
+        use BinOp::*;
+        let width = width_of(ty);
+        match op {
+            Shl | Shr => self.shift(op, ty, x, y),
+            Mul if !ty.dtype.is_float() => self.multiply_ints(ty, x, y),
+            Min | Max if self.lacks_min(ty.dtype) => {
+                let op = if op == Min { Lt } else { Gt };
+                let mask = self.compare_regs(op, ty, x, y);
+                self.blend(mask, x, y, ty)
+            }
+            FloorDiv | FloorMod => crate::bug!("{op:?} of {ty:?} by {by:?}"),
+            _ => match direct(op, ty.dtype) {
+                Some(op) => self.b.op2(op, width, x, y),
+                None => crate::bug!("{op:?} of {ty:?}"),
+            },
+        }
+    }
+
+    /// Whether minimum and maximum of a type have no instruction.
+    fn lacks_min(&self, dtype: DType) -> bool {
+        !self.b.evex && dtype.bytes() == 8 && !dtype.is_float()
+    }
+
+    /// A product of integers, modulo their size.
+    pub(super) fn multiply_ints(&mut self, ty: Type, x: VReg, y: VReg) -> VReg {
+        let width = width_of(ty);
+        match ty.dtype.bytes() {
+            2 => self.b.op2(VOp::MulW, width, x, y),
+            4 => self.b.op2(VOp::MulD, width, x, y),
+            8 if self.b.evex => self.b.op2(VOp::MulQ, width, x, y),
+            8 => self.multiply_quadwords(width, x, y),
+            _ => self.multiply_bytes(width, x, y),
+        }
+    }
+
+    /// Even and odd bytes as words of their own.
+    fn multiply_bytes(&mut self, width: Width, x: VReg, y: VReg) -> VReg {
+        let low = self.constant(0x00ff, 2, width);
+        let even = self.b.op2(VOp::MulW, width, x, y);
+        let even = self.b.op2(VOp::And, width, even, low);
+        let (x, y) = (self.shift_words(x, 8, false, width), self.shift_words(y, 8, false, width));
+        let odd = self.b.op2(VOp::MulW, width, x, y);
+        let odd = self.shift_words(odd, 8, true, width);
+        self.b.op2(VOp::Or, width, even, odd)
+    }
+
+    /// `low * low + (low * high + high * low << 32)`.
+    fn multiply_quadwords(&mut self, width: Width, x: VReg, y: VReg) -> VReg {
+        let half = self.constant(32, 8, width);
+        let high_x = self.b.op2(VOp::SrlvQ, width, x, half);
+        let high_y = self.b.op2(VOp::SrlvQ, width, y, half);
+        let low = self.b.op2(VOp::MulUdq, width, x, y);
+        let a = self.b.op2(VOp::MulUdq, width, high_x, y);
+        let b = self.b.op2(VOp::MulUdq, width, x, high_y);
+        let cross = self.b.op2(VOp::AddQ, width, a, b);
+        let cross = self.b.op2(VOp::SllvQ, width, cross, half);
+        self.b.op2(VOp::AddQ, width, low, cross)
+    }
+
+    /// Words shifted by a constant.
+    pub(super) fn shift_words(&mut self, x: VReg, by: u8, left: bool, width: Width) -> VReg {
+        use iced_x86::Code::*;
+        let forms = match left {
+            true => [
+                VEX_Vpsllw_xmm_xmm_imm8,
+                VEX_Vpsllw_ymm_ymm_imm8,
+                EVEX_Vpsllw_xmm_k1z_xmmm128_imm8,
+                EVEX_Vpsllw_ymm_k1z_ymmm256_imm8,
+                EVEX_Vpsllw_zmm_k1z_zmmm512_imm8,
+            ],
+            false => [
+                VEX_Vpsrlw_xmm_xmm_imm8,
+                VEX_Vpsrlw_ymm_ymm_imm8,
+                EVEX_Vpsrlw_xmm_k1z_xmmm128_imm8,
+                EVEX_Vpsrlw_ymm_k1z_ymmm256_imm8,
+                EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
+            ],
+        };
+        let code = self.b.form(width, forms);
+        self.b.make(code, &[super::inst::Arg::Use(x), super::inst::Arg::Imm(by.into())])
+    }
+
+    /// A shift by an amount modulo the width of the type. Where elements are too short for an
+    /// instruction they are shifted as longer ones.
+    fn shift(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let width = width_of(ty);
+        let most = self.constant(bytes * 8 - 1, bytes, width);
+        let amount = self.b.op2(VOp::And, width, amount, most);
+        if bytes < 4 && !(bytes == 2 && self.b.evex) {
+            let wide = if ty.dtype.is_signed() { DType::Int32 } else { DType::Uint32 };
+            let x = self.convert(Val::Vec(x), ty, wide);
+            let amount = self.convert(Val::Vec(amount), ty, wide);
+            let wide_ty = Type { dtype: wide, lanes: ty.lanes };
+            let shifted = self.shift_by(op, wide_ty, x, amount);
+            return self.convert(Val::Vec(shifted), wide_ty, ty.dtype);
+        }
+        self.shift_by(op, ty, x, amount)
+    }
+
+    /// A shift by less than the width.
+    fn shift_by(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
+        let width = width_of(ty);
+        let op = match (op, ty.dtype.is_signed(), ty.dtype.bytes()) {
+            (BinOp::Shl, _, 2) => VOp::SllvW,
+            (BinOp::Shl, _, 4) => VOp::SllvD,
+            (BinOp::Shl, _, _) => VOp::SllvQ,
+            (_, false, 2) => VOp::SrlvW,
+            (_, false, 4) => VOp::SrlvD,
+            (_, false, _) => VOp::SrlvQ,
+            (_, true, 2) => VOp::SravW,
+            (_, true, 4) => VOp::SravD,
+            (_, true, _) if self.b.evex => VOp::SravQ,
+            (_, true, _) => {
+                // The sign moves along and is spread again.
+                let logical = self.b.op2(VOp::SrlvQ, width, x, amount);
+                let sign = self.constant(1 << 63, 8, width);
+                let sign = self.b.op2(VOp::SrlvQ, width, sign, amount);
+                let flipped = self.b.op2(VOp::XorQ, width, logical, sign);
+                return self.b.op2(VOp::SubQ, width, flipped, sign);
+            }
+        };
+        self.b.op2(op, width, x, amount)
+    }
+
+    /// The absolute value of signed integers.
+    pub(super) fn absolute(&mut self, ty: Type, x: VReg) -> VReg {
+        let width = width_of(ty);
+        let op = match ty.dtype.bytes() {
+            1 => VOp::AbsB,
+            2 => VOp::AbsW,
+            4 => VOp::AbsD,
+            _ if self.b.evex => VOp::AbsQ,
+            _ => {
+                let zero = self.b.zero();
+                let sign = self.b.op2(VOp::CmpGtQ, width, zero, x);
+                let flipped = self.b.op2(VOp::Xor, width, x, sign);
+                return self.b.op2(VOp::SubQ, width, flipped, sign);
+            }
+        };
+        self.b.op1(op, width, x)
+    }
+
+    /// The number of ones: of each half byte by a table, then added up.
+    pub(super) fn popcount(&mut self, ty: Type, x: VReg) -> VReg {
+        let (width, bytes) = (width_of(ty), ty.dtype.bytes());
+        let counts = [0u8, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4];
+        let table = self.constant_bytes(counts.repeat(width.bytes() as usize / 16));
+        let nibble = self.constant(0x0f, 1, width);
+        let low = self.b.op2(VOp::And, width, x, nibble);
+        let high = self.shift_words(x, 4, false, width);
+        let high = self.b.op2(VOp::And, width, high, nibble);
+        let low = self.b.op2(VOp::ShufB, width, table, low);
+        let high = self.b.op2(VOp::ShufB, width, table, high);
+        let mut sum = self.b.op2(VOp::AddB, width, low, high);
+        if bytes == 1 {
+            return sum;
+        }
+        // Bytes of an element gather in its highest one, which then moves down.
+        let mut step = 8;
+        while step < bytes * 8 {
+            let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
+            let moved = self.constant(step, bytes, width);
+            let moved = self.shift(BinOp::Shl, unsigned, sum, moved);
+            sum = self.b.op2(VOp::AddB, width, sum, moved);
+            step *= 2;
+        }
+        let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
+        let down = self.constant(bytes * 8 - 8, bytes, width);
+        self.shift(BinOp::Shr, unsigned, sum, down)
+    }
+
+    /// `x - y` of integers.
+    pub(super) fn subtract(&mut self, bytes: u64, width: Width, x: VReg, y: VReg) -> VReg {
+        self.b.op2(sub_of(bytes), width, x, y)
+    }
+}
+
+fn unsigned_of(bytes: u64) -> DType {
+    match bytes {
+        1 => DType::Uint8,
+        2 => DType::Uint16,
+        4 => DType::Uint32,
+        _ => DType::Uint64,
+    }
+}
+
+/// The instruction that does an operation on a type, on AVX2 and on AVX-512 alike.
+fn direct(op: BinOp, dtype: DType) -> Option<VOp> {
+    use BinOp::*;
+    use VOp::*;
+    let signed = dtype.is_signed();
+    Some(match (op, dtype) {
+        (Add, DType::Float32) => AddPs,
+        (Add, DType::Float64) => AddPd,
+        (Sub, DType::Float32) => SubPs,
+        (Sub, DType::Float64) => SubPd,
+        (Mul, DType::Float32) => MulPs,
+        (Mul, DType::Float64) => MulPd,
+        (Div, DType::Float32) => DivPs,
+        (Div, DType::Float64) => DivPd,
+        (Min, DType::Float32) => MinPs,
+        (Min, DType::Float64) => MinPd,
+        (Max, DType::Float32) => MaxPs,
+        (Max, DType::Float64) => MaxPd,
+        _ if dtype.is_float() => return None,
+        _ => match (op, dtype.bytes(), signed) {
+            (Add, 1, _) => AddB,
+            (Add, 2, _) => AddW,
+            (Add, 4, _) => AddD,
+            (Add, 8, _) => AddQ,
+            (Sub, 1, _) => SubB,
+            (Sub, 2, _) => SubW,
+            (Sub, 4, _) => SubD,
+            (Sub, 8, _) => SubQ,
+            (Min, 1, true) => MinSB,
+            (Min, 2, true) => MinSW,
+            (Min, 4, true) => MinSD,
+            (Min, 8, true) => MinSQ,
+            (Min, 1, false) => MinUB,
+            (Min, 2, false) => MinUW,
+            (Min, 4, false) => MinUD,
+            (Min, 8, false) => MinUQ,
+            (Max, 1, true) => MaxSB,
+            (Max, 2, true) => MaxSW,
+            (Max, 4, true) => MaxSD,
+            (Max, 8, true) => MaxSQ,
+            (Max, 1, false) => MaxUB,
+            (Max, 2, false) => MaxUW,
+            (Max, 4, false) => MaxUD,
+            (Max, 8, false) => MaxUQ,
+            (BitAnd, 8, _) => AndQ,
+            (BitAnd, ..) => VOp::And,
+            (BitOr, 8, _) => OrQ,
+            (BitOr, ..) => VOp::Or,
+            (BitXor, 8, _) => XorQ,
+            (BitXor, ..) => Xor,
+            _ => return None,
+        },
+    })
+}

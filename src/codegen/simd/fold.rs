@@ -1,0 +1,197 @@
+//! Before allocation: what nobody uses goes, and a load that one instruction uses becomes its
+//! memory operand.
+
+use super::inst::{Arg, Func, Inst, Kind, Mem, Touch};
+use super::table::VOp;
+use iced_x86::Code;
+use regalloc2::{OperandKind, VReg};
+use std::collections::HashMap;
+
+/// Tidies a function; it computes the same.
+pub(super) fn fold(func: &mut Func) {
+    remove_unused(func);
+    choose_accumulators(func);
+    fold_loads(func);
+}
+
+fn count_uses(func: &Func) -> Vec<u32> {
+    let mut uses = vec![0; func.num_vregs];
+    for inst in func.blocks.iter().flat_map(|block| &block.insts) {
+        inst.for_each_use(&mut |reg| uses[reg.vreg()] += 1);
+    }
+    uses
+}
+
+/// Removes instructions without effect whose results are unused.
+fn remove_unused(func: &mut Func) {
+    let mut uses = count_uses(func);
+    for block in func.blocks.iter_mut().rev() {
+        let mut kept: Vec<Inst> = Vec::with_capacity(block.insts.len());
+        for inst in block.insts.drain(..).rev() {
+            if is_unused(&inst, &uses) {
+                inst.for_each_use(&mut |reg| uses[reg.vreg()] -= 1);
+            } else {
+                kept.push(inst);
+            }
+        }
+        kept.reverse();
+        block.insts = kept;
+    }
+}
+
+fn is_unused(inst: &Inst, uses: &[u32]) -> bool {
+    let writes = inst.access.is_some_and(|access| access.what == Touch::Write);
+    if !matches!(inst.kind, Kind::Plain | Kind::Zero) || writes || sets_flags(inst.code) {
+        return false;
+    }
+    let mut defs = 0;
+    let mut used = false;
+    for operand in inst.operands() {
+        if operand.kind() == OperandKind::Def {
+            defs += 1;
+            used |= uses[operand.vreg().vreg()] > 0;
+        }
+    }
+    defs > 0 && !used
+}
+
+/// Whether what follows may look at the flags of an instruction.
+fn sets_flags(code: Code) -> bool {
+    use Code::*;
+    matches!(
+        code,
+        INVALID
+            | Add_rm64_imm8
+            | Add_rm64_imm32
+            | Add_r64_rm64
+            | Sub_r64_rm64
+            | Cmp_r64_rm64
+            | Cmp_rm64_imm8
+            | Cmp_rm64_imm32
+    )
+}
+
+/// `a * b + c` in the place of `a` where `c` is still wanted: saves a copy.
+fn choose_accumulators(func: &mut Func) {
+    let uses = count_uses(func);
+    let (ps, pd) = (forms(VOp::Fma231Ps, VOp::Fma213Ps), forms(VOp::Fma231Pd, VOp::Fma213Pd));
+    let other: HashMap<Code, Code> = ps.into_iter().chain(pd).collect();
+    for block in &mut func.blocks {
+        let params = block.params.clone();
+        for inst in &mut block.insts {
+            let Some(code) = other.get(&inst.code) else { continue };
+            let [Arg::Mod { from: c, to }, Arg::Use(a), Arg::Use(b)] = inst.args[..] else {
+                continue;
+            };
+            let single = |reg: VReg| uses[reg.vreg()] == 1;
+            // A running sum comes in as a parameter.
+            if single(c) || params.contains(&c) {
+                continue;
+            }
+            let (product, factor) = match (single(a), single(b)) {
+                (true, _) => (a, b),
+                (_, true) => (b, a),
+                _ => continue,
+            };
+            inst.code = *code;
+            inst.args = vec![Arg::Mod { from: product, to }, Arg::Use(factor), Arg::Use(c)];
+        }
+    }
+}
+
+/// The forms of two instructions in pairs.
+fn forms(from: VOp, to: VOp) -> Vec<(Code, Code)> {
+    use super::inst::Width::*;
+    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
+    let pairs = all
+        .into_iter()
+        .filter_map(|(width, evex)| Some((from.code(width, evex)?, to.code(width, evex)?)));
+    pairs.collect()
+}
+
+/// A load that may become an operand: where it is, what it reads.
+#[derive(Clone, Copy)]
+struct Pending {
+    place: usize,
+    mem: Mem,
+    buffer: u32,
+    what: Touch,
+}
+
+fn fold_loads(func: &mut Func) {
+    let uses = count_uses(func);
+    for block in &mut func.blocks {
+        let mut pending: HashMap<VReg, Pending> = HashMap::new();
+        let mut gone = vec![false; block.insts.len()];
+        for place in 0..block.insts.len() {
+            let inst = &mut block.insts[place];
+            if let Some(access) = inst.access {
+                match access.what {
+                    Touch::Write => pending.retain(|_, load| load.buffer != access.buffer),
+                    Touch::Load(_) | Touch::Broadcast(_) => {
+                        if let (Some(Arg::Def(to)), Some(mem)) = (inst.args.first(), inst.mem())
+                            && uses[to.vreg()] == 1
+                        {
+                            let (buffer, what) = (access.buffer, access.what);
+                            pending.insert(*to, Pending { place, mem: *mem, buffer, what });
+                        }
+                        continue;
+                    }
+                    Touch::Read => {}
+                }
+            }
+            if inst.mem().is_none()
+                && let Some(load) = fold_into(inst, &pending)
+            {
+                gone[load.place] = true;
+            }
+        }
+        let mut place = 0;
+        block.insts.retain(|_| {
+            place += 1;
+            !gone[place - 1]
+        });
+    }
+}
+
+/// Puts a load in the place of the last source of an instruction, if it has such a form.
+fn fold_into(inst: &mut Inst, pending: &HashMap<VReg, Pending>) -> Option<Pending> {
+    let fits = |reg: VReg, inst: &Inst| {
+        let load = pending.get(&reg)?;
+        match load.what {
+            Touch::Load(bytes) => (bytes == inst.foldable.full).then_some((*load, false)),
+            Touch::Broadcast(bytes) => (bytes == inst.foldable.broadcast).then_some((*load, true)),
+            _ => None,
+        }
+    };
+    if inst.foldable.full == 0 && inst.foldable.broadcast == 0 {
+        return None;
+    }
+    let last = inst.args.len().checked_sub(1)?;
+    let Arg::Use(reg) = inst.args[last] else { return None };
+    let found = fits(reg, inst).or_else(|| {
+        // The other factor may come from memory too.
+        let before = last.checked_sub(1)?;
+        let Arg::Use(other) = inst.args[before] else { return None };
+        let found = commutes(inst.code).then(|| fits(other, inst)).flatten()?;
+        inst.args.swap(before, last);
+        Some(found)
+    });
+    let (load, broadcast) = found?;
+    inst.args[last] = Arg::Mem(load.mem);
+    inst.broadcast = broadcast;
+    inst.access = Some(super::inst::Access { buffer: load.buffer, what: Touch::Read });
+    Some(load)
+}
+
+/// Whether the two last sources may change places.
+fn commutes(code: Code) -> bool {
+    use super::inst::Width::*;
+    use VOp::*;
+    const OPS: [VOp; 18] = [
+        AddPs, AddPd, MulPs, MulPd, Fma231Ps, Fma231Pd, AddB, AddW, AddD, AddQ, MulW, MulD, And,
+        AndQ, Or, OrQ, Xor, XorQ,
+    ];
+    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
+    OPS.iter().any(|op| all.iter().any(|(width, evex)| op.code(*width, *evex) == Some(code)))
+}

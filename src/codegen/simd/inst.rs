@@ -1,0 +1,331 @@
+//! Machine instructions over virtual registers, and the function that holds them.
+//!
+//! An instruction is an iced code with operands in the order of its encoding. Registers are those
+//! of regalloc2, in three classes: general (`Int`), vector (`Float`) and AVX-512 masks
+//! (`Vector`). The function is in SSA form; values pass along edges as block parameters, on
+//! unconditional jumps only: a block that branches has successors with no other predecessor.
+
+use iced_x86::Code;
+use regalloc2::{Operand, OperandConstraint, OperandKind, OperandPos, PReg, RegClass, VReg};
+
+/// Bytes of a vector register.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Width {
+    /// 16.
+    X,
+    /// 32.
+    Y,
+    /// 64.
+    Z,
+}
+
+impl Width {
+    /// The narrowest register that holds so many bytes.
+    pub(super) fn of(bytes: u64) -> Width {
+        match bytes {
+            0..=16 => Width::X,
+            17..=32 => Width::Y,
+            33..=64 => Width::Z,
+            _ => crate::bug!("a vector of {bytes} bytes"),
+        }
+    }
+
+    /// 16, 32 or 64.
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Width::X => 16,
+            Width::Y => 32,
+            Width::Z => 64,
+        }
+    }
+}
+
+/// What an address starts from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Base {
+    /// A general register.
+    Reg(VReg),
+    /// Byte offset in the function's local memory.
+    Frame(u32),
+    /// A constant that stands after the code.
+    Pool(usize),
+}
+
+/// `base + index * scale + disp`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Mem {
+    pub(super) base: Base,
+    /// A general register, or a vector of offsets.
+    pub(super) index: Option<(VReg, u8)>,
+    pub(super) disp: i32,
+}
+
+impl Mem {
+    /// The address in a register.
+    pub(super) fn at(base: VReg) -> Mem {
+        Mem { base: Base::Reg(base), index: None, disp: 0 }
+    }
+}
+
+/// An operand, as it is encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arg {
+    /// Written.
+    Def(VReg),
+    /// Written while sources are still read: never shares a register with one.
+    EarlyDef(VReg),
+    /// Read.
+    Use(VReg),
+    /// Read, then written: one register.
+    Mod { from: VReg, to: VReg },
+    /// Memory.
+    Mem(Mem),
+    /// A constant.
+    Imm(i64),
+}
+
+/// Index of a block.
+pub(super) type BlockId = usize;
+
+/// What an instruction does to the flow of control.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// Goes to a block and gives it arguments.
+    Jump(BlockId, Vec<VReg>),
+    /// Goes to the first block if the condition holds, else to the second.
+    Branch(Cond, BlockId, BlockId),
+    /// Sets the vector register of the only operand to zero.
+    Zero,
+    /// Leaves the function.
+    Ret,
+}
+
+/// A condition on the flags, by its number in `jcc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cond {
+    /// Below (unsigned).
+    B = 2,
+    /// Above or equal (unsigned).
+    Ae = 3,
+    /// Equal.
+    E = 4,
+    /// Not equal.
+    Ne = 5,
+    /// Less (signed).
+    L = 12,
+    /// Greater or equal (signed).
+    Ge = 13,
+    /// Less or equal (signed).
+    Le = 14,
+    /// Greater (signed).
+    G = 15,
+}
+
+impl Cond {
+    /// The condition that holds when this one does not.
+    pub(super) fn negated(self) -> Cond {
+        match self {
+            Cond::B => Cond::Ae,
+            Cond::Ae => Cond::B,
+            Cond::E => Cond::Ne,
+            Cond::Ne => Cond::E,
+            Cond::L => Cond::Ge,
+            Cond::Ge => Cond::L,
+            Cond::Le => Cond::G,
+            Cond::G => Cond::Le,
+        }
+    }
+}
+
+/// What the last source of an instruction may be replaced by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Foldable {
+    /// Bytes of a memory operand; 0 if it must be a register.
+    pub(super) full: u8,
+    /// Bytes of an element in memory that goes to all lanes; 0 if there is no such form.
+    pub(super) broadcast: u8,
+}
+
+/// An access to memory. Accesses of different buffers never meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Access {
+    /// Number of the buffer; constants of the code have [`Access::CONSTANT`].
+    pub(super) buffer: u32,
+    pub(super) what: Touch,
+}
+
+impl Access {
+    /// The buffer of all constants.
+    pub(super) const CONSTANT: u32 = u32::MAX;
+}
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Touch {
+    /// Writes.
+    Write,
+    /// Reads so many bytes, and does nothing else: another instruction may read them in its place.
+    Load(u8),
+    /// Reads so many bytes and gives them to all lanes, likewise.
+    Broadcast(u8),
+    /// Reads as a part of something else.
+    Read,
+}
+
+/// An instruction.
+#[derive(Clone, Debug)]
+pub(super) struct Inst {
+    pub(super) code: Code,
+    pub(super) args: Vec<Arg>,
+    /// Lanes that are written, and whether the others become 0.
+    pub(super) mask: Option<(VReg, bool)>,
+    /// A mask that the instruction clears (gathers and scatters): before and after.
+    pub(super) used_up: Option<(VReg, VReg)>,
+    /// The memory operand is one element for all lanes.
+    pub(super) broadcast: bool,
+    pub(super) foldable: Foldable,
+    /// Registers that the instruction names in no operand: (value, register, written).
+    pub(super) implicit: Vec<(VReg, u8, bool)>,
+    pub(super) kind: Kind,
+    /// The memory that it accesses: which buffer, and whether it writes.
+    pub(super) access: Option<Access>,
+    /// The statement it belongs to: index into [`Func::marks`].
+    pub(super) mark: u32,
+}
+
+impl Inst {
+    /// A plain instruction.
+    pub(super) fn new(code: Code, args: Vec<Arg>) -> Inst {
+        Inst {
+            code,
+            args,
+            mask: None,
+            used_up: None,
+            broadcast: false,
+            foldable: Foldable::default(),
+            implicit: Vec::new(),
+            kind: Kind::Plain,
+            access: None,
+            mark: 0,
+        }
+    }
+
+    /// The memory operand.
+    pub(super) fn mem(&self) -> Option<&Mem> {
+        self.args.iter().find_map(|arg| match arg {
+            Arg::Mem(mem) => Some(mem),
+            _ => None,
+        })
+    }
+
+    /// Calls `f` with every register that is read.
+    pub(super) fn for_each_use(&self, f: &mut dyn FnMut(VReg)) {
+        for operand in self.operands() {
+            if operand.kind() == OperandKind::Use {
+                f(operand.vreg());
+            }
+        }
+        if let Kind::Jump(_, args) = &self.kind {
+            args.iter().for_each(|arg| f(*arg));
+        }
+    }
+
+    /// The operands for the register allocator; `encode` reads the allocations in this order.
+    pub(super) fn operands(&self) -> Vec<Operand> {
+        let mut operands = Vec::with_capacity(self.args.len() + 1);
+        let vector_index = |reg: VReg| reg.class() == RegClass::Float;
+        for arg in &self.args {
+            match arg {
+                Arg::Def(reg) => operands.push(Operand::reg_def(*reg)),
+                Arg::EarlyDef(reg) => operands.push(Operand::reg_def_at_start(*reg)),
+                Arg::Use(reg) => operands.push(Operand::reg_use(*reg)),
+                Arg::Mod { from, to } => {
+                    operands.push(Operand::reg_use(*from));
+                    operands.push(Operand::reg_reuse_def(*to, operands.len() - 1));
+                }
+                Arg::Mem(mem) => {
+                    if let Base::Reg(reg) = mem.base {
+                        operands.push(Operand::reg_use(reg));
+                    }
+                    if let Some((reg, _)) = mem.index {
+                        // A gather's destination must not be its index.
+                        operands.push(match vector_index(reg) {
+                            true => Operand::reg_use_at_end(reg),
+                            false => Operand::reg_use(reg),
+                        });
+                    }
+                }
+                Arg::Imm(_) => {}
+            }
+        }
+        if let Some((mask, _)) = self.mask {
+            operands.push(Operand::reg_use(mask));
+        }
+        if let Some((from, to)) = self.used_up {
+            operands.push(Operand::reg_use(from));
+            operands.push(Operand::reg_reuse_def(to, operands.len() - 1));
+        }
+        for (reg, number, written) in &self.implicit {
+            let preg = PReg::new((*number).into(), RegClass::Int);
+            operands.push(Operand::new(
+                *reg,
+                OperandConstraint::FixedReg(preg),
+                if *written { OperandKind::Def } else { OperandKind::Use },
+                if *written { OperandPos::Late } else { OperandPos::Early },
+            ));
+        }
+        operands
+    }
+}
+
+/// A block: parameters, then instructions of which the last one leaves it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    pub(super) params: Vec<VReg>,
+    pub(super) insts: Vec<Inst>,
+    /// The head of an innermost loop.
+    pub(super) is_hot: bool,
+}
+
+impl Block {
+    /// Where control goes from here.
+    pub(super) fn succs(&self) -> Vec<BlockId> {
+        match self.insts.last().map(|inst| &inst.kind) {
+            Some(Kind::Jump(to, _)) => vec![*to],
+            Some(Kind::Branch(_, then, otherwise)) => vec![*then, *otherwise],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A function.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Func {
+    /// In the order of the code; the first one is the entry.
+    pub(super) blocks: Vec<Block>,
+    /// Number of virtual registers.
+    pub(super) num_vregs: usize,
+    /// Constants after the code, each as long as it is aligned.
+    pub(super) pool: Vec<Vec<u8>>,
+    /// Bytes of local memory.
+    pub(super) frame: u32,
+    /// Statements of the source, for the listing: depth and text.
+    pub(super) marks: Vec<(u32, String)>,
+    /// The loops, in the order of their heads: (head, last block, depth).
+    pub(super) loops: Vec<LoopInfo>,
+}
+
+/// A loop of a [`Func`].
+#[derive(Clone, Debug)]
+pub(super) struct LoopInfo {
+    /// First block.
+    pub(super) head: BlockId,
+    /// Last block, which branches back.
+    pub(super) latch: BlockId,
+    /// Whether no loop is inside.
+    pub(super) innermost: bool,
+    /// As the loop IR writes it.
+    pub(super) title: String,
+}

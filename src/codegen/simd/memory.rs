@@ -1,0 +1,665 @@
+//! Loads, stores, gathers, scatters, prefetches.
+
+use super::address::reads_memory;
+use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
+use super::nest::{LoadKey, Selector, Val};
+use super::plan;
+use super::table::VOp;
+use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
+use iced_x86::Code::{self, *};
+use regalloc2::VReg;
+
+impl Selector<'_> {
+    /// The value of `buffer[index]`.
+    pub(super) fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Val {
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        if let Some(value) = self.load_part(buffer, index) {
+            return Val::Vec(value);
+        }
+        if ty.lanes == 1 {
+            let mem = self.address(buffer, index);
+            if ty.dtype == DType::Bool {
+                return Val::Gpr(self.load_bool(buffer, mem));
+            }
+            return Val::Vec(self.read(buffer, mem, ty.dtype.bytes(), true, Width::X));
+        }
+        let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
+        let value = match (&index.kind, mask) {
+            (ExprKind::Ramp(base, stride), None) if stride.as_int() == Some(1) => {
+                let mem = self.address(buffer, base);
+                self.read(buffer, mem, bytes, false, Width::of(bytes))
+            }
+            (ExprKind::Ramp(base, stride), Some(mask)) if stride.as_int() == Some(1) => {
+                let mask = self.value(mask);
+                let mem = self.address(buffer, base);
+                self.masked_load(buffer, mem, ty, mask)
+            }
+            (ExprKind::Broadcast(one), None) => {
+                let mem = self.address(buffer, one);
+                self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
+            }
+            _ => {
+                let mask = mask.map(|mask| self.value(mask));
+                self.gather(buffer, index, ty, mask)
+            }
+        };
+        match ty.dtype {
+            DType::Bool => self.mask_of_bytes(value, ty.lanes),
+            _ => Val::Vec(value),
+        }
+    }
+
+    /// The part of a buffer in registers that an access names.
+    fn load_part(&mut self, buffer: &Buffer, index: &Expr) -> Option<VReg> {
+        let parts = self.registers.get(buffer)?;
+        let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
+        match parts[&(first as i64)] {
+            Some(value) => Some(value),
+            // Nobody looks at a value that was never written.
+            None => Some(self.b.zero()),
+        }
+    }
+
+    /// A scalar `bool`: any byte but 0 is true.
+    fn load_bool(&mut self, buffer: &Buffer, mem: Mem) -> VReg {
+        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let to = self.b.gpr();
+        let mut inst = Inst::new(Movzx_r32_rm8, vec![Arg::Def(to), Arg::Mem(mem)]);
+        inst.access = Some(access);
+        self.b.push(inst);
+        self.b.cmp_imm(to, 0);
+        self.b.set(super::inst::Cond::Ne)
+    }
+
+    pub(super) fn number(&mut self, buffer: &Buffer) -> u32 {
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry(buffer.clone()).or_insert(next)
+    }
+
+    /// `bytes` from memory, to lane 0 on, or one element of so many bytes to all lanes.
+    pub(super) fn read(
+        &mut self,
+        buffer: &Buffer,
+        mem: Mem,
+        bytes: u64,
+        broadcast: bool,
+        width: Width,
+    ) -> VReg {
+        let key = LoadKey { mem, bytes: bytes << 8 | width.bytes(), broadcast };
+        for scope in self.scopes.iter().rev() {
+            if let Some((_, value)) = scope.loads.get(&key) {
+                return *value;
+            }
+        }
+        let buffer_number = self.number(buffer);
+        let value = self.read_as(buffer_number, mem, bytes, broadcast, width);
+        let scope = self.scopes.last_mut().expect("a scope");
+        scope.loads.insert(key, (buffer.clone(), value));
+        value
+    }
+
+    /// The load itself.
+    pub(super) fn read_as(
+        &mut self,
+        buffer: u32,
+        mem: Mem,
+        bytes: u64,
+        broadcast: bool,
+        width: Width,
+    ) -> VReg {
+        let code =
+            if broadcast { self.broadcast_load(bytes, width) } else { self.plain_load(bytes) };
+        let to = self.b.vec();
+        let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
+        let what = match broadcast {
+            true => Touch::Broadcast(bytes as u8),
+            false => Touch::Load(bytes as u8),
+        };
+        inst.access = Some(Access { buffer, what });
+        self.b.push(inst);
+        to
+    }
+
+    fn plain_load(&self, bytes: u64) -> Code {
+        let evex = self.b.evex;
+        match (bytes, evex) {
+            (64, true) => EVEX_Vmovups_zmm_k1z_zmmm512,
+            (32, true) => EVEX_Vmovups_ymm_k1z_ymmm256,
+            (16, true) => EVEX_Vmovups_xmm_k1z_xmmm128,
+            (8, true) => EVEX_Vmovq_xmm_xmmm64,
+            (4, true) => EVEX_Vmovd_xmm_rm32,
+            (2, true) => EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
+            (1, true) => EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
+            (32, false) => VEX_Vmovups_ymm_ymmm256,
+            (16, false) => VEX_Vmovups_xmm_xmmm128,
+            (8, false) => VEX_Vmovq_xmm_xmmm64,
+            (4, false) => VEX_Vmovd_xmm_rm32,
+            (2, false) => VEX_Vpbroadcastw_xmm_xmmm16,
+            (1, false) => VEX_Vpbroadcastb_xmm_xmmm8,
+            _ => crate::bug!("a load of {bytes} bytes"),
+        }
+    }
+
+    fn broadcast_load(&self, bytes: u64, width: Width) -> Code {
+        match bytes {
+            4 => self.b.form(
+                width,
+                [
+                    VEX_Vbroadcastss_xmm_m32,
+                    VEX_Vbroadcastss_ymm_m32,
+                    EVEX_Vbroadcastss_xmm_k1z_xmmm32,
+                    EVEX_Vbroadcastss_ymm_k1z_xmmm32,
+                    EVEX_Vbroadcastss_zmm_k1z_xmmm32,
+                ],
+            ),
+            _ => self.broadcast_code(bytes, width),
+        }
+    }
+
+    /// From lane 0 of a register, or from memory, to all lanes.
+    fn broadcast_code(&self, bytes: u64, width: Width) -> Code {
+        let forms = match bytes {
+            1 => [
+                VEX_Vpbroadcastb_xmm_xmmm8,
+                VEX_Vpbroadcastb_ymm_xmmm8,
+                EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
+                EVEX_Vpbroadcastb_ymm_k1z_xmmm8,
+                EVEX_Vpbroadcastb_zmm_k1z_xmmm8,
+            ],
+            2 => [
+                VEX_Vpbroadcastw_xmm_xmmm16,
+                VEX_Vpbroadcastw_ymm_xmmm16,
+                EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
+                EVEX_Vpbroadcastw_ymm_k1z_xmmm16,
+                EVEX_Vpbroadcastw_zmm_k1z_xmmm16,
+            ],
+            4 => [
+                VEX_Vpbroadcastd_xmm_xmmm32,
+                VEX_Vpbroadcastd_ymm_xmmm32,
+                EVEX_Vpbroadcastd_xmm_k1z_xmmm32,
+                EVEX_Vpbroadcastd_ymm_k1z_xmmm32,
+                EVEX_Vpbroadcastd_zmm_k1z_xmmm32,
+            ],
+            _ => [
+                VEX_Vpbroadcastq_xmm_xmmm64,
+                VEX_Vpbroadcastq_ymm_xmmm64,
+                EVEX_Vpbroadcastq_xmm_k1z_xmmm64,
+                EVEX_Vpbroadcastq_ymm_k1z_xmmm64,
+                EVEX_Vpbroadcastq_zmm_k1z_xmmm64,
+            ],
+        };
+        self.b.form(width, forms)
+    }
+
+    /// Lane 0 in all lanes.
+    pub(super) fn splat(&mut self, value: VReg, bytes: u64, width: Width) -> VReg {
+        let code = self.broadcast_code(bytes, width);
+        self.b.make(code, &[Arg::Use(value)])
+    }
+
+    /// A constant in all lanes, from its bits.
+    pub(super) fn constant(&mut self, bits: u64, bytes: u64, width: Width) -> VReg {
+        if bits == 0 {
+            return self.b.zero();
+        }
+        let element = &bits.to_le_bytes()[..bytes as usize];
+        if self.b.evex && bytes >= 4 {
+            let mem = self.b.pool(element.to_vec());
+            return self.read_as(Access::CONSTANT, mem, bytes, true, width);
+        }
+        let all = element.repeat((width.bytes() / bytes) as usize);
+        self.constant_bytes(all)
+    }
+
+    /// A constant vector.
+    pub(super) fn constant_bytes(&mut self, bytes: Vec<u8>) -> VReg {
+        let (len, mem) = (bytes.len() as u64, self.b.pool(bytes));
+        self.read_as(Access::CONSTANT, mem, len, false, Width::of(len))
+    }
+
+    /// `0, step, 2 * step …` in lanes of so many bytes.
+    pub(super) fn progression(&mut self, step: i64, bytes: u64, width: Width) -> VReg {
+        let lanes = width.bytes() / bytes;
+        let lane = |lane: u64| step.wrapping_mul(lane as i64).to_le_bytes();
+        let all: Vec<u8> =
+            (0..lanes).flat_map(|i| lane(i).into_iter().take(bytes as usize)).collect();
+        self.constant_bytes(all)
+    }
+
+    /// Lanes that a mask turns off are 0, and not read.
+    fn masked_load(&mut self, buffer: &Buffer, mem: Mem, ty: Type, mask: Val) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let width = Width::of(bytes * u64::from(ty.lanes));
+        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let to = self.b.vec();
+        let mask = self.memory_mask(mask, bytes, ty.lanes);
+        let inst = if self.b.evex {
+            let code = self.moved(bytes, width, false);
+            let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
+            inst.mask = Some((mask, true));
+            inst
+        } else {
+            let code = match (bytes, width) {
+                (4, Width::X) => VEX_Vpmaskmovd_xmm_xmm_m128,
+                (4, _) => VEX_Vpmaskmovd_ymm_ymm_m256,
+                (8, Width::X) => VEX_Vpmaskmovq_xmm_xmm_m128,
+                (8, _) => VEX_Vpmaskmovq_ymm_ymm_m256,
+                _ => crate::bug!("a masked load of elements of {bytes} bytes"),
+            };
+            Inst::new(code, vec![Arg::Def(to), Arg::Use(mask), Arg::Mem(mem)])
+        };
+        self.b.push(Inst { access, ..inst });
+        to
+    }
+
+    /// The move whose mask counts elements of so many bytes.
+    fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
+        let place = |x, y, z| [INVALID, INVALID, x, y, z];
+        let forms = match (bytes, to_memory) {
+            (1, false) => place(
+                EVEX_Vmovdqu8_xmm_k1z_xmmm128,
+                EVEX_Vmovdqu8_ymm_k1z_ymmm256,
+                EVEX_Vmovdqu8_zmm_k1z_zmmm512,
+            ),
+            (2, false) => place(
+                EVEX_Vmovdqu16_xmm_k1z_xmmm128,
+                EVEX_Vmovdqu16_ymm_k1z_ymmm256,
+                EVEX_Vmovdqu16_zmm_k1z_zmmm512,
+            ),
+            (4, false) => place(
+                EVEX_Vmovups_xmm_k1z_xmmm128,
+                EVEX_Vmovups_ymm_k1z_ymmm256,
+                EVEX_Vmovups_zmm_k1z_zmmm512,
+            ),
+            (_, false) => place(
+                EVEX_Vmovupd_xmm_k1z_xmmm128,
+                EVEX_Vmovupd_ymm_k1z_ymmm256,
+                EVEX_Vmovupd_zmm_k1z_zmmm512,
+            ),
+            (1, true) => place(
+                EVEX_Vmovdqu8_xmmm128_k1z_xmm,
+                EVEX_Vmovdqu8_ymmm256_k1z_ymm,
+                EVEX_Vmovdqu8_zmmm512_k1z_zmm,
+            ),
+            (2, true) => place(
+                EVEX_Vmovdqu16_xmmm128_k1z_xmm,
+                EVEX_Vmovdqu16_ymmm256_k1z_ymm,
+                EVEX_Vmovdqu16_zmmm512_k1z_zmm,
+            ),
+            (4, true) => place(
+                EVEX_Vmovups_xmmm128_k1z_xmm,
+                EVEX_Vmovups_ymmm256_k1z_ymm,
+                EVEX_Vmovups_zmmm512_k1z_zmm,
+            ),
+            (_, true) => place(
+                EVEX_Vmovupd_xmmm128_k1z_xmm,
+                EVEX_Vmovupd_ymmm256_k1z_ymm,
+                EVEX_Vmovupd_zmmm512_k1z_zmm,
+            ),
+        };
+        self.b.form(width, forms)
+    }
+
+    /// `buffer[index] = value`.
+    pub(super) fn store(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        value: &Expr,
+        mask: Option<&Expr>,
+    ) {
+        let lanes = index.ty.lanes;
+        let value = self.value(value);
+        if let Some(parts) = self.registers.get_mut(buffer) {
+            let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
+            parts.insert(first as i64, Some(value.reg()));
+            return;
+        }
+        let mask = mask.map(|mask| self.value(mask));
+        let bytes = buffer.dtype.bytes();
+        match &index.kind {
+            _ if lanes == 1 => {
+                let mem = self.address(buffer, index);
+                self.write(buffer, mem, value, bytes);
+            }
+            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
+                let mem = self.address(buffer, base);
+                let value = match value {
+                    Val::Mask(..) => Val::Vec(self.bytes_of_mask(value, lanes)),
+                    value => value,
+                };
+                match mask {
+                    None => self.write(buffer, mem, value, bytes * u64::from(lanes)),
+                    Some(mask) => self.masked_store(buffer, mem, value.reg(), mask, lanes),
+                }
+            }
+            _ => {
+                let value = match value {
+                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
+                    value => value.reg(),
+                };
+                self.scatter(buffer, index, value, mask);
+            }
+        }
+        for scope in &mut self.scopes {
+            scope.loads.retain(|_, (other, _)| other != buffer);
+        }
+    }
+
+    /// So many bytes of a value, from lane 0 on, to memory.
+    fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
+        let evex = self.b.evex;
+        let reg = value.reg();
+        let code = match (bytes, evex) {
+            _ if matches!(value, Val::Gpr(_)) => Mov_rm8_r8,
+            (64, _) => EVEX_Vmovups_zmmm512_k1z_zmm,
+            (32, true) => EVEX_Vmovups_ymmm256_k1z_ymm,
+            (16, true) => EVEX_Vmovups_xmmm128_k1z_xmm,
+            (8, true) => EVEX_Vmovq_xmmm64_xmm,
+            (4, true) => EVEX_Vmovd_rm32_xmm,
+            (2, true) => EVEX_Vpextrw_r32m16_xmm_imm8,
+            (1, true) => EVEX_Vpextrb_r32m8_xmm_imm8,
+            (32, false) => VEX_Vmovups_ymmm256_ymm,
+            (16, false) => VEX_Vmovups_xmmm128_xmm,
+            (8, false) => VEX_Vmovq_xmmm64_xmm,
+            (4, false) => VEX_Vmovd_rm32_xmm,
+            (2, false) => VEX_Vpextrw_r32m16_xmm_imm8,
+            (1, false) => VEX_Vpextrb_r32m8_xmm_imm8,
+            _ => crate::bug!("a store of {bytes} bytes"),
+        };
+        let mut args = vec![Arg::Mem(mem), Arg::Use(reg)];
+        if bytes <= 2 && matches!(value, Val::Vec(_)) {
+            args.push(Arg::Imm(0));
+        }
+        self.push_store(buffer, Inst::new(code, args));
+    }
+
+    fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
+        let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
+        self.b.push(Inst { access, ..inst });
+    }
+
+    fn masked_store(&mut self, buffer: &Buffer, mem: Mem, value: VReg, mask: Val, lanes: u32) {
+        let bytes = buffer.dtype.bytes();
+        let width = Width::of(bytes * u64::from(lanes));
+        let mask = self.memory_mask(mask, bytes, lanes);
+        let inst = if self.b.evex {
+            let code = self.moved(bytes, width, true);
+            let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
+            inst.mask = Some((mask, false));
+            inst
+        } else {
+            let code = match (bytes, width) {
+                (4, Width::X) => VEX_Vpmaskmovd_m128_xmm_xmm,
+                (4, _) => VEX_Vpmaskmovd_m256_ymm_ymm,
+                (8, Width::X) => VEX_Vpmaskmovq_m128_xmm_xmm,
+                (8, _) => VEX_Vpmaskmovq_m256_ymm_ymm,
+                _ => crate::bug!("a masked store of elements of {bytes} bytes"),
+            };
+            Inst::new(code, vec![Arg::Mem(mem), Arg::Use(mask), Arg::Use(value)])
+        };
+        self.push_store(buffer, inst);
+    }
+
+    /// Where lane `lane` of an access is.
+    fn lane_address(&mut self, buffer: &Buffer, index: &Expr, lane: u32) -> Mem {
+        let bytes = buffer.dtype.bytes() as i64;
+        match &index.kind {
+            ExprKind::Ramp(base, stride) => {
+                let offset = Expr::mul(stride.clone(), Expr::index(lane.into()));
+                self.address(buffer, &Expr::add(base.clone(), offset))
+            }
+            ExprKind::Broadcast(one) => self.address(buffer, one),
+            _ => {
+                let all = self.value(index).reg();
+                let lane_value = self.extract(all, 8, lane);
+                let element = self.b.make_gpr(quadword_code(self.b.evex), &[Arg::Use(lane_value)]);
+                let base = self.pointer(buffer, &Vec::new());
+                let scaled = self.b.mul_imm(element, bytes);
+                Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 }
+            }
+        }
+    }
+
+    /// Lane `lane` of a vector in lane 0 of another one.
+    pub(super) fn extract(&mut self, value: VReg, bytes: u64, lane: u32) -> VReg {
+        let place = u64::from(lane) * bytes;
+        let mut part = value;
+        if place >= 16 {
+            part = self.quarter(value, place / 16);
+        }
+        let inside = place % 16;
+        if inside == 0 {
+            return part;
+        }
+        // Bytes move down; what comes from above does not matter.
+        let code =
+            if self.b.evex { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
+        self.b.make(code, &[Arg::Use(part), Arg::Imm(inside as i64)])
+    }
+
+    /// 16 of the bytes of a register.
+    pub(super) fn quarter(&mut self, value: VReg, number: u64) -> VReg {
+        let (code, number) = match (self.b.evex, number) {
+            (false, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
+            (true, 0..=1) => (EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8, number),
+            (true, _) => (EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8, number),
+        };
+        self.b.make(code, &[Arg::Use(value), Arg::Imm(number as i64)])
+    }
+
+    /// Lanes that are anywhere. Elements of 4 and 8 bytes have an instruction, others are read
+    /// one by one.
+    fn gather(&mut self, buffer: &Buffer, index: &Expr, ty: Type, mask: Option<Val>) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let width = Width::of(bytes * u64::from(ty.lanes));
+        let has_offsets =
+            self.short_offsets(buffer, index).is_some() || index.ty.lanes * 8 <= self.vector_bytes;
+        if bytes < 4 || !has_offsets || bytes * u64::from(ty.lanes) < 16 {
+            if mask.is_some() {
+                crate::bug!("a masked gather of `{}` lane by lane", buffer.name);
+            }
+            return self.gather_lanes(buffer, index, ty);
+        }
+        let (mem, offset_bytes) = self.offsets(buffer, index);
+        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let from = self.b.zero();
+        let to = self.b.vec();
+        if self.b.evex {
+            let mask = match mask {
+                Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
+                None => self.all_lanes(ty.lanes),
+            };
+            let after = self.b.mask_reg();
+            let code = gather_code(true, bytes, offset_bytes, width);
+            let mut inst = Inst::new(code, vec![Arg::Mod { from, to }, Arg::Mem(mem)]);
+            inst.used_up = Some((mask, after));
+            self.b.push(Inst { access, ..inst });
+        } else {
+            let mask = match mask {
+                Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
+                None => {
+                    let zero = self.b.zero();
+                    self.b.op2(VOp::CmpEqD, width, zero, zero)
+                }
+            };
+            let after = self.b.vec();
+            let code = gather_code(false, bytes, offset_bytes, width);
+            let args =
+                vec![Arg::Mod { from, to }, Arg::Mem(mem), Arg::Mod { from: mask, to: after }];
+            self.b.push(Inst { access, ..Inst::new(code, args) });
+        }
+        to
+    }
+
+    /// The step of a ramp if offsets of 32 bits suffice for all lanes.
+    fn short_offsets(&self, buffer: &Buffer, index: &Expr) -> Option<i64> {
+        let ExprKind::Ramp(_, stride) = &index.kind else { return None };
+        let stride = i64::try_from(stride.as_int()?).ok()?;
+        let _ = buffer;
+        let last = stride.checked_mul(i64::from(index.ty.lanes))?;
+        i32::try_from(last).ok().map(|_| stride)
+    }
+
+    /// An address with a vector of offsets, and the bytes of an offset.
+    fn offsets(&mut self, buffer: &Buffer, index: &Expr) -> (Mem, u64) {
+        let scale = buffer.dtype.bytes() as u8;
+        if let Some(stride) = self.short_offsets(buffer, index)
+            && let ExprKind::Ramp(base, _) = &index.kind
+        {
+            let mem = self.address(buffer, base);
+            let width = Width::of(u64::from(index.ty.lanes) * 4);
+            let offsets = self.progression(stride, 4, width);
+            return (self.with_register_base(mem, offsets, scale), 4);
+        }
+        let offsets = self.value(index).reg();
+        let base = self.pointer(buffer, &Vec::new());
+        (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
+    }
+
+    fn with_register_base(&mut self, mem: Mem, offsets: VReg, scale: u8) -> Mem {
+        Mem { index: Some((offsets, scale)), ..mem }
+    }
+
+    /// One load for each lane, put together.
+    fn gather_lanes(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let per_part = (16 / bytes) as u32;
+        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let mut parts = Vec::new();
+        for first in (0..ty.lanes).step_by(per_part as usize) {
+            let mut part = self.b.zero();
+            for lane in first..(first + per_part).min(ty.lanes) {
+                let mem = self.lane_address(buffer, index, lane);
+                let to = self.b.vec();
+                let place = Arg::Imm((lane - first).into());
+                let args = vec![Arg::Def(to), Arg::Use(part), Arg::Mem(mem), place];
+                let mut inst = Inst::new(insert_code(self.b.evex, bytes), args);
+                inst.access = Some(access);
+                self.b.push(inst);
+                part = to;
+            }
+            parts.push(part);
+        }
+        self.join(parts)
+    }
+
+    /// Registers of 16 bytes one after the other in a wider one.
+    pub(super) fn join(&mut self, parts: Vec<VReg>) -> VReg {
+        let width = Width::of(parts.len() as u64 * 16);
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().expect("a part");
+        for (number, part) in (1..).zip(parts) {
+            let code = match (self.b.evex, width) {
+                (false, _) => VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
+                (true, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
+                (true, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
+            };
+            whole = self.b.make(code, &[Arg::Use(whole), Arg::Use(part), Arg::Imm(number)]);
+        }
+        whole
+    }
+
+    /// Lanes go anywhere; of those that meet the last one stays.
+    fn scatter(&mut self, buffer: &Buffer, index: &Expr, value: VReg, mask: Option<Val>) {
+        let bytes = buffer.dtype.bytes();
+        let lanes = index.ty.lanes;
+        let has_offsets =
+            self.short_offsets(buffer, index).is_some() || lanes * 8 <= self.vector_bytes;
+        let whole = bytes * u64::from(lanes) >= 16;
+        if self.b.evex && bytes >= 4 && has_offsets && whole {
+            let width = Width::of(bytes * u64::from(lanes));
+            let (mem, offset_bytes) = self.offsets(buffer, index);
+            let mask = match mask {
+                Some(mask) => self.memory_mask(mask, bytes, lanes),
+                None => self.all_lanes(lanes),
+            };
+            let after = self.b.mask_reg();
+            let code = scatter_code(bytes, offset_bytes, width);
+            let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
+            inst.used_up = Some((mask, after));
+            self.push_store(buffer, inst);
+            return;
+        }
+        if mask.is_some() {
+            crate::bug!("a masked scatter to `{}` lane by lane", buffer.name);
+        }
+        debug_assert!(!reads_memory(index) || !matches!(index.kind, ExprKind::Ramp(..)));
+        for lane in 0..lanes {
+            let mem = self.lane_address(buffer, index, lane);
+            let one = self.extract(value, bytes, lane);
+            self.write(buffer, mem, Val::Vec(one), bytes);
+        }
+    }
+
+    /// A hint that an element is read soon.
+    pub(super) fn prefetch(&mut self, buffer: &Buffer, index: &Expr) {
+        if self.registers.contains_key(buffer) {
+            return;
+        }
+        let mem = self.address(buffer, index);
+        let mut inst = Inst::new(Prefetcht0_m8, vec![Arg::Mem(mem)]);
+        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        self.b.push(inst);
+    }
+}
+
+/// `vmovq r64, xmm`.
+fn quadword_code(evex: bool) -> Code {
+    if evex { EVEX_Vmovq_rm64_xmm } else { VEX_Vmovq_rm64_xmm }
+}
+
+fn insert_code(evex: bool, bytes: u64) -> Code {
+    match (evex, bytes) {
+        (false, 1) => VEX_Vpinsrb_xmm_xmm_r32m8_imm8,
+        (false, 2) => VEX_Vpinsrw_xmm_xmm_r32m16_imm8,
+        (false, 4) => VEX_Vpinsrd_xmm_xmm_rm32_imm8,
+        (false, _) => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
+        (true, 1) => EVEX_Vpinsrb_xmm_xmm_r32m8_imm8,
+        (true, 2) => EVEX_Vpinsrw_xmm_xmm_r32m16_imm8,
+        (true, 4) => EVEX_Vpinsrd_xmm_xmm_rm32_imm8,
+        (true, _) => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
+    }
+}
+
+/// The gather of elements of `bytes` by offsets of `offset` bytes into a register.
+fn gather_code(evex: bool, bytes: u64, offset: u64, width: Width) -> Code {
+    use Width::*;
+    match (evex, bytes, offset, width) {
+        (false, 4, 4, X) => VEX_Vgatherdps_xmm_vm32x_xmm,
+        (false, 4, 4, _) => VEX_Vgatherdps_ymm_vm32y_ymm,
+        (false, 8, 4, X) => VEX_Vgatherdpd_xmm_vm32x_xmm,
+        (false, 8, 4, _) => VEX_Vgatherdpd_ymm_vm32x_ymm,
+        (false, 4, _, _) => VEX_Vgatherqps_xmm_vm64y_xmm,
+        (false, _, _, X) => VEX_Vgatherqpd_xmm_vm64x_xmm,
+        (false, _, _, _) => VEX_Vgatherqpd_ymm_vm64y_ymm,
+        (true, 4, 4, X) => EVEX_Vgatherdps_xmm_k1_vm32x,
+        (true, 4, 4, Y) => EVEX_Vgatherdps_ymm_k1_vm32y,
+        (true, 4, 4, Z) => EVEX_Vgatherdps_zmm_k1_vm32z,
+        (true, 8, 4, X) => EVEX_Vgatherdpd_xmm_k1_vm32x,
+        (true, 8, 4, Y) => EVEX_Vgatherdpd_ymm_k1_vm32x,
+        (true, 8, 4, Z) => EVEX_Vgatherdpd_zmm_k1_vm32y,
+        (true, 4, _, X) => EVEX_Vgatherqps_xmm_k1_vm64y,
+        (true, 4, _, _) => EVEX_Vgatherqps_ymm_k1_vm64z,
+        (true, _, _, X) => EVEX_Vgatherqpd_xmm_k1_vm64x,
+        (true, _, _, Y) => EVEX_Vgatherqpd_ymm_k1_vm64y,
+        (true, _, _, Z) => EVEX_Vgatherqpd_zmm_k1_vm64z,
+    }
+}
+
+fn scatter_code(bytes: u64, offset: u64, width: Width) -> Code {
+    use Width::*;
+    match (bytes, offset, width) {
+        (4, 4, X) => EVEX_Vscatterdps_vm32x_k1_xmm,
+        (4, 4, Y) => EVEX_Vscatterdps_vm32y_k1_ymm,
+        (4, 4, Z) => EVEX_Vscatterdps_vm32z_k1_zmm,
+        (8, 4, X) => EVEX_Vscatterdpd_vm32x_k1_xmm,
+        (8, 4, Y) => EVEX_Vscatterdpd_vm32x_k1_ymm,
+        (8, 4, Z) => EVEX_Vscatterdpd_vm32y_k1_zmm,
+        (4, _, X) => EVEX_Vscatterqps_vm64y_k1_xmm,
+        (4, _, _) => EVEX_Vscatterqps_vm64z_k1_ymm,
+        (_, _, X) => EVEX_Vscatterqpd_vm64x_k1_xmm,
+        (_, _, Y) => EVEX_Vscatterqpd_vm64y_k1_ymm,
+        (_, _, Z) => EVEX_Vscatterqpd_vm64z_k1_zmm,
+    }
+}

@@ -1,0 +1,581 @@
+//! Selection of instructions for statements: loops, conditions, and what lives in registers.
+
+use super::address::{Atoms, Terms, for_each_var, is_index, reads_memory};
+use super::build::Builder;
+use super::inst::{BlockId, Cond, LoopInfo, Mem};
+use super::plan::{self, Carried};
+use crate::ir::print::print_expr;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
+use iced_x86::Code;
+use regalloc2::VReg;
+use std::collections::HashMap;
+
+/// A value in registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Val {
+    /// An index, or a scalar `bool` as 0 or 1, in a general register.
+    Gpr(VReg),
+    /// Data, scalar or vector, from lane 0 of a vector register on. What is above is anything.
+    Vec(VReg),
+    /// A vector of `bool`: an AVX-512 mask, or lanes of so many bytes, all ones where true.
+    Mask(VReg, u8),
+}
+
+impl Val {
+    pub(super) fn reg(self) -> VReg {
+        match self {
+            Val::Gpr(reg) | Val::Vec(reg) | Val::Mask(reg, _) => reg,
+        }
+    }
+}
+
+/// How a value was read, for one that is read again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct LoadKey {
+    pub(super) mem: Mem,
+    pub(super) bytes: u64,
+    pub(super) broadcast: bool,
+}
+
+/// What is known in a part of the program.
+#[derive(Default)]
+pub(super) struct Scope {
+    pub(super) vars: HashMap<Var, Val>,
+    pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
+    pub(super) atoms: HashMap<usize, VReg>,
+    pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
+}
+
+/// What the caller passes: a struct with the values of variables and the addresses of buffers.
+#[derive(Clone, Debug, Default)]
+pub struct Closure {
+    /// Variables, the offset of each and the type of its value there.
+    pub vars: Vec<(Var, u32)>,
+    /// Buffers and the offset of the address of each.
+    pub buffers: Vec<(Buffer, u32)>,
+}
+
+/// The state of selection.
+pub(super) struct Selector<'c> {
+    pub(super) b: Builder,
+    /// Bytes of the widest vector.
+    pub(super) vector_bytes: u32,
+    closure: &'c Closure,
+    closure_pointer: VReg,
+    pub(super) scopes: Vec<Scope>,
+    pub(super) atoms: Atoms,
+    /// Variables that stand for arithmetic on others.
+    pub(super) lets: HashMap<Var, Expr>,
+    /// Allocated buffers in memory: offsets in the frame.
+    pub(super) frames: HashMap<Buffer, u32>,
+    /// Allocated buffers in registers: the parts and their values now. A part is named by its
+    /// first element; `None` before it is written.
+    pub(super) registers: HashMap<Buffer, HashMap<i64, Option<VReg>>>,
+    /// Values of this statement.
+    pub(super) memo: HashMap<usize, (Expr, Val)>,
+    /// Numbers of buffers, for [`super::inst::Access`].
+    pub(super) numbers: HashMap<Buffer, u32>,
+    /// The order of the blocks in the code.
+    pub(super) layout: Vec<BlockId>,
+    depth: u32,
+    /// Loops around the statement, and whether a loop was met inside of each.
+    open_loops: Vec<bool>,
+}
+
+impl<'c> Selector<'c> {
+    pub(super) fn new(b: Builder, vector_bytes: u32, closure: &'c Closure) -> Selector<'c> {
+        let mut selector = Selector {
+            b,
+            vector_bytes,
+            closure,
+            closure_pointer: VReg::invalid(),
+            scopes: vec![Scope::default()],
+            atoms: Atoms::default(),
+            lets: HashMap::new(),
+            frames: HashMap::new(),
+            registers: HashMap::new(),
+            memo: HashMap::new(),
+            numbers: HashMap::new(),
+            layout: vec![0],
+            depth: 0,
+            open_loops: Vec::new(),
+        };
+        selector.closure_pointer = selector.b.first_argument();
+        selector
+    }
+
+    /// Selects for a statement; the function is complete afterwards.
+    pub(super) fn run(mut self, body: &Stmt) -> super::inst::Func {
+        self.stmt(body);
+        self.b.ret();
+        self.b.finish(&self.layout)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.memo.clear();
+        match stmt {
+            Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
+            Stmt::For { var, min, extent, kind, body } => self.for_(var, min, extent, kind, body),
+            Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
+            Stmt::Store { buffer, indices, value, mask } => {
+                self.mark(|| {
+                    let place = format!("{}[{}]", buffer.name, print_expr(&indices[0]));
+                    shortened(format!("{place} = {}", print_expr(value)))
+                });
+                self.store(buffer, &indices[0], value, mask.as_ref());
+            }
+            Stmt::Let { var, value, body } => {
+                self.mark(|| shortened(format!("let {} = {}", var.name(), print_expr(value))));
+                self.bind(var, value);
+                self.stmt(body);
+            }
+            Stmt::Allocate { buffer, body } => {
+                self.allocate(buffer, body);
+                self.stmt(body);
+            }
+            Stmt::Produce { body, .. } | Stmt::SimdKernel { body, .. } => self.stmt(body),
+            Stmt::Tensorize { name, body } => {
+                if !self.tensor_instruction(name, body) {
+                    self.stmt(body);
+                }
+            }
+            Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
+            Stmt::Evaluate(_) => {}
+            Stmt::Assert { .. } | Stmt::Barrier => crate::bug!("not in a nest: {stmt:?}"),
+        }
+        self.memo.clear();
+    }
+
+    pub(super) fn mark(&mut self, text: impl FnOnce() -> String) {
+        let mark = (self.depth, text());
+        let marks = &mut self.b.func.marks;
+        marks.push(mark);
+        self.b.mark = marks.len() as u32 - 1;
+    }
+
+    pub(super) fn bind(&mut self, var: &Var, value: &Expr) {
+        if is_index(value) && !reads_memory(value) {
+            self.lets.insert(var.clone(), value.clone());
+            return;
+        }
+        let value = self.value(value);
+        self.scopes.last_mut().expect("a scope").vars.insert(var.clone(), value);
+    }
+
+    /// Whether a variable has a value here.
+    pub(super) fn is_bound(&self, var: &Var) -> bool {
+        if let Some(value) = self.lets.get(var) {
+            let mut bound = true;
+            for_each_var(value, &mut |inner| bound &= self.is_bound(inner));
+            return bound;
+        }
+        self.scopes.iter().any(|scope| scope.vars.contains_key(var))
+            || self.closure.vars.iter().any(|(known, _)| known == var)
+    }
+
+    /// The value of a variable.
+    pub(super) fn variable(&mut self, var: &Var) -> Val {
+        if let Some(value) = self.lets.get(var).cloned() {
+            let (terms, constant) = self.terms(&value);
+            return Val::Gpr(self.sum(&terms, constant));
+        }
+        if let Some(value) = self.scopes.iter().rev().find_map(|scope| scope.vars.get(var)) {
+            return *value;
+        }
+        let Some((_, offset)) = self.closure.vars.iter().find(|(known, _)| known == var) else {
+            crate::bug!("`{}` has no value here", var.name());
+        };
+        let mem = Mem { disp: *offset as i32, ..Mem::at(self.closure_pointer) };
+        let value = self.captured_value(var.ty(), mem);
+        self.scopes.last_mut().expect("a scope").vars.insert(var.clone(), value);
+        value
+    }
+
+    /// The address of a buffer that the caller gave.
+    pub(super) fn captured_base(&mut self, buffer: &Buffer) -> VReg {
+        let Some((_, offset)) = self.closure.buffers.iter().find(|(known, _)| known == buffer)
+        else {
+            crate::bug!("buffer `{}` is not visible here", buffer.name);
+        };
+        let mem = Mem { disp: *offset as i32, ..Mem::at(self.closure_pointer) };
+        self.b.make_gpr(Code::Mov_r64_rm64, &[super::inst::Arg::Mem(mem)])
+    }
+
+    fn has_address(&self, buffer: &Buffer) -> bool {
+        self.frames.contains_key(buffer)
+            || self.closure.buffers.iter().any(|(known, _)| known == buffer)
+    }
+
+    fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
+        if let Some(parts) = plan::register_parts(buffer, body, self.b.evex) {
+            let parts = parts.into_iter().map(|first| (first, None)).collect();
+            self.registers.insert(buffer.clone(), parts);
+            return;
+        }
+        let Some(bytes) = plan::constant_bytes(buffer) else {
+            crate::bug!("`{}` is too large for a nest", buffer.name);
+        };
+        let offset = self.b.func.frame.next_multiple_of(64);
+        self.b.func.frame = offset + bytes as u32;
+        self.frames.insert(buffer.clone(), offset);
+    }
+
+    /// A new block comes next in the code, and instructions go there.
+    pub(super) fn start(&mut self, block: BlockId) {
+        self.layout.push(block);
+        self.b.current = block;
+    }
+
+    fn for_(&mut self, var: &Var, min: &Expr, extent: &Expr, kind: &ForKind, body: &Stmt) {
+        self.mark(|| {
+            let (var, min, extent) = (var.name(), print_expr(min), print_expr(extent));
+            shortened(format!("{} ({var}, {min}, {extent})", for_name(kind)))
+        });
+        match extent.as_int() {
+            Some(..=0) => return,
+            Some(1) => {
+                self.lets.insert(var.clone(), min.clone());
+                return self.stmt(body);
+            }
+            _ => {}
+        }
+        self.forget_stored(body);
+        let carried = self.carried(body);
+        let (first, step) = (self.index_value(min), 1);
+        debug_assert_eq!(step, 1);
+        let count = match extent.as_int() {
+            Some(_) => None,
+            None => Some(self.index_value(extent)),
+        };
+        let Some(count) = count else {
+            self.scopes.push(Scope::default());
+            self.iterate(var, min, extent, (first, None), &carried, body);
+            self.scopes.pop();
+            self.forget_stored(body);
+            return;
+        };
+        let (enter, skip, done) = (self.b.block(), self.b.block(), self.b.block());
+        self.b.cmp_imm(count, 0);
+        self.b.branch(Cond::G, enter, skip);
+        self.start(enter);
+        let before: Vec<Option<VReg>> = carried.iter().map(|part| self.part(part)).collect();
+        self.scopes.push(Scope::default());
+        self.iterate(var, min, extent, (first, Some(count)), &carried, body);
+        self.scopes.pop();
+        self.forget_stored(body);
+        let after: Vec<Option<VReg>> = carried.iter().map(|part| self.part(part)).collect();
+        self.b.jump(done, after.iter().flatten().copied().collect());
+        self.start(skip);
+        let unchanged = before.iter().zip(&after).filter(|(_, after)| after.is_some());
+        let unchanged: Vec<Option<VReg>> = unchanged.map(|(before, _)| *before).collect();
+        let unchanged = unchanged.into_iter().map(|value| value.unwrap_or_else(|| self.b.zero()));
+        let unchanged: Vec<VReg> = unchanged.collect();
+        self.b.jump(done, unchanged);
+        self.start(done);
+        for (part, value) in carried.iter().zip(after) {
+            let param = value.map(|value| self.b.param(done, value));
+            self.set_part(part, param);
+        }
+    }
+
+    /// The parts of register buffers that a loop's body changes. One that has no value yet and
+    /// might be read before it is written gets one.
+    fn carried(&mut self, body: &Stmt) -> Vec<Carried> {
+        let carried = plan::changed_parts(body, &self.registers);
+        for part in &carried {
+            if self.part(part).is_none() && !plan::is_written_first(body, part) {
+                let zero = self.b.zero();
+                self.set_part(part, Some(zero));
+            }
+        }
+        carried
+    }
+
+    pub(super) fn part(&self, part: &Carried) -> Option<VReg> {
+        self.registers[&part.buffer][&part.first]
+    }
+
+    pub(super) fn set_part(&mut self, part: &Carried, value: Option<VReg>) {
+        let parts = self.registers.get_mut(&part.buffer).expect("in registers");
+        parts.insert(part.first, value);
+    }
+
+    /// A loop that runs at least once. The last test stands at the end.
+    fn iterate(
+        &mut self,
+        var: &Var,
+        min: &Expr,
+        extent: &Expr,
+        (first, count): (VReg, Option<VReg>),
+        carried: &[Carried],
+        body: &Stmt,
+    ) {
+        let moving = self.moving_pointers(var, min, body);
+        let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);
+        // A counter goes down to 0 where nobody asks for the variable.
+        let (start, end) = match (needs_var, extent.as_int(), min.as_int()) {
+            (true, Some(extent), Some(min)) => (first, End::Constant(min as i64 + extent as i64)),
+            (true, Some(extent), None) => (first, End::Value(self.b.add_imm(first, extent as i64))),
+            (true, None, _) => {
+                let count = count.expect("not constant");
+                (first, End::Value(self.b.add(first, count)))
+            }
+            (false, Some(extent), _) => (self.b.imm(extent as i64), End::Zero),
+            (false, None, _) => (count.expect("not constant"), End::Zero),
+        };
+        let head = self.b.block();
+        let live: Vec<&Carried> = carried.iter().filter(|p| self.part(p).is_some()).collect();
+        let mut args = vec![start];
+        args.extend(moving.pointers.iter().map(|pointer| pointer.start));
+        args.extend(live.iter().map(|part| self.part(part).expect("filtered")));
+        self.b.jump(head, args.clone());
+        self.start(head);
+        let params: Vec<VReg> = args.iter().map(|arg| self.b.param(head, *arg)).collect();
+        if needs_var {
+            let scope = self.scopes.last_mut().expect("a scope");
+            scope.vars.insert(var.clone(), Val::Gpr(params[0]));
+        }
+        for (pointer, param) in moving.pointers.iter().zip(&params[1..]) {
+            self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
+        }
+        for (part, param) in live.iter().zip(&params[1 + moving.pointers.len()..]) {
+            self.set_part(part, Some(*param));
+        }
+        self.open_loops.push(true);
+        self.depth += 1;
+        self.stmt(body);
+        self.depth -= 1;
+        let innermost = self.open_loops.pop().expect("pushed above");
+        if let Some(outer) = self.open_loops.last_mut() {
+            *outer = false;
+        }
+        self.mark(|| format!("next {}", var.name()));
+        let mut next: Vec<VReg> = Vec::new();
+        for (pointer, param) in moving.pointers.iter().zip(&params[1..]) {
+            next.push(match pointer.step {
+                Step::Constant(step) => self.b.add_imm(*param, step),
+                Step::Value(step) => self.b.add(*param, step),
+            });
+        }
+        let counter = match end {
+            End::Zero => self.b.add_imm(params[0], -1),
+            _ => self.b.add_imm(params[0], 1),
+        };
+        match end {
+            End::Zero => {}
+            End::Constant(end) => self.b.cmp_imm(counter, end),
+            End::Value(end) => self.b.cmp(counter, end),
+        }
+        next.insert(0, counter);
+        next.extend(live.iter().map(|part| self.part(part).expect("still there")));
+        let (back, exit) = (self.b.block(), self.b.block());
+        let cond = if matches!(end, End::Zero) { Cond::Ne } else { Cond::L };
+        self.b.branch(cond, back, exit);
+        let latch = self.b.current;
+        self.start(back);
+        self.b.jump(head, next);
+        self.start(exit);
+        self.b.func.blocks[head].is_hot = innermost;
+        let title =
+            shortened(format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent)));
+        self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
+    }
+
+    /// The pointers of a loop that its variable moves: those that the statements directly in it
+    /// use. Pointers that stay are computed before the loop.
+    fn moving_pointers(&mut self, var: &Var, min: &Expr, body: &Stmt) -> Moving {
+        let mut moving = Moving::default();
+        for (buffer, index) in plan::direct_accesses(body, &mut self.lets) {
+            // What is in registers has no pointer; what the body allocates has none yet.
+            if !self.has_address(&buffer) {
+                continue;
+            }
+            let (terms, _) = self.terms(&index);
+            let known = moving.pointers.iter();
+            if known.clone().any(|p| p.buffer == buffer && p.terms == terms) {
+                moving.handled.push(index);
+                continue;
+            }
+            let Some((step, constant, first)) = self.split_by(&terms, var, min) else { continue };
+            moving.handled.push(index);
+            let start = self.pointer_to(&buffer, first);
+            let bytes = buffer.dtype.bytes() as i64;
+            let step = if step.is_empty() {
+                if constant == 0 {
+                    continue;
+                }
+                Step::Constant(constant.wrapping_mul(bytes))
+            } else {
+                let elements = self.sum(&step, constant);
+                Step::Value(self.b.mul_imm(elements, bytes))
+            };
+            moving.pointers.push(MovingPointer { buffer, terms, start, step });
+        }
+        moving
+    }
+
+    fn if_(&mut self, cond: &Expr, then: &Stmt, otherwise: Option<&Stmt>) {
+        self.mark(|| shortened(format!("if ({})", print_expr(cond))));
+        if let Some(value) = cond.as_int() {
+            match (value != 0, otherwise) {
+                (true, _) => self.stmt(then),
+                (false, Some(otherwise)) => self.stmt(otherwise),
+                (false, None) => {}
+            }
+            return;
+        }
+        let mut changed = plan::changed_parts(then, &self.registers);
+        if let Some(otherwise) = otherwise {
+            for part in plan::changed_parts(otherwise, &self.registers) {
+                if !changed.contains(&part) {
+                    changed.push(part);
+                }
+            }
+        }
+        let (yes, no, done) = (self.b.block(), self.b.block(), self.b.block());
+        self.branch_on(cond, yes, no);
+        let before: Vec<Option<VReg>> = changed.iter().map(|part| self.part(part)).collect();
+        let mut ends = Vec::new();
+        for (block, body) in [(yes, Some(then)), (no, otherwise)] {
+            self.start(block);
+            for (part, value) in changed.iter().zip(&before) {
+                self.set_part(part, *value);
+            }
+            if let Some(body) = body {
+                self.scopes.push(Scope::default());
+                self.depth += 1;
+                self.stmt(body);
+                self.depth -= 1;
+                self.scopes.pop();
+            }
+            // Where one side wrote, the other side has a value too.
+            let mut values = Vec::new();
+            for part in &changed {
+                let value = self.part(part).unwrap_or_else(|| self.b.zero());
+                values.push(value);
+            }
+            self.b.jump(done, values.clone());
+            ends.push(values);
+        }
+        self.start(done);
+        for (part, value) in changed.iter().zip(&ends[0]) {
+            let param = self.b.param(done, *value);
+            self.set_part(part, Some(param));
+        }
+    }
+
+    /// Goes to `yes` if a scalar condition holds, else to `no`.
+    pub(super) fn branch_on(&mut self, cond: &Expr, yes: BlockId, no: BlockId) {
+        match &cond.kind {
+            ExprKind::Unary(UnOp::Likely, a) => self.branch_on(a, yes, no),
+            ExprKind::Unary(UnOp::Not, a) => self.branch_on(a, no, yes),
+            ExprKind::Binary(BinOp::And, a, b) => {
+                let second = self.b.block();
+                self.branch_on(a, second, no);
+                self.start(second);
+                self.in_branch(|this| this.branch_on(b, yes, no));
+            }
+            ExprKind::Binary(BinOp::Or, a, b) => {
+                let second = self.b.block();
+                self.branch_on(a, yes, second);
+                self.start(second);
+                self.in_branch(|this| this.branch_on(b, yes, no));
+            }
+            ExprKind::Binary(op, a, b) if op.is_comparison() && is_index(a) => {
+                let cond = self.compare_indices(*op, a, b);
+                self.leave(cond, yes, no);
+            }
+            _ => {
+                let value = self.value(cond).reg();
+                self.b.cmp_imm(value, 0);
+                self.leave(Cond::Ne, yes, no);
+            }
+        }
+    }
+
+    /// A branch through blocks of its own: its targets may have other predecessors.
+    fn leave(&mut self, cond: Cond, yes: BlockId, no: BlockId) {
+        let (to_yes, to_no) = (self.b.block(), self.b.block());
+        self.b.branch(cond, to_yes, to_no);
+        for (edge, target) in [(to_yes, yes), (to_no, no)] {
+            self.start(edge);
+            self.b.jump(target, Vec::new());
+        }
+    }
+
+    /// What is computed in `f` is not known afterwards.
+    pub(super) fn in_branch<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let memo = self.memo.clone();
+        self.scopes.push(Scope::default());
+        let result = f(self);
+        self.scopes.pop();
+        self.memo = memo;
+        result
+    }
+
+    /// Forgets what was read from buffers that a statement changes.
+    fn forget_stored(&mut self, stmt: &Stmt) {
+        let stored = plan::stored_buffers(stmt);
+        for scope in &mut self.scopes {
+            scope.loads.retain(|_, (buffer, _)| !stored.contains(buffer));
+        }
+    }
+
+    /// An index in a general register.
+    pub(super) fn index_value(&mut self, expr: &Expr) -> VReg {
+        match expr.ty.dtype {
+            DType::Index => {
+                let (terms, constant) = self.terms(expr);
+                self.sum(&terms, constant)
+            }
+            _ => self.value(expr).reg(),
+        }
+    }
+}
+
+/// The pointers that a loop moves.
+#[derive(Default)]
+struct Moving {
+    pointers: Vec<MovingPointer>,
+    /// Indices of accesses that need no other value of the loop's variable.
+    handled: Vec<Expr>,
+}
+
+struct MovingPointer {
+    buffer: Buffer,
+    terms: Terms,
+    start: VReg,
+    step: Step,
+}
+
+/// Bytes from one iteration to the next.
+enum Step {
+    Constant(i64),
+    Value(VReg),
+}
+
+/// Where a loop's counter ends.
+enum End {
+    Zero,
+    Constant(i64),
+    Value(VReg),
+}
+
+/// As the printer names a loop.
+fn for_name(kind: &ForKind) -> &'static str {
+    match kind {
+        ForKind::Parallel => "parallel",
+        _ => "for",
+    }
+}
+
+/// Text for a listing: not longer than a line.
+fn shortened(mut text: String) -> String {
+    const MAX: usize = 160;
+    if text.len() > MAX {
+        let end = (0..=MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,292 @@
+//! What a nest's statements do, before instructions are selected for them: which buffers live in
+//! registers, what loops change, which accesses have a pointer of their own.
+
+use super::address::{for_each_var, is_index, reads_memory};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
+use regalloc2::VReg;
+use std::collections::{HashMap, HashSet};
+
+/// A part of a buffer in registers: its first element.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Carried {
+    pub(super) buffer: Buffer,
+    pub(super) first: i64,
+}
+
+/// Bytes of a buffer with constant extents.
+pub(super) fn constant_bytes(buffer: &Buffer) -> Option<i64> {
+    let count = buffer.shape.iter().try_fold(1i64, |count, extent| {
+        count.checked_mul(i64::try_from(extent.as_int()?.max(0)).ok()?)
+    })?;
+    count.checked_mul(buffer.dtype.bytes() as i64)
+}
+
+/// First element and number of elements of an access to consecutive elements from a constant one.
+fn constant_range(index: &Expr) -> Option<(i64, i64)> {
+    match &index.kind {
+        ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
+            Some((base.as_int()? as i64, index.ty.lanes.into()))
+        }
+        _ => Some((index.as_int()? as i64, 1)),
+    }
+}
+
+/// The parts of an allocated buffer if it can live in registers: all its accesses are to a few
+/// ranges of elements that do not overlap, known by constants.
+pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option<Vec<i64>> {
+    let most = if evex { 32 } else { 16 };
+    if buffer.dtype == DType::Bool || !matches!(buffer.scope, Scope::Register | Scope::Local) {
+        return None;
+    }
+    let mut ranges: HashMap<i64, i64> = HashMap::new();
+    let mut fits = true;
+    for_each_access(body, &mut |accessed, index, mask| {
+        if accessed != buffer || !fits {
+            return;
+        }
+        match constant_range(index) {
+            Some((first, count)) if mask.is_none() => {
+                fits = *ranges.entry(first).or_insert(count) == count;
+            }
+            _ => fits = false,
+        }
+    });
+    if !fits || ranges.len() > most {
+        return None;
+    }
+    let mut sorted: Vec<(i64, i64)> = ranges.into_iter().collect();
+    sorted.sort_unstable();
+    let apart = sorted.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    apart.then(|| sorted.into_iter().map(|(first, _)| first).collect())
+}
+
+/// Calls `f` with every access of a statement: buffer, index, mask.
+pub(super) fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>)) {
+    let mut seen = HashSet::new();
+    access_in_stmt(stmt, &mut seen, f);
+}
+
+type OnAccess<'f> = dyn FnMut(&Buffer, &Expr, Option<&Expr>) + 'f;
+
+fn access_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, f: &mut OnAccess) {
+    if let Stmt::Store { buffer, indices, mask, .. } = stmt {
+        f(buffer, &indices[0], mask.as_ref());
+    }
+    visit::for_each_expr(stmt, &mut |expr| access_in_expr(expr, seen, f));
+    visit::for_each_stmt(stmt, &mut |inner| access_in_stmt(inner, seen, f));
+}
+
+fn access_in_expr(expr: &Expr, seen: &mut HashSet<usize>, f: &mut OnAccess) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
+        f(buffer, &indices[0], mask.as_ref());
+    }
+    visit::for_each_child(expr, &mut |child| access_in_expr(child, seen, f));
+}
+
+/// The parts of buffers in registers that a statement writes, in textual order.
+pub(super) fn changed_parts(
+    stmt: &Stmt,
+    registers: &HashMap<Buffer, HashMap<i64, Option<VReg>>>,
+) -> Vec<Carried> {
+    let mut changed = Vec::new();
+    let mut seen = HashSet::new();
+    visit::walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, indices, .. } = stmt
+                && registers.contains_key(buffer)
+                && let Some((first, _)) = constant_range(&indices[0])
+                && seen.insert((buffer.clone(), first))
+            {
+                changed.push(Carried { buffer: buffer.clone(), first });
+            }
+        },
+        &mut |_| {},
+    );
+    changed
+}
+
+/// Whether a statement certainly writes a part before it might read it.
+pub(super) fn is_written_first(stmt: &Stmt, part: &Carried) -> bool {
+    first_use(stmt, part) == Some(true)
+}
+
+/// What a statement does first with a part: `true` if it certainly writes it.
+fn first_use(stmt: &Stmt, part: &Carried) -> Option<bool> {
+    match stmt {
+        Stmt::Block(stmts) => stmts.iter().find_map(|stmt| first_use(stmt, part)),
+        Stmt::Store { buffer, indices, .. } => {
+            let mut reads = false;
+            visit::for_each_expr(stmt, &mut |expr| reads |= reads_buffer(expr, &part.buffer));
+            if reads {
+                return Some(false);
+            }
+            let first = constant_range(&indices[0]).map(|(first, _)| first);
+            (*buffer == part.buffer && first == Some(part.first)).then_some(true)
+        }
+        Stmt::Let { value, body, .. } => match reads_buffer(value, &part.buffer) {
+            true => Some(false),
+            false => first_use(body, part),
+        },
+        Stmt::Allocate { body, .. } | Stmt::Produce { body, .. } => first_use(body, part),
+        _ => {
+            let mut touched = false;
+            for_each_access(stmt, &mut |buffer, _, _| touched |= *buffer == part.buffer);
+            touched.then_some(false)
+        }
+    }
+}
+
+fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
+    let mut reads = false;
+    access_in_expr(expr, &mut HashSet::new(), &mut |read, _, _| reads |= read == buffer);
+    reads
+}
+
+/// The buffers that a statement writes.
+pub(super) fn stored_buffers(stmt: &Stmt) -> HashSet<Buffer> {
+    let mut stored = HashSet::new();
+    visit::walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                stored.insert(buffer.clone());
+            }
+        },
+        &mut |_| {},
+    );
+    stored
+}
+
+/// The scalar index that an access starts from; `None` if its lanes have any.
+pub(super) fn first_index(index: &Expr) -> Option<&Expr> {
+    match &index.kind {
+        _ if index.ty.lanes == 1 => Some(index),
+        ExprKind::Ramp(base, stride) if stride.as_int().is_some() => Some(base),
+        ExprKind::Broadcast(one) => Some(one),
+        _ => None,
+    }
+}
+
+/// The accesses of a loop's body outside of the loops in it, by their first index. Variables
+/// that stand for arithmetic are noted in `lets`.
+pub(super) fn direct_accesses(body: &Stmt, lets: &mut HashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    direct_in_stmt(body, lets, &mut seen, &mut found);
+    found
+}
+
+fn direct_in_stmt(
+    stmt: &Stmt,
+    lets: &mut HashMap<Var, Expr>,
+    seen: &mut HashSet<usize>,
+    found: &mut Vec<(Buffer, Expr)>,
+) {
+    match stmt {
+        Stmt::For { .. } => return,
+        Stmt::Let { var, value, .. } if is_index(value) && !reads_memory(value) => {
+            lets.insert(var.clone(), value.clone());
+        }
+        _ => {}
+    }
+    let mut note = |buffer: &Buffer, index: &Expr, _: Option<&Expr>| {
+        if let Some(first) = first_index(index) {
+            found.push((buffer.clone(), first.clone()));
+        }
+    };
+    if let Stmt::Store { buffer, indices, mask, .. } = stmt {
+        note(buffer, &indices[0], mask.as_ref());
+    }
+    if let Stmt::Prefetch { buffer, indices } = stmt {
+        note(buffer, &indices[0], None);
+    }
+    visit::for_each_expr(stmt, &mut |expr| access_in_expr(expr, seen, &mut note));
+    visit::for_each_stmt(stmt, &mut |inner| direct_in_stmt(inner, lets, seen, found));
+}
+
+/// Whether the body of a loop asks for its variable beside the accesses with these indices.
+pub(super) fn needs_var(
+    body: &Stmt,
+    var: &Var,
+    handled: &[Expr],
+    lets: &HashMap<Var, Expr>,
+) -> bool {
+    let handled: HashSet<usize> = handled.iter().map(Expr::id).collect();
+    Search { var, handled: &handled, lets, seen: HashSet::new() }.in_stmt(body, true)
+}
+
+struct Search<'s> {
+    var: &'s Var,
+    handled: &'s HashSet<usize>,
+    lets: &'s HashMap<Var, Expr>,
+    /// Expressions that were searched, directly in the loop or further inside.
+    seen: HashSet<(usize, bool)>,
+}
+
+impl Search<'_> {
+    fn in_stmt(&mut self, stmt: &Stmt, direct: bool) -> bool {
+        if let Stmt::Let { var, .. } = stmt
+            && self.lets.contains_key(var)
+        {
+            // Its uses count.
+            let mut found = false;
+            visit::for_each_stmt(stmt, &mut |inner| found = found || self.in_stmt(inner, direct));
+            return found;
+        }
+        let mut found = false;
+        let inner_direct = direct && !matches!(stmt, Stmt::For { .. });
+        if let Stmt::Store { indices, value, mask, .. } = stmt {
+            found |= self.in_access(&indices[0], direct);
+            found |= self.in_expr(value, direct);
+            found |= mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct));
+            return found;
+        }
+        if let Stmt::Prefetch { indices, .. } = stmt {
+            return self.in_access(&indices[0], direct);
+        }
+        visit::for_each_expr(stmt, &mut |expr| found = found || self.in_expr(expr, direct));
+        visit::for_each_stmt(stmt, &mut |inner| found = found || self.in_stmt(inner, inner_direct));
+        found
+    }
+
+    fn in_access(&mut self, index: &Expr, direct: bool) -> bool {
+        let handled = first_index(index).is_some_and(|first| self.handled.contains(&first.id()));
+        !(direct && handled) && self.in_expr(index, direct)
+    }
+
+    fn in_expr(&mut self, expr: &Expr, direct: bool) -> bool {
+        // In a loop further inside nothing is handled, so what was seen outside counts again.
+        if !self.seen.insert((expr.id(), direct)) {
+            return false;
+        }
+        match &expr.kind {
+            ExprKind::Var(var) => self.is_var(var),
+            ExprKind::Load { indices, mask, .. } => {
+                self.in_access(&indices[0], direct)
+                    || mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct))
+            }
+            _ => {
+                let mut found = false;
+                visit::for_each_child(expr, &mut |child| {
+                    found = found || self.in_expr(child, direct);
+                });
+                found
+            }
+        }
+    }
+
+    fn is_var(&self, var: &Var) -> bool {
+        if var == self.var {
+            return true;
+        }
+        let mut found = false;
+        if let Some(value) = self.lets.get(var) {
+            for_each_var(value, &mut |inner| found = found || self.is_var(inner));
+        }
+        found
+    }
+}

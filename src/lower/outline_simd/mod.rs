@@ -1,0 +1,129 @@
+//! Outline SIMD: loop nests with vectors that the wide back end can compile are marked for it.
+//!
+//! Before: `parallel (i, 0, n) { for (j, 0, m) { C[ramp(…, 1, 16)] = … } }`
+//! After:  `parallel (i, 0, n) { simd_kernel { for (j, 0, m) { C[ramp(…, 1, 16)] = … } } }`
+//! Needs: one index per access.  Ensures: a `simd_kernel` has only what `codegen::simd` selects
+//! instructions for, and each is as large as it can be: no parallel loop, no large allocation.
+//! Targets without vectors of 32 bytes keep everything as it is.
+//!
+//! What is not taken runs on vectors of 16 bytes; [`explain`] says what that is and why.
+
+mod support;
+
+use crate::diag::Result;
+use crate::ir::print::print_expr;
+use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts};
+use crate::ir::{Kernel, Stmt};
+use crate::target::{Arch, Target};
+pub use support::wide_lanes;
+use support::{Judge, has_vectors};
+
+/// Whether a target has vectors that only the wide back end uses.
+pub fn is_wide(target: &Target) -> bool {
+    target.arch == Arch::X86_64 && target.vector_bytes >= 32
+}
+
+/// Marks the nests.
+pub fn outline_simd(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    if !is_wide(target) {
+        return Ok(kernel);
+    }
+    let mut judge = Judge::new(target);
+    let body = outline(kernel.body, &mut judge);
+    Ok(Kernel { body, ..kernel })
+}
+
+fn outline(stmt: Stmt, judge: &mut Judge) -> Stmt {
+    if !has_vectors(&stmt) {
+        return stmt;
+    }
+    match judge.stmt(&stmt) {
+        Ok(()) => Stmt::SimdKernel { body: Box::new(stmt) },
+        Err(_) => match stmt {
+            Stmt::Block(stmts) => Stmt::Block(outline_block(stmts, judge)),
+            other => map_stmts(other, &mut |inner| outline(inner, judge)),
+        },
+    }
+}
+
+/// Statements that follow each other become one nest.
+fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
+    let mut done: Vec<Stmt> = Vec::new();
+    let mut run: Vec<Stmt> = Vec::new();
+    let close = |run: &mut Vec<Stmt>, done: &mut Vec<Stmt>| {
+        let vectors = run.iter().any(has_vectors);
+        let mut body = std::mem::take(run);
+        match (vectors, body.len()) {
+            (false, _) => done.append(&mut body),
+            (true, 1) => done.push(Stmt::SimdKernel { body: Box::new(body.remove(0)) }),
+            (true, _) => done.push(Stmt::SimdKernel { body: Box::new(Stmt::Block(body)) }),
+        }
+    };
+    for stmt in stmts {
+        if judge.stmt(&stmt).is_ok() {
+            run.push(stmt);
+            continue;
+        }
+        close(&mut run, &mut done);
+        done.push(outline(stmt, judge));
+    }
+    close(&mut run, &mut done);
+    done
+}
+
+/// A vectorized nest and what became of it.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    /// Its first line, as the printer writes it.
+    pub head: String,
+    /// Why it is left to vectors of 16 bytes; `None` if it is not.
+    pub reason: Option<String>,
+}
+
+/// What [`outline_simd`] does with each vectorized nest of a kernel, in textual order.
+pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
+    let mut nests = Vec::new();
+    if is_wide(target) {
+        explain_stmt(&kernel.body, &mut Judge::new(target), &mut nests);
+    }
+    nests
+}
+
+fn explain_stmt(stmt: &Stmt, judge: &mut Judge, nests: &mut Vec<Nest>) {
+    if !has_vectors(stmt) {
+        return;
+    }
+    match judge.stmt(stmt) {
+        Ok(()) => nests.push(Nest { head: head_of(stmt), reason: None }),
+        Err(reason) => {
+            // The smallest statement that is not taken tells the reason.
+            let before = nests.len();
+            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, judge, nests));
+            let told = nests[before..].iter().any(|nest| nest.reason.is_some());
+            let mut own = false;
+            for_each_expr(stmt, &mut |expr| own |= expr.ty.lanes > 1);
+            if own && !told {
+                nests.push(Nest { head: head_of(stmt), reason: Some(reason) });
+            }
+        }
+    }
+}
+
+/// The first line of a statement.
+fn head_of(stmt: &Stmt) -> String {
+    match stmt {
+        Stmt::Block(stmts) => stmts.first().map_or(String::new(), head_of),
+        Stmt::For { var, min, extent, .. } => {
+            format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent))
+        }
+        Stmt::If { cond, .. } => format!("if ({})", print_expr(cond)),
+        Stmt::Store { buffer, indices, .. } => {
+            format!("{}[{}] = …", buffer.name, print_expr(&indices[0]))
+        }
+        Stmt::Let { var, .. } => format!("let {} = …", var.name()),
+        Stmt::Allocate { buffer, .. } => format!("allocate {}", buffer.name),
+        Stmt::Produce { name, .. } => format!("produce {name}"),
+        Stmt::Tensorize { name, .. } => format!("intrinsic {name}"),
+        _ => "a statement".to_string(),
+    }
+}
