@@ -99,7 +99,7 @@ fn text_without(graph: &Graph, target: &Target, without: &[&str]) -> String {
     let mut planner = Planner::new(graph, target, without);
     planner.inline();
     for stage in (0..planner.views.len()).rev() {
-        if planner.views[stage].inlined {
+        if planner.views[stage].inlined || planner.plans[stage].done {
             continue;
         }
         planner.attach(stage);

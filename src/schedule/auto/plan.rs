@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) fixed: Vec<Option<usize>>,
     /// A loop of it is parallel, or one around it.
     pub(super) parallel: bool,
+    /// The rule of another stage wrote its directives.
+    pub(super) done: bool,
 }
 
 /// A loop.

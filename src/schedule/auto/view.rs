@@ -2,7 +2,7 @@
 //! each of them.
 
 use super::super::inline::inline_stages;
-use super::super::state::{Attach, Schedule, StageId};
+use super::super::state::{Attach, Schedule, Stage};
 use crate::diag::Span;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
@@ -14,12 +14,13 @@ pub(super) const UNKNOWN: i64 = 1024;
 
 /// A stage as the rules see it.
 pub(super) struct View {
-    pub(super) id: StageId,
     pub(super) name: String,
     pub(super) data: Vec<AxisView>,
     pub(super) reduce: Vec<AxisView>,
     /// Each read of an input or a stage, none twice.
     pub(super) loads: Vec<Access>,
+    /// What its own body reads, before anything is inlined in it.
+    pub(super) direct: Vec<Buffer>,
     /// What one point costs, in simple operations.
     pub(super) cost: i64,
     pub(super) dtype: DType,
@@ -92,7 +93,11 @@ impl Access {
 }
 
 /// How much an index grows when a variable grows by one; `None` if not always by the same.
-fn coefficient(expr: &Expr, var: &Var, known: &mut HashMap<usize, Option<i64>>) -> Option<i64> {
+pub(super) fn coefficient(
+    expr: &Expr,
+    var: &Var,
+    known: &mut HashMap<usize, Option<i64>>,
+) -> Option<i64> {
     if let Some(found) = known.get(&expr.id()) {
         return *found;
     }
@@ -143,7 +148,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
     for (at, stage) in flat.stages.iter().enumerate() {
         producers.extend(stage.te.buffers.iter().map(|buffer| (buffer.clone(), at)));
     }
-    let view = |(at, stage): (usize, &super::super::state::Stage)| {
+    let view = |(at, stage): (usize, &Stage)| {
         let axis = |axis: &crate::te::Axis| AxisView {
             name: axis.var.name().to_string(),
             var: axis.var.clone(),
@@ -160,11 +165,11 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
             _ => None,
         };
         View {
-            id: StageId(at),
             name: stage.te.name.clone(),
             data: stage.te.axes.iter().map(axis).collect(),
             reduce: stage.te.reduce_axes().iter().map(axis).collect(),
             loads: seen.loads.iter().filter_map(load).collect(),
+            direct: direct(&schedule.stages[at]),
             cost: seen.cost.max(1),
             dtype: stage.te.buffers[0].dtype,
             output: stage.te.output,
@@ -179,7 +184,23 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
     flat.stages.iter().enumerate().map(view).collect()
 }
 
+/// The buffers that a stage reads itself.
+fn direct(stage: &Stage) -> Vec<Buffer> {
+    let mut seen = Seen { ids: HashSet::new(), loads: Vec::new(), cost: 0 };
+    stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
+    let buffer = |expr: &Expr| match &expr.kind {
+        ExprKind::Load { buffer, .. } => Some(buffer.clone()),
+        _ => None,
+    };
+    seen.loads.iter().filter_map(buffer).collect()
+}
+
 impl View {
+    /// Whether it reads another stage.
+    pub(super) fn reads(&self, stage: usize) -> bool {
+        self.loads.iter().any(|load| load.of == Some(stage))
+    }
+
     /// Points of the data axes.
     pub(super) fn elements(&self) -> i64 {
         self.data.iter().fold(1, |n, axis| n.saturating_mul(axis.size()))
