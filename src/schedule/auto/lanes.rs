@@ -16,14 +16,19 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) -> bool {
         return true;
     };
     let view = &planner.views[at];
-    let extent = planner.plans[at].leaves[axis].extent;
-    let factor = lane_count(lanes, extent);
+    let joined = joined_axes(planner, at, axis, VECTORS * lanes);
     let name = &planner.plans[at].leaves[axis].name;
     let why = match view.reduce.is_empty() {
         true => format!("`{name}` is contiguous in memory"),
         false => format!("`{name}` is contiguous in memory, and each lane has its own sum"),
     };
     planner.text.rule("lanes", &why);
+    let (axis, data) = (axis + 1 - joined, data + 1 - joined);
+    if joined > 1 {
+        planner.fuse(at, axis, joined);
+    }
+    let extent = planner.plans[at].leaves[axis].extent;
+    let factor = lane_count(lanes, extent);
     let whole = extent == Some(factor);
     if !whole {
         planner.split(at, axis, factor);
@@ -35,8 +40,40 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) -> bool {
     order.push(inner);
     planner.reorder(at, &order);
     planner.annotate(at, count - 1, "vectorize");
+    // The loop over lanes is no loop for threads.
     planner.parallelize(at, data - usize::from(whole));
     true
+}
+
+/// How many of the last loops go through memory as one: while they are short, those around the
+/// lanes join them.
+fn joined_axes(planner: &Planner, at: usize, axis: usize, enough: i64) -> usize {
+    let (view, leaves) = (&planner.views[at], &planner.plans[at].leaves);
+    let mut joined = 1;
+    let mut size = leaves[axis].extent.unwrap_or(i64::MAX);
+    if planner.plans[at].anchor.is_some() || axis + 1 != view.data.len() {
+        return joined;
+    }
+    while size < 2 * enough && joined <= axis {
+        let (outer, inner) = (axis - joined, axis + 1 - joined);
+        let (Some(rows), Some(columns)) = (leaves[outer].extent, leaves[inner].extent) else {
+            break;
+        };
+        let as_one = view.loads.iter().all(|load| {
+            let of = |axis: usize| load.stride(&view.data[axis].var);
+            match (of(outer), of(inner)) {
+                (Stride::Zero, Stride::Zero) => true,
+                (Stride::By(outer), Stride::By(inner)) => outer == inner.saturating_mul(columns),
+                _ => false,
+            }
+        });
+        if !as_one {
+            break;
+        }
+        size = size.saturating_mul(rows);
+        joined += 1;
+    }
+    joined
 }
 
 /// The lanes of one loop: whole vectors, up to [`VECTORS`] of them.

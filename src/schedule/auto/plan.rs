@@ -46,10 +46,12 @@ pub(super) struct Leaf {
     pub(super) axes: Vec<usize>,
     pub(super) reduce: bool,
     pub(super) extent: Option<i64>,
-    /// It runs through lanes, copies or threads.
-    pub(super) annotated: bool,
+    /// It runs through lanes.
+    pub(super) lanes: bool,
     /// It is an inner part of a split.
     pub(super) inner: bool,
+    /// It is the outer part of a split whose last step may be a shorter one.
+    pub(super) tail: bool,
 }
 
 impl<'a> Planner<'a> {
@@ -102,10 +104,15 @@ impl<'a> Planner<'a> {
 
     /// Computes a stage inside the loops of its reader, as far inside as nothing is computed twice.
     pub(super) fn attach(&mut self, at: usize) {
-        if self.views[at].output || self.without.contains(&"attach") {
+        let alone = self.views[at].output || self.without.contains(&"attach");
+        if alone || super::product::is_product(self, at) {
             return;
         }
         if let Some((anchor, depth, fixed)) = self.place(at) {
+            // Threads that would have this stage do not have the one around it.
+            if !self.plans[anchor].parallel && self.work(at) >= MIN_PARALLEL_WORK {
+                return;
+            }
             let leaf = &self.plans[anchor].leaves[depth];
             let why = format!("one iteration of `{}` reads what no other one does", leaf.name);
             self.text.rule("attach", &why);
@@ -161,7 +168,7 @@ impl<'a> Planner<'a> {
         // Inside a loop over terms an element is computed again for each of them.
         let outer = self.plans[anchor].leaves.iter().take_while(|leaf| {
             let known = leaf.axes.iter().all(|axis| fixed.contains(&Some(*axis)));
-            !leaf.reduce && known && !leaf.inner && !leaf.axes.is_empty()
+            !leaf.reduce && known && !leaf.inner && !leaf.lanes && !leaf.axes.is_empty()
         });
         let depth = outer.count().checked_sub(1)?;
         let inside = &self.plans[anchor].leaves[..=depth];
@@ -188,8 +195,9 @@ impl<'a> Planner<'a> {
         let (from, by) = (&old.name, factor);
         self.text.push(format!("let {outer}, {inner} = {name}.split({from}, factor={by})"));
         let parts = old.extent.map(|extent| (extent + factor - 1) / factor);
+        let tail = old.extent.is_none_or(|extent| extent % factor != 0);
         let inner = Leaf { name: inner, extent: Some(factor), inner: true, ..old.clone() };
-        let outer = Leaf { name: outer, extent: parts, ..old };
+        let outer = Leaf { name: outer, extent: parts, tail, ..old };
         self.plans[at].leaves.splice(leaf..=leaf, [outer, inner]);
     }
 
@@ -209,49 +217,61 @@ impl<'a> Planner<'a> {
     pub(super) fn annotate(&mut self, at: usize, leaf: usize, how: &str) {
         let plan = &mut self.plans[at];
         self.text.push(format!("{}.{how}({})", plan.name, plan.leaves[leaf].name));
-        plan.leaves[leaf].annotated = true;
+        plan.leaves[leaf].lanes = how == "vectorize";
     }
 
     /// Shares out the outer loops of a stage at the root, if there is enough to do: the outermost
     /// one, joined with those inside it while it has few iterations. The first `count` loops may
     /// be taken.
     pub(super) fn parallelize(&mut self, at: usize, count: usize) {
-        let view = &self.views[at];
-        let work = view.points().saturating_mul(view.cost);
+        let work = self.work(at);
         if self.plans[at].anchor.is_some() || count == 0 || work < MIN_PARALLEL_WORK {
             return;
         }
         let size = |leaf: &Leaf| leaf.extent.unwrap_or(super::view::UNKNOWN);
         let leaves = &self.plans[at].leaves[..count];
         let mut tasks = 1i64;
-        let joined = leaves.iter().take_while(|leaf| {
-            let more = tasks < ENOUGH_TASKS;
-            tasks = tasks.saturating_mul(size(leaf));
-            more
-        });
-        let joined = joined.count();
+        let mut joined = 0;
+        // The rest of a split is code of its own only while the loop stands alone.
+        while joined < count && tasks < ENOUGH_TASKS && (joined == 0 || !leaves[joined].tail) {
+            tasks = tasks.saturating_mul(size(&leaves[joined]));
+            joined += 1;
+            if leaves[joined - 1].tail {
+                break;
+            }
+        }
         if tasks <= 1 {
             return;
         }
-        self.text.rule("parallel", &format!("{} operations are worth threads", about(work)));
+        let why = match work {
+            i64::MAX => "the work is known at run time only".to_string(),
+            _ => format!("{} operations are worth threads", about(work)),
+        };
+        self.text.rule("parallel", &why);
         if joined > 1 {
-            self.fuse(at, joined);
+            self.fuse(at, 0, joined);
         }
         self.annotate(at, 0, "parallel");
         self.plans[at].parallel = true;
     }
 
-    /// Makes one loop of the first ones.
-    fn fuse(&mut self, at: usize, count: usize) {
-        let leaves: Vec<Leaf> = self.plans[at].leaves.drain(..count).collect();
+    /// The operations of a stage; the largest number if they are known at run time only.
+    pub(super) fn work(&self, at: usize) -> i64 {
+        let view = &self.views[at];
+        let known = view.data.iter().chain(&view.reduce).all(|axis| axis.extent.is_some());
+        if known { view.points().saturating_mul(view.cost) } else { i64::MAX }
+    }
+
+    /// Makes one loop of neighbours.
+    pub(super) fn fuse(&mut self, at: usize, first: usize, count: usize) {
+        let leaves: Vec<Leaf> = self.plans[at].leaves.drain(first..first + count).collect();
         let names: Vec<&str> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
         let fused = self.text.fresh(&names.join("_"), "");
         self.text.push(format!("let {fused} = {}.fuse({})", self.plans[at].name, names.join(", ")));
         let extent = leaves.iter().try_fold(1i64, |n, leaf| n.checked_mul(leaf.extent?));
         let axes = leaves.iter().flat_map(|leaf| leaf.axes.iter().copied()).collect();
-        let leaf =
-            Leaf { name: fused, axes, reduce: false, extent, annotated: false, inner: false };
-        self.plans[at].leaves.insert(0, leaf);
+        let leaf = Leaf { name: fused, axes, extent, tail: false, ..leaves[0].clone() };
+        self.plans[at].leaves.insert(first, leaf);
     }
 
     /// The whole text.
@@ -276,8 +296,9 @@ impl Plan {
             axes,
             reduce,
             extent,
-            annotated: false,
+            lanes: false,
             inner: false,
+            tail: false,
         };
         let data = view.data.iter().enumerate();
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));

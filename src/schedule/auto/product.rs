@@ -13,7 +13,7 @@ use crate::target::Arch;
 /// Fewer terms than this leave a tile in registers no time to pay.
 const MIN_TERMS: i64 = 8;
 /// Vectors of a tile's row.
-const MAX_VECTORS: i64 = 3;
+const MAX_VECTORS: i64 = 4;
 /// Rows of a tile.
 const MAX_ROWS: i64 = 14;
 /// Factors up to this size, in bytes, are read where they are.
@@ -48,6 +48,11 @@ pub(super) fn product(planner: &mut Planner, at: usize) -> bool {
     let Some(tile) = best_tile(planner, stage) else { return false };
     write(planner, at, stage, &map, &tile);
     true
+}
+
+/// Whether a stage is one that is computed in tiles.
+pub(super) fn is_product(planner: &Planner, at: usize) -> bool {
+    planner.views[at].reduction.is_some() && best_tile(planner, at).is_some()
 }
 
 /// The product that a stage without reduction reads one by one, and for each axis of the product
@@ -140,30 +145,53 @@ fn sized(planner: &Planner, view: &View, row: usize, lane: usize) -> Option<Tile
     let (rows, columns) = (view.data[row].size(), view.data[lane].size());
     let steps = view.points() as f64 / (rows as f64 * columns as f64).max(1.0);
     let mut best: Option<Tile> = None;
-    for vectors in 1..=MAX_VECTORS {
-        let regs = vectors * step / lanes;
-        let width = vectors * step;
-        if vectors > 1 && width - step >= columns {
-            break;
-        }
+    // Rows next to each other in memory use whole lines of the cache.
+    let near = |load: &Access| match load.stride(&view.data[row].var) {
+        Stride::Zero => true,
+        Stride::By(step) => step.abs() <= 16,
+        Stride::Far => false,
+    };
+    let lines = if view.loads.iter().all(near) { 1.0 } else { 1.01 };
+    for width in widths(columns, step) {
         for height in 2..=MAX_ROWS.min(rows) {
-            if height * regs + regs + 1 > registers {
+            let parts = |n: i64| (n + lanes.max(1) - 1) / lanes.max(1);
+            if (height + 1) * parts(width) + 1 > registers {
                 break;
             }
-            let (used, loads) = ((height * regs) as f64, (height + regs) as f64);
-            // Two multiply-adds and two loads in a cycle; a result takes four.
-            let cycles = (used / 2.0).max(loads / 2.0).max(4.0) + 0.5;
-            let count = |extent: i64, by: i64| ((extent + by - 1) / by) as f64;
-            let tiles = count(rows, height) * count(columns, width);
-            let tails = |extent: i64, by: i64| if extent % by == 0 { 1.0 } else { 1.01 };
-            let tail = tails(rows, height) * tails(columns, width);
-            let cycles = tiles * steps * cycles * tail;
+            let cycles = |height: i64, width: i64| {
+                let vectors = parts(width);
+                let (used, loads) = ((height * vectors) as f64, (height + vectors) as f64);
+                // Two multiply-adds and two loads in a cycle; a result takes four.
+                (used / 2.0).max(loads / 2.0).max(4.0) + 0.5
+            };
+            // Whole tiles, and the rest in both directions.
+            let mut total = 0.0;
+            for (high, down) in pieces(rows, height) {
+                for (wide, across) in pieces(columns, width) {
+                    total += down as f64 * across as f64 * cycles(high, wide);
+                }
+            }
+            let cycles = steps * total * lines;
             if best.as_ref().is_none_or(|best| cycles < best.cycles) {
                 best = Some(Tile { row, lane, rows: height, width, cycles });
             }
         }
     }
     best
+}
+
+/// The widths that a tile may have: some vectors, or a part of the extent without a rest.
+fn widths(extent: i64, step: i64) -> Vec<i64> {
+    let most = MAX_VECTORS * step;
+    let whole = (1..=MAX_VECTORS).map(|vectors| vectors * step).filter(|width| *width <= extent);
+    let parts = (step / 2..=most).filter(|width| extent % width == 0);
+    whole.chain(parts).chain((extent < step).then_some(extent)).collect()
+}
+
+/// An extent in pieces: their size and number, and the same of the rest.
+fn pieces(extent: i64, size: i64) -> impl Iterator<Item = (i64, i64)> {
+    let rest = extent % size;
+    [(size, extent / size), (rest, i64::from(rest > 0))].into_iter().filter(|piece| piece.1 > 0)
 }
 
 /// Elements of what is read, if that is known.
@@ -263,9 +291,20 @@ fn tiles(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &T
         if moves { outside.push(leaf) } else { inside.push(leaf) }
     }
     let mut order = outside;
-    order.push(lane_o);
-    order.extend(inside);
-    order.push(row_o);
+    // The rest of the columns is code of its own where threads do not share out the columns.
+    let leaves = &planner.plans[at].leaves;
+    match (leaves[lane_o].tail, inside.is_empty()) {
+        (false, _) => {
+            order.push(lane_o);
+            order.extend(inside);
+            order.push(row_o);
+        }
+        (true, false) => {
+            order.extend(inside);
+            order.extend([lane_o, row_o]);
+        }
+        (true, true) => order.extend([row_o, lane_o]),
+    }
     // The tile itself runs as the results lie in memory.
     order.extend([outer_of(second) + 1, outer_of(first) + 1]);
     planner.reorder(at, &order);
@@ -274,8 +313,11 @@ fn tiles(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &T
         let inner = planner.plans[at].leaves.len() - 1;
         planner.annotate(at, inner, "vectorize");
     }
-    let outer = planner.plans[at].leaves.len() - 2;
-    planner.parallelize(at, outer);
+    let leaves = &planner.plans[at].leaves;
+    let outer = leaves.len() - 2;
+    let columns = leaves.iter().take(outer).take_while(|leaf| leaf.axes != [lane] || !leaf.tail);
+    let shared = columns.count();
+    planner.parallelize(at, shared);
 }
 
 /// Packs the factors whose vectors lie apart.
