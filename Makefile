@@ -8,8 +8,8 @@ CARGO  ?= cargo
 TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test test-rust test-python golden bless fuzz bench size dump test-cross \
-        test-exhaustive
+.PHONY: help build run test test-rust test-python golden bless fuzz bench bench-launch size dump \
+        test-cross test-exhaustive
 
 help:                ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -46,6 +46,13 @@ fuzz:                ## N random programs, and N with schedules, from SEED on
 
 bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call
 	$(PY) tests/python/bench.py $(TEC)
+
+bench-launch: build  ## what a parallel loop costs beside its iterations
+	@$(TEC) build samples/vector_add.te -o target/launch.tar
+	@tar xf target/launch.tar -C target tec_runtime.o
+	@$(CC) -O2 -D_GNU_SOURCE tests/c/launch_cost.c target/tec_runtime.o \
+	    -o target/launch_cost
+	target/launch_cost 1 2 4
 
 size:                ## lines of each source file; fails where a file is over the cap of 800
 	@find src -name '*.rs' | xargs wc -l | sort -n

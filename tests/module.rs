@@ -235,24 +235,100 @@ fn hosts_of_other_families_run_parallel_loops() {
             eprintln!("skipped {family}: no compiler, emulator or runtime");
             continue;
         }
+        let runtime = link::runtime_object(target.arch).expect("it was found");
         let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/parallel.c");
-        let compiled = Command::new(compiler)
-            .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-I.", "-pthread", "-o", "parallel"])
-            .arg(source)
-            .args(["./p.so", "-Wl,-rpath,."])
-            .current_dir(built.dir.path())
-            .output()
-            .expect("it was found");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let root = format!("/usr/{family}-linux-gnu");
-        let output = Command::new(emulator)
-            .args(["-L", &root, "./parallel"])
-            .current_dir(built.dir.path())
-            .output()
-            .expect("it was found");
-        assert!(output.status.success(), "{family}: {output:?}");
+        built.write("tec_runtime.o", runtime);
+        let compile = |source: &str, output: &str, args: &[&str]| {
+            let compiled = Command::new(&compiler)
+                .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-DEMULATED", "-I.", "-pthread"])
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
+                .args(["-o", output])
+                .args(args)
+                .current_dir(built.dir.path())
+                .output()
+                .expect("it was found");
+            assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        };
+        compile("pool_library.c", "libpool.so", &["tec_runtime.o", "-shared", "-fPIC"]);
+        for program in ["parallel", "pool_threads", "pool_stress", "pool_memory"] {
+            let args = ["./p.so", "-Wl,-rpath,.", "-ldl", "-rdynamic"];
+            compile(&format!("{program}.c"), program, &args);
+            let root = format!("/usr/{family}-linux-gnu");
+            let output = Command::new(&emulator)
+                .args(["-L", &root, &format!("./{program}")])
+                .current_dir(built.dir.path())
+                .output()
+                .expect("it was found");
+            assert!(output.status.success(), "{family}, {program}: {output:?}");
+        }
     }
+}
+
+/// A program of `tests/c` that loads the runtime alone, as the library that `pool_library.c` makes
+/// of this object.
+fn run_pool_test(source: &str, runtime: &str, built: &Built, args: &[&str]) {
+    let library = [&[runtime, "-shared", "-fPIC"], args].concat();
+    let library = compile_c(built, "pool_library.c", &library);
+    std::fs::rename(library, built.path("libpool.so")).expect("the library can be renamed");
+    run_c(built, source, &[&["-pthread", "-ldl", "-rdynamic"], args].concat());
+}
+
+/// A directory with the runtime that goes into modules of this machine.
+fn with_runtime() -> Built {
+    let built = standard();
+    let runtime = link::runtime_object(Target::native().arch).expect("the host's runtime");
+    built.write("tec_runtime.o", runtime);
+    built
+}
+
+#[test]
+fn modules_have_threads() {
+    run_pool_test("pool_threads.c", "tec_runtime.o", &with_runtime(), &[]);
+}
+
+#[test]
+fn memory_is_kept_and_freed() {
+    run_pool_test("pool_memory.c", "tec_runtime.o", &with_runtime(), &[]);
+}
+
+#[test]
+fn threads_stand_stress() {
+    run_pool_test("pool_stress.c", "tec_runtime.o", &with_runtime(), &[]);
+}
+
+#[test]
+fn threads_do_not_race() {
+    let built = standard();
+    let flag = "-fsanitize=thread";
+    let empty = built.write("empty.c", b"int main(void) { return 0; }\n");
+    let sanitizer =
+        Command::new("cc").args([flag, "-o"]).arg(built.path("empty")).arg(empty).output();
+    let there = sanitizer.is_ok_and(|output| output.status.success())
+        && Command::new(built.path("empty")).status().is_ok_and(|status| status.success());
+    if !there {
+        eprintln!("skipped: the C compiler has no ThreadSanitizer");
+        return;
+    }
+    let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/runtime/tec_runtime.c");
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-ffreestanding"])
+        .args(["-fno-builtin", "-fno-strict-aliasing", flag, "-c", "-o", "checked.o"])
+        .arg(runtime)
+        .current_dir(built.dir.path())
+        .output()
+        .expect("a C compiler is there");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    run_pool_test("pool_stress.c", "checked.o", &built, &["-g", flag]);
+}
+
+/// Prints what a parallel loop costs (`cargo test -- --nocapture`); times are no test.
+#[test]
+fn parallel_loops_are_measured() {
+    let built = with_runtime();
+    let program = compile_c(&built, "launch_cost.c", &["tec_runtime.o"]);
+    let output = Command::new(&program).args(["1", "2"]).output().expect("it runs");
+    assert!(output.status.success());
+    println!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
@@ -370,11 +446,18 @@ fn only_the_interface_is_visible() {
             "TVMFFIErrorSetRaisedFromCStr weak",
             "TVMFFIStringFromByteArray weak",
             "__tls_get_addr",
+            "clock_gettime",
             "dlopen weak",
             "dlsym weak",
             "getenv",
             "mmap",
             "munmap",
+            "pthread_attr_destroy weak",
+            "pthread_attr_init weak",
+            "pthread_attr_setstacksize weak",
+            "pthread_create weak",
+            "pthread_join weak",
+            "syscall",
         ]
     );
     assert!(built.bytes.len() < 32 << 10, "{} bytes", built.bytes.len());

@@ -56,10 +56,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         return Err(Error::Usage("--min-time is a number of seconds".to_string()));
     }
     let session = session::open(&args.file, &args.compile)?;
-    if let Some(threads) = args.arguments.threads {
-        session.module.set_num_threads(threads)?;
-        session.module.lend_threads(threads as usize)?;
-    }
+    session.module.set_num_threads(args.arguments.threads.unwrap_or(1))?;
     let wanted = session.kernels(&args.compile.kernel)?;
     let mut measurements = Vec::new();
     for manifest in wanted {

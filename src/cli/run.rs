@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Where the random inputs begin.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Use so many threads at most, lent to parallel loops.
+    /// Run parallel loops on so many threads; without it on one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub threads: Option<i32>,
 }
@@ -144,10 +144,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let text = "--verify needs the `.te` file: a module holds no program to interpret";
         return Err(Error::Usage(text.to_string()));
     }
-    if let Some(threads) = args.arguments.threads {
-        session.module.set_num_threads(threads)?;
-        session.module.lend_threads(threads as usize)?;
-    }
+    session.module.set_num_threads(args.arguments.threads.unwrap_or(1))?;
     let wanted = session.kernels(&args.compile.kernel)?;
     let params = wanted.iter().map(|kernel| kernel.to_kernel()).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<&Kernel> = params.iter().collect();

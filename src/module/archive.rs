@@ -5,7 +5,7 @@ use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source: what a `.tar` holds for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 9] = [
+const RUNTIME_SOURCE: [(&str, &str); 11] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
@@ -13,6 +13,8 @@ const RUNTIME_SOURCE: [(&str, &str); 9] = [
     ("error.c", include_str!("../runtime/error.c")),
     ("float.c", include_str!("../runtime/float.c")),
     ("parallel.c", include_str!("../runtime/parallel.c")),
+    ("pool.c", include_str!("../runtime/pool.c")),
+    ("system.c", include_str!("../runtime/system.c")),
     ("threads.c", include_str!("../runtime/threads.c")),
     ("workspace.c", include_str!("../runtime/workspace.c")),
 ];

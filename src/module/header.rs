@@ -79,10 +79,10 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
 const char *{module}_last_error(void);
 /* What the module holds, as JSON. */
 const char *{module}_manifest(void);
-/* At most so many threads; below 1: one for each CPU. */
+/* Parallel loops on so many threads; below 1: one for each CPU. */
 void {module}_set_num_threads(int32_t threads);
-/* The host's own thread pool: calls task for parts of [0, n) that together cover it, and returns
- * when all are done; not 0 if a task gave that. */
+/* The host's threads instead of the module's own: calls task for parts of [0, n) that together
+ * cover it, and returns when all are done; not 0 if a task gave that. */
 void {module}_set_parallel_for(
     int32_t (*parallel_for)(int32_t (*task)(void *data, int64_t begin, int64_t end), void *data,
                             int64_t n, void *user),

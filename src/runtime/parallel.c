@@ -1,5 +1,5 @@
-/* Runs the iterations of a parallel loop. Without a host's function the calling thread does all
- * of them. */
+/* Runs the iterations of a parallel loop: with the host's function, else on the module's own
+ * threads. */
 #include "tec_runtime.h"
 
 /* What a host's threads get: the loop of the kernel, and how it went. */
@@ -26,7 +26,8 @@ static int32_t run_range(void *data, int64_t begin, int64_t end) {
  * forgets it. */
 INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n) {
     if (n <= 0) return 0;
-    if (!host_parallel_for || n == 1) return task(closure, 0, n);
+    if (n == 1) return task(closure, 0, n);
+    if (!host_parallel_for) return run_on_pool(task, closure, n);
     struct job job = {task, closure, 0};
     int32_t result = host_parallel_for(run_range, &job, n, host_user);
     int32_t failure = __atomic_load_n(&job.failure, __ATOMIC_RELAXED);

@@ -5,6 +5,8 @@
 #include "error.c"
 #include "check.c"
 #include "float.c"
+#include "system.c"
 #include "workspace.c"
 #include "threads.c"
+#include "pool.c"
 #include "parallel.c"

@@ -1,9 +1,9 @@
 /* What the files of the runtime share: the layouts of ABI.md, the signature blob that the compiler
  * writes for every kernel, and the functions that compiled code calls.
  *
- * The runtime uses no C library beyond mmap, munmap and getenv, which every process has, no
- * floating-point library, and only weak references to dlopen, dlsym and libtvm_ffi. It is compiled
- * for the baseline instruction set. */
+ * The runtime uses no C library beyond mmap, munmap, getenv, syscall and clock_gettime, which every
+ * process has, no floating-point library, and only weak references to threads, dlopen, dlsym and
+ * libtvm_ffi. It is compiled for the baseline instruction set. */
 #ifndef TEC_RUNTIME_H
 #define TEC_RUNTIME_H
 

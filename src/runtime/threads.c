@@ -1,9 +1,10 @@
-/* How many threads a parallel loop uses, and whose: the host's, if it gave a function. This
- * version has no threads of its own, so their number is kept and not yet asked for. */
+/* How many threads a parallel loop uses, and whose: the host's, if it gave a function, else the
+ * module's own (`pool.c`). */
 #include "tec_runtime.h"
 
 char *getenv(const char *);
 
+/* Larger numbers mean nothing; the pool has its own limit. */
 enum { UNSET = -1, MAX_THREADS = 65536 };
 
 static int32_t threads __attribute__((section(".data"))) = UNSET;
@@ -40,7 +41,7 @@ INTERNAL void tec_rt_set_num_threads(int32_t n) {
     __atomic_store_n(&threads, n < 1 ? 0 : n, __ATOMIC_RELAXED);
 }
 
-/* Not to be called while a kernel runs. Null means the calling thread. */
+/* Not to be called while a kernel runs. Null means the module's own threads. */
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user) {
     host_parallel_for = run;
     host_user = user;

@@ -1,81 +1,145 @@
 /* Memory for the temporaries of kernels, kept between calls: fresh pages cost more than most
- * kernels. Without locks: a block belongs to who exchanged it out of its place.
+ * kernels. Without locks: a block belongs to who took it out of its place.
  *
- * At most KEPT blocks are kept, each one that was in use before; a block is given out again if it
- * is large enough and not more than four times too large. Blocks begin 64 bytes after a page
- * boundary. Everything kept is freed when the module is unloaded. */
+ * At most PLACES blocks are kept, each one that was in use before; a block is given out again if
+ * it is large enough and not more than four times too large. A thread looks first where it left
+ * its last block, so it tends to get memory that its core has in the cache, and threads do not
+ * meet. Blocks begin 64 bytes after a page boundary, large ones at one of a huge page.
+ * Everything kept is freed when the module is unloaded. */
 #include "tec_runtime.h"
 
 void *mmap(void *, size_t, int, int, int, int64_t);
 int munmap(void *, size_t);
 
-enum { KEPT = 16, HEADER = 64, PAGE = 4096 };
+enum { PLACES = 64, HEADER = 64 };
+enum { HUGE = 2 << 20 };
 
 /* Stands before the memory given out. */
 struct block {
     uint64_t bytes; /* of the whole mapping */
+    uint64_t class;
 };
 
-static struct block *kept[KEPT];
+/* The address of the block in each place, with its size class in the low bits, so that a search
+ * does not touch the blocks; 0 where there is none. */
+static uint64_t places[PLACES];
+
+/* Sizes of blocks are powers of two and the three steps between each two of them, from the class
+ * of one page on. What is rounded up costs no memory before it is touched. */
+enum { CLASSES_PER_DOUBLING = 4 };
+/* A block that is four times too large is so many classes above. */
+enum { TOO_LARGE = 2 * CLASSES_PER_DOUBLING };
+
+static uint64_t class_bytes(uint32_t class) {
+    uint64_t least = (uint64_t)PAGE << class / CLASSES_PER_DOUBLING;
+    return least + least / CLASSES_PER_DOUBLING * (class % CLASSES_PER_DOUBLING);
+}
+
+/* The least class of at least `bytes`. */
+static uint32_t class_of(uint64_t bytes) {
+    uint32_t class = 0;
+    while (class_bytes(class + CLASSES_PER_DOUBLING) < bytes) class += CLASSES_PER_DOUBLING;
+    while (class_bytes(class) < bytes) class++;
+    return class;
+}
+
+/* Where this thread begins its searches. */
+static uint32_t own_place(void) {
+    uint64_t thread = (uintptr_t)__builtin_thread_pointer() / HEADER;
+    return (uint32_t)(thread * 0x9e3779b97f4a7c15u >> 32) % PLACES;
+}
+
+static uint32_t class_in(uint64_t place) { return (uint32_t)(place % PAGE); }
+static struct block *block_in(uint64_t place) { return (struct block *)(place - place % PAGE); }
 
 static void unmap(struct block *block) { munmap(block, block->bytes); }
 
-static struct block *take(uint32_t place) {
-    return __atomic_exchange_n(&kept[place], 0, __ATOMIC_ACQ_REL);
+/* Puts `now` into a place where `before` is; false if that is no longer so. */
+static int replace(uint32_t place, uint64_t before, uint64_t now) {
+    return __atomic_compare_exchange_n(&places[place], &before, now, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
 }
 
-/* Puts a block into a free place; false if there is none. */
-static int keep(struct block *block) {
-    for (uint32_t i = 0; i < KEPT; i++) {
-        struct block *none = 0;
-        if (__atomic_load_n(&kept[i], __ATOMIC_RELAXED) == 0
-            && __atomic_compare_exchange_n(&kept[i], &none, block, 0, __ATOMIC_ACQ_REL,
-                                           __ATOMIC_RELAXED)) {
-            return 1;
+/* Takes out the block that fits best; null if there is none. */
+static struct block *take(uint32_t class) {
+    for (;;) {
+        uint32_t best = 0, best_class = class + TOO_LARGE + 1;
+        uint64_t found = 0;
+        for (uint32_t i = 0, at = own_place(); i < PLACES && best_class != class; i++) {
+            uint64_t there = __atomic_load_n(&places[at], __ATOMIC_RELAXED);
+            if (there && class_in(there) >= class && class_in(there) < best_class) {
+                best = at, best_class = class_in(there), found = there;
+            }
+            if (++at == PLACES) at = 0;
         }
+        if (!found) return 0;
+        if (replace(best, found, 0)) return block_in(found);
     }
-    return 0;
+}
+
+/* New memory; large blocks in huge pages, where the system has them: with small ones packed
+ * operands miss the TLB. */
+static COLD struct block *map(uint64_t bytes) {
+    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
+    if (bytes < HUGE) {
+        struct block *block = mmap(0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
+        if (block == (void *)-1) return 0;
+        block->bytes = bytes;
+        return block;
+    }
+    bytes = (bytes + HUGE - 1) / HUGE * HUGE;
+    char *start = mmap(0, bytes + HUGE, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
+    if (start == (void *)-1) return 0;
+    uint64_t before = -(uintptr_t)start % HUGE;
+    if (before) munmap(start, before);
+    munmap(start + before + bytes, HUGE - before);
+    struct block *block = (struct block *)(start + before);
+    syscall(SYS_MADVISE, block, bytes, (long)MADV_HUGEPAGE);
+    block->bytes = bytes;
+    return block;
 }
 
 /* `bytes` of uninitialised memory, aligned to 64, or null. Any thread may call it. */
 INTERNAL void *tec_rt_workspace_acquire(uint64_t bytes) {
-    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
     if (bytes > (uint64_t)1 << 62) return 0;
-    uint64_t need = (bytes + HEADER + PAGE - 1) & ~(uint64_t)(PAGE - 1);
-    for (uint32_t i = 0; i < KEPT; i++) {
-        if (__atomic_load_n(&kept[i], __ATOMIC_RELAXED) == 0) continue;
-        struct block *block = take(i);
-        if (!block) continue;
-        if (block->bytes >= need && block->bytes / 4 <= need) return (char *)block + HEADER;
-        if (!keep(block)) unmap(block);
+    uint32_t class = class_of(bytes + HEADER);
+    struct block *block = take(class);
+    if (!block) {
+        block = map(class_bytes(class));
+        if (!block) return 0;
+        block->class = class;
     }
-    struct block *block = mmap(0, need, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
-    if (block == (void *)-1) return 0;
-    block->bytes = need;
     return (char *)block + HEADER;
 }
 
 /* Gives back what `acquire` returned. Of more blocks than there are places the largest stay. */
 INTERNAL void tec_rt_workspace_release(void *memory) {
     struct block *block = (struct block *)((char *)memory - HEADER);
-    for (uint32_t i = 0; !keep(block); i++) {
-        if (i == KEPT) {
+    for (;;) {
+        uint32_t least = 0, least_class = (uint32_t)block->class;
+        uint64_t found = 0;
+        for (uint32_t i = 0, at = own_place(); i < PLACES; i++) {
+            uint64_t there = __atomic_load_n(&places[at], __ATOMIC_RELAXED);
+            if (!there && replace(at, 0, (uintptr_t)block | block->class)) return;
+            if (there && class_in(there) < least_class) {
+                least = at, least_class = class_in(there), found = there;
+            }
+            if (++at == PLACES) at = 0;
+        }
+        if (!found) {
             unmap(block);
             return;
         }
-        struct block *other = take(i);
-        if (other && other->bytes < block->bytes) {
-            struct block *larger = block;
-            block = other;
-            other = larger;
+        if (replace(least, found, (uintptr_t)block | block->class)) {
+            unmap(block_in(found));
+            return;
         }
-        if (other && !keep(other)) unmap(other);
     }
 }
 
 static __attribute__((destructor)) void free_workspace(void) {
-    for (uint32_t i = 0; i < KEPT; i++) {
-        struct block *block = take(i);
-        if (block) unmap(block);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        uint64_t there = __atomic_exchange_n(&places[i], 0, __ATOMIC_ACQ_REL);
+        if (there) unmap(block_in(there));
     }
 }

@@ -315,9 +315,13 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     std::fs::write(&path, &built.bytes).expect("the module can be written");
     let module = LoadedModule::open(&path);
     let module = module.or_else(|diag| wrong("the module does not load", diag.to_string()))?;
-    // Parallel loops run on several threads, in ranges that do not divide anything.
-    let lent = module.lend_threads(3);
-    lent.or_else(|diag| wrong("the module takes no threads", diag.to_string()))?;
+    // Parallel loops run on the module's own threads, 1 to 8, or on those of a host, in ranges that
+    // do not divide anything: whatever the same program always gets.
+    let set = match built.bytes.iter().map(|byte| i32::from(*byte)).sum::<i32>() % 9 {
+        0 => module.lend_threads(3),
+        threads => module.set_num_threads(threads),
+    };
+    set.or_else(|diag| wrong("the module takes no threads", diag.to_string()))?;
     Ok(module)
 }
 

@@ -1,0 +1,128 @@
+/* What the runtime asks of the system beyond mmap and munmap: raw system calls and the clock.
+ * Threads come from the C library through weak symbols: a process may be without them. */
+#include "tec_runtime.h"
+
+long syscall(long number, ...);
+
+struct instant {
+    int64_t seconds;
+    int64_t nanoseconds;
+};
+
+int clock_gettime(int, struct instant *);
+
+#if defined(__x86_64__)
+enum {
+    SYS_SIGPROCMASK = 14,
+    SYS_YIELD = 24,
+    SYS_MADVISE = 28,
+    SYS_GETPID = 39,
+    SYS_PRCTL = 157,
+    SYS_FUTEX = 202,
+    SYS_GETAFFINITY = 204
+};
+#else /* aarch64 and riscv64 share the generic numbers */
+enum {
+    SYS_FUTEX = 98,
+    SYS_GETAFFINITY = 123,
+    SYS_YIELD = 124,
+    SYS_SIGPROCMASK = 135,
+    SYS_PRCTL = 167,
+    SYS_GETPID = 172,
+    SYS_MADVISE = 233
+};
+#endif
+
+enum { PAGE = 4096 };
+enum { MADV_HUGEPAGE = 14, MADV_WIPEONFORK = 18 };
+
+/* Sleeps while `*word` is `value`; may return early. */
+static COLD void futex_wait(uint32_t *word, uint32_t value) {
+    enum { WAIT_PRIVATE = 128 };
+    syscall(SYS_FUTEX, word, WAIT_PRIVATE, value, (void *)0);
+}
+
+/* Wakes the one thread that sleeps on `word`, if there is one. */
+static COLD void futex_wake(uint32_t *word) {
+    enum { WAKE_PRIVATE = 129 };
+    syscall(SYS_FUTEX, word, WAKE_PRIVATE, 1);
+}
+
+static int64_t now(void) {
+    enum { MONOTONIC = 1 };
+    struct instant t;
+    clock_gettime(MONOTONIC, &t);
+    return t.seconds * 1000000000 + t.nanoseconds;
+}
+
+/* Lets the other hardware thread of the core work; some tens of nanoseconds. */
+static void relax(void) {
+#if defined(__x86_64__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#else
+    __asm__ volatile(".4byte 0x0100000f"); /* pause: without Zihintpause a fence of nothing */
+#endif
+}
+
+/* The CPUs that the calling thread may run on, at least 1. */
+static COLD int32_t count_cpus(void) {
+    uint64_t mask[128]; /* Linux has no more than 8192 */
+    int64_t filled = syscall(SYS_GETAFFINITY, 0, sizeof mask, mask);
+    int32_t cpus = 0;
+    for (int64_t i = 0; i < filled / (int64_t)sizeof(uint64_t); i++) {
+        for (uint64_t left = mask[i]; left; left &= left - 1) cpus++;
+    }
+    return cpus < 1 ? 1 : cpus;
+}
+
+/* ---- threads ---- */
+
+/* Larger than pthread_attr_t of any C library. */
+union attributes {
+    uint64_t words[32];
+};
+
+#define IF_THERE extern __attribute__((weak, visibility("default")))
+
+typedef void *thread_id;
+IF_THERE int pthread_attr_init(union attributes *);
+IF_THERE int pthread_attr_destroy(union attributes *);
+IF_THERE int pthread_attr_setstacksize(union attributes *, size_t);
+IF_THERE int pthread_create(thread_id *, const union attributes *, void *(*)(void *), void *);
+IF_THERE int pthread_join(thread_id, void **);
+
+static int has_threads(void) {
+    return pthread_attr_init && pthread_attr_destroy && pthread_attr_setstacksize
+        && pthread_create && pthread_join;
+}
+
+/* Starts a thread with a small stack, or, where the C library needs more (it puts thread-local
+ * storage there), with the usual one. False if there is none to be had. */
+static COLD int start_thread(thread_id *thread, void *(*run)(void *), void *data) {
+    enum { STACK_BYTES = 1 << 20 };
+    union attributes attributes;
+    if (pthread_attr_init(&attributes)) return 0;
+    int failed = pthread_attr_setstacksize(&attributes, STACK_BYTES)
+              || pthread_create(thread, &attributes, run, data);
+    pthread_attr_destroy(&attributes);
+    return !failed || pthread_create(thread, 0, run, data) == 0;
+}
+
+/* Blocks signals for threads that are started now, so that those of the process go to the host's
+ * threads. Not those of faults, for the host's handlers, nor those that C libraries use (32 to 34).
+ * Returns the mask before, which `restore_signals` takes. */
+static COLD uint64_t block_signals(void) {
+    enum { BLOCK = 0, ILL = 4, TRAP = 5, ABRT = 6, BUS = 7, FPE = 8, SEGV = 11, SYS = 31 };
+    static const uint8_t open[] = {ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS, 32, 33, 34};
+    uint64_t mask = ~(uint64_t)0, before = 0;
+    for (uint32_t i = 0; i < sizeof open; i++) mask &= ~((uint64_t)1 << (open[i] - 1));
+    syscall(SYS_SIGPROCMASK, BLOCK, &mask, &before, sizeof mask);
+    return before;
+}
+
+static COLD void restore_signals(uint64_t mask) {
+    enum { SETMASK = 2 };
+    syscall(SYS_SIGPROCMASK, SETMASK, &mask, (void *)0, sizeof mask);
+}
