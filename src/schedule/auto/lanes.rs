@@ -1,7 +1,7 @@
 //! Rules for stages without reuse: `lanes` and `transpose`.
 
 use super::plan::Planner;
-use super::view::{Stride, View};
+use super::view::{Access, Stride, View};
 
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
@@ -18,10 +18,14 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) -> bool {
     let view = &planner.views[at];
     let joined = joined_axes(planner, at, axis, VECTORS * lanes);
     let name = &planner.plans[at].leaves[axis].name;
-    let why = match view.reduce.is_empty() {
-        true => format!("`{name}` is contiguous in memory"),
-        false => format!("`{name}` is contiguous in memory, and each lane has its own sum"),
+    let var = &view.data[planner.plans[at].leaves[axis].axes[0]].var;
+    let near = |load: &Access| matches!(load.stride(var), Stride::Zero | Stride::By(1));
+    let place = match view.loads.iter().all(near) {
+        true => "in memory",
+        false => "in the result, if not in all that is read",
     };
+    let own = if view.reduce.is_empty() { "" } else { ", and each lane has its own reduction" };
+    let why = format!("`{name}` is contiguous {place}{own}");
     planner.text.rule("lanes", &why);
     let (axis, data) = (axis + 1 - joined, data + 1 - joined);
     if joined > 1 {
@@ -126,7 +130,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) -> bool {
     if lanes == 1 || view.reduction.is_some() || planner.plans[at].anchor.is_some() {
         return false;
     }
-    let far = |load: &&super::view::Access| match load.stride(&view.data[column].var) {
+    let far = |load: &&Access| match load.stride(&view.data[column].var) {
         Stride::Far => true,
         Stride::By(step) => step.abs() >= lanes,
         Stride::Zero => false,

@@ -8,6 +8,8 @@ use crate::te::{Body, Graph};
 
 /// Work below this, in simple operations, is not worth the start of threads.
 const MIN_PARALLEL_WORK: i64 = 1 << 17;
+/// What costs more is not computed twice because two places read one element of it.
+const MAX_AGAIN: i64 = 8;
 /// As many tasks keep all threads busy, whatever their number.
 const ENOUGH_TASKS: i64 = 64;
 
@@ -74,13 +76,11 @@ impl<'a> Planner<'a> {
             if self.without.contains(&"inline") {
                 break;
             }
-            let evaluations: i64 = (at + 1..count)
-                .map(|reader| {
-                    let sites = self.views[reader].loads.iter().filter(|l| l.of == Some(at));
-                    points[reader].saturating_mul(sites.count() as i64)
-                })
-                .fold(0, i64::saturating_add);
             let view = &self.views[at];
+            let costly = view.cost > MAX_AGAIN;
+            let evaluations: i64 = (at + 1..count)
+                .map(|reader| points[reader].saturating_mul(self.views[reader].sites(at, costly)))
+                .fold(0, i64::saturating_add);
             let elements = view.elements().max(1);
             let is_map = matches!(self.schedule.stages[at].te.body, Body::Map(_));
             if view.output || view.tuple || !is_map || evaluations == 0 {

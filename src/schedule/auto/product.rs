@@ -18,8 +18,10 @@ const MAX_VECTORS: i64 = 4;
 const MAX_ROWS: i64 = 14;
 /// Factors up to this size, in bytes, are read where they are.
 const PACK_BYTES: i64 = 1 << 15;
-/// Rows that lie a multiple of so many bytes apart share few lines of the first cache.
-const ALIASING_BYTES: i64 = 1 << 10;
+/// What lies a multiple of so many bytes apart shares a set of the first cache, of which each has
+/// room for [`WAYS`] lines and those of the other factor.
+const SET_BYTES: i64 = 1 << 12;
+const WAYS: i64 = 8;
 
 /// How a product is computed.
 struct Tile {
@@ -152,6 +154,11 @@ fn sized(planner: &Planner, view: &View, row: usize, lane: usize) -> Option<Tile
         Stride::Far => false,
     };
     let lines = if view.loads.iter().all(near) { 1.0 } else { 1.01 };
+    let bytes = |load: &Access| match load.stride(&view.data[row].var) {
+        Stride::By(step) => step.saturating_mul(load.buffer.dtype.bytes() as i64),
+        _ => 1,
+    };
+    let shares_sets = view.loads.iter().any(|load| bytes(load) % SET_BYTES == 0);
     for width in widths(columns, step) {
         for height in 2..=MAX_ROWS.min(rows) {
             let parts = |n: i64| (n + lanes.max(1) - 1) / lanes.max(1);
@@ -171,7 +178,10 @@ fn sized(planner: &Planner, view: &View, row: usize, lane: usize) -> Option<Tile
                     total += down as f64 * across as f64 * cycles(high, wide);
                 }
             }
-            let cycles = steps * total * lines;
+            let rest = if rows % height == 0 { 1.0 } else { 1.03 };
+            let rest = if columns % width == 0 { rest } else { rest * 1.05 };
+            let crowded = if height > WAYS && shares_sets { 1.15 } else { 1.0 };
+            let cycles = steps * total * lines * rest * crowded;
             if best.as_ref().is_none_or(|best| cycles < best.cycles) {
                 best = Some(Tile { row, lane, rows: height, width, cycles });
             }
@@ -225,8 +235,11 @@ fn packs(planner: &Planner, stage: usize, load: &Access, axis: &AxisView) -> boo
 fn write(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &Tile) {
     let view = &planner.views[stage];
     let (row, lane) = (view.data[tile.row].clone(), view.data[tile.lane].clone());
+    let lanes = planner.target.lanes(view.dtype) > 1;
+    let columns = if lanes { "lanes" } else { "columns" };
     let why = format!(
-        "{} rows along `{}` and {} lanes along `{}` stay in registers while the terms are summed",
+        "{} rows along `{}` and {} {columns} along `{}` stay in registers while the terms are \
+         summed",
         tile.rows, row.name, tile.width, lane.name
     );
     let product = planner.plans[stage].name.clone();
@@ -241,7 +254,6 @@ fn write(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &T
         false => product,
     };
     pack(planner, stage, &sum, &lane, tile.width);
-    pack_rows(planner, stage, &sum, &row, tile.rows);
     tiles(planner, at, stage, map, tile);
     let leaves = &planner.plans[at].leaves;
     let place = leaves[leaves.len() - 3].name.clone();
@@ -255,7 +267,7 @@ fn write(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &T
     let loops: Vec<&str> = loops.map(|axis| &axis.name[..]).collect();
     planner.text.push(format!("{sum}.reorder({})", loops.join(", ")));
     planner.text.push(format!("{sum}.unroll({})", row.name));
-    let how = if planner.target.lanes(view.dtype) > 1 { "vectorize" } else { "unroll" };
+    let how = if lanes { "vectorize" } else { "unroll" };
     planner.text.push(format!("{sum}.{how}({})", lane.name));
     if at != stage {
         let plan = &mut planner.plans[stage];
@@ -338,23 +350,6 @@ fn pack(planner: &mut Planner, stage: usize, reader: &str, lane: &AxisView, widt
         let why = format!("the vectors of `{name}` along `{}` become neighbours", lane.name);
         copy(planner, stage, load, (reader, dim, width), &why, contiguous);
         done.push(name);
-    }
-}
-
-/// Packs the factors of the rows where the rows of a tile would push each other out of the cache.
-fn pack_rows(planner: &mut Planner, stage: usize, reader: &str, row: &AxisView, rows: i64) {
-    for load in 0..planner.views[stage].loads.len() {
-        let access = &planner.views[stage].loads[load];
-        let Stride::By(step) = access.stride(&row.var) else { continue };
-        let bytes = step.saturating_mul(access.buffer.dtype.bytes() as i64);
-        let large = elements(access).is_some_and(|n| n >= PACK_BYTES);
-        let Some(dim) = packed_dim(planner, stage, access, row) else { continue };
-        if !large || bytes % ALIASING_BYTES != 0 || row.size() < 4 * rows {
-            continue;
-        }
-        let name = access.buffer.name.clone();
-        let why = format!("rows of `{name}` {bytes} bytes apart would share lines of the cache");
-        copy(planner, stage, load, (reader, dim, rows), &why, false);
     }
 }
 

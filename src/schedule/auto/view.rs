@@ -4,6 +4,7 @@
 use super::super::inline::inline_stages;
 use super::super::state::{Attach, Schedule, Stage};
 use crate::diag::Span;
+use crate::ir::equal::equal;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::te::{Body, Reduction};
@@ -11,6 +12,9 @@ use std::collections::{HashMap, HashSet};
 
 /// A run-time extent is taken to be this large.
 pub(super) const UNKNOWN: i64 = 1024;
+
+/// More places where one stage is read are not compared.
+const MAX_PLACES: usize = 16;
 
 /// A stage as the rules see it.
 pub(super) struct View {
@@ -196,6 +200,19 @@ fn direct(stage: &Stage) -> Vec<Buffer> {
 }
 
 impl View {
+    /// In how many places it reads another stage: one element is read once, unless it is costly.
+    pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
+        let mut places: Vec<&Access> = Vec::new();
+        for load in self.loads.iter().filter(|load| load.of == Some(stage)) {
+            let same =
+                |other: &&Access| load.indices.iter().zip(&other.indices).all(|(a, b)| equal(a, b));
+            if costly || places.len() >= MAX_PLACES || !places.iter().any(same) {
+                places.push(load);
+            }
+        }
+        places.len() as i64
+    }
+
     /// Whether it reads another stage.
     pub(super) fn reads(&self, stage: usize) -> bool {
         self.loads.iter().any(|load| load.of == Some(stage))
