@@ -107,9 +107,16 @@ impl Selector<'_> {
         broadcast: bool,
         width: Width,
     ) -> VReg {
-        let code =
-            if broadcast { self.broadcast_load(bytes, width) } else { self.plain_load(bytes) };
         let to = self.b.vec();
+        if !bytes.is_power_of_two() {
+            let inst = self.partial(mem, to, bytes, false);
+            self.b.push(Inst { access: Some(Access { buffer, what: Touch::Read }), ..inst });
+            return to;
+        }
+        let code = match broadcast {
+            true => self.broadcast_load(bytes, width),
+            false => self.plain_load(bytes),
+        };
         let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
         let what = match broadcast {
             true => Touch::Broadcast(bytes as u8),
@@ -239,13 +246,7 @@ impl Selector<'_> {
             inst.mask = Some((mask, true));
             inst
         } else {
-            let code = match (bytes, width) {
-                (4, Width::X) => VEX_Vpmaskmovd_xmm_xmm_m128,
-                (4, _) => VEX_Vpmaskmovd_ymm_ymm_m256,
-                (8, Width::X) => VEX_Vpmaskmovq_xmm_xmm_m128,
-                (8, _) => VEX_Vpmaskmovq_ymm_ymm_m256,
-                _ => crate::bug!("a masked load of elements of {bytes} bytes"),
-            };
+            let code = masked_move(bytes, width, false);
             Inst::new(code, vec![Arg::Def(to), Arg::Use(mask), Arg::Mem(mem)])
         };
         self.b.push(Inst { access, ..inst });
@@ -350,6 +351,10 @@ impl Selector<'_> {
     fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
         let evex = self.b.evex;
         let reg = value.reg();
+        if !bytes.is_power_of_two() {
+            let inst = self.partial(mem, reg, bytes, true);
+            return self.push_store(buffer, inst);
+        }
         let code = match (bytes, evex) {
             _ if matches!(value, Val::Gpr(_)) => Mov_rm8_r8,
             (64, _) => EVEX_Vmovups_zmmm512_k1z_zmm,
@@ -374,6 +379,47 @@ impl Selector<'_> {
         self.push_store(buffer, Inst::new(code, args));
     }
 
+    /// The load or the store of a part of a register, by a constant mask.
+    fn partial(&mut self, mem: Mem, reg: VReg, bytes: u64, to_memory: bool) -> Inst {
+        let width = Width::of(bytes);
+        let mask = self.partial_mask(bytes);
+        if self.b.evex {
+            let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
+            let code = self.moved(element, width, to_memory);
+            let args = match to_memory {
+                true => vec![Arg::Mem(mem), Arg::Use(reg)],
+                false => vec![Arg::Def(reg), Arg::Mem(mem)],
+            };
+            let mut inst = Inst::new(code, args);
+            inst.mask = Some((mask, !to_memory));
+            return inst;
+        }
+        let args = match to_memory {
+            true => vec![Arg::Mem(mem), Arg::Use(mask), Arg::Use(reg)],
+            false => vec![Arg::Def(reg), Arg::Use(mask), Arg::Mem(mem)],
+        };
+        Inst::new(masked_move(4, width, to_memory), args)
+    }
+
+    /// A mask of the first bytes of a register.
+    pub(super) fn partial_mask(&mut self, bytes: u64) -> VReg {
+        for scope in self.scopes.iter().rev() {
+            if let Some(mask) = scope.masks.get(&bytes) {
+                return *mask;
+            }
+        }
+        let mask = if self.b.evex {
+            let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
+            self.all_lanes((bytes / element) as u32)
+        } else {
+            let mut all = vec![0xff; bytes as usize];
+            all.resize(Width::of(bytes).bytes() as usize, 0);
+            self.constant_bytes(all)
+        };
+        self.scopes.last_mut().expect("a scope").masks.insert(bytes, mask);
+        mask
+    }
+
     fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
         let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
         self.b.push(Inst { access, ..inst });
@@ -389,13 +435,7 @@ impl Selector<'_> {
             inst.mask = Some((mask, false));
             inst
         } else {
-            let code = match (bytes, width) {
-                (4, Width::X) => VEX_Vpmaskmovd_m128_xmm_xmm,
-                (4, _) => VEX_Vpmaskmovd_m256_ymm_ymm,
-                (8, Width::X) => VEX_Vpmaskmovq_m128_xmm_xmm,
-                (8, _) => VEX_Vpmaskmovq_m256_ymm_ymm,
-                _ => crate::bug!("a masked store of elements of {bytes} bytes"),
-            };
+            let code = masked_move(bytes, width, true);
             Inst::new(code, vec![Arg::Mem(mem), Arg::Use(mask), Arg::Use(value)])
         };
         self.push_store(buffer, inst);
@@ -619,6 +659,21 @@ fn insert_code(evex: bool, bytes: u64) -> Code {
         (true, 2) => EVEX_Vpinsrw_xmm_xmm_r32m16_imm8,
         (true, 4) => EVEX_Vpinsrd_xmm_xmm_rm32_imm8,
         (true, _) => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
+    }
+}
+
+/// A move of AVX2 whose mask is a vector.
+fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
+    match (bytes, width, to_memory) {
+        (4, Width::X, false) => VEX_Vpmaskmovd_xmm_xmm_m128,
+        (4, _, false) => VEX_Vpmaskmovd_ymm_ymm_m256,
+        (8, Width::X, false) => VEX_Vpmaskmovq_xmm_xmm_m128,
+        (8, _, false) => VEX_Vpmaskmovq_ymm_ymm_m256,
+        (4, Width::X, true) => VEX_Vpmaskmovd_m128_xmm_xmm,
+        (4, _, true) => VEX_Vpmaskmovd_m256_ymm_ymm,
+        (8, Width::X, true) => VEX_Vpmaskmovq_m128_xmm_xmm,
+        (8, _, true) => VEX_Vpmaskmovq_m256_ymm_ymm,
+        _ => crate::bug!("AVX2 masks no elements of {bytes} bytes"),
     }
 }
 

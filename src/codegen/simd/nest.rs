@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
     pub(super) atoms: HashMap<usize, VReg>,
     pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
+    /// Masks of the first bytes of a register.
+    pub(super) masks: HashMap<u64, VReg>,
 }
 
 /// What the caller passes: a struct with the values of variables and the addresses of buffers.
@@ -240,6 +242,9 @@ impl<'c> Selector<'c> {
             _ => {}
         }
         self.forget_stored(body);
+        for bytes in plan::partial_accesses(body) {
+            self.partial_mask(bytes);
+        }
         let carried = self.carried(body);
         let (first, step) = (self.index_value(min), 1);
         debug_assert_eq!(step, 1);

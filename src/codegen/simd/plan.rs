@@ -86,6 +86,21 @@ fn access_in_expr(expr: &Expr, seen: &mut HashSet<usize>, f: &mut OnAccess) {
     visit::for_each_child(expr, &mut |child| access_in_expr(child, seen, f));
 }
 
+/// The lengths in bytes of accesses to consecutive elements that no move has.
+pub(super) fn partial_accesses(stmt: &Stmt) -> Vec<u64> {
+    let mut found = Vec::new();
+    for_each_access(stmt, &mut |buffer, index, mask| {
+        let bytes = buffer.dtype.bytes() * u64::from(index.ty.lanes);
+        let consecutive =
+            matches!(&index.kind, ExprKind::Ramp(_, stride) if stride.as_int() == Some(1));
+        let moved = buffer.scope != Scope::Register && mask.is_none() && consecutive;
+        if moved && !bytes.is_power_of_two() && !found.contains(&bytes) {
+            found.push(bytes);
+        }
+    });
+    found
+}
+
 /// The parts of buffers in registers that a statement writes, in textual order.
 pub(super) fn changed_parts(
     stmt: &Stmt,

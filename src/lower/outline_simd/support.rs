@@ -144,8 +144,9 @@ impl Judge {
     }
 }
 
-/// Lanes of the vectors that a store of `lanes` lanes is split into: a power of two, with
-/// registers for everything that the store computes; 1 if it has to run lane by lane.
+/// Lanes of the vectors that a store of `lanes` lanes is split into, with registers for
+/// everything that the store computes: a power of two, or all lanes if they are fewer than a
+/// register has and masks do for the rest; 1 if it has to run lane by lane.
 pub fn wide_lanes(
     index: &Expr,
     value: &Expr,
@@ -158,6 +159,7 @@ pub fn wide_lanes(
         evex: target.vector_bytes >= 64,
         bytes: buffer.dtype.bytes(),
         lanewise: false,
+        consecutive: true,
         seen: HashSet::new(),
     };
     needs.access(buffer.dtype, index, mask);
@@ -169,6 +171,10 @@ pub fn wide_lanes(
         return 1;
     }
     let most = (u64::from(target.vector_bytes) / needs.bytes).max(1) as u32;
+    // A part of a register is read and written by a mask.
+    if lanes > 2 && lanes < most && needs.consecutive {
+        return lanes;
+    }
     let lanes = most.min(lanes);
     1 << lanes.ilog2()
 }
@@ -179,6 +185,8 @@ struct Needs {
     bytes: u64,
     /// Something has no vector form.
     lanewise: bool,
+    /// All accesses are to consecutive elements, or to one, that masks can count.
+    consecutive: bool,
     seen: HashSet<usize>,
 }
 
@@ -233,12 +241,14 @@ impl Needs {
         if consecutive {
             // AVX2 masks elements of 4 and 8 bytes only.
             self.lanewise |= mask.is_some() && !self.evex && bytes < 4;
+            self.consecutive &= self.evex || bytes >= 4;
             return;
         }
         if matches!(index.kind, ExprKind::Broadcast(_)) {
             self.lanewise |= mask.is_some();
             return;
         }
+        self.consecutive = false;
         let short = match &index.kind {
             ExprKind::Ramp(_, stride) => {
                 stride.as_int().is_some_and(|stride| stride.abs() < 1 << 20)
