@@ -3,7 +3,7 @@
 use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
-use super::value::{sub_of, width_of};
+use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, Type};
 use regalloc2::VReg;
 
@@ -186,11 +186,6 @@ impl Selector<'_> {
         let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
         let down = self.constant(bytes * 8 - 8, bytes, width);
         self.shift(BinOp::Shr, unsigned, sum, down)
-    }
-
-    /// `x - y` of integers.
-    pub(super) fn subtract(&mut self, bytes: u64, width: Width, x: VReg, y: VReg) -> VReg {
-        self.b.op2(sub_of(bytes), width, x, y)
     }
 }
 

@@ -287,7 +287,7 @@ impl<'a> Writer<'a> {
         let mut mem = None;
         for (place, arg) in (0u32..).zip(&inst.args) {
             match arg {
-                Arg::Def(_) | Arg::EarlyDef(_) | Arg::Use(_) | Arg::Mod { .. } => {
+                Arg::Def(_) | Arg::Use(_) | Arg::Mod { .. } => {
                     if matches!(arg, Arg::Mod { .. }) {
                         take();
                     }

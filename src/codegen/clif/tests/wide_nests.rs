@@ -562,11 +562,15 @@ fn random_nests_equal_the_interpreter() {
         let mut compiled: Vec<Kernel> = Vec::new();
         for (seed, kernel) in (first..).zip(&kernels) {
             let before = verify_kernel(kernel);
-            before.unwrap_or_else(|e| panic!("SEED={seed}: {e}\n{}", print_kernel(kernel, Style::Full)));
+            before.unwrap_or_else(|e| {
+                panic!("SEED={seed}: {e}\n{}", print_kernel(kernel, Style::Full))
+            });
             let (kernel, wide) = legal(kernel, &target);
             taken += u64::from(wide);
             let after = verify_kernel(&kernel);
-            after.unwrap_or_else(|e| panic!("SEED={seed}: {e}\n{}", print_kernel(&kernel, Style::Full)));
+            after.unwrap_or_else(|e| {
+                panic!("SEED={seed}: {e}\n{}", print_kernel(&kernel, Style::Full))
+            });
             compiled.push(kernel);
         }
         assert!(taken * 10 >= count * 9, "{taken} of {count} kernels are wide on {target}");
@@ -591,7 +595,9 @@ fn random_nests_equal_the_interpreter() {
                     let bytes = tensor.dtype.bytes() as usize;
                     let place = (0..got.len()).find(|i| got[*i] != expected[*i]).expect("differ");
                     let text = match std::env::var_os("TEC_SHOW") {
-                        Some(_) => print_kernel(kernel, Style::Full) + &print_kernel(legal, Style::Full),
+                        Some(_) => {
+                            print_kernel(kernel, Style::Full) + &print_kernel(legal, Style::Full)
+                        }
                         None => String::new(),
                     };
                     panic!(
