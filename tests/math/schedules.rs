@@ -156,7 +156,7 @@ fn functions_on_lanes_of_one_width_are_vector_code() {
 
 #[test]
 fn vectorized_schedules_give_the_bits_of_scalars() {
-    let cases: Vec<(Intrinsic, DType, Vec<[u64; 2]>, Vec<u64>)> = functions()
+    let cases: Vec<_> = functions()
         .map(|(function, dtype)| {
             let args = arguments(dtype);
             let scalar: Program = program(function, dtype);
