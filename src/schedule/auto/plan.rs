@@ -284,10 +284,12 @@ impl<'a> Planner<'a> {
 
 /// "about 2 million".
 fn about(work: i64) -> String {
-    match work {
-        ..1_000_000 => format!("about {} thousand", (work + 500) / 1000),
-        ..1_000_000_000 => format!("about {} million", (work + 500_000) / 1_000_000),
-        _ => format!("about {} thousand million", work / 1_000_000_000),
+    if work < 1_000_000 {
+        format!("about {} thousand", (work + 500) / 1000)
+    } else if work < 1_000_000_000 {
+        format!("about {} million", (work + 500_000) / 1_000_000)
+    } else {
+        format!("about {} thousand million", work / 1_000_000_000)
     }
 }
 
