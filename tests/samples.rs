@@ -204,3 +204,49 @@ fn so_it_does_on_the_baseline_target() {
         verify_all(&[&["--target", "x86-64", "--seed", "3"]]);
     }
 }
+
+/// What `tec` prints with these arguments.
+fn printed(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "tec {args:?}\n{error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Every vectorized nest of every schedule, at the sizes of the file, runs on the wide vectors of
+/// the target; where the schedule is a `fast` one, everything has a place in registers.
+#[test]
+fn vectorized_nests_use_wide_vectors() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let out = scratch.path().join("listing.s");
+    let mut wrong = Vec::new();
+    let mut nests = 0;
+    let mut seen = BTreeSet::new();
+    for case in CASES {
+        for name in schedules(case) {
+            if !seen.insert((case.file, case.kernel, name.clone())) {
+                continue;
+            }
+            let file = samples().join(format!("{}.te", case.file));
+            for target in ["x86-avx512", "x86-avx2"] {
+                let file = file.to_str().expect("UTF-8");
+                let ways = ["--kernel", case.kernel, "--schedule", &name, "--target", target];
+                let told = printed(&[&["lower", file, "--explain-simd"], &ways[..]].concat());
+                nests += told.matches(" bits: ").count();
+                if told.contains("128 bits: ") {
+                    wrong.push(format!("{ways:?}\n{told}"));
+                }
+                if name == "fast" {
+                    let out = out.to_str().expect("UTF-8");
+                    printed(&[&["build", file, "-o", out], &ways[..]].concat());
+                    let listing = std::fs::read_to_string(out).expect("a listing");
+                    let counts = listing.lines().filter(|line| line.contains(" innermost loop"));
+                    let spilled = counts.filter(|line| !line.ends_with(" 0 spills"));
+                    wrong.extend(spilled.map(|line| format!("{ways:?}\n{line}")));
+                }
+            }
+        }
+    }
+    assert!(nests > 20, "{nests} vectorized nests");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tec::driver::{FpContract, Options, with_stack};
+use tec::lower::outline_simd::Nest;
 use tec::schedule::Fallback;
 use tec::target::Target;
 
@@ -36,6 +37,10 @@ pub struct Report {
     kinds: BTreeMap<&'static str, u64>,
     /// Per check: what became of what it refuses, with the check left out.
     unchecked: BTreeMap<&'static str, Unchecked>,
+    /// Vectorized nests that the wide back end compiles.
+    wide: u64,
+    /// Those that it does not, by reason.
+    narrow: BTreeMap<String, u64>,
 }
 
 /// What became of refused programs without the check that refuses them.
@@ -217,6 +222,12 @@ fn run_batch(
             Err(verdict) => report.add(setup, verdict),
         }
     }
+    for (setup, one) in &judged {
+        match judge::explain(one, &setup.options()) {
+            Ok(nests) => report.count_nests(setup, nests),
+            Err(verdict) => report.add(setup, verdict),
+        }
+    }
     if std::env::var_os("TEC_FUZZ_NO_NATIVE").is_some() {
         for (setup, _) in &judged {
             report.add(setup, Verdict::Same { refused_at_entry: false });
@@ -298,6 +309,33 @@ impl Report {
         }
     }
 
+    fn count_nests(&mut self, setup: &Setup, nests: Vec<Nest>) {
+        for nest in nests {
+            let Some(reason) = nest.reason else {
+                self.wide += 1;
+                continue;
+            };
+            if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
+                println!("not wide: {}: {reason}\n{}", nest.head, setup.golden());
+            }
+            // Names of buffers do not matter.
+            let words = reason.split('`').enumerate();
+            let reason: String =
+                words.map(|(at, word)| if at % 2 == 1 { "_" } else { word }).collect();
+            *self.narrow.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// The part of the vectorized nests that the wide back end compiles, and why not the others.
+    fn print_nests(&self) {
+        let narrow: u64 = self.narrow.values().sum();
+        let percent = self.wide as f64 * 100.0 / (self.wide + narrow).max(1) as f64;
+        println!("wide: {} of {} vectorized nests ({percent:.1} %)", self.wide, self.wide + narrow);
+        for (reason, count) in &self.narrow {
+            println!("{count:>8} not: {reason}");
+        }
+    }
+
     /// Runs a refused program without the check that refuses it.
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
@@ -332,6 +370,10 @@ impl Report {
         }
         for (kind, count) in other.kinds {
             *self.kinds.entry(kind).or_default() += count;
+        }
+        self.wide += other.wide;
+        for (reason, count) in other.narrow {
+            *self.narrow.entry(reason).or_default() += count;
         }
         self.findings.extend(other.findings);
     }
@@ -385,7 +427,10 @@ impl Report {
         println!("{}", self.table.print());
         if source == Source::Scheduled {
             self.print_kinds();
+            self.print_nests();
         }
+        let narrow: u64 = self.narrow.values().sum();
+        let wide = self.wide;
         let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
         println!(
             "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at \
@@ -402,6 +447,8 @@ impl Report {
         );
         if source == Source::Scheduled {
             self.check_schedules(n);
+            let enough = wide * 10 >= (wide + narrow) * 9;
+            assert!(n < 500 || enough, "only {wide} of {} nests are wide", wide + narrow);
             return;
         }
         let missing = self.table.missing();
