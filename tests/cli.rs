@@ -104,6 +104,12 @@ fn schedules_are_chosen_set_and_shown() {
     let message = fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "block.tz");
     assert!(message.contains("did you mean `block.tx`?"), "{message}");
 
+    // What the compiler makes is a schedule of the language, and the same every time.
+    let args = ["lower", MATMUL, "--schedule", "auto", "--schedule-tree"];
+    let text = succeeds(&args);
+    assert!(text.starts_with("schedule matmul for ") && text.contains("\n# C: output"), "{text}");
+    assert_eq!(text, succeeds(&args));
+
     let args = ["run", MATMUL, "--schedule", "cached_block", "-D", "n=96", "--threads", "3"];
     assert!(succeeds(&[&args[..], &["--verify"]].concat()).contains("bit-identical"));
 

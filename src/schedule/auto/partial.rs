@@ -108,9 +108,8 @@ fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vector
         from = inner;
     }
     for (stage, loops, inner) in stages.iter().rev() {
-        match data.last() {
-            Some(place) => planner.text.push(format!("{stage}.compute_at({name}, {place})")),
-            None => {}
+        if let Some(place) = data.last() {
+            planner.text.push(format!("{stage}.compute_at({name}, {place})"));
         }
         planner.text.push(format!("{stage}.set_scope(local)"));
         planner.text.push(format!("{stage}.reorder({loops}, {inner})"));

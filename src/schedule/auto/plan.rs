@@ -36,6 +36,8 @@ pub(super) struct Plan {
     pub(super) fixed: Vec<Option<usize>>,
     /// A loop of it is parallel, or one around it.
     pub(super) parallel: bool,
+    /// The operations of what is computed in its tiles.
+    pub(super) tile_work: i64,
     /// The rule of another stage wrote its directives.
     pub(super) done: bool,
 }
@@ -224,7 +226,7 @@ impl<'a> Planner<'a> {
     /// one, joined with those inside it while it has few iterations. The first `count` loops may
     /// be taken.
     pub(super) fn parallelize(&mut self, at: usize, count: usize) {
-        let work = self.work(at);
+        let work = self.work(at).saturating_add(self.plans[at].tile_work);
         if self.plans[at].anchor.is_some() || count == 0 || work < MIN_PARALLEL_WORK {
             return;
         }
@@ -282,10 +284,12 @@ impl<'a> Planner<'a> {
 
 /// "about 2 million".
 fn about(work: i64) -> String {
-    match work {
-        ..1_000_000 => format!("about {} thousand", (work + 500) / 1000),
-        ..1_000_000_000 => format!("about {} million", (work + 500_000) / 1_000_000),
-        _ => format!("about {} thousand million", work / 1_000_000_000),
+    if work < 1_000_000 {
+        format!("about {} thousand", (work + 500) / 1000)
+    } else if work < 1_000_000_000 {
+        format!("about {} million", (work + 500_000) / 1_000_000)
+    } else {
+        format!("about {} thousand million", work / 1_000_000_000)
     }
 }
 

@@ -254,6 +254,9 @@ fn write(planner: &mut Planner, at: usize, stage: usize, map: &[usize], tile: &T
         false => product,
     };
     pack(planner, stage, &sum, &lane, tile.width);
+    if at != stage {
+        planner.plans[at].tile_work = planner.work(stage);
+    }
     tiles(planner, at, stage, map, tile);
     let leaves = &planner.plans[at].leaves;
     let place = leaves[leaves.len() - 3].name.clone();
