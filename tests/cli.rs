@@ -89,11 +89,7 @@ fn wrong_names_are_status_1_with_a_code() {
 
 #[test]
 fn what_comes_later_is_said_to() {
-    for args in [
-        ["run", MATMUL, "--emulate"],
-        ["bench", MATMUL, "--plot=curve.svg"],
-        ["check", MATMUL, "--target=nvptx-sm_90a"],
-    ] {
+    for args in [["run", MATMUL, "--emulate"], ["check", MATMUL, "--target=nvptx-sm_90a"]] {
         fails(&args, 1, "not in this version");
     }
 }
@@ -377,14 +373,6 @@ fn run_takes_modules_and_numpy_files() {
     fortran[order..order + 5].copy_from_slice(b"True ");
     let fortran = write(dir.path(), "fortran.npy", &fortran);
     fails(&["run", &out, "--input", &format!("A={fortran}")], 1, "Fortran");
-}
-
-#[test]
-fn bench_reports_json() {
-    let args = ["bench", MATMUL, "-D", "n=32", "--min-time", "0.02", "--json"];
-    let value: serde_json::Value = serde_json::from_str(&succeeds(&args)).expect("JSON");
-    assert!(value[0]["median_ns"].as_f64().unwrap() > 0.0);
-    assert!(value[0]["gflops"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
