@@ -100,6 +100,9 @@ pub struct Options {
     pub defines: Vec<(Option<String>, String, String)>,
     /// `--schedule [KERNEL.]NAME`.
     pub schedule: Option<(Option<String>, String)>,
+    /// What a kernel gets without a schedule of its own: the plain loops, but commands that make
+    /// machine code have one made.
+    pub fallback: schedule::Fallback,
     /// `--fp-contract`.
     pub fp_contract: FpContract,
     /// `--opt`.
@@ -111,7 +114,8 @@ impl Options {
     pub fn new(target: Target) -> Options {
         let fp_contract = FpContract::default_for(&target);
         let (kernels, defines, schedule) = (None, Vec::new(), None);
-        Options { target, kernels, defines, schedule, fp_contract, opt: 3 }
+        let fallback = schedule::Fallback::Plain;
+        Options { target, kernels, defines, schedule, fallback, fp_contract, opt: 3 }
     }
 }
 
@@ -243,11 +247,14 @@ pub fn schedule(
             ));
         }
     }
+    let mut notes = Vec::new();
     let schedules = trace
         .phase("schedule", &String::new, || {
-            schedule::schedule_kernels(program, graphs, target, defines, chosen)
+            let choice = (chosen, options.fallback);
+            schedule::schedule_kernels(program, graphs, target, defines, choice, &mut notes)
         })?
         .map_err(Failure::User)?;
+    trace.notes.append(&mut notes);
     let (placed, diags) = place(schedules, trace)?;
     if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
 }

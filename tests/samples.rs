@@ -117,14 +117,15 @@ fn schedules(case: &Case) -> Vec<String> {
     named.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }
 
-/// Verifies every case with each set of options, by default and with each of its schedules; lists
-/// all that differ.
+/// Verifies every case with each set of options, with the plain loops, with the compiler's schedule
+/// and with each of its own; lists all that differ.
 fn verify_all(sets: &[&[&str]]) {
     let mut wrong = Vec::new();
     for case in CASES {
         let scheduled: Vec<Vec<String>> =
             schedules(case).into_iter().map(|name| vec!["--schedule".into(), name]).collect();
-        let ways = [Vec::new()].into_iter().chain(scheduled);
+        let plain = ["default", "auto"].map(|name| vec!["--schedule".into(), name.into()]);
+        let ways = plain.into_iter().chain(scheduled);
         for (way, set) in ways.flat_map(|way| sets.iter().map(move |set| (way.clone(), set))) {
             let options: Vec<&str> =
                 set.iter().copied().chain(way.iter().map(|o| &o[..])).collect();
@@ -155,6 +156,36 @@ fn every_kernel_has_a_case() {
     let tested: BTreeSet<_> =
         CASES.iter().map(|case| (case.file.to_string(), case.kernel.to_string())).collect();
     assert_eq!(declared, tested);
+}
+
+/// The compiler's own schedules are not refused, for any target.
+#[test]
+fn auto_is_legal_everywhere() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        for target in ["x86-64", "x86-avx2", "x86-avx512", "aarch64", "riscv64"] {
+            let mut options: Vec<&str> = Vec::new();
+            let mut words = case.options.split_whitespace();
+            while let Some(word) = words.next() {
+                let value = words.next().expect("each option has a value");
+                if word == "-D" {
+                    options.extend([word, value]);
+                }
+            }
+            let output = Command::new(env!("CARGO_BIN_EXE_tec"))
+                .args(["lower", "--schedule", "auto", "--target", target])
+                .args(["--kernel", case.kernel])
+                .args(options)
+                .arg(samples().join(format!("{}.te", case.file)))
+                .output()
+                .expect("tec starts");
+            let text = String::from_utf8(output.stderr).expect("UTF-8");
+            if !output.status.success() || text.contains("was refused") {
+                wrong.push(format!("{}.te {} {target}\n{text}", case.file, case.kernel));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -104,7 +104,8 @@ fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     text
 }
 
-/// The trees of all kernels, each under its name where there are several.
+/// The trees of all kernels, each under its name where there are several; before the tree of a
+/// schedule that the compiler made its text, and the tree as a comment.
 fn trees(kernels: &[Placed]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {
@@ -112,7 +113,13 @@ fn trees(kernels: &[Placed]) -> String {
             let gap = if index > 0 { "\n" } else { "" };
             text.push_str(&format!("{gap}# {}\n", placed.schedule.graph.name));
         }
-        text.push_str(&print_tree(placed));
+        let tree = print_tree(placed);
+        if !placed.schedule.auto {
+            text.push_str(&tree);
+            continue;
+        }
+        text.push_str(&format!("{}\n\n", placed.schedule.text));
+        tree.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
     }
     text
 }

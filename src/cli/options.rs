@@ -4,7 +4,7 @@ use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
-use crate::schedule::Placed;
+use crate::schedule::{Fallback, Placed};
 use crate::target::Target;
 use crate::te::Graph;
 
@@ -21,7 +21,8 @@ pub struct CompileArgs {
     /// A parameter's value: n=512, or matmul.n=512 (repeatable).
     #[arg(short = 'D', value_name = "[KERNEL.]NAME=VALUE")]
     pub define: Vec<String>,
-    /// The schedule to use; `default` is the plain loop nest. `tec bench` compares several.
+    /// The schedule to use; `default` is the plain loop nest, `auto` one that the compiler makes.
+    /// `tec bench` compares several.
     #[arg(long, value_name = "[KERNEL.]NAME", value_delimiter = ',')]
     pub schedule: Vec<String>,
     /// Whether products and sums fuse; by default where the target can.
@@ -72,6 +73,11 @@ impl CompileArgs {
             None => {}
         }
         Ok(options)
+    }
+
+    /// The same for machine code: a kernel without a schedule has one made.
+    pub fn options_to_run(&self) -> Result<Options, Error> {
+        Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
     /// A trace that watches what was asked for.

@@ -67,7 +67,7 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
 }
 
 fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    let options = compile.options()?;
+    let options = compile.options_to_run()?;
     if !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());

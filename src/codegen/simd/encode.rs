@@ -95,6 +95,17 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
     encoded
 }
 
+/// The bytes of one instruction with given registers.
+#[cfg(test)]
+pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
+    let (func, output) = (super::inst::Func::default(), Output::default());
+    let view = View::new(&func, 64);
+    let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0 };
+    let mut writer = Writer::new(&view, &output, &frame, true, 64, &[]);
+    writer.plain(inst, allocs);
+    writer.bytes
+}
+
 struct Writer<'a> {
     view: &'a View<'a>,
     output: &'a Output,
@@ -276,7 +287,7 @@ impl<'a> Writer<'a> {
         let mut mem = None;
         for (place, arg) in (0u32..).zip(&inst.args) {
             match arg {
-                Arg::Def(_) | Arg::EarlyDef(_) | Arg::Use(_) | Arg::Mod { .. } => {
+                Arg::Def(_) | Arg::Use(_) | Arg::Mod { .. } => {
                     if matches!(arg, Arg::Mod { .. }) {
                         take();
                     }
@@ -327,12 +338,12 @@ impl<'a> Writer<'a> {
             Some((index, scale)) => (register(index, index_family(index, kind)), scale),
             None => (Register::None, 1),
         };
-        // iced chooses the shorter form of a displacement itself.
+        // Where iced finds no form with one byte (scaled by the operand's length in EVEX), it takes
+        // four.
         let size = match (mem.base, disp) {
             (Base::Pool(_), _) => 8,
             (_, 0) => 0,
-            (_, -128..=127) => 1,
-            _ => 8,
+            _ => 1,
         };
         MemoryOperand::new(base, index, scale.into(), disp, size, false, Register::None)
     }

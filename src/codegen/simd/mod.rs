@@ -24,6 +24,8 @@ mod nest;
 mod plan;
 mod table;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use crate::ir::Stmt;
