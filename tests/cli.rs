@@ -82,7 +82,7 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["check", MATMUL, "--target", "x86-avx2+vnni"], 1, "E0402");
     fails(&["check", MATMUL, "-D", "nn=3"], 1, "nn");
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
-    fails(&["build", MATMUL, "--schedule", "fast"], 1, "E0303");
+    fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");
     fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
     fails(&["run", MATMUL, "--emulate"], 1, "E0546");
 }
