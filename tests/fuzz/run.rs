@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tec::driver::{FpContract, Options, with_stack};
+use tec::lower::outline_simd::Nest;
 use tec::target::Target;
 
 /// Programs that share a module.
