@@ -11,7 +11,7 @@
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, Kernel, Stmt, UnOp, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
@@ -128,8 +128,10 @@ impl<'a> Hoister<'a> {
     /// `lazy`: the expression might not be evaluated, so nothing that reads memory moves.
     fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
         let traits = self.traits(expr);
-        // A ramp says that elements are consecutive, which a variable does not.
-        let is_ramp = matches!(expr.kind, ExprKind::Ramp(..));
+        // A ramp says that elements are consecutive, and a vector of indices how many lanes a mask
+        // has; a variable does not.
+        let is_ramp = matches!(expr.kind, ExprKind::Ramp(..))
+            || expr.ty.dtype == DType::Index && expr.ty.lanes > 1;
         if traits.invariant && traits.worth && !is_ramp && !(lazy && traits.reads) {
             return self.replace(expr);
         }

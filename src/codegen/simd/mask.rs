@@ -43,6 +43,17 @@ impl Selector<'_> {
                         let other = self.combine(VEX_Kxorq_kr_kr_kr, VOp::Xor, x, y, lanes);
                         self.not(other, lanes)
                     }
+                    // `a < b` is `not a and b`.
+                    Lt | Ge => {
+                        let less = self.not(x, lanes);
+                        let less = self.combine(VEX_Kandq_kr_kr_kr, VOp::And, less, y, lanes);
+                        if *op == Lt { less } else { self.not(less, lanes) }
+                    }
+                    Gt | Le => {
+                        let more = self.not(y, lanes);
+                        let more = self.combine(VEX_Kandq_kr_kr_kr, VOp::And, more, x, lanes);
+                        if *op == Gt { more } else { self.not(more, lanes) }
+                    }
                     _ => crate::bug!("{op:?} of vectors of bool"),
                 }
             }

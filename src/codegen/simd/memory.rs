@@ -340,6 +340,16 @@ impl Selector<'_> {
                     Some(mask) => self.masked_store(buffer, mem, value.reg(), mask, lanes),
                 }
             }
+            // Of lanes that meet the last one stays.
+            ExprKind::Broadcast(one) if mask.is_none() => {
+                let value = match value {
+                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
+                    value => value.reg(),
+                };
+                let mem = self.address(buffer, one);
+                let last = self.extract(value, bytes, lanes - 1);
+                self.write(buffer, mem, Val::Vec(last), bytes);
+            }
             _ => {
                 let value = match value {
                     Val::Mask(..) => self.bytes_of_mask(value, lanes),
@@ -555,13 +565,15 @@ impl Selector<'_> {
     /// An address with a vector of offsets, and the bytes of an offset.
     fn offsets(&mut self, buffer: &Buffer, index: &Expr) -> (Mem, u64) {
         let scale = buffer.dtype.bytes() as u8;
-        if let Some(stride) = self.short_offsets(buffer, index)
-            && let ExprKind::Ramp(base, _) = &index.kind
+        // What such an access starts from is a pointer; `plan::first_index` counts on that.
+        if let ExprKind::Ramp(base, stride) = &index.kind
+            && let Some(stride) = stride.as_int()
         {
             let mem = self.address(buffer, base);
-            let width = Width::of(u64::from(index.ty.lanes) * 4);
-            let offsets = self.progression(stride, 4, width);
-            return (self.with_register_base(mem, offsets, scale), 4);
+            let bytes = if self.short_offsets(buffer, index).is_some() { 4 } else { 8 };
+            let width = Width::of(u64::from(index.ty.lanes) * bytes);
+            let offsets = self.progression(stride as i64, bytes, width);
+            return (self.with_register_base(mem, offsets, scale), bytes);
         }
         let offsets = self.value(index).reg();
         let base = self.pointer(buffer, &Vec::new());

@@ -222,14 +222,7 @@ impl Selector<'_> {
                 self.b.cmp(x, y);
             }
         }
-        match op {
-            BinOp::Eq => Cond::E,
-            BinOp::Ne => Cond::Ne,
-            BinOp::Lt => Cond::L,
-            BinOp::Le => Cond::Le,
-            BinOp::Gt => Cond::G,
-            _ => Cond::Ge,
-        }
+        ordered(op)
     }
 
     /// A scalar `bool`, 0 or 1.
@@ -265,6 +258,11 @@ impl Selector<'_> {
                     Eq => self.b.modify(Xor_rm64_imm8, value, &[Arg::Imm(1)]),
                     _ => value,
                 }
+            }
+            ExprKind::Binary(op @ (Lt | Le | Gt | Ge), a, b) if a.ty.dtype == DType::Bool => {
+                let (x, y) = (self.reg(a), self.reg(b));
+                self.b.cmp(x, y);
+                self.b.set(ordered(*op))
             }
             ExprKind::Binary(op, a, b) if op.is_comparison() => {
                 let mask = self.compare(*op, a, b);
@@ -486,6 +484,18 @@ pub(super) fn bits_of(value: Const, dtype: DType) -> u64 {
         (Const::Float(value), DType::Float32) => (value as f32).to_bits().into(),
         (Const::Float(value), _) => half_bits(value, dtype).into(),
         (Const::Int(value), _) => (value as u64) & (u64::MAX >> (64 - dtype.bits())),
+    }
+}
+
+/// The condition of a comparison of signed numbers.
+fn ordered(op: BinOp) -> Cond {
+    match op {
+        BinOp::Eq => Cond::E,
+        BinOp::Ne => Cond::Ne,
+        BinOp::Lt => Cond::L,
+        BinOp::Le => Cond::Le,
+        BinOp::Gt => Cond::G,
+        _ => Cond::Ge,
     }
 }
 

@@ -24,8 +24,10 @@ pub(super) fn has_vectors(stmt: &Stmt) -> bool {
 /// Decides which statements a nest may have.
 pub(super) struct Judge {
     evex: bool,
-    /// Expressions that are fine, by node, while the kernel is alive.
+    /// Expressions that are fine, by node, while the statement is alive and `expanded` is.
     fine: HashSet<usize>,
+    /// Values with their functions expanded: nodes must not get the addresses of others.
+    expanded: Vec<Expr>,
     nodes: usize,
     frame: i128,
 }
@@ -34,13 +36,15 @@ type Verdict = Result<(), String>;
 
 impl Judge {
     pub(super) fn new(target: &Target) -> Judge {
-        Judge { evex: target.vector_bytes >= 64, fine: HashSet::new(), nodes: 0, frame: 0 }
+        let evex = target.vector_bytes >= 64;
+        Judge { evex, fine: HashSet::new(), expanded: Vec::new(), nodes: 0, frame: 0 }
     }
 
     /// Whether a statement can be in a nest as it is; the reason if it cannot.
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Verdict {
         (self.nodes, self.frame) = (0, 0);
         self.fine.clear();
+        self.expanded.clear();
         self.check(stmt)
     }
 
@@ -57,7 +61,9 @@ impl Judge {
             }
             // Functions are expanded before instructions are selected.
             Stmt::Store { value, .. } => {
-                return self.expr(&expand_expr(value)).and_then(|()| {
+                let expanded = expand_expr(value);
+                self.expanded.push(expanded.clone());
+                return self.expr(&expanded).and_then(|()| {
                     for_each_expr(stmt, &mut |expr| {
                         if verdict.is_ok() && !expr.same(value) {
                             verdict = self.expr(expr);

@@ -2,7 +2,7 @@
 //! them), every kind of access, masks that count lanes, guards, bindings, buffers in the frame and
 //! in registers. Each tensor ends where the next page may not be touched.
 
-use super::harness::{Native, kernel};
+use super::harness::{Native, kernel, object};
 use super::random::canonical;
 use super::wide::{legal, wide_targets};
 use crate::ir::interp::{self, Tensor, Value};
@@ -10,6 +10,7 @@ use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use crate::ir::{Stmt, Type, UnOp, Var};
+use crate::target::Target;
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 
@@ -474,6 +475,11 @@ impl Generator {
 
     fn kernel(mut self, name: &str) -> Kernel {
         let mut stmts = Vec::new();
+        for (from, to) in self.inputs.iter().zip(&self.outputs) {
+            let z = Var::index("z");
+            let copy = Stmt::store(to, vec![Expr::var(&z)], masked(from, Expr::var(&z), None));
+            stmts.push(Stmt::serial(z, Expr::index(LEN), copy));
+        }
         for _ in 0..4 {
             self.lanes = self.pick(&[2, 3, 4, 5, 7, 8, 8, 12, 16, 16, 24, 32, 64]);
             stmts.push(self.stmt(3));
@@ -550,6 +556,51 @@ fn interpret(kernel: &Kernel, seed: u64, run: u64) -> Result<Vec<Vec<u8>>, Strin
 /// Runs with other arguments of each kernel.
 const RUNS: u64 = 3;
 
+/// How a run of machine code differs from the interpreter's.
+fn compare(
+    native: &Native,
+    name: &str,
+    seed: u64,
+    run: u64,
+    expected: &[Vec<u8>],
+) -> Result<(), String> {
+    let (tensors, others) = arguments(seed, run);
+    let memory: Vec<*mut u8> = tensors.iter().map(|tensor| native.guarded(&tensor.data)).collect();
+    let mut words: Vec<u64> = memory.iter().map(|at| *at as u64).collect();
+    words.extend(words_of(&others));
+    assert_eq!(native.call(&format!("{name}_body"), &words), 0);
+    let mut result = Ok(());
+    for ((tensor, at), expected) in tensors.into_iter().zip(memory).zip(expected) {
+        // SAFETY: `guarded` gave as many bytes as there were.
+        let data = unsafe { std::slice::from_raw_parts(at, tensor.data.len()) };
+        let got = canonical(&Tensor { data: data.to_vec(), ..tensor.clone() });
+        if let Some(place) = (0..got.len()).find(|i| got[*i] != expected[*i]) {
+            let (dtype, element) = (tensor.dtype, place / tensor.dtype.bytes() as usize);
+            result = Err(format!("run {run}: element {element} of {dtype} differs, {others:?}"));
+        }
+    }
+    native.free_guarded();
+    result
+}
+
+/// The kernels as the back end takes them. With `TEC_SHOW` they are printed.
+fn compile(kernels: &[Kernel], first: u64, target: &Target) -> (Vec<Kernel>, u64) {
+    let (mut compiled, mut taken) = (Vec::new(), 0);
+    for (seed, kernel) in (first..).zip(kernels) {
+        let (legal, wide) = legal(kernel, target);
+        taken += u64::from(wide);
+        for form in [kernel, &legal] {
+            let text = || print_kernel(form, Style::Full);
+            if std::env::var_os("TEC_SHOW").is_some() {
+                println!("SEED={seed} for {target}\n{}", text());
+            }
+            verify_kernel(form).unwrap_or_else(|e| panic!("SEED={seed}: {e}\n{}", text()));
+        }
+        compiled.push(legal);
+    }
+    (compiled, taken)
+}
+
 #[test]
 fn random_nests_equal_the_interpreter() {
     let count: u64 = std::env::var("N").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
@@ -557,57 +608,31 @@ fn random_nests_equal_the_interpreter() {
     let kernels: Vec<Kernel> = (first..first + count)
         .map(|seed| Generator::new(seed).kernel(&format!("random_{seed}")))
         .collect();
+    let mut wrong = Vec::new();
     for target in wide_targets() {
-        let mut taken = 0;
-        let mut compiled: Vec<Kernel> = Vec::new();
-        for (seed, kernel) in (first..).zip(&kernels) {
-            let before = verify_kernel(kernel);
-            before.unwrap_or_else(|e| {
-                panic!("SEED={seed}: {e}\n{}", print_kernel(kernel, Style::Full))
-            });
-            let (kernel, wide) = legal(kernel, &target);
-            taken += u64::from(wide);
-            let after = verify_kernel(&kernel);
-            after.unwrap_or_else(|e| {
-                panic!("SEED={seed}: {e}\n{}", print_kernel(&kernel, Style::Full))
-            });
-            compiled.push(kernel);
+        let (compiled, taken) = compile(&kernels, first, &target);
+        println!("{taken} of {count} kernels have wide nests on {target}");
+        assert!(taken * 10 >= count * 9);
+        for (seed, kernel) in (first..).zip(&compiled) {
+            let alone = || object(std::slice::from_ref(kernel), &target, 3);
+            if std::panic::catch_unwind(alone).is_err() {
+                wrong.push(format!("SEED={seed} on {target}: the compiler panics"));
+            }
         }
-        assert!(taken * 10 >= count * 9, "{taken} of {count} kernels are wide on {target}");
+        if !wrong.is_empty() {
+            break;
+        }
         let native = Native::build(&compiled, &target);
-        for (seed, (kernel, legal)) in (first..).zip(kernels.iter().zip(&compiled)) {
+        for (seed, kernel) in (first..).zip(&kernels) {
             for run in 0..RUNS {
                 let expected = interpret(kernel, seed, run);
                 let expected = expected.unwrap_or_else(|trap| panic!("SEED={seed}: {trap}"));
-                let (tensors, others) = arguments(seed, run);
-                let memory: Vec<*mut u8> =
-                    tensors.iter().map(|tensor| native.guarded(&tensor.data)).collect();
-                let mut words: Vec<u64> = memory.iter().map(|at| *at as u64).collect();
-                words.extend(words_of(&others));
-                assert_eq!(native.call(&format!("{}_body", kernel.name), &words), 0);
-                for (at, (tensor, expected)) in tensors.into_iter().zip(&expected).enumerate() {
-                    // SAFETY: `guarded` gave as many bytes as there were.
-                    let data = unsafe { std::slice::from_raw_parts(memory[at], tensor.data.len()) };
-                    let got = canonical(&Tensor { data: data.to_vec(), ..tensor.clone() });
-                    if got == *expected {
-                        continue;
-                    }
-                    let bytes = tensor.dtype.bytes() as usize;
-                    let place = (0..got.len()).find(|i| got[*i] != expected[*i]).expect("differ");
-                    let text = match std::env::var_os("TEC_SHOW") {
-                        Some(_) => {
-                            print_kernel(kernel, Style::Full) + &print_kernel(legal, Style::Full)
-                        }
-                        None => String::new(),
-                    };
-                    panic!(
-                        "SEED={seed} run {run}: element {} of {} differs on {target}; {others:?}\n{text}",
-                        place / bytes,
-                        tensor.dtype
-                    );
+                if let Err(message) = compare(&native, &kernel.name, seed, run, &expected) {
+                    wrong.push(format!("SEED={seed} on {target}: {message}"));
+                    break;
                 }
-                native.free_guarded();
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
