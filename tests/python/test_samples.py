@@ -478,7 +478,8 @@ def test_matmul_add(build, rng, schedule, dtype):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_conv_bwd_weight(build, rng, stride):
+@pytest.mark.parametrize("schedule", ["default", "fast"])
+def test_conv_bwd_weight(build, rng, schedule, stride):
     batch, ci, co, n, k = 3, 2, 4, 9, 3
     o = (n - k) // stride + 1
     a, b = normal(rng, batch, ci, n, n), normal(rng, batch, co, o, o)
@@ -493,7 +494,7 @@ def test_conv_bwd_weight(build, rng, stride):
     exact = np.einsum("nchkij,noij->ochk", cols.astype(np.float64), b)
     size = np.einsum("nchkij,noij->ochk", np.abs(cols), np.abs(b))
     sizes = dict(batch=batch, in_channel=ci, out_channel=co, in_h=n, kernel_h=k, stride_h=stride)
-    module = build("samples/conv_bwd_weight.te", **sizes)
+    module = build("samples/conv_bwd_weight.te", schedule, **sizes)
     for function in (module.conv_bwd_weight, module.conv_bwd_weight_steps):
         result = empty(co, ci, k, k)
         function(a, b, result)
