@@ -10,6 +10,7 @@ use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
+use tec::lower::outline_simd::{self, Nest, is_wide};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
@@ -109,6 +110,10 @@ pub fn interpret_damaged(
     let Some(mut placed) = placed.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
+    // What the compiler writes is not refused.
+    if let Some(note) = trace.notes.iter().find(|note| note.contains("was refused")) {
+        return wrong("a schedule that the compiler made is refused", note.clone());
+    }
     damage(&mut placed);
     let graph = placed.schedule.graph.clone();
     // After the front end nothing is the user's fault.
@@ -139,7 +144,7 @@ pub fn interpret_damaged(
     };
     let expected = run(&naive, &args, "naive")?;
     let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
-    if !case.text.contains("\nschedule ") {
+    if judged.placed.schedule.text == "default" {
         let actual = run(&judged.kernel, &judged.args, "passes")?;
         compare(&judged, &actual, "the interpreter after all passes")?;
         return Ok(judged);
@@ -301,6 +306,17 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
         sources: vec![("fuzz.te".to_string(), String::new())],
         kernels,
     })
+}
+
+/// What becomes of the vectorized nests of a kernel on a target with wide vectors.
+pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict> {
+    let wide = is_wide(&options.target) && options.opt > 0;
+    if !wide {
+        return Ok(Vec::new());
+    }
+    let before = if options.opt > 1 { "promote_accumulators" } else { "simplify_again" };
+    let kernel = driver::lower(&judged.placed, options, Some(before), &mut Trace::default());
+    Ok(outline_simd::explain(&kernel.or_else(failed)?, &options.target))
 }
 
 /// Makes one module of kernels and loads it.

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tec::driver::{FpContract, Options, with_stack};
+use tec::lower::outline_simd::Nest;
+use tec::schedule::Fallback;
 use tec::target::Target;
 
 /// Programs that share a module.
@@ -35,6 +37,10 @@ pub struct Report {
     kinds: BTreeMap<&'static str, u64>,
     /// Per check: what became of what it refuses, with the check left out.
     unchecked: BTreeMap<&'static str, Unchecked>,
+    /// Vectorized nests that the wide back end compiles.
+    wide: u64,
+    /// Those that it does not, by reason.
+    narrow: BTreeMap<String, u64>,
 }
 
 /// What became of refused programs without the check that refuses them.
@@ -71,6 +77,8 @@ pub enum Source {
     Plain,
     /// Kernels of several stages with a random schedule.
     Scheduled,
+    /// Both kinds of programs, under the schedule that the compiler makes.
+    Auto,
 }
 
 impl Source {
@@ -79,6 +87,8 @@ impl Source {
         let name = format!("p{number}");
         match self {
             Source::Plain => generate(seed, number, &name),
+            Source::Auto if number % 3 == 2 => generate(seed, number, &name),
+            Source::Auto => pipeline(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have everything else that the language has.
                 let mut program = match number % 5 {
@@ -116,7 +126,11 @@ impl Setup {
         let defines = self.program.defines.iter();
         let kernel = Some(self.program.name.clone());
         let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
-        let name = if self.program.schedules.is_empty() { "default" } else { "s" };
+        let name = match (self.program.schedules.is_empty(), self.options.fallback) {
+            (true, Fallback::Plain) => "default",
+            (true, Fallback::Auto) => "auto",
+            (false, _) => "s",
+        };
         let schedule = Some((Some(self.program.name.clone()), name.to_string()));
         Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
@@ -131,6 +145,8 @@ impl Setup {
         text.push_str(&format!("#! seed {}\n", self.program.seed));
         if !self.program.schedules.is_empty() {
             text.push_str("#! schedule s\n");
+        } else if options.fallback == Fallback::Auto {
+            text.push_str("#! schedule auto\n");
         }
         for (name, value) in &self.program.defines {
             text.push_str(&format!("#! define {name}={value}\n"));
@@ -189,7 +205,10 @@ fn run_batch(
     thread: usize,
 ) -> Report {
     let mut report = Report::default();
-    let options = options(batch);
+    let mut options = options(batch);
+    if source == Source::Auto {
+        options.fallback = Fallback::Auto;
+    }
     let setups: Vec<Setup> = numbers
         .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
         .collect();
@@ -200,6 +219,12 @@ fn run_batch(
     for setup in &setups {
         match judge::interpret(&setup.case(), &setup.options()) {
             Ok(one) => judged.push((setup, one)),
+            Err(verdict) => report.add(setup, verdict),
+        }
+    }
+    for (setup, one) in &judged {
+        match judge::explain(one, &setup.options()) {
+            Ok(nests) => report.count_nests(setup, nests),
             Err(verdict) => report.add(setup, verdict),
         }
     }
@@ -284,6 +309,33 @@ impl Report {
         }
     }
 
+    fn count_nests(&mut self, setup: &Setup, nests: Vec<Nest>) {
+        for nest in nests {
+            let Some(reason) = nest.reason else {
+                self.wide += 1;
+                continue;
+            };
+            if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
+                println!("not wide: {}: {reason}\n{}", nest.head, setup.golden());
+            }
+            // Names of buffers do not matter.
+            let words = reason.split('`').enumerate();
+            let reason: String =
+                words.map(|(at, word)| if at % 2 == 1 { "_" } else { word }).collect();
+            *self.narrow.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// The part of the vectorized nests that the wide back end compiles, and why not the others.
+    fn print_nests(&self) {
+        let narrow: u64 = self.narrow.values().sum();
+        let percent = self.wide as f64 * 100.0 / (self.wide + narrow).max(1) as f64;
+        println!("wide: {} of {} vectorized nests ({percent:.1} %)", self.wide, self.wide + narrow);
+        for (reason, count) in &self.narrow {
+            println!("{count:>8} not: {reason}");
+        }
+    }
+
     /// Runs a refused program without the check that refuses it.
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
@@ -318,6 +370,10 @@ impl Report {
         }
         for (kind, count) in other.kinds {
             *self.kinds.entry(kind).or_default() += count;
+        }
+        self.wide += other.wide;
+        for (reason, count) in other.narrow {
+            *self.narrow.entry(reason).or_default() += count;
         }
         self.findings.extend(other.findings);
     }
@@ -371,7 +427,10 @@ impl Report {
         println!("{}", self.table.print());
         if source == Source::Scheduled {
             self.print_kinds();
+            self.print_nests();
         }
+        let narrow: u64 = self.narrow.values().sum();
+        let wide = self.wide;
         let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
         println!(
             "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at \
@@ -388,6 +447,8 @@ impl Report {
         );
         if source == Source::Scheduled {
             self.check_schedules(n);
+            let enough = wide * 10 >= (wide + narrow) * 9;
+            assert!(n < 500 || enough, "only {wide} of {} nests are wide", wide + narrow);
             return;
         }
         let missing = self.table.missing();

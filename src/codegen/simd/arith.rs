@@ -3,7 +3,7 @@
 use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
-use super::value::{sub_of, width_of};
+use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, Type};
 use regalloc2::VReg;
 
@@ -168,6 +168,12 @@ impl Selector<'_> {
         if bytes == 1 {
             return sum;
         }
+        if bytes == 2 {
+            // AVX2 shifts words by constants only.
+            let moved = self.shift_words(sum, 8, true, width);
+            sum = self.b.op2(VOp::AddB, width, sum, moved);
+            return self.shift_words(sum, 8, false, width);
+        }
         // Bytes of an element gather in its highest one, which then moves down.
         let mut step = 8;
         while step < bytes * 8 {
@@ -180,11 +186,6 @@ impl Selector<'_> {
         let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
         let down = self.constant(bytes * 8 - 8, bytes, width);
         self.shift(BinOp::Shr, unsigned, sum, down)
-    }
-
-    /// `x - y` of integers.
-    pub(super) fn subtract(&mut self, bytes: u64, width: Width, x: VReg, y: VReg) -> VReg {
-        self.b.op2(sub_of(bytes), width, x, y)
     }
 }
 

@@ -60,9 +60,15 @@ impl Selector<'_> {
             }
             ExprKind::IfThenElse(c, t, f) => self.lazily(c, t, f),
             ExprKind::Cast(a) => {
-                let value = self.value(a).reg();
+                let mut value = self.value(a).reg();
+                let mut ty = a.ty;
+                if ty.dtype.is_half() {
+                    // Halves are not compared as they are.
+                    value = self.convert(Val::Vec(value), ty, DType::Float32);
+                    ty.dtype = DType::Float32;
+                }
                 let zero = self.b.zero();
-                self.compare_regs(Ne, a.ty, value, zero)
+                self.compare_regs(Ne, ty, value, zero)
             }
             ExprKind::Let(var, value, body) => {
                 self.bind(var, value);

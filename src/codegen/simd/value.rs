@@ -275,8 +275,10 @@ impl Selector<'_> {
                 self.flag_of_mask(mask)
             }
             ExprKind::Cast(a) => {
+                // Halves are not compared as they are.
+                let a = Expr::cast(a.ty.dtype.compute_type(), a.clone());
                 let zero = zero_of(a.ty);
-                self.flag(&Expr::binary(Ne, a.clone(), zero))
+                self.flag(&Expr::binary(Ne, a, zero))
             }
             ExprKind::Select(c, t, f) => {
                 let (c, t, f) = (self.reg(c), self.reg(t), self.reg(f));

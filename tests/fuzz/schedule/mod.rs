@@ -330,7 +330,7 @@ impl Model {
             let numbers = self.numbers.clone();
             return self.pick(&numbers).1;
         }
-        self.pick(&[1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 8, 16, 20])
+        self.pick(&[1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 8, 12, 16, 16, 20, 32, 64])
     }
 
     /// A directive with results that get names, or none.

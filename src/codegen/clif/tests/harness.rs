@@ -19,6 +19,7 @@ use std::process::Command;
 const RUNTIME: &str = r#"
 #include <stdlib.h>
 #include <stdint.h>
+#include <sys/mman.h>
 static int test_blocks;
 __attribute__((visibility("default"))) int test_blocks_in_use(void) { return test_blocks; }
 void *tec_rt_workspace_acquire(uint64_t n) {
@@ -34,6 +35,23 @@ int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *dat
         if (failure) return failure;
     }
     return 0;
+}
+/* Memory that ends at a page that may not be touched, and begins behind one or a little later. */
+static struct { char *at; uint64_t size; } test_pages[256];
+static int test_page_count;
+__attribute__((visibility("default"))) void *test_guarded(uint64_t n) {
+    uint64_t size = (n + 4095) & ~4095ull;
+    char *at = mmap(0, size + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || mprotect(at + 4096, size, PROT_READ | PROT_WRITE)) abort();
+    test_pages[test_page_count].at = at;
+    test_pages[test_page_count++].size = size + 8192;
+    return at + 4096 + size - n;
+}
+__attribute__((visibility("default"))) void test_free_guarded(void) {
+    while (test_page_count) {
+        test_page_count--;
+        munmap(test_pages[test_page_count].at, test_pages[test_page_count].size);
+    }
 }
 float tec_rt_fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 double tec_rt_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -132,6 +150,26 @@ impl Native {
             let count: libloading::Symbol<'_, unsafe extern "C" fn() -> i32> =
                 self.library.get("test_blocks_in_use").expect("of RUNTIME");
             count()
+        }
+    }
+
+    /// A copy of some bytes right in front of a page that may not be touched.
+    pub(super) fn guarded(&self, data: &[u8]) -> *mut u8 {
+        unsafe {
+            let function: libloading::Symbol<'_, unsafe extern "C" fn(u64) -> *mut u8> =
+                self.library.get("test_guarded").expect("of RUNTIME");
+            let at = function(data.len() as u64);
+            std::ptr::copy_nonoverlapping(data.as_ptr(), at, data.len());
+            at
+        }
+    }
+
+    /// Frees what [`Native::guarded`] gave.
+    pub(super) fn free_guarded(&self) {
+        unsafe {
+            let function: libloading::Symbol<'_, unsafe extern "C" fn()> =
+                self.library.get("test_free_guarded").expect("of RUNTIME");
+            function();
         }
     }
 

@@ -6,3 +6,5 @@ mod loops;
 mod ops;
 mod random;
 mod vectors;
+mod wide;
+mod wide_nests;

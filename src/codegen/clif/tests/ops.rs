@@ -103,16 +103,25 @@ fn special_floats(dtype: DType) -> Vec<u64> {
 }
 
 /// A kernel `R[i] = f(inputs[i]…)` with the data of its inputs.
-struct Case {
-    kernel: Kernel,
-    inputs: Vec<Tensor>,
-    result: DType,
-    count: usize,
+#[derive(Clone)]
+pub(super) struct Case {
+    pub(super) kernel: Kernel,
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) result: DType,
+    pub(super) count: usize,
 }
 
+/// Elements that every case has at least: more than the lanes of any vector.
+const LEAST: usize = 72;
+
 impl Case {
-    fn new(name: String, columns: &[(DType, Vec<u64>)], f: impl Fn(&[Expr]) -> Expr) -> Case {
-        let count = columns[0].1.len();
+    /// Short columns are repeated.
+    pub(super) fn new(
+        name: String,
+        columns: &[(DType, Vec<u64>)],
+        f: impl Fn(&[Expr]) -> Expr,
+    ) -> Case {
+        let count = columns[0].1.len().max(LEAST);
         let shape = vec![Expr::index(count as i64)];
         let i = Var::index("i");
         let (mut params, mut inputs, mut operands) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +133,8 @@ impl Case {
             operands.push(Expr::new(*dtype, load));
             params.push(Param::Tensor { buffer, output: false, layout_free: false });
             let bytes = dtype.bytes() as usize;
-            let data = bits.iter().flat_map(|b| b.to_le_bytes().into_iter().take(bytes)).collect();
+            let bits = bits.iter().cycle().take(count);
+            let data = bits.flat_map(|b| b.to_le_bytes().into_iter().take(bytes)).collect();
             inputs.push(Tensor { dtype: *dtype, shape: vec![count as i64], data });
         }
         let value = f(&operands);
@@ -136,24 +146,27 @@ impl Case {
         Case { kernel: kernel(&name, params, body), inputs, result, count }
     }
 
-    /// The same operation on vectors of eight lanes, the last ones of them at the very end; the
-    /// kernel is legal for `target`.
-    fn in_vectors(self, target: &Target) -> Case {
+    /// The same operation on vectors of so many lanes, the last ones of them at the very end.
+    pub(super) fn in_vectors(&self, lanes: u32) -> Case {
         let Stmt::For { extent, body, .. } = &self.kernel.body else {
             unreachable!("made by `new`")
         };
         let Stmt::Store { buffer, value, .. } = &**body else { unreachable!("made by `new`") };
-        let last = Expr::index(self.count as i64 - 8);
-        let (part, eight) = (Var::index("part"), Expr::index(8));
-        let first = Expr::binary(BinOp::Min, Expr::mul(Expr::var(&part), eight), last);
-        let ramp = Type { dtype: DType::Index, lanes: 8 };
-        let ramp = Expr::new(ramp, ExprKind::Ramp(first, Expr::index(1)));
-        let store = Stmt::store(buffer, vec![ramp.clone()], widen(value, &ramp));
-        let parts = (extent.as_int().expect("a constant") as i64 + 7) / 8;
+        let step = i64::from(lanes);
+        let last = Expr::index(self.count as i64 - step);
+        let part = Var::index("part");
+        let first = Expr::binary(BinOp::Min, Expr::mul(Expr::var(&part), Expr::index(step)), last);
+        let index = match lanes {
+            1 => first,
+            _ => {
+                let ty = Type { dtype: DType::Index, lanes };
+                Expr::new(ty, ExprKind::Ramp(first, Expr::index(1)))
+            }
+        };
+        let store = Stmt::store(buffer, vec![index.clone()], widen(value, &index));
+        let parts = (extent.as_int().expect("a constant") as i64 + step - 1) / step;
         let body = Stmt::serial(part, Expr::index(parts), store);
-        let kernel = Kernel { body, ..self.kernel.clone() };
-        let kernel = legalize_vectors(kernel, target).expect("it never fails");
-        Case { kernel, ..self }
+        Case { kernel: Kernel { body, ..self.kernel.clone() }, ..self.clone() }
     }
 
     fn native(&self, native: &Native) -> Vec<u8> {
@@ -166,7 +179,7 @@ impl Case {
         output
     }
 
-    fn interpreted(&self) -> Vec<u8> {
+    pub(super) fn interpreted(&self) -> Vec<u8> {
         let shape = vec![self.count as i64];
         let data = vec![0; self.count * self.result.bytes() as usize];
         let mut args: Vec<Value> = self.inputs.iter().cloned().map(Value::Tensor).collect();
@@ -179,7 +192,14 @@ impl Case {
     }
 
     fn compare(&self, native: &Native) {
-        let (got, expected) = (self.native(native), self.interpreted());
+        if let Err(message) = self.compare_with(native, &self.interpreted()) {
+            panic!("{message}");
+        }
+    }
+
+    /// Where the result of machine code differs.
+    pub(super) fn compare_with(&self, native: &Native, expected: &[u8]) -> Result<(), String> {
+        let got = self.native(native);
         let bytes = self.result.bytes() as usize;
         for index in 0..self.count {
             let part = |data: &[u8]| {
@@ -187,7 +207,7 @@ impl Case {
                 word[..bytes].copy_from_slice(&data[index * bytes..][..bytes]);
                 canonical(self.result, u64::from_le_bytes(word))
             };
-            let (got, expected) = (part(&got), part(&expected));
+            let (got, expected) = (part(&got), part(expected));
             if got != expected {
                 let operands: Vec<String> = self
                     .inputs
@@ -199,18 +219,22 @@ impl Case {
                     })
                     .collect();
                 let name = &self.kernel.name;
-                panic!("{name} of {operands:?}: {got:x}, the interpreter has {expected:x}");
+                return Err(format!(
+                    "{name} of {operands:?}: {got:x}, the interpreter has {expected:x}"
+                ));
             }
         }
+        Ok(())
     }
 }
 
-/// `expr` in eight lanes, those of the index `ramp`.
+/// `expr` in as many lanes as the index `ramp` has.
 fn widen(expr: &Expr, ramp: &Expr) -> Expr {
     let lift = |expr: &Expr| widen(expr, ramp);
     match &expr.kind {
+        ExprKind::Const(_) if ramp.ty.lanes == 1 => expr.clone(),
         ExprKind::Const(_) => {
-            let ty = Type { dtype: expr.ty.dtype, lanes: 8 };
+            let ty = Type { dtype: expr.ty.dtype, lanes: ramp.ty.lanes };
             Expr::new(ty, ExprKind::Broadcast(expr.clone()))
         }
         ExprKind::Load { buffer, .. } => Expr::load(buffer, vec![ramp.clone()]),
@@ -218,6 +242,7 @@ fn widen(expr: &Expr, ramp: &Expr) -> Expr {
         ExprKind::Binary(op, a, b) => Expr::binary(*op, lift(a), lift(b)),
         ExprKind::Cast(a) => Expr::cast(expr.ty.dtype, lift(a)),
         ExprKind::Bitcast(a) => Expr::bitcast(expr.ty.dtype, lift(a)),
+        ExprKind::Select(c, t, f) => Expr::select(lift(c), lift(t), lift(f)),
         ExprKind::Call(function, args) => Expr::call(*function, args.iter().map(lift).collect()),
         _ => unreachable!("no case has {expr:?}"),
     }
@@ -240,7 +265,7 @@ fn pairs(a: &[u64], b: &[u64]) -> (Vec<u64>, Vec<u64>) {
     a.iter().flat_map(|x| b.iter().map(move |y| (*x, *y))).unzip()
 }
 
-fn binary_cases() -> Vec<Case> {
+pub(super) fn binary_cases() -> Vec<Case> {
     use BinOp::*;
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_half()) {
@@ -264,7 +289,7 @@ fn binary_cases() -> Vec<Case> {
     cases
 }
 
-fn unary_cases() -> Vec<Case> {
+pub(super) fn unary_cases() -> Vec<Case> {
     use UnOp::*;
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_half()) {
@@ -283,7 +308,7 @@ fn unary_cases() -> Vec<Case> {
     cases
 }
 
-fn cast_cases() -> Vec<Case> {
+pub(super) fn cast_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in DType::ALL {
         for to in DType::ALL {
@@ -310,7 +335,7 @@ fn cast_cases() -> Vec<Case> {
 }
 
 /// Division by constants, and a fused multiply-add of three lists.
-fn other_cases() -> Vec<Case> {
+pub(super) fn other_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
         let values = special_values(dtype);
@@ -338,11 +363,34 @@ fn other_cases() -> Vec<Case> {
     cases
 }
 
+/// `Select` of every type, by a comparison of another one.
+pub(super) fn select_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (position, dtype) in DType::ALL.into_iter().filter(|dtype| !dtype.is_half()).enumerate() {
+        let others = [DType::Int8, DType::Int16, DType::Float32, DType::Float64, DType::Uint64];
+        let mut by = vec![dtype, others[position % 5], others[(position + 2) % 5]];
+        by.dedup();
+        for by in by {
+            let (a, b) = pairs(&special_values(by), &special_values(dtype));
+            let c: Vec<u64> = a.iter().rev().copied().collect();
+            let d: Vec<u64> = b.iter().rev().copied().collect();
+            let columns = [(by, a), (by, c), (dtype, b), (dtype, d)];
+            let op = if by == DType::Bool { BinOp::Ne } else { BinOp::Lt };
+            cases.push(Case::new(format!("select_{dtype}_by_{by}"), &columns, |x| {
+                let [a, c, b, d] = x else { unreachable!("four columns") };
+                Expr::select(Expr::binary(op, a.clone(), c.clone()), b.clone(), d.clone())
+            }));
+        }
+    }
+    cases
+}
+
 fn all_cases() -> Vec<Case> {
     let mut cases = binary_cases();
     cases.extend(unary_cases());
     cases.extend(cast_cases());
     cases.extend(other_cases());
+    cases.extend(select_cases());
     cases
 }
 
@@ -362,9 +410,12 @@ fn operations_equal_the_interpreter() {
 #[test]
 fn operations_on_vectors_equal_the_interpreter() {
     for target in Target::all().into_iter().filter(Target::runs_here) {
-        let long = |case: &Case| case.count >= 8;
-        let cases: Vec<Case> =
-            all_cases().into_iter().filter(long).map(|case| case.in_vectors(&target)).collect();
+        let legal = |case: Case| {
+            let Case { kernel, .. } = case.in_vectors(8);
+            let kernel = legalize_vectors(kernel, &target).expect("it never fails");
+            Case { kernel, ..case }
+        };
+        let cases: Vec<Case> = all_cases().into_iter().map(legal).collect();
         let kernels: Vec<Kernel> = cases.iter().map(|case| case.kernel.clone()).collect();
         let native = Native::build(&kernels, &target);
         cases.iter().for_each(|case| case.compare(&native));

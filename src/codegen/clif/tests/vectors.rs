@@ -13,6 +13,7 @@ use crate::ir::{ForKind, Intrinsic, UnOp, Var};
 use crate::lower::expand_math::expand_math;
 use crate::lower::hoist_invariants::hoist_invariants;
 use crate::lower::legalize_vectors::legalize_vectors;
+use crate::lower::outline_simd::outline_simd;
 use crate::lower::promote_accumulators::promote_accumulators;
 use crate::target::Target;
 use rand::prelude::*;
@@ -212,7 +213,7 @@ impl Generator {
         let op = match dtype {
             DType::Bool => Not,
             _ if dtype.is_float() => self.pick(&[Neg, Abs, Floor, Ceil, Round, Trunc, Sqrt]),
-            _ => self.pick(&[Neg, Abs, BitNot]),
+            _ => self.pick(&[Neg, Abs, BitNot, Popcount]),
         };
         Expr::unary(op, self.expr(dtype, depth - 1))
     }
@@ -397,6 +398,7 @@ fn legal(kernel: &Kernel, target: &Target, all: bool) -> Kernel {
     if all {
         kernel = promote_accumulators(kernel, target).expect("it never fails");
     }
+    kernel = outline_simd(kernel, target).expect("it never fails");
     kernel = legalize_vectors(kernel, target).expect("it never fails");
     if all { hoist_invariants(kernel, target).expect("it never fails") } else { kernel }
 }
@@ -410,8 +412,7 @@ fn random_vectors_equal_the_interpreter() {
         .collect();
     let expected: Vec<Vec<Vec<u8>>> =
         (first..).zip(&kernels).map(|(seed, kernel)| interpret(kernel, seed)).collect();
-    let baseline = Target::parse("x86-64").unwrap();
-    for target in [Target::native(), baseline].into_iter().filter(Target::runs_here) {
+    for target in Target::all().into_iter().filter(Target::runs_here) {
         let legal: Vec<Kernel> = kernels
             .iter()
             .enumerate()
