@@ -18,6 +18,7 @@ const fn case(file: &'static str, kernel: &'static str, options: &'static str) -
 
 const CASES: &[Case] = &[
     case("vector_add", "vector_add", ""),
+    case("vector_add", "vector_add", "-D n=20000"),
     case("vector_add_dtypes", "vector_add_t", "-D T=uint16"),
     case("vector_add_dtypes", "vector_add_float64", ""),
     case("vector_add_dtypes", "vector_add_float32", ""),
@@ -42,12 +43,14 @@ const CASES: &[Case] = &[
     case("vector_add_nd", "add_3d", "--var n=5 --var m=4 --var l=3"),
     case("vector_add_nd", "add_4d", "--var n=5 --var m=4 --var l=3 --var o=2"),
     case("transpose", "transpose", "--var n=7 --var m=9"),
+    case("transpose", "transpose", "--var n=33 --var m=20"),
     case("reshape_flat", "reshape_flat", "--var n=7 --var m=9"),
     case("reshape_flat", "reshape_flat_fixed", ""),
     case("reshape", "reshape", "--var n=6 --var m=8 --var p=4 --var q=12"),
     case("reshape", "reshape_prefix", "--var n=6 --var m=8 --var p=5 --var q=9"),
     case("slice", "slice", "--var n=11 --var m=13 --var bi=1 --var si=2 --var bj=4 --var sj=3"),
     case("sum_rows", "sum_rows", "--var n=7 --var m=19"),
+    case("sum_rows", "sum_rows", "--var n=11 --var m=300"),
     case("sum_all", "sum_all", "--var n=7 --var m=19"),
     case("min_max_rows", "min_max_rows", "--var n=7 --var m=19"),
     case("min_max_rows", "any_all_rows", "--var n=7 --var m=3"),
@@ -55,6 +58,7 @@ const CASES: &[Case] = &[
     case("lower_triangle", "lower_triangle", "--var n=7 --var m=5"),
     case("padding", "padding", "--var n=4 --var m=3 -D p=2"),
     case("broadcast_add", "broadcast_add", ""),
+    case("broadcast_add", "broadcast_add", "-D m1=9 -D m2=9 -D n2=150"),
     case("broadcast_add", "broadcast_add_column", "--var m=4 --var n=5"),
     case("broadcast_add", "broadcast_add_row", "--var m=4 --var n=5"),
     case("broadcast_add", "broadcast_add_outer", "--var m=4 --var n=5"),
@@ -68,20 +72,33 @@ const CASES: &[Case] = &[
     case("conv", "conv", "-D ic=3 -D nh=9 -D nw=8 -D kw=2 -D sh=2"),
     case("conv", "conv", "-D ic=3 -D nh=6 -D ph=0"),
     case("conv", "conv", "-D oc=2 -D ic=3 -D nh=16"),
+    case("conv", "conv", "-D oc=9 -D ic=2 -D nh=3 -D nw=130"),
     case("depthwise_conv", "depthwise_conv", "-D ic=3 -D pw=0 -D sw=2"),
+    case("depthwise_conv", "depthwise_conv", "-D ic=2 -D nh=9 -D nw=37"),
     case("packed_conv", "packed_conv", "-D oc=4 -D ic=6 -D toc=2 -D tic=3 -D nh=5 -D nw=10"),
     case("packed_conv", "packed_conv", "-D oc=8 -D ic=4 -D toc=8 -D tic=2 -D nh=7 -D ph=0 -D sw=2"),
     case("packed_depthwise_conv", "packed_depthwise_conv", "-D ic=6 -D tc=3 -D nh=7 -D nw=9"),
     case("max_pool", "max_pool", "-D nh=7 -D kw=2 -D sh=2"),
+    case("max_pool", "max_pool", "-D c=2 -D nh=9 -D nw=37"),
     case("avg_pool", "avg_pool", "-D nh=7 -D kw=2 -D sh=2"),
+    case("avg_pool", "avg_pool", "-D c=2 -D nh=9 -D nw=37"),
     case("batch_norm", "batch_norm", "-D c=3 -D n=5"),
+    case("batch_norm", "batch_norm", "-D c=2 -D n=13"),
+    case("batch_norm", "batch_norm_folded", "-D c=3 -D n=5"),
+    case("batch_norm", "batch_norm_folded", "-D c=2 -D n=13"),
     case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5"),
+    case("matmul_add", "matmul_add", "-D N=14 -D L=7 -D M=150"),
     case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5 -D T=int8"),
     case("conv_bwd_weight", "conv_bwd_weight_steps", "-D batch=2 -D in_channel=3 -D in_h=6"),
     case("conv_bwd_weight", "conv_bwd_weight", "-D batch=2 -D in_channel=3 -D in_h=6"),
+    case("conv_bwd_weight", "conv_bwd_weight", "-D batch=2 -D in_channel=33 -D in_h=5"),
     case("exp", "exp_vector", "-D n=1000"),
+    case("exp", "exp_vector", "-D n=5000"),
     case("softmax", "softmax", "-D m=5 -D n=33"),
+    case("softmax", "softmax", "-D m=3 -D n=200"),
+    case("softmax", "softmax_reciprocal", "-D m=3 -D n=130"),
     case("layer_norm", "layer_norm", "-D m=5 -D n=33"),
+    case("layer_norm", "layer_norm", "-D m=2 -D n=200"),
     case("argmax", "argmax_rows", "--var n=5 --var m=12"),
     case("argmax", "argbest_rows", "--var n=5 --var m=12"),
     case("conv_block", "conv_block", "-D oc=2 -D ic=2 -D n=8"),
@@ -117,6 +134,30 @@ fn schedules(case: &Case) -> Vec<String> {
     named.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }
 
+/// Whether the source lets a schedule add in another order.
+fn reassociates(case: &Case) -> bool {
+    let path = samples().join(format!("{}.te", case.file));
+    let text = std::fs::read_to_string(&path).expect("a sample in UTF-8");
+    let head = format!("kernel {}(", case.kernel);
+    text.lines().any(|line| line.starts_with(&head) && line.ends_with(" reassociate {"))
+}
+
+/// Whether all that `--verify` said is that elements differ in their last bits, or by next to
+/// nothing where the terms of a sum cancel.
+fn is_close(message: &str) -> bool {
+    let outputs = message.lines().filter(|line| line.contains("differ from the interpreter"));
+    let differences: Vec<(f64, u64)> = outputs
+        .map(|line| {
+            let (_, rest) = line.split_once(", by ").expect("the largest difference");
+            let words: Vec<&str> = rest.split(' ').collect();
+            let ulp = words[words.len() - 2].parse().expect("a number");
+            (words[0].parse().expect("a number"), ulp)
+        })
+        .collect();
+    let close = |(difference, ulp): &(f64, u64)| *difference <= 2e-6 || *ulp <= 64;
+    !differences.is_empty() && differences.iter().all(close)
+}
+
 /// Verifies every case with each set of options, with the plain loops, with the compiler's schedule
 /// and with each of its own; lists all that differ.
 fn verify_all(sets: &[&[&str]]) {
@@ -130,6 +171,10 @@ fn verify_all(sets: &[&[&str]]) {
             let options: Vec<&str> =
                 set.iter().copied().chain(way.iter().map(|o| &o[..])).collect();
             if let Err(message) = verify(case, &options) {
+                let ordered = way.last().is_some_and(|name| name == "default");
+                if !ordered && reassociates(case) && is_close(&message) {
+                    continue;
+                }
                 let Case { file, kernel, options: own } = case;
                 wrong.push(format!("{file}.te {kernel} {own} {options:?}\n{message}"));
             }
@@ -202,6 +247,14 @@ fn so_it_does_without_optimisation_and_without_fusing() {
 fn so_it_does_on_the_baseline_target() {
     if cfg!(target_arch = "x86_64") {
         verify_all(&[&["--target", "x86-64", "--seed", "3"]]);
+    }
+}
+
+#[test]
+fn so_it_does_on_half_as_wide_vectors() {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        verify_all(&[&["--target", "x86-avx2", "--seed", "4"]]);
     }
 }
 

@@ -42,7 +42,7 @@ def test_every_kernel_is_covered():
             assert re.search(pattern, tests), f"{file.name}: kernel {kernel} is tested nowhere"
 
 
-@pytest.mark.parametrize("schedule", ["default", "parallel", "vectorized"])
+@pytest.mark.parametrize("schedule", ["default", "parallel", "vectorized", "fast"])
 def test_vector_add(build, rng, schedule):
     for n in (1, 100, 1000):
         module = build("samples/vector_add.te", schedule, n=n)
@@ -141,9 +141,10 @@ def test_vector_add_nd(build, rng, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_transpose(build, rng, shape):
+@pytest.mark.parametrize("schedule", ["default", "fast"])
+def test_transpose(build, rng, schedule, shape):
     a, b = normal(rng, *shape), empty(*shape[::-1])
-    build("samples/transpose.te").transpose(a, b)
+    build("samples/transpose.te", schedule).transpose(a, b)
     np.testing.assert_array_equal(b, a.T)
 
 
@@ -227,6 +228,14 @@ def test_sum_rows(build, rng, shape):
     np.testing.assert_array_equal(b, fold(np.add, 0, a))
 
 
+@pytest.mark.parametrize("shape", SHAPES + [(9, 1000)])
+def test_sum_rows_in_another_order(build, rng, shape):
+    a, b = normal(rng, *shape), empty(shape[0])
+    build("samples/sum_rows.te", "fast").sum_rows(a, b)
+    exact = a.astype(np.float64).sum(axis=1)
+    assert_sum_close(b, exact, np.abs(a).sum(axis=1), shape[1])
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sum_all(build, rng, shape):
     a, b = normal(rng, *shape), empty()
@@ -273,7 +282,7 @@ def test_padding(build, rng, shape, p):
     np.testing.assert_array_equal(b, np.pad(a, p))
 
 
-@pytest.mark.parametrize("schedule", ["default", "good", "bad"])
+@pytest.mark.parametrize("schedule", ["default", "good", "bad", "fast"])
 @pytest.mark.parametrize("first", [(3, 4), (1, 4), (3, 1), (1, 1)])
 @pytest.mark.parametrize("second", [(3, 4), (1, 4), (3, 1), (1, 1)])
 def test_broadcast_add(build, rng, schedule, first, second):
@@ -346,7 +355,7 @@ CONVS = [
 ]
 
 
-@pytest.mark.parametrize("schedule", ["default", "cached_block"])
+@pytest.mark.parametrize("schedule", ["default", "cached_block", "fast"])
 @pytest.mark.parametrize("window", CONVS)
 def test_conv(build, rng, schedule, window):
     sizes = dict(oc=4, ic=6, nh=12, nw=10)
@@ -390,17 +399,19 @@ def test_packed_depthwise_conv(build, rng, window, schedule):
     assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)
 
 
+@pytest.mark.parametrize("schedule", ["default", "fast"])
 @pytest.mark.parametrize("window", CONVS)
-def test_depthwise_conv(build, rng, window):
+def test_depthwise_conv(build, rng, schedule, window):
     x, k = normal(rng, 5, 12, 10), normal(rng, 5, 1, window["kh"], window["kw"])
     w = windows(x, **window)
     exact = np.einsum("ckl,cklij->cij", k[:, 0].astype(np.float64), w)
     y = empty(*exact.shape)
-    build("samples/depthwise_conv.te", ic=5, nh=12, nw=10, **window).depthwise_conv(x, k, y)
+    module = build("samples/depthwise_conv.te", schedule, ic=5, nh=12, nw=10, **window)
+    module.depthwise_conv(x, k, y)
     assert_sum_close(y, exact, np.einsum("ckl,cklij->cij", np.abs(k[:, 0]), np.abs(w)), 25)
 
 
-@pytest.mark.parametrize("schedule", ["default", "optimized"])
+@pytest.mark.parametrize("schedule", ["default", "optimized", "fast"])
 @pytest.mark.parametrize("window", CONVS)
 def test_max_pool(build, rng, schedule, window):
     x = normal(rng, 4, 12, 10)
@@ -411,7 +422,7 @@ def test_max_pool(build, rng, schedule, window):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("schedule", ["default", "optimized"])
+@pytest.mark.parametrize("schedule", ["default", "optimized", "fast"])
 @pytest.mark.parametrize("window", CONVS)
 def test_avg_pool(build, rng, schedule, window):
     x = normal(rng, 4, 12, 10)
@@ -425,7 +436,7 @@ def test_avg_pool(build, rng, schedule, window):
     np.testing.assert_allclose(y, expected, rtol=3e-7)
 
 
-@pytest.mark.parametrize("schedule", ["default", "optimized"])
+@pytest.mark.parametrize("schedule", ["default", "optimized", "fast"])
 @pytest.mark.parametrize("c, n", [(32, 28), (1, 1), (3, 5)])
 def test_batch_norm(build, rng, schedule, c, n):
     x = normal(rng, c, n, n)
@@ -437,12 +448,27 @@ def test_batch_norm(build, rng, schedule, c, n):
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("schedule", ["default", "fast"])
+@pytest.mark.parametrize("c, n", [(32, 28), (1, 1), (3, 5)])
+def test_batch_norm_folded(build, rng, schedule, c, n):
+    x = normal(rng, c, n, n)
+    mean, gamma, beta = (normal(rng, c) for _ in range(3))
+    var = np.abs(normal(rng, c)) + 0.5
+    y = empty(c, n, n)
+    module = build("samples/batch_norm.te", schedule, c=c, n=n)
+    module.batch_norm_folded(x, mean, var, gamma, beta, y)
+    scale = gamma.astype(np.float64) / np.sqrt(var + 1e-5)
+    expected = x * scale[:, None, None] + (beta - mean * scale)[:, None, None]
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["default", "fast"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-def test_matmul_add(build, rng, dtype):
+def test_matmul_add(build, rng, schedule, dtype):
     shapes = (12, 7), (7, 9), (12, 9)
     a, b, c = ((rng.standard_normal(s) * 100).astype(dtype) for s in shapes)
     out = empty(12, 9, dtype=dtype)
-    build("samples/matmul_add.te", N=12, L=7, M=9, T=dtype).matmul_add(a, b, c, out)
+    build("samples/matmul_add.te", schedule, N=12, L=7, M=9, T=dtype).matmul_add(a, b, c, out)
     if dtype == "int32":
         np.testing.assert_array_equal(out, a @ b + c)
     else:
@@ -452,7 +478,8 @@ def test_matmul_add(build, rng, dtype):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_conv_bwd_weight(build, rng, stride):
+@pytest.mark.parametrize("schedule", ["default", "fast"])
+def test_conv_bwd_weight(build, rng, schedule, stride):
     batch, ci, co, n, k = 3, 2, 4, 9, 3
     o = (n - k) // stride + 1
     a, b = normal(rng, batch, ci, n, n), normal(rng, batch, co, o, o)
@@ -467,7 +494,7 @@ def test_conv_bwd_weight(build, rng, stride):
     exact = np.einsum("nchkij,noij->ochk", cols.astype(np.float64), b)
     size = np.einsum("nchkij,noij->ochk", np.abs(cols), np.abs(b))
     sizes = dict(batch=batch, in_channel=ci, out_channel=co, in_h=n, kernel_h=k, stride_h=stride)
-    module = build("samples/conv_bwd_weight.te", **sizes)
+    module = build("samples/conv_bwd_weight.te", schedule, **sizes)
     for function in (module.conv_bwd_weight, module.conv_bwd_weight_steps):
         result = empty(co, ci, k, k)
         function(a, b, result)
@@ -493,9 +520,11 @@ def test_exp_vector(build, rng):
 
 
 @pytest.mark.parametrize("m, n", [(1, 1), (4, 10), (33, 100)])
-def test_softmax(build, rng, m, n):
+@pytest.mark.parametrize("schedule", ["default", "fast"])
+@pytest.mark.parametrize("kernel", ["softmax", "softmax_reciprocal"])
+def test_softmax(build, rng, kernel, schedule, m, n):
     x, y = normal(rng, m, n) * 10, empty(m, n)
-    build("samples/softmax.te", m=m, n=n).softmax(x, y)
+    build("samples/softmax.te", schedule, m=m, n=n)[kernel](x, y)
     e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=2e-5)
 
@@ -506,10 +535,11 @@ def layer_norm(x, gamma, beta, eps=1e-5):
     return (x - mean) / np.sqrt(var + eps) * gamma + beta
 
 
+@pytest.mark.parametrize("schedule", ["default", "fast"])
 @pytest.mark.parametrize("m, n", [(1, 1), (4, 10), (64, 256)])
-def test_layer_norm(build, rng, m, n):
+def test_layer_norm(build, rng, schedule, m, n):
     x, gamma, beta, y = normal(rng, m, n), normal(rng, n), normal(rng, n), empty(m, n)
-    build("samples/layer_norm.te", m=m, n=n).layer_norm(x, gamma, beta, y)
+    build("samples/layer_norm.te", schedule, m=m, n=n).layer_norm(x, gamma, beta, y)
     np.testing.assert_allclose(y, layer_norm(x, gamma, beta), rtol=1e-4, atol=1e-5)
 
 
