@@ -4,7 +4,7 @@ use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
-use crate::ir::{BinOp, DType, Expr, Type};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
@@ -13,7 +13,10 @@ impl Selector<'_> {
         use BinOp::*;
         let width = width_of(ty);
         match op {
-            Shl | Shr => self.shift(op, ty, x, y),
+            Shl | Shr => match constant_amount(by, ty.dtype) {
+                Some(amount) if ty.dtype.bytes() >= 4 => self.shift_const(op, ty, x, amount),
+                _ => self.shift(op, ty, x, y),
+            },
             Mul if !ty.dtype.is_float() => self.multiply_ints(ty, x, y),
             Min | Max if self.lacks_min(ty.dtype) => {
                 let op = if op == Min { Lt } else { Gt };
@@ -110,6 +113,61 @@ impl Selector<'_> {
         self.shift_by(op, ty, x, amount)
     }
 
+    /// A shift of elements of 4 or 8 bytes by a constant.
+    fn shift_const(&mut self, op: BinOp, ty: Type, x: VReg, amount: i64) -> VReg {
+        use iced_x86::Code::*;
+        let forms = match (op, ty.dtype.is_signed(), ty.dtype.bytes()) {
+            (BinOp::Shl, _, 4) => [
+                VEX_Vpslld_xmm_xmm_imm8,
+                VEX_Vpslld_ymm_ymm_imm8,
+                EVEX_Vpslld_xmm_k1z_xmmm128b32_imm8,
+                EVEX_Vpslld_ymm_k1z_ymmm256b32_imm8,
+                EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8,
+            ],
+            (BinOp::Shl, _, _) => [
+                VEX_Vpsllq_xmm_xmm_imm8,
+                VEX_Vpsllq_ymm_ymm_imm8,
+                EVEX_Vpsllq_xmm_k1z_xmmm128b64_imm8,
+                EVEX_Vpsllq_ymm_k1z_ymmm256b64_imm8,
+                EVEX_Vpsllq_zmm_k1z_zmmm512b64_imm8,
+            ],
+            (_, false, 4) => [
+                VEX_Vpsrld_xmm_xmm_imm8,
+                VEX_Vpsrld_ymm_ymm_imm8,
+                EVEX_Vpsrld_xmm_k1z_xmmm128b32_imm8,
+                EVEX_Vpsrld_ymm_k1z_ymmm256b32_imm8,
+                EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8,
+            ],
+            (_, false, _) => [
+                VEX_Vpsrlq_xmm_xmm_imm8,
+                VEX_Vpsrlq_ymm_ymm_imm8,
+                EVEX_Vpsrlq_xmm_k1z_xmmm128b64_imm8,
+                EVEX_Vpsrlq_ymm_k1z_ymmm256b64_imm8,
+                EVEX_Vpsrlq_zmm_k1z_zmmm512b64_imm8,
+            ],
+            (_, true, 4) => [
+                VEX_Vpsrad_xmm_xmm_imm8,
+                VEX_Vpsrad_ymm_ymm_imm8,
+                EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
+                EVEX_Vpsrad_ymm_k1z_ymmm256b32_imm8,
+                EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8,
+            ],
+            (_, true, _) if self.b.evex => [
+                INVALID,
+                INVALID,
+                EVEX_Vpsraq_xmm_k1z_xmmm128b64_imm8,
+                EVEX_Vpsraq_ymm_k1z_ymmm256b64_imm8,
+                EVEX_Vpsraq_zmm_k1z_zmmm512b64_imm8,
+            ],
+            (_, true, _) => {
+                let amount = self.constant(amount as u64, 8, width_of(ty));
+                return self.shift_by(op, ty, x, amount);
+            }
+        };
+        let code = self.b.form(width_of(ty), forms);
+        self.b.make(code, &[super::inst::Arg::Use(x), super::inst::Arg::Imm(amount)])
+    }
+
     /// A shift by less than the width.
     fn shift_by(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
         let width = width_of(ty);
@@ -187,6 +245,15 @@ impl Selector<'_> {
         let down = self.constant(bytes * 8 - 8, bytes, width);
         self.shift(BinOp::Shr, unsigned, sum, down)
     }
+}
+
+/// The amount of a shift, the same in all lanes, modulo the width of the type.
+fn constant_amount(by: &Expr, dtype: DType) -> Option<i64> {
+    let one = match &by.kind {
+        ExprKind::Broadcast(one) => one,
+        _ => by,
+    };
+    Some(one.as_int()?.rem_euclid(i128::from(dtype.bits())) as i64)
 }
 
 fn unsigned_of(bytes: u64) -> DType {

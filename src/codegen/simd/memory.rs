@@ -209,6 +209,11 @@ impl Selector<'_> {
         if bits == 0 {
             return self.b.zero();
         }
+        for scope in self.scopes.iter().rev() {
+            if let Some(value) = scope.constants.get(&(bits, bytes, width)) {
+                return *value;
+            }
+        }
         let element = &bits.to_le_bytes()[..bytes as usize];
         if self.b.evex && bytes >= 4 {
             let mem = self.b.pool(element.to_vec());

@@ -2,7 +2,7 @@
 
 use super::address::{Atoms, Terms, for_each_var, is_index, reads_memory};
 use super::build::Builder;
-use super::inst::{BlockId, Cond, LoopInfo, Mem};
+use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::plan::{self, Carried};
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
     pub(super) atoms: HashMap<usize, VReg>,
     pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
+    /// Constants that wait in registers: bits, bytes of an element, all of it.
+    pub(super) constants: HashMap<(u64, u64, Width), VReg>,
     /// Masks of the first bytes of a register.
     pub(super) masks: HashMap<u64, VReg>,
 }
@@ -316,6 +318,7 @@ impl<'c> Selector<'c> {
         body: &Stmt,
     ) {
         let moving = self.moving_pointers(var, min, body);
+        self.constants_before(body, carried.len());
         let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);
         // A counter goes down to 0 where nobody asks for the variable.
         let (start, end) = match (needs_var, extent.as_int(), min.as_int()) {
@@ -384,6 +387,18 @@ impl<'c> Selector<'c> {
         let title =
             shortened(format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent)));
         self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
+    }
+
+    /// Puts the constants of an innermost loop into registers, as many as there are to spare;
+    /// the others are read where they are used.
+    fn constants_before(&mut self, body: &Stmt, carried: usize) {
+        let (all, computing) = if self.b.evex { (32, 12) } else { (16, 9) };
+        let spare = (all - computing as usize).saturating_sub(carried);
+        for (bits, bytes, width) in plan::loop_constants(body).into_iter().take(spare) {
+            let value = self.constant(bits, bytes, width);
+            let scope = self.scopes.last_mut().expect("a scope");
+            scope.constants.insert((bits, bytes, width), value);
+        }
     }
 
     /// The pointers of a loop that its variable moves: those that the statements directly in it

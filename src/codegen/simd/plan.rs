@@ -2,7 +2,9 @@
 //! registers, what loops change, which accesses have a pointer of their own.
 
 use super::address::{for_each_var, is_index, reads_memory};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
+use super::inst::Width;
+use super::value::{bits_of, width_of};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use regalloc2::VReg;
 use std::collections::{HashMap, HashSet};
 
@@ -159,6 +161,40 @@ fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
     let mut reads = false;
     access_in_expr(expr, &mut HashSet::new(), &mut |read, _, _| reads |= read == buffer);
     reads
+}
+
+/// The constants in all lanes that a loop's body computes with, if no loop is inside: bits, bytes
+/// of an element, width.
+pub(super) fn loop_constants(body: &Stmt) -> Vec<(u64, u64, Width)> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut innermost = true;
+    visit::walk_stmt(
+        body,
+        &mut |stmt| innermost &= !matches!(stmt, Stmt::For { .. }),
+        &mut |expr| constants_in(expr, &mut seen, &mut found),
+    );
+    if innermost { found } else { Vec::new() }
+}
+
+fn constants_in(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(u64, u64, Width)>) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    // The amount of a shift is a part of the instruction.
+    if let ExprKind::Binary(BinOp::Shl | BinOp::Shr, a, _) = &expr.kind {
+        return constants_in(a, seen, found);
+    }
+    if let ExprKind::Broadcast(one) = &expr.kind
+        && let ExprKind::Const(value) = one.kind
+        && !matches!(expr.ty.dtype, DType::Bool | DType::Index)
+    {
+        let constant = (bits_of(value, expr.ty.dtype), expr.ty.dtype.bytes(), width_of(expr.ty));
+        if constant.0 != 0 && !found.contains(&constant) {
+            found.push(constant);
+        }
+        return;
+    }
+    visit::for_each_child(expr, &mut |child| constants_in(child, seen, found));
 }
 
 /// The buffers that a statement writes.
