@@ -224,7 +224,7 @@ def fold(step, start, a):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sum_rows(build, rng, shape):
     a, b = normal(rng, *shape), empty(shape[0])
-    build("samples/sum_rows.te").sum_rows(a, b)
+    build("samples/sum_rows.te", "default").sum_rows(a, b)
     np.testing.assert_array_equal(b, fold(np.add, 0, a))
 
 
