@@ -224,7 +224,7 @@ def fold(step, start, a):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sum_rows(build, rng, shape):
     a, b = normal(rng, *shape), empty(shape[0])
-    build("samples/sum_rows.te").sum_rows(a, b)
+    build("samples/sum_rows.te", "default").sum_rows(a, b)
     np.testing.assert_array_equal(b, fold(np.add, 0, a))
 
 
@@ -374,7 +374,7 @@ def test_conv_of_the_book(build, rng):
     np.testing.assert_allclose(y, np.einsum("ockl,cklij->oij", k, w), atol=1e-4)
 
 
-@pytest.mark.parametrize("schedule", ["default", "cached_block"])
+@pytest.mark.parametrize("schedule", ["default", "cached_block", "fast"])
 @pytest.mark.parametrize("window", CONVS)
 def test_packed_conv(build, rng, window, schedule):
     sizes = dict(oc=8, ic=6, nh=12, nw=10, toc=4, tic=3)
@@ -386,7 +386,7 @@ def test_packed_conv(build, rng, window, schedule):
     assert_sum_close(y, exact, np.einsum("ockl,cklij->oij", np.abs(k), np.abs(w)), 6 * 25)
 
 
-@pytest.mark.parametrize("schedule", ["default", "cached_block"])
+@pytest.mark.parametrize("schedule", ["default", "cached_block", "fast"])
 @pytest.mark.parametrize("window", CONVS)
 def test_packed_depthwise_conv(build, rng, window, schedule):
     x, k = normal(rng, 6, 12, 10), normal(rng, 6, 1, window["kh"], window["kw"])
