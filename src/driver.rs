@@ -12,6 +12,7 @@ use crate::ir::verify::verify_kernel;
 use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
+use crate::lower::outline_simd::Nest;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
@@ -99,6 +100,9 @@ pub struct Options {
     pub defines: Vec<(Option<String>, String, String)>,
     /// `--schedule [KERNEL.]NAME`.
     pub schedule: Option<(Option<String>, String)>,
+    /// What a kernel gets without a schedule of its own: the plain loops, but commands that make
+    /// machine code have one made.
+    pub fallback: schedule::Fallback,
     /// `--fp-contract`.
     pub fp_contract: FpContract,
     /// `--opt`.
@@ -110,7 +114,8 @@ impl Options {
     pub fn new(target: Target) -> Options {
         let fp_contract = FpContract::default_for(&target);
         let (kernels, defines, schedule) = (None, Vec::new(), None);
-        Options { target, kernels, defines, schedule, fp_contract, opt: 3 }
+        let fallback = schedule::Fallback::Plain;
+        Options { target, kernels, defines, schedule, fallback, fp_contract, opt: 3 }
     }
 }
 
@@ -147,6 +152,8 @@ pub struct Trace {
     pub times: Vec<(String, Duration)>,
     /// What the user should know though nothing is wrong.
     pub notes: Vec<String>,
+    /// If wanted: what becomes of the vectorized nests of each kernel.
+    pub nests: Option<Vec<(String, Vec<Nest>)>>,
 }
 
 impl Trace {
@@ -240,11 +247,14 @@ pub fn schedule(
             ));
         }
     }
+    let mut notes = Vec::new();
     let schedules = trace
         .phase("schedule", &String::new, || {
-            schedule::schedule_kernels(program, graphs, target, defines, chosen)
+            let choice = (chosen, options.fallback);
+            schedule::schedule_kernels(program, graphs, target, defines, choice, &mut notes)
         })?
         .map_err(Failure::User)?;
+    trace.notes.append(&mut notes);
     let (placed, diags) = place(schedules, trace)?;
     if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
 }
@@ -302,13 +312,8 @@ pub fn lower(
         if last == Some("build_loops") {
             break;
         }
-        if pass.name == "drop_prefetches" && kernel.body.has_prefetch() {
-            let name = &kernel.name;
-            trace
-                .notes
-                .push(format!("{} has no prefetch; those of `{name}` are dropped", options.target));
-        }
         if options.opt >= pass.opt {
+            watch(pass, &kernel, options, trace);
             kernel = run_pass(pass, kernel, &options.target, trace)?;
         }
         if last == Some(pass.name) {
@@ -316,6 +321,28 @@ pub fn lower(
         }
     }
     Ok(kernel)
+}
+
+/// What is told of a kernel before a pass.
+fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
+    let (name, target) = (&kernel.name, &options.target);
+    match pass.name {
+        "outline_simd" => {
+            if let Some(nests) = &mut trace.nests {
+                nests.push((name.clone(), lower::outline_simd::explain(kernel, target)));
+            }
+        }
+        "drop_prefetches" if lower::drop_prefetches::drops_any(&kernel.body) => {
+            trace.notes.push(match lower::outline_simd::is_wide(target) {
+                false => format!("{target} has no prefetch; those of `{name}` are dropped"),
+                true => format!(
+                    "only vectorized nests prefetch on {target}; those of `{name}` outside are \
+                     dropped"
+                ),
+            });
+        }
+        _ => {}
+    }
 }
 
 fn run_pass(

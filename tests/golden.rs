@@ -4,6 +4,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `#! test lower --simple` | what is printed must be the `#=` lines; `--full`, `after=PASS` |
+//! | `#! test lower --schedule` | the text of the schedule must be the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
 //! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `fuzz/judge.rs` |
@@ -166,6 +167,10 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
         driver::schedule(&program, graphs, &head.options, &mut trace).map_err(failure_text)?;
     let mut text = String::new();
     for graph in &graphs {
+        if head.args.iter().any(|arg| arg == "--schedule") {
+            text.push_str(&format!("{}\n", graph.schedule.text));
+            continue;
+        }
         let kernel =
             driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)?;
         if graphs.len() > 1 {

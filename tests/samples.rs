@@ -117,14 +117,15 @@ fn schedules(case: &Case) -> Vec<String> {
     named.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }
 
-/// Verifies every case with each set of options, by default and with each of its schedules; lists
-/// all that differ.
+/// Verifies every case with each set of options, with the plain loops, with the compiler's schedule
+/// and with each of its own; lists all that differ.
 fn verify_all(sets: &[&[&str]]) {
     let mut wrong = Vec::new();
     for case in CASES {
         let scheduled: Vec<Vec<String>> =
             schedules(case).into_iter().map(|name| vec!["--schedule".into(), name]).collect();
-        let ways = [Vec::new()].into_iter().chain(scheduled);
+        let plain = ["default", "auto"].map(|name| vec!["--schedule".into(), name.into()]);
+        let ways = plain.into_iter().chain(scheduled);
         for (way, set) in ways.flat_map(|way| sets.iter().map(move |set| (way.clone(), set))) {
             let options: Vec<&str> =
                 set.iter().copied().chain(way.iter().map(|o| &o[..])).collect();
@@ -157,6 +158,36 @@ fn every_kernel_has_a_case() {
     assert_eq!(declared, tested);
 }
 
+/// The compiler's own schedules are not refused, for any target.
+#[test]
+fn auto_is_legal_everywhere() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        for target in ["x86-64", "x86-avx2", "x86-avx512", "aarch64", "riscv64"] {
+            let mut options: Vec<&str> = Vec::new();
+            let mut words = case.options.split_whitespace();
+            while let Some(word) = words.next() {
+                let value = words.next().expect("each option has a value");
+                if word == "-D" {
+                    options.extend([word, value]);
+                }
+            }
+            let output = Command::new(env!("CARGO_BIN_EXE_tec"))
+                .args(["lower", "--schedule", "auto", "--target", target])
+                .args(["--kernel", case.kernel])
+                .args(options)
+                .arg(samples().join(format!("{}.te", case.file)))
+                .output()
+                .expect("tec starts");
+            let text = String::from_utf8(output.stderr).expect("UTF-8");
+            if !output.status.success() || text.contains("was refused") {
+                wrong.push(format!("{}.te {} {target}\n{text}", case.file, case.kernel));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn machine_code_agrees_with_the_interpreter() {
     verify_all(&[&[]]);
@@ -172,4 +203,50 @@ fn so_it_does_on_the_baseline_target() {
     if cfg!(target_arch = "x86_64") {
         verify_all(&[&["--target", "x86-64", "--seed", "3"]]);
     }
+}
+
+/// What `tec` prints with these arguments.
+fn printed(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "tec {args:?}\n{error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Every vectorized nest of every schedule, at the sizes of the file, runs on the wide vectors of
+/// the target; where the schedule is a `fast` one, everything has a place in registers.
+#[test]
+fn vectorized_nests_use_wide_vectors() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let out = scratch.path().join("listing.s");
+    let mut wrong = Vec::new();
+    let mut nests = 0;
+    let mut seen = BTreeSet::new();
+    for case in CASES {
+        for name in schedules(case) {
+            if !seen.insert((case.file, case.kernel, name.clone())) {
+                continue;
+            }
+            let file = samples().join(format!("{}.te", case.file));
+            for target in ["x86-avx512", "x86-avx2"] {
+                let file = file.to_str().expect("UTF-8");
+                let ways = ["--kernel", case.kernel, "--schedule", &name, "--target", target];
+                let told = printed(&[&["lower", file, "--explain-simd"], &ways[..]].concat());
+                nests += told.matches(" bits: ").count();
+                if told.contains("128 bits: ") {
+                    wrong.push(format!("{ways:?}\n{told}"));
+                }
+                if name == "fast" {
+                    let out = out.to_str().expect("UTF-8");
+                    printed(&[&["build", file, "-o", out], &ways[..]].concat());
+                    let listing = std::fs::read_to_string(out).expect("a listing");
+                    let counts = listing.lines().filter(|line| line.contains(" innermost loop"));
+                    let spilled = counts.filter(|line| !line.ends_with(" 0 spills"));
+                    wrong.extend(spilled.map(|line| format!("{ways:?}\n{line}")));
+                }
+            }
+        }
+    }
+    assert!(nests > 20, "{nests} vectorized nests");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -145,6 +145,7 @@ LN2 = mp.ln2
 HALF_LN2 = mpf("0.3467")
 QUARTER = mp.pi / 4 + mpf(2) ** -20
 ROOT = (mpf("0.7071") - 1, mpf("1.41422") - 1)
+THIRDS = (mpf(-1) / 3 - mpf(2) ** -20, mpf(1) / 3 + mpf(2) ** -20)
 
 
 def rel_exp(x):
@@ -153,6 +154,19 @@ def rel_exp(x):
 
 def rel_expm1(x):
     return safe(lambda t: t**2 / mp.expm1(t), 0)(x)
+
+
+def log2_part(x):
+    """(log2(1+x) - x) / x."""
+    return safe(lambda t: mp.log1p(t) / LN2 / t - 1, 1 / LN2 - 1)(x)
+
+
+def rel_log2(x):
+    return safe(lambda t: t * LN2 / mp.log1p(t), LN2)(x)
+
+
+def erfc_root(x):
+    return mp.sqrt(mp.sqrt(mp.erfc(x)))
 
 
 def rel_log1p(x):
@@ -181,6 +195,8 @@ def count(n):
 
 
 ERFC_CENTRE = mpf("2.5")
+ERF_LIMIT = mpf("1.1")
+TANH_LIMIT = mpf("0.55") ** 2
 ATAN_STEP = (mpf(7) / 16) ** 2
 LOG_STEP = mpf("0.0137")
 S = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
@@ -269,21 +285,25 @@ JOBS = {
         "expm1_32", 32, expm1_part, rel_expm1, count(5), -HALF_LN2, HALF_LN2, fixed=[0.5]
     ),
     "exp2_32": job("exp2_32", 32, exp2_part, rel_exp2, count(6), -0.5, 0.5),
-    "log32": job("log32", 32, log1p_part, rel_log1p, count(9), *ROOT, fixed=[-0.5]),
-    "log2_32": job(
-        "log2_32", 32, lambda x: log1p_part(x) / LN2, lambda x: rel_log1p(x) * LN2, count(9), *ROOT
+    "exp32": job("exp32", 32, expm1_part, rel_exp, count(5), -HALF_LN2, HALF_LN2),
+    "log32": job("log32", 32, log1p_part, rel_log1p, count(9), *THIRDS, fixed=[-0.5]),
+    "log2_32": job("log2_32", 32, log2_part, rel_log2, count(10), *ROOT),
+    "tanh32": job(
+        "tanh32", 32, odd_part(mp.tanh, mpf(-1) / 3), rel_odd(mp.tanh), count(4), 0, TANH_LIMIT
     ),
     "sin32": job("sin32", 32, odd_part(mp.sin, mpf(-1) / 6), rel_odd(mp.sin), count(3), *ANGLE),
     "cos32": job("cos32", 32, cos_part, rel_cos, count(3), *ANGLE),
     "tan32": job("tan32", 64, odd_part(mp.tan, mpf(1) / 3), rel_odd(mp.tan), count(8), *ANGLE),
-    "atan32": job("atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(9), 0, 1),
+    "atan32": job("atan32", 32, odd_part(mp.atan, mpf(-1) / 3), rel_odd(mp.atan), count(8), 0, 1),
     "erf32": job(
         "erf32", 32, safe(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 2 / mp.sqrt(mp.pi) - 1),
-        safe(lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), mp.sqrt(mp.pi) / 2), count(7), 0, 1,
+        safe(lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), mp.sqrt(mp.pi) / 2), count(7),
+        0, ERF_LIMIT**2,
     ),
     "erfc32": job(
-        "erfc32", 32, lambda t: mp.erfc(t + ERFC_CENTRE), one, count(15),
-        1 - ERFC_CENTRE, 4 - ERFC_CENTRE,
+        "erfc32", 32, lambda t: erfc_root(t + ERFC_CENTRE),
+        lambda t: 4 * erfc_root(t + ERFC_CENTRE) ** 3, count(8),
+        ERF_LIMIT - ERFC_CENTRE, 4 - ERFC_CENTRE,
     ),
     "pow32_log2": job(
         "pow32_log2", 64, safe(lambda z: 2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) / LN2, 2 / LN2),

@@ -47,7 +47,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
-    let options = args.compile.options()?;
+    let options = args.compile.options_to_run()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;

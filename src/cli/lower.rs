@@ -1,9 +1,10 @@
-//! `tec lower`: prints the loop IR.
+//! `tec lower`: prints the loop IR, or what is said of it.
 
 use super::options::{CompileArgs, front};
-use super::report::{Error, Reporter, not_in_this_version, print, show_trace};
-use crate::driver;
+use super::report::{Error, Reporter, print, show_trace};
+use crate::driver::{self, Options};
 use crate::ir::print::{Style, print_kernel};
+use crate::lower::outline_simd::{self, Nest};
 use crate::schedule::{Placed, print_tree};
 
 /// Print the loops that a kernel becomes.
@@ -21,8 +22,8 @@ pub struct Args {
     /// The stages with their loops and attachments.
     #[arg(long)]
     schedule_tree: bool,
-    /// What the wide back end takes, and why not the rest.
-    #[arg(long)]
+    /// Which vectorized nests get vectors wider than 128 bits, and why not the rest.
+    #[arg(long, conflicts_with_all = ["simple", "schedule_tree"])]
     explain_simd: bool,
     #[command(flatten)]
     compile: CompileArgs,
@@ -30,11 +31,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
-    if args.explain_simd {
-        return Err(not_in_this_version("--explain-simd"));
-    }
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
+    trace.nests = args.explain_simd.then(Vec::new);
     let (program, kernels) = front(&args.file, &options, &mut trace)?;
     if args.schedule_tree {
         show_trace(&trace, args.compile.time);
@@ -60,10 +59,53 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
         text.push_str(&print_kernel(&kernel, style));
     }
     show_trace(&trace, args.compile.time);
-    print(&text)
+    match &trace.nests {
+        Some(nests) => print(&explained(nests, &options)),
+        None => print(&text),
+    }
 }
 
-/// The trees of all kernels, each under its name where there are several.
+/// A line for each vectorized nest, and how many are taken.
+fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
+    let target = &options.target;
+    if !outline_simd::is_wide(target) {
+        return format!("{target} has no vectors wider than 128 bits; Cranelift compiles all\n");
+    }
+    if kernels.is_empty() {
+        let opt = options.opt;
+        return format!("`--opt {opt}` leaves all to Cranelift, at 128 bits\n");
+    }
+    let bits = 8 * target.vector_bytes;
+    let (mut taken, mut all) = (0, 0);
+    let mut text = String::new();
+    for (kernel, nests) in kernels {
+        text.push_str(&format!("# {kernel}\n"));
+        if nests.is_empty() {
+            text.push_str("no vectorized nest\n");
+        }
+        for Nest { head, reason } in nests {
+            all += 1;
+            text.push_str(&match reason {
+                None => {
+                    taken += 1;
+                    format!("{bits} bits: {head}\n")
+                }
+                Some(reason) => format!("128 bits: {head}\n          because {reason}\n"),
+            });
+        }
+    }
+    if all > 0 {
+        let percent = 100 * taken / all;
+        text.push_str(&format!(
+            "\n{taken} of {all} vectorized nests at {bits} bits ({percent} %), the others by \
+             Cranelift at 128\n"
+        ));
+    }
+    text
+}
+
+/// The trees of all kernels, each under its name where there are several; before the tree of a
+/// schedule that the compiler made its text, and the tree as a comment.
 fn trees(kernels: &[Placed]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {
@@ -71,7 +113,13 @@ fn trees(kernels: &[Placed]) -> String {
             let gap = if index > 0 { "\n" } else { "" };
             text.push_str(&format!("{gap}# {}\n", placed.schedule.graph.name));
         }
-        text.push_str(&print_tree(placed));
+        let tree = print_tree(placed);
+        if !placed.schedule.auto {
+            text.push_str(&tree);
+            continue;
+        }
+        text.push_str(&format!("{}\n\n", placed.schedule.text));
+        tree.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
     }
     text
 }

@@ -4,7 +4,7 @@ use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
-use crate::schedule::Placed;
+use crate::schedule::{Fallback, Placed};
 use crate::target::Target;
 use crate::te::Graph;
 
@@ -21,9 +21,10 @@ pub struct CompileArgs {
     /// A parameter's value: n=512, or matmul.n=512 (repeatable).
     #[arg(short = 'D', value_name = "[KERNEL.]NAME=VALUE")]
     pub define: Vec<String>,
-    /// The schedule to use; `default` is the plain loop nest.
-    #[arg(long, value_name = "[KERNEL.]NAME")]
-    pub schedule: Option<String>,
+    /// The schedule to use; `default` is the plain loop nest, `auto` one that the compiler makes.
+    /// `tec bench` compares several.
+    #[arg(long, value_name = "[KERNEL.]NAME", value_delimiter = ',')]
+    pub schedule: Vec<String>,
     /// Whether products and sums fuse; by default where the target can.
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,
@@ -56,7 +57,15 @@ impl CompileArgs {
         options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
         options.defines =
             self.define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
-        options.schedule = self.schedule.as_deref().map(split_kernel);
+        options.schedule = match &self.schedule[..] {
+            [] => None,
+            [one] => Some(split_kernel(one)),
+            several => {
+                let names = several.join("`, `");
+                let text = format!("one schedule at a time, not `{names}`");
+                return Err(Error::Usage(text + "; `tec bench` compares several"));
+            }
+        };
         options.opt = self.opt;
         match self.fp_contract {
             Some(Contract::Fast) => options.fp_contract = FpContract::Fast,
@@ -64,6 +73,11 @@ impl CompileArgs {
             None => {}
         }
         Ok(options)
+    }
+
+    /// The same for machine code: a kernel without a schedule has one made.
+    pub fn options_to_run(&self) -> Result<Options, Error> {
+        Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
     /// A trace that watches what was asked for.

@@ -95,6 +95,21 @@ impl Reporter {
         spinner
     }
 
+    /// A bar over so many steps, with a message, on a terminal; the caller clears it.
+    pub fn progress(&self, steps: usize) -> indicatif::ProgressBar {
+        if steps < 2 {
+            return self.spinner(String::new());
+        }
+        if !std::io::stderr().is_terminal() {
+            return indicatif::ProgressBar::hidden();
+        }
+        let style = indicatif::ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
+        let bar = indicatif::ProgressBar::new(steps as u64);
+        bar.set_style(style.expect("a template without mistakes"));
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        bar
+    }
+
     /// Says what went wrong and gives the exit status.
     pub fn fail(&self, error: Error) -> ExitCode {
         match error {

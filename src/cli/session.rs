@@ -39,17 +39,35 @@ pub struct Source {
 
 /// Compiles and loads a `.te` file, or loads a `.so`.
 pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    if file.ends_with(".te") { open_source(file, compile) } else { open_module(file) }
+    if file.ends_with(".te") { open_source(file, compile) } else { open_module(file, compile) }
 }
 
-fn open_module(file: &str) -> Result<Session, Error> {
+fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let manifest = read_manifest(Path::new(file))?;
+    refuse_options(file, compile, &manifest)?;
     let module = LoadedModule::open(Path::new(file))?;
     Ok(Session { manifest, module, source: None })
 }
 
+/// Code that is there cannot follow what says how to compile.
+fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Result<(), Error> {
+    let target = &compile.target;
+    let other = target != "native" && *target != manifest.target.name;
+    let given = [
+        compile.define.first().map(|define| format!("-D {define}")),
+        compile.schedule.first().map(|schedule| format!("--schedule {schedule}")),
+        compile.fp_contract.map(|_| "--fp-contract".to_string()),
+        compile.dump.as_ref().map(|dump| format!("--dump {dump}")),
+        other.then(|| format!("--target {target}")),
+    ];
+    let Some(option) = given.into_iter().flatten().next() else { return Ok(()) };
+    let text = format!("`{option}` comes too late for {file}, which is compiled");
+    let diag = Diag::global("E0547", text);
+    Err(diag.help("give the option to `tec build`, or give the `.te` file here").into())
+}
+
 fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    let options = compile.options()?;
+    let options = compile.options_to_run()?;
     if !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());

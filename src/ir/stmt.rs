@@ -128,13 +128,6 @@ impl Stmt {
         Stmt::Block(Vec::new())
     }
 
-    /// Whether a [`Stmt::Prefetch`] stands anywhere inside.
-    pub fn has_prefetch(&self) -> bool {
-        let mut found = matches!(self, Stmt::Prefetch { .. });
-        super::visit::for_each_stmt(self, &mut |inner| found |= inner.has_prefetch());
-        found
-    }
-
     /// A serial loop from 0.
     pub fn serial(var: Var, extent: Expr, body: Stmt) -> Stmt {
         let min = Expr::index(0);

@@ -3,17 +3,31 @@
 //!
 //! Before: `for (i, 0, n) { for (p, 0, 4) { prefetch(A[…]) }  C[i] = A[i] }`
 //! After:  `for (i, 0, n) { C[i] = A[i] }`
-//! Every target of this version is such a target: Cranelift has no prefetch.
+//! Only nests of the wide back end have one (`simd_kernel`, x86-avx2 and x86-avx512); Cranelift
+//! has none.
 
 use crate::diag::Result;
-use crate::ir::visit::map_stmts;
+use crate::ir::visit::{for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
 
-/// Removes every prefetch of the body.
+/// Removes every prefetch outside of nests of the wide back end.
 pub fn drop_prefetches(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = drop_stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
+}
+
+/// Whether a statement has prefetches that [`drop_prefetches`] removes.
+pub fn drops_any(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Prefetch { .. } => true,
+        Stmt::SimdKernel { .. } => false,
+        other => {
+            let mut found = false;
+            for_each_stmt(other, &mut |inner| found = found || drops_any(inner));
+            found
+        }
+    }
 }
 
 fn drop_stmt(stmt: Stmt) -> Stmt {

@@ -195,12 +195,14 @@ impl Elements {
     /// Whether no two of them overlap, in every execution.
     fn are_apart(&self) -> bool {
         let apart = |a: &Element, b: &Element| {
-            let (Some((first, lanes)), Some((second, others))) = (a.span(), b.span()) else {
-                return false;
-            };
-            let distance = Expr::sub(second.clone(), first.clone());
+            let (Some(a), Some(b)) = (a.span(), b.span()) else { return false };
+            let distance = Expr::sub(b.first.clone(), a.first.clone());
             let distance = simplify_expr(&distance, &Facts::new()).as_int();
-            distance.is_some_and(|distance| distance >= lanes || -distance >= others)
+            distance.is_some_and(|distance| {
+                // Lanes of one stride that begin between those of the other never meet them.
+                let between = a.stride == b.stride && distance % a.stride != 0;
+                between || distance >= a.lanes * a.stride || -distance >= b.lanes * b.stride
+            })
         };
         let list = &self.list;
         (1..list.len()).all(|i| (0..i).all(|j| apart(&list[j], &list[i])))
@@ -241,14 +243,23 @@ impl Elements {
     }
 }
 
+/// Lanes at `first`, `first + stride`, …
+struct Span<'a> {
+    first: &'a Expr,
+    lanes: i128,
+    stride: i128,
+}
+
 impl Element {
-    /// The index of its first lane and the number of lanes; none if they are not consecutive.
-    fn span(&self) -> Option<(&Expr, i128)> {
+    /// The elements of its lanes; none if they are not a constant distance apart, upwards.
+    fn span(&self) -> Option<Span<'_>> {
+        let lanes = self.index.ty.lanes.into();
         match &self.index.kind {
-            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
-                Some((base, self.index.ty.lanes.into()))
+            ExprKind::Ramp(first, stride) => {
+                let stride = stride.as_int().filter(|stride| (1..1 << 32).contains(stride))?;
+                Some(Span { first, lanes, stride })
             }
-            _ if self.index.ty.lanes == 1 => Some((&self.index, 1)),
+            _ if lanes == 1 => Some(Span { first: &self.index, lanes, stride: 1 }),
             _ => None,
         }
     }

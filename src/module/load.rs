@@ -1,5 +1,5 @@
 //! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: the one
-//! place with `unsafe`.
+//! place with `unsafe` beside the loops that `tec bench` measures the machine with.
 //!
 //! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
 //! arguments are, and every argument is checked before anything is written.

@@ -7,6 +7,7 @@
 
 mod arguments;
 pub mod attach;
+pub mod auto;
 mod bounds;
 mod cache;
 mod constants;
@@ -33,7 +34,7 @@ pub use bounds::{
 pub use evaluate::apply;
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
-pub use select::{Chosen, schedule_all, schedule_kernels, without_chosen};
+pub use select::{Chosen, Fallback, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,

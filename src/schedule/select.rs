@@ -1,5 +1,6 @@
 //! Which schedule a kernel is built with: the longest match of its target, by name or without.
 
+use super::auto::schedule_auto;
 use super::evaluate::apply;
 use super::state::Schedule;
 use crate::diag::{Diag, Result};
@@ -11,13 +12,24 @@ use crate::te::{Defines, Graph};
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
 
-/// Every kernel with the schedule that it is built with.
+/// What a kernel gets that has no schedule for the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallback {
+    /// The plain loops.
+    Plain,
+    /// A schedule that the compiler makes.
+    Auto,
+}
+
+/// Every kernel with the schedule that it is built with; what the user should know of those that
+/// the compiler makes goes to `notes`.
 pub fn schedule_kernels(
     program: &Program,
     graphs: Vec<Graph>,
     target: &Target,
     defines: &Defines,
-    chosen: Option<&Chosen>,
+    (chosen, fallback): (Option<&Chosen>, Fallback),
+    notes: &mut Vec<String>,
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
     check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
@@ -31,10 +43,17 @@ pub fn schedule_kernels(
             schedules.push(Schedule::new(graph, target));
             continue;
         }
+        if wanted == Some("auto") {
+            schedules.push(schedule_auto(&graph, target, notes));
+            continue;
+        }
         // A kernel without a schedule of that name is scheduled as if none were asked for.
         let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
         match named.or_else(|| pick(program, &graph.name, None, target)) {
-            None => schedules.push(Schedule::new(graph, target)),
+            None => schedules.push(match fallback {
+                Fallback::Plain => Schedule::new(graph, target),
+                Fallback::Auto => schedule_auto(&graph, target, notes),
+            }),
             Some(item) => match apply(program, graph, target, defines, item) {
                 Ok(schedule) => schedules.push(schedule),
                 Err(diag) => diags.push(*diag),
@@ -71,7 +90,7 @@ pub fn without_chosen<'a>(
     chosen: Option<&Chosen>,
 ) -> Vec<&'a str> {
     let Some((None, name)) = chosen else { return Vec::new() };
-    if name == "default" {
+    if name == "default" || name == "auto" {
         return Vec::new();
     }
     kernels.filter(|kernel| pick(program, kernel, Some(name), target).is_none()).collect()
@@ -124,7 +143,8 @@ fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// Kernel, name and target identify a schedule, and `default` is the plain loop nest.
+/// Kernel, name and target identify a schedule; `default` is the plain loop nest and `auto` what
+/// the compiler makes.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen = std::collections::HashMap::new();
     let mut diags = Vec::new();
@@ -161,22 +181,17 @@ fn check_chosen(
         }
         return Err(Box::new(diag));
     }
-    if name == "auto" {
-        let text = "schedules made by the compiler are not in this version";
-        return Err(Box::new(
-            Diag::global("E0303", text).help("`--schedule default` is the plain loop nest"),
-        ));
-    }
     let of = |graph: &&Graph| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
     let mut concerned = graphs.iter().filter(of);
     if name == "default"
+        || name == "auto"
         || graphs.is_empty()
         || concerned.any(|graph| pick(program, &graph.name, Some(name), target).is_some())
     {
         return Ok(());
     }
     let all = graphs.iter().filter(of).flat_map(|g| candidates(program, &g.name, target));
-    let mut names: Vec<&str> = vec!["default"];
+    let mut names: Vec<&str> = vec!["auto", "default"];
     names.extend(all.filter_map(|item| item.name.as_ref()).map(|name| &name.text[..]));
     names.sort_unstable();
     names.dedup();

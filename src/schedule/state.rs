@@ -37,6 +37,8 @@ pub struct Schedule {
     pub reassociated: bool,
     /// `default`, or its source text.
     pub text: String,
+    /// The compiler wrote that text.
+    pub auto: bool,
 }
 
 /// A stage and its loops.
@@ -266,6 +268,7 @@ impl Schedule {
             target: target.clone(),
             reassociated: false,
             text: "default".to_string(),
+            auto: false,
             graph,
         };
         for stage in schedule.graph.stages.clone() {

@@ -1,14 +1,16 @@
 //! The differential fuzzer: random programs (`generate`, `pipeline`), also with random schedules
-//! (`schedule`), each run in several ways that must agree bit for bit (`judge`): the plain loop
-//! nest, the scheduled one forwards and backwards, the one after all passes, machine code. No two
-//! threads write one element (`rewrite`). What a check of schedules refuses is run without it and
-//! must be wrong (`unchecked`). Kernels with a planted bug must be found (`plant`). Damaged
-//! programs must not make the compiler panic (`damage`).
+//! (`schedule`) and with the one that `--schedule auto` makes, each run in several ways that must
+//! agree bit for bit (`judge`): the plain loop nest, the scheduled one forwards and backwards,
+//! the one after all passes, machine code. No two threads write one element (`rewrite`). What a
+//! check of schedules refuses is run without it and must be wrong (`unchecked`). Kernels with a
+//! planted bug must be found (`plant`). Damaged programs must not make the compiler panic
+//! (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
 //! test, ready for `tests/golden/run`. While a batch runs, its programs stand in
-//! `target/tmp/Plain-THREAD.te` or `Scheduled-THREAD.te`, for the case that the process dies.
+//! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, for the case that the
+//! process dies.
 
 mod damage;
 mod data;
@@ -42,6 +44,12 @@ fn random_programs_agree() {
 fn scheduled_programs_agree() {
     let n = setting("TEC_FUZZ_N", 300);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Scheduled);
+}
+
+#[test]
+fn programs_agree_under_auto() {
+    let n = setting("TEC_FUZZ_N", 200);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);
 }
 
 #[test]

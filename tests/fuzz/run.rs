@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tec::driver::{FpContract, Options, with_stack};
 use tec::lower::outline_simd::Nest;
+use tec::schedule::Fallback;
 use tec::target::Target;
 
 /// Programs that share a module.
@@ -76,6 +77,8 @@ pub enum Source {
     Plain,
     /// Kernels of several stages with a random schedule.
     Scheduled,
+    /// Both kinds of programs, under the schedule that the compiler makes.
+    Auto,
 }
 
 impl Source {
@@ -84,6 +87,8 @@ impl Source {
         let name = format!("p{number}");
         match self {
             Source::Plain => generate(seed, number, &name),
+            Source::Auto if number % 3 == 2 => generate(seed, number, &name),
+            Source::Auto => pipeline(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have everything else that the language has.
                 let mut program = match number % 5 {
@@ -121,7 +126,11 @@ impl Setup {
         let defines = self.program.defines.iter();
         let kernel = Some(self.program.name.clone());
         let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
-        let name = if self.program.schedules.is_empty() { "default" } else { "s" };
+        let name = match (self.program.schedules.is_empty(), self.options.fallback) {
+            (true, Fallback::Plain) => "default",
+            (true, Fallback::Auto) => "auto",
+            (false, _) => "s",
+        };
         let schedule = Some((Some(self.program.name.clone()), name.to_string()));
         Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
@@ -136,6 +145,8 @@ impl Setup {
         text.push_str(&format!("#! seed {}\n", self.program.seed));
         if !self.program.schedules.is_empty() {
             text.push_str("#! schedule s\n");
+        } else if options.fallback == Fallback::Auto {
+            text.push_str("#! schedule auto\n");
         }
         for (name, value) in &self.program.defines {
             text.push_str(&format!("#! define {name}={value}\n"));
@@ -194,7 +205,10 @@ fn run_batch(
     thread: usize,
 ) -> Report {
     let mut report = Report::default();
-    let options = options(batch);
+    let mut options = options(batch);
+    if source == Source::Auto {
+        options.fallback = Fallback::Auto;
+    }
     let setups: Vec<Setup> = numbers
         .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
         .collect();

@@ -21,27 +21,41 @@ enum Op {
     Binary(Binary, usize, usize),
     Ternary(Ternary, usize, usize, usize),
     Load(Vec<u64>, usize),
+    /// The same bits.
+    Same(usize),
 }
 
 /// An expression of some variables, ready to run.
 pub struct Program {
     ops: Vec<Op>,
     result: usize,
+    /// Operations that read or write elements of 8 bytes.
+    wide: usize,
 }
 
 impl Program {
-    /// Number of operations but arguments and constants.
+    /// Number of operations but arguments, constants and reinterpretations of bits.
     pub fn len(&self) -> usize {
-        self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_))).count()
+        self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_) | Op::Same(_))).count()
+    }
+
+    /// Those of [`Program::len`] that read or write elements of 8 bytes.
+    pub fn count_wide(&self) -> usize {
+        self.wide
+    }
+
+    /// Whether it reads tables.
+    pub fn has_tables(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Op::Load(..)))
     }
 
     /// Compiles `expr`, whose free variables are `args`.
     pub fn new(expr: &Expr, args: &[Var]) -> Program {
         let ops = (0..args.len()).map(Op::Arg).collect();
         let vars = args.iter().cloned().enumerate().map(|(i, var)| (var, i)).collect();
-        let mut compiler = Compiler { ops, vars, done: HashMap::new() };
+        let mut compiler = Compiler { ops, vars, done: HashMap::new(), wide: 0 };
         let result = compiler.expr(expr);
-        Program { ops: compiler.ops, result }
+        Program { ops: compiler.ops, result, wide: compiler.wide }
     }
 
     /// Memory for a run.
@@ -63,6 +77,7 @@ impl Program {
             match op {
                 Op::Arg(arg) => out.copy_from_slice(args[*arg]),
                 Op::Const(_) => {}
+                Op::Same(a) => out.copy_from_slice(&before[*a]),
                 Op::Unary(f, a) => f(&before[*a], out),
                 Op::Binary(f, a, b) => f(&before[*a], &before[*b], out),
                 Op::Ternary(f, a, b, c) => f(&before[*a], &before[*b], &before[*c], out),
@@ -81,6 +96,7 @@ struct Compiler {
     ops: Vec<Op>,
     vars: HashMap<Var, usize>,
     done: HashMap<usize, usize>,
+    wide: usize,
 }
 
 impl Compiler {
@@ -97,6 +113,7 @@ impl Compiler {
             ExprKind::Var(var) => self.vars[var],
             kind => {
                 let op = self.op(kind, expr.ty.dtype);
+                self.wide += usize::from(is_wide(expr));
                 self.ops.push(op);
                 self.ops.len() - 1
             }
@@ -124,7 +141,7 @@ impl Compiler {
             ExprKind::Cast(a) => Op::Unary(cast(a.ty.dtype, ty), self.expr(a)),
             ExprKind::Bitcast(a) => {
                 assert_eq!(a.ty.dtype.bytes(), ty.bytes());
-                Op::Unary(|a, out| out.copy_from_slice(a), self.expr(a))
+                Op::Same(self.expr(a))
             }
             ExprKind::Call(Intrinsic::Fma, args) => {
                 let [a, b, c] = [0, 1, 2].map(|i| self.expr(&args[i]));
@@ -136,6 +153,19 @@ impl Compiler {
             }
             other => panic!("expanded mathematics holds {other:?}"),
         }
+    }
+}
+
+/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes. Indices are no
+/// elements.
+fn is_wide(expr: &Expr) -> bool {
+    let wide = |expr: &Expr| expr.ty.dtype.bytes() == 8 && expr.ty.dtype != DType::Index;
+    match &expr.kind {
+        ExprKind::Const(_) | ExprKind::Bitcast(_) => false,
+        ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Binary(_, a, _) => {
+            wide(expr) || wide(a)
+        }
+        _ => wide(expr),
     }
 }
 
@@ -224,12 +254,12 @@ fn binary(op: BinOp, ty: DType) -> Binary {
         },
         DType::Int64 => match op {
             BinOp::Shr => on2!(i64, |a, b| a.wrapping_shr(b as u32)),
+            BinOp::Min => on2!(i64, |a, b| a.min(b)),
+            BinOp::Max => on2!(i64, |a, b| a.max(b)),
             _ => word_64(op),
         },
         DType::Uint64 => match op {
             BinOp::Shr => on2!(u64, |a, b| a.wrapping_shr(b as u32)),
-            BinOp::Min => on2!(u64, |a, b| a.min(b)),
-            BinOp::Max => on2!(u64, |a, b| a.max(b)),
             _ => word_64(op),
         },
         DType::Bool => word_64(op),

@@ -5,6 +5,7 @@
 //! argument of one function and prints the largest error.
 
 mod flat;
+mod schedules;
 
 use flat::{BATCH, Program};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, FRAC_PI_4, PI, SQRT_2};
@@ -462,6 +463,26 @@ fn expansions_have_no_branches_and_no_calls() {
                 _ => {}
             });
         }
+    }
+}
+
+#[test]
+fn the_documented_costs_are_right() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/MATH.md");
+    let page = std::fs::read_to_string(path).expect("docs/MATH.md");
+    let costs = page.split("## Cost").nth(1).expect("a section about costs");
+    for (function, _) in UNARY.into_iter().chain([(Pow, 4.0)]) {
+        let [single, double] = [DType::Float32, DType::Float64].map(|ty| program(function, ty));
+        let wide = match single.count_wide() {
+            0 => String::new(),
+            wide => format!(" ({wide})"),
+        };
+        let name = function.name();
+        let row = costs.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let counts = [format!("{}{wide}", single.len()), double.len().to_string()];
+        assert_eq!([cells[2], cells[4]], counts, "{name}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! the nest takes from around it in a struct of its frame.
 
 use super::emit::Emitter;
+use super::listing::FunctionNotes;
 use super::storage::Place;
 use super::task::{Field, Uses};
 use crate::codegen::simd::{Closure, compile_nest};
@@ -16,6 +17,7 @@ const ALIGNMENT: u64 = 64;
 impl Emitter<'_, '_> {
     /// Compiles a nest and calls it.
     pub(super) fn simd_kernel(&mut self, body: &Stmt) {
+        self.mark(|| "a vectorized nest".to_string());
         let uses = Uses::of(body);
         let (mut fields, mut size) = (Vec::new(), 0);
         let mut add = |value: Value, ty: Type| {
@@ -52,6 +54,10 @@ impl Emitter<'_, '_> {
         module
             .define_function_bytes(id, ALIGNMENT, &nest.bytes, &[])
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        if let Some(notes) = &mut self.unit.notes {
+            notes.push(FunctionNotes::of_nest(&name, nest));
+        }
+        let module = &mut self.unit.module;
         let callee = module.declare_func_in_func(id, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;
         self.b.ins().call(callee, &[pointer]);

@@ -3,13 +3,13 @@
 use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
-use super::value::{sub_of, width_of};
-use crate::ir::{BinOp, DType, Expr, Type};
+use super::value::width_of;
+use crate::ir::{BinOp, DType, Type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// `x op y` of a type; `by` is the expression of `y`.
-    pub(super) fn arithmetic(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg, by: &Expr) -> VReg {
+    /// `x op y` of a type.
+    pub(super) fn arithmetic(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
         use BinOp::*;
         let width = width_of(ty);
         match op {
@@ -20,7 +20,7 @@ impl Selector<'_> {
                 let mask = self.compare_regs(op, ty, x, y);
                 self.blend(mask, x, y, ty)
             }
-            FloorDiv | FloorMod => crate::bug!("{op:?} of {ty:?} by {by:?}"),
+            FloorDiv | FloorMod => self.divide_ints(op, ty, x, y),
             _ => match direct(op, ty.dtype) {
                 Some(op) => self.b.op2(op, width, x, y),
                 None => crate::bug!("{op:?} of {ty:?}"),
@@ -186,11 +186,6 @@ impl Selector<'_> {
         let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
         let down = self.constant(bytes * 8 - 8, bytes, width);
         self.shift(BinOp::Shr, unsigned, sum, down)
-    }
-
-    /// `x - y` of integers.
-    pub(super) fn subtract(&mut self, bytes: u64, width: Width, x: VReg, y: VReg) -> VReg {
-        self.b.op2(sub_of(bytes), width, x, y)
     }
 }
 

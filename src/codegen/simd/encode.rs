@@ -25,6 +25,10 @@ pub(super) struct Encoded {
     pub(super) marks: Vec<(usize, u32)>,
     /// Where each block begins.
     pub(super) blocks: Vec<usize>,
+    /// Where the code of each block ends; 0 for a block without code.
+    pub(super) ends: Vec<usize>,
+    /// The constants, in the order of their places: offset and length.
+    pub(super) constants: Vec<(usize, usize)>,
     /// Moves between registers and memory that the allocator made: offsets.
     pub(super) spills: Vec<usize>,
 }
@@ -86,6 +90,7 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
     for entry in order {
         encoded.bytes.resize(pool_at[entry], 0xcc);
         encoded.bytes.extend(&view.func.pool[entry]);
+        encoded.constants.push((pool_at[entry], view.func.pool[entry].len()));
     }
     encoded
 }
@@ -145,6 +150,7 @@ impl<'a> Writer<'a> {
     fn write(mut self) -> Encoded {
         self.prologue();
         let count = self.view.func.blocks.len();
+        let mut ends = vec![0; count];
         let shown: Vec<BlockId> = (0..count).filter(|id| self.through(*id).is_none()).collect();
         for (position, id) in shown.iter().enumerate() {
             if self.view.func.blocks[*id].is_hot {
@@ -152,6 +158,7 @@ impl<'a> Writer<'a> {
             }
             self.labels[*id] = Some(self.bytes.len());
             self.block(*id, shown.get(position + 1).copied());
+            ends[*id] = self.bytes.len();
         }
         for (at, target) in std::mem::take(&mut self.fixups) {
             let to = self.label(target).expect("every block has a place now");
@@ -161,7 +168,7 @@ impl<'a> Writer<'a> {
         let blocks = (0..count).map(|id| self.label(id).expect("placed")).collect();
         let code_len = self.bytes.len();
         let (bytes, marks, spills) = (self.bytes, self.marks, self.spills);
-        Encoded { bytes, code_len, marks, blocks, spills }
+        Encoded { bytes, code_len, marks, blocks, ends, constants: Vec::new(), spills }
     }
 
     /// The offset of a block, or of where it leads if it has no code.
@@ -280,7 +287,7 @@ impl<'a> Writer<'a> {
         let mut mem = None;
         for (place, arg) in (0u32..).zip(&inst.args) {
             match arg {
-                Arg::Def(_) | Arg::EarlyDef(_) | Arg::Use(_) | Arg::Mod { .. } => {
+                Arg::Def(_) | Arg::Use(_) | Arg::Mod { .. } => {
                     if matches!(arg, Arg::Mod { .. }) {
                         take();
                     }

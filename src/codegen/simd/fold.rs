@@ -9,9 +9,46 @@ use std::collections::HashMap;
 
 /// Tidies a function; it computes the same.
 pub(super) fn fold(func: &mut Func) {
+    remove_overwritten(func);
     remove_unused(func);
     choose_accumulators(func);
     fold_loads(func);
+}
+
+/// Removes stores that a later one of the block makes void before anybody reads.
+fn remove_overwritten(func: &mut Func) {
+    for block in &mut func.blocks {
+        // What is written again further down: place and instruction, until it is read.
+        let mut later: Vec<(Mem, Code, u32)> = Vec::new();
+        let mut kept: Vec<Inst> = Vec::with_capacity(block.insts.len());
+        for inst in block.insts.drain(..).rev() {
+            let Some(access) = inst.access else {
+                kept.push(inst);
+                continue;
+            };
+            if access.what != Touch::Write {
+                later.retain(|(_, _, buffer)| *buffer != access.buffer);
+                kept.push(inst);
+                continue;
+            }
+            // Masked stores write some of it only; AVX2 names its mask as an operand.
+            let whole = inst.mask.is_none()
+                && inst.used_up.is_none()
+                && !matches!(inst.args.get(2), Some(Arg::Use(_)));
+            match inst.args.first() {
+                Some(Arg::Mem(mem)) if whole => {
+                    let place = (*mem, inst.code, access.buffer);
+                    if !later.contains(&place) {
+                        later.push(place);
+                        kept.push(inst);
+                    }
+                }
+                _ => kept.push(inst),
+            }
+        }
+        kept.reverse();
+        block.insts = kept;
+    }
 }
 
 fn count_uses(func: &Func) -> Vec<u32> {

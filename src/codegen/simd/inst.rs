@@ -72,8 +72,6 @@ impl Mem {
 pub(super) enum Arg {
     /// Written.
     Def(VReg),
-    /// Written while sources are still read: never shares a register with one.
-    EarlyDef(VReg),
     /// Read.
     Use(VReg),
     /// Read, then written: one register.
@@ -239,7 +237,6 @@ impl Inst {
         for arg in &self.args {
             match arg {
                 Arg::Def(reg) => operands.push(Operand::reg_def(*reg)),
-                Arg::EarlyDef(reg) => operands.push(Operand::reg_def_at_start(*reg)),
                 Arg::Use(reg) => operands.push(Operand::reg_use(*reg)),
                 Arg::Mod { from, to } => {
                     operands.push(Operand::reg_use(*from));

@@ -318,6 +318,7 @@ impl Selector<'_> {
         }
         let mask = mask.map(|mask| self.value(mask));
         let bytes = buffer.dtype.bytes();
+        let mut written = None;
         match &index.kind {
             _ if lanes == 1 => {
                 let mem = self.address(buffer, index);
@@ -330,7 +331,12 @@ impl Selector<'_> {
                     value => value,
                 };
                 match mask {
-                    None => self.write(buffer, mem, value, bytes * u64::from(lanes)),
+                    None => {
+                        let all = bytes * u64::from(lanes);
+                        self.write(buffer, mem, value, all);
+                        let key = all << 8 | Width::of(all).bytes();
+                        written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
+                    }
                     Some(mask) => self.masked_store(buffer, mem, value.reg(), mask, lanes),
                 }
             }
@@ -354,6 +360,11 @@ impl Selector<'_> {
         }
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (other, _)| other != buffer);
+        }
+        // Who reads it again finds it in its register.
+        if let Some((key, Val::Vec(value))) = written {
+            let scope = self.scopes.last_mut().expect("a scope");
+            scope.loads.insert(key, (buffer.clone(), value));
         }
     }
 

@@ -15,6 +15,7 @@ mod alloc;
 mod arith;
 mod build;
 mod convert;
+mod divide;
 mod encode;
 mod fold;
 mod inst;
@@ -30,6 +31,7 @@ mod value;
 
 use crate::ir::Stmt;
 use crate::target::Target;
+use inst::LoopInfo;
 pub use nest::Closure;
 
 /// The code of a nest.
@@ -41,6 +43,25 @@ pub struct NestCode {
     pub code_len: usize,
     /// Statements and where they begin: offset, depth, text.
     pub marks: Vec<(usize, u32, String)>,
+    /// The loops that are left, in the order of their heads.
+    pub loops: Vec<NestLoop>,
+    /// Where the register allocator moves something between a register and memory: offsets.
+    pub spills: Vec<usize>,
+    /// The constants after the code, in order: offset and length.
+    pub constants: Vec<(usize, usize)>,
+}
+
+/// A loop of a nest's code.
+#[derive(Clone, Debug)]
+pub struct NestLoop {
+    /// As the loop IR writes it.
+    pub title: String,
+    /// Whether no loop is inside.
+    pub innermost: bool,
+    /// Offset of its first instruction.
+    pub start: usize,
+    /// Offset after its last one, which goes back.
+    pub end: usize,
 }
 
 /// Compiles a nest.
@@ -58,8 +79,17 @@ pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode
     let encoded = encode::encode(&view, &output, evex, target.vector_bytes);
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];
-        (*offset, *depth, text.clone())
+        (!text.is_empty()).then(|| (*offset, *depth, text.clone()))
     };
-    let marks = encoded.marks.iter().map(mark).collect();
-    NestCode { bytes: encoded.bytes, code_len: encoded.code_len, marks }
+    let marks = encoded.marks.iter().filter_map(mark).collect();
+    // The block after the latch gives the head its values; often it needs no code.
+    let as_loop = |info: &LoopInfo| NestLoop {
+        title: info.title.clone(),
+        innermost: info.innermost,
+        start: encoded.blocks[info.head],
+        end: encoded.ends[info.latch].max(encoded.ends[info.latch + 1]),
+    };
+    let loops = func.loops.iter().map(as_loop).collect();
+    let encode::Encoded { bytes, code_len, spills, constants, .. } = encoded;
+    NestCode { bytes, code_len, marks, loops, spills, constants }
 }

@@ -146,16 +146,6 @@ instructions! {
         EVEX_Vfmadd213pd_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vfmadd213pd_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
-    Fnma231Ps, 4,
-        VEX_Vfnmadd231ps_xmm_xmm_xmmm128, VEX_Vfnmadd231ps_ymm_ymm_ymmm256,
-        EVEX_Vfnmadd231ps_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vfnmadd231ps_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vfnmadd231ps_zmm_k1z_zmm_zmmm512b32_er;
-    Fnma231Pd, 8,
-        VEX_Vfnmadd231pd_xmm_xmm_xmmm128, VEX_Vfnmadd231pd_ymm_ymm_ymmm256,
-        EVEX_Vfnmadd231pd_xmm_k1z_xmm_xmmm128b64,
-        EVEX_Vfnmadd231pd_ymm_k1z_ymm_ymmm256b64,
-        EVEX_Vfnmadd231pd_zmm_k1z_zmm_zmmm512b64_er;
     RoundPs, 4,
         VEX_Vroundps_xmm_xmmm128_imm8, VEX_Vroundps_ymm_ymmm256_imm8,
         EVEX_Vrndscaleps_xmm_k1z_xmmm128b32_imm8,
@@ -356,11 +346,6 @@ instructions! {
         EVEX_Vpxorq_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vpxorq_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vpxorq_zmm_k1z_zmm_zmmm512b64;
-    Andn, 4,
-        VEX_Vpandn_xmm_xmm_xmmm128, VEX_Vpandn_ymm_ymm_ymmm256,
-        EVEX_Vpandnd_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vpandnd_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32;
     SllvW, 0,
         INVALID, INVALID,
         EVEX_Vpsllvw_xmm_k1z_xmm_xmmm128,
@@ -491,46 +476,11 @@ instructions! {
         EVEX_Vpshufb_xmm_k1z_xmm_xmmm128,
         EVEX_Vpshufb_ymm_k1z_ymm_ymmm256,
         EVEX_Vpshufb_zmm_k1z_zmm_zmmm512;
-    UnpckLBw, 0,
-        VEX_Vpunpcklbw_xmm_xmm_xmmm128, VEX_Vpunpcklbw_ymm_ymm_ymmm256,
-        EVEX_Vpunpcklbw_xmm_k1z_xmm_xmmm128,
-        EVEX_Vpunpcklbw_ymm_k1z_ymm_ymmm256,
-        EVEX_Vpunpcklbw_zmm_k1z_zmm_zmmm512;
-    UnpckHBw, 0,
-        VEX_Vpunpckhbw_xmm_xmm_xmmm128, VEX_Vpunpckhbw_ymm_ymm_ymmm256,
-        EVEX_Vpunpckhbw_xmm_k1z_xmm_xmmm128,
-        EVEX_Vpunpckhbw_ymm_k1z_ymm_ymmm256,
-        EVEX_Vpunpckhbw_zmm_k1z_zmm_zmmm512;
-    UnpckLWd, 0,
-        VEX_Vpunpcklwd_xmm_xmm_xmmm128, VEX_Vpunpcklwd_ymm_ymm_ymmm256,
-        EVEX_Vpunpcklwd_xmm_k1z_xmm_xmmm128,
-        EVEX_Vpunpcklwd_ymm_k1z_ymm_ymmm256,
-        EVEX_Vpunpcklwd_zmm_k1z_zmm_zmmm512;
-    UnpckHWd, 0,
-        VEX_Vpunpckhwd_xmm_xmm_xmmm128, VEX_Vpunpckhwd_ymm_ymm_ymmm256,
-        EVEX_Vpunpckhwd_xmm_k1z_xmm_xmmm128,
-        EVEX_Vpunpckhwd_ymm_k1z_ymm_ymmm256,
-        EVEX_Vpunpckhwd_zmm_k1z_zmm_zmmm512;
-    UnpckLDq, 4,
-        VEX_Vpunpckldq_xmm_xmm_xmmm128, VEX_Vpunpckldq_ymm_ymm_ymmm256,
-        EVEX_Vpunpckldq_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vpunpckldq_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vpunpckldq_zmm_k1z_zmm_zmmm512b32;
-    UnpckHDq, 4,
-        VEX_Vpunpckhdq_xmm_xmm_xmmm128, VEX_Vpunpckhdq_ymm_ymm_ymmm256,
-        EVEX_Vpunpckhdq_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vpunpckhdq_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vpunpckhdq_zmm_k1z_zmm_zmmm512b32;
     UnpckLQdq, 8,
         VEX_Vpunpcklqdq_xmm_xmm_xmmm128, VEX_Vpunpcklqdq_ymm_ymm_ymmm256,
         EVEX_Vpunpcklqdq_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vpunpcklqdq_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vpunpcklqdq_zmm_k1z_zmm_zmmm512b64;
-    UnpckHQdq, 8,
-        VEX_Vpunpckhqdq_xmm_xmm_xmmm128, VEX_Vpunpckhqdq_ymm_ymm_ymmm256,
-        EVEX_Vpunpckhqdq_xmm_k1z_xmm_xmmm128b64,
-        EVEX_Vpunpckhqdq_ymm_k1z_ymm_ymmm256b64,
-        EVEX_Vpunpckhqdq_zmm_k1z_zmm_zmmm512b64;
     PackUsWb, 0,
         VEX_Vpackuswb_xmm_xmm_xmmm128, VEX_Vpackuswb_ymm_ymm_ymmm256,
         EVEX_Vpackuswb_xmm_k1z_xmm_xmmm128,
@@ -541,29 +491,4 @@ instructions! {
         EVEX_Vpackusdw_xmm_k1z_xmm_xmmm128b32,
         EVEX_Vpackusdw_ymm_k1z_ymm_ymmm256b32,
         EVEX_Vpackusdw_zmm_k1z_zmm_zmmm512b32;
-    PackSsWb, 0,
-        VEX_Vpacksswb_xmm_xmm_xmmm128, VEX_Vpacksswb_ymm_ymm_ymmm256,
-        EVEX_Vpacksswb_xmm_k1z_xmm_xmmm128,
-        EVEX_Vpacksswb_ymm_k1z_ymm_ymmm256,
-        EVEX_Vpacksswb_zmm_k1z_zmm_zmmm512;
-    PackSsDw, 4,
-        VEX_Vpackssdw_xmm_xmm_xmmm128, VEX_Vpackssdw_ymm_ymm_ymmm256,
-        EVEX_Vpackssdw_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vpackssdw_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vpackssdw_zmm_k1z_zmm_zmmm512b32;
-    UnpckLPs, 4,
-        VEX_Vunpcklps_xmm_xmm_xmmm128, VEX_Vunpcklps_ymm_ymm_ymmm256,
-        EVEX_Vunpcklps_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vunpcklps_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32;
-    UnpckHPs, 4,
-        VEX_Vunpckhps_xmm_xmm_xmmm128, VEX_Vunpckhps_ymm_ymm_ymmm256,
-        EVEX_Vunpckhps_xmm_k1z_xmm_xmmm128b32,
-        EVEX_Vunpckhps_ymm_k1z_ymm_ymmm256b32,
-        EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32;
-    PermilPs, 4,
-        VEX_Vpermilps_xmm_xmmm128_imm8, VEX_Vpermilps_ymm_ymmm256_imm8,
-        EVEX_Vpermilps_xmm_k1z_xmmm128b32_imm8,
-        EVEX_Vpermilps_ymm_k1z_ymmm256b32_imm8,
-        EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8;
 }

@@ -47,8 +47,8 @@ impl Exact {
         }
         if value.is_finite() && nearest.is_finite() {
             // Two factors: the unit may be denormal.
-            let half = 2f64.powi(-self.unit / 2);
-            let steps = (value - nearest) * half * 2f64.powi(-self.unit - -self.unit / 2);
+            let half = -self.unit / 2;
+            let steps = (value - nearest) * power_of_2(half) * power_of_2(-self.unit - half);
             return (steps - self.rest).abs();
         }
         let largest = if dtype == DType::Float32 { f32::MAX as f64 } else { f64::MAX };
@@ -83,7 +83,12 @@ fn round_to_f32(value: f64) -> Exact {
     // Float64 numbers of Float32's range are normal.
     let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
     let unit = (exponent - 23).max(-149);
-    Exact { nearest, rest: (value - nearest) * 2f64.powi(-unit), unit }
+    Exact { nearest, rest: (value - nearest) * power_of_2(-unit), unit }
+}
+
+/// `2^exponent`, a normal number.
+fn power_of_2(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
 /// The result where it is decided by the kind of the arguments: NaN, infinity, zero, far outside

@@ -20,6 +20,25 @@ pub struct Builder {
     lanes: u32,
     tables: Tables,
     nodes: RefCell<Vec<Op>>,
+    /// The node of each operation, so that none is computed twice.
+    ids: RefCell<HashMap<Key, usize>>,
+}
+
+/// What tells two operations apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    /// By [`Expr::id`]: arguments of the call.
+    Leaf(usize),
+    /// A constant by its bits.
+    Float(DType, u64),
+    Int(DType, i128),
+    Unary(UnOp, usize),
+    Binary(BinOp, usize, usize),
+    Select(usize, usize, usize),
+    Fma(usize, usize, usize),
+    Cast(DType, usize),
+    Bitcast(DType, usize),
+    Load(Buffer, usize),
 }
 
 /// A value of a [`Builder`].
@@ -49,6 +68,29 @@ impl Op {
             Op::Unary(_, a) | Op::Cast(_, a) | Op::Bitcast(_, a) | Op::Load(_, a) => vec![a],
             Op::Binary(_, a, b) => vec![a, b],
             Op::Select(a, b, c) | Op::Fma(a, b, c) => vec![a, b, c],
+        }
+    }
+
+    fn key(&self, dtype: DType) -> Key {
+        match self {
+            Op::Leaf(expr) => {
+                let scalar = match &expr.kind {
+                    ExprKind::Broadcast(scalar) => scalar,
+                    _ => expr,
+                };
+                match (scalar.as_float(), scalar.as_int()) {
+                    (Some(value), _) => Key::Float(dtype, value.to_bits()),
+                    (_, Some(value)) => Key::Int(dtype, value),
+                    _ => Key::Leaf(expr.id()),
+                }
+            }
+            Op::Unary(op, a) => Key::Unary(*op, *a),
+            Op::Binary(op, a, b) => Key::Binary(*op, *a, *b),
+            Op::Select(c, t, f) => Key::Select(*c, *t, *f),
+            Op::Fma(a, b, c) => Key::Fma(*a, *b, *c),
+            Op::Cast(dtype, a) => Key::Cast(*dtype, *a),
+            Op::Bitcast(dtype, a) => Key::Bitcast(*dtype, *a),
+            Op::Load(buffer, a) => Key::Load(buffer.clone(), *a),
         }
     }
 
@@ -92,7 +134,7 @@ impl<'b> Operand<'b> for i64 {
 impl Builder {
     /// A builder for one call on values of `lanes` lanes.
     pub fn new(name: &'static str, lanes: u32, tables: Tables) -> Builder {
-        Builder { name, lanes, tables, nodes: RefCell::default() }
+        Builder { name, lanes, tables, nodes: RefCell::default(), ids: RefCell::default() }
     }
 
     /// An argument of the call.
@@ -109,10 +151,14 @@ impl Builder {
         self.push(dtype, Op::Leaf(expr))
     }
 
+    /// The value of `op`: an earlier one if the same operation was written before.
     fn push(&self, dtype: DType, op: Op) -> Value<'_> {
         let mut nodes = self.nodes.borrow_mut();
-        nodes.push(op);
-        Value { builder: self, id: nodes.len() - 1, dtype }
+        let id = *self.ids.borrow_mut().entry(op.key(dtype)).or_insert_with(|| {
+            nodes.push(op);
+            nodes.len() - 1
+        });
+        Value { builder: self, id, dtype }
     }
 
     /// The expression of `result`: operations used once stand where they are used, the others
@@ -130,7 +176,10 @@ impl Builder {
         let mut bound = Vec::new();
         for (id, op) in nodes.iter().enumerate() {
             let expr = op.expr(&exprs);
-            if uses[id] > 1 && !is_atom(&expr) {
+            // Truth values have no register of their own on most machines; whoever selects
+            // instructions sees that a comparison occurs twice.
+            let is_bool = expr.ty.dtype == DType::Bool;
+            if uses[id] > 1 && !is_bool && !is_atom(&expr) {
                 let var = Var::new(self.name, expr.ty);
                 exprs.push(Expr::var(&var));
                 bound.push((var, expr));

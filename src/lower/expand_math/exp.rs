@@ -12,19 +12,18 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 /// `e^x`.
 pub fn exp(x: Value<'_>) -> Value<'_> {
-    let x = if x.is_f32() {
-        x.at_least(-104.0).at_most(89.0)
-    } else {
-        x.at_least(-746.0).at_most(710.0)
-    };
-    let reduced = reduce(x, two_step_shift(x));
-    let power = if x.is_f32() {
-        reduced.exact + reduced.rest() + 1.0
-    } else {
+    if !x.is_f32() {
+        let x = x.at_least(-746.0).at_most(710.0);
+        let reduced = reduce(x, two_step_shift(x));
         let (hi, lo) = power_of_e(&reduced);
-        hi + lo
-    };
-    scale(power, reduced.n_bits)
+        return scale(hi + lo, reduced.n_bits);
+    }
+    let x = x.at_least(-104.0).at_most(89.0);
+    let magic = x.format().magic + two_step_shift(x);
+    let shifted = x.fma(LOG2_E, magic);
+    let n = shifted - magic;
+    let r = n.fma(LN_2_LO_F32, n.fma(-LN_2, x));
+    scale(r.polynomial(&EXP_F32), shifted.bits())
 }
 
 /// `2^x`.
@@ -60,8 +59,7 @@ impl<'b> Reduced<'b> {
     /// `e^r - 1 - exact`.
     pub fn rest(&self) -> Value<'b> {
         let r = self.exact + self.tail;
-        let coefficients: &[f64] = if r.is_f32() { &EXPM1_F32 } else { &EXPM1_F64 };
-        (r * r).fma(r.polynomial(coefficients), self.tail)
+        (r * r).fma(r.polynomial(&EXPM1_F64), self.tail)
     }
 }
 
@@ -70,15 +68,14 @@ pub fn two_step_shift(like: Value<'_>) -> f64 {
     (2 * like.format().bias) as f64
 }
 
-/// Splits `x` (bounded, so that `n` fits) into `n ln 2 + r`; the integer is `n + shift`.
+/// Splits a Float64 `x` (bounded, so that `n` fits) into `n ln 2 + r`; the integer is `n + shift`.
 pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
-    let ln_2_lo = if x.is_f32() { -1.904654212125934e-9 } else { 2.3190468138462996e-17 };
     let magic = x.format().magic + shift;
     let shifted = x.fma(LOG2_E, magic);
     let n = shifted - magic;
     // Exact: both are multiples of the last bit of the smaller one, and the difference is small.
     let exact = n.fma(-LN_2, x);
-    Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
+    Reduced { n_bits: shifted.bits(), exact, tail: n * -LN_2_LO }
 }
 
 /// `value * 2^n`, rounded once, where the low bits of `n_bits` hold `n + two_step_shift`.
@@ -114,8 +111,12 @@ fn power_of_2(r: Value<'_>) -> Value<'_> {
 /// ln 2 minus its Float64 value.
 const LN_2_LO: f64 = 2.3190468138462996e-17;
 
-/// `(e^r - 1 - r) / r^2`, error relative to `e^r - 1` 2^-26.1, to `e^r` 2^-28.
-const EXPM1_F32: [f64; 5] = [0.5, 0.16666548, 0.041666824, 0.008366107, 0.0013900711];
+/// The Float32 value of ln 2 minus ln 2.
+pub const LN_2_LO_F32: f64 = 1.904654212125934e-9;
+
+/// `e^r`, error relative to it 2^-28.254.
+pub const EXP_F32: [f64; 7] =
+    [1.0, 1.0, 0.49999994, 0.16666521, 0.041668262, 0.008368674, 0.0013821023];
 
 /// `(2^r - 1) / r`, error relative to `2^r` 2^-28.3.
 const EXP2_F32: [f64; 6] = [LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326471];

@@ -1,9 +1,8 @@
 //! `log` and `log2`.
 //!
-//! `x = 2^e (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`, `f` exact. In Float32 a
-//! minimax polynomial (`tools/minimax.py`) gives `log(1 + f) - f`; the exact terms `e ln 2` and `f`
-//! (for `log2`: `e` and `f / ln 2`) are added as an unevaluated sum, so that only the last addition
-//! rounds noticeably.
+//! `x = 2^e (1 + f)`, `f` exact. In Float32 `1 + f` is between 2/3 and 4/3 (for `log2` between
+//! `sqrt(1/2)` and `sqrt(2)`), so that `e ln 2` and `log(1 + f)`, from a minimax polynomial
+//! (`tools/minimax.py`), add up almost without an error where they cancel.
 //!
 //! In Float64 a table gives for each 64th of an octave a short number `1/c`, such that
 //! `r = (1 + f) / c - 1` is exact and at most 0.012, and `log c` in two parts (Tang's method);
@@ -15,7 +14,7 @@ use super::builder::Value;
 use super::log_table::{FIRST, LOG};
 use super::sums::renormalize;
 use crate::ir::DType;
-use std::f64::consts::LOG2_E;
+use std::f64::consts::{LN_2, LOG2_E};
 
 /// The natural logarithm.
 pub fn log(x: Value<'_>) -> Value<'_> {
@@ -23,14 +22,9 @@ pub fn log(x: Value<'_>) -> Value<'_> {
         let (hi, lo) = log_f64(x);
         return special_cases(x, hi + lo);
     }
-    let (f, e) = decompose_f32(x);
-    // e times the high part is exact: 8 bits times 15.
-    let whole = e * 0.693145751953125;
-    let hi = whole + f;
-    let lo = (whole - hi) + f;
-    let curve = f * f.polynomial(&LOG_F32);
-    let result = hi + f.fma(curve, e.fma(1.428606765330187e-6, lo));
-    special_cases(x, result)
+    let (f, e) = decompose_f32(x, TWO_THIRDS);
+    let rest = (f * f).fma(f.polynomial(&LOG_F32), f);
+    special_cases(x, e.fma(LN_2, rest))
 }
 
 /// The logarithm to base 2.
@@ -43,27 +37,25 @@ pub fn log2(x: Value<'_>) -> Value<'_> {
         let (sum, sum_lo) = renormalize(parts.exponent, linear);
         return special_cases(x, sum + (sum_lo + lo.fma(LOG2_E, linear_lo)));
     }
-    let (f, e) = decompose_f32(x);
-    let linear = f * LOG2_E;
-    let linear_lo = f.fma(1.925963033500011e-8, f.fma(LOG2_E, -linear));
-    let hi = e + linear;
-    let lo = (e - hi) + linear;
-    let curve = f * f.polynomial(&LOG2_F32);
-    let result = hi + (lo + f.fma(curve, linear_lo));
-    special_cases(x, result)
+    let (f, e) = decompose_f32(x, ROOT_OF_HALF);
+    special_cases(x, f.fma(f.polynomial(&LOG2_F32), f) + e)
 }
 
-/// `f` and `e` of a positive finite Float32 number `2^e (1 + f)`.
-fn decompose_f32(x: Value<'_>) -> (Value<'_>, Value<'_>) {
+/// `f` and `e` of a positive finite Float32 number `2^e (1 + f)`; the exponent steps at `first`,
+/// the bits of the smallest `1 + f`.
+fn decompose_f32(x: Value<'_>, first: i64) -> (Value<'_>, Value<'_>) {
     let denormal = x.lt(f32::MIN_POSITIVE as f64);
-    let scaled = denormal.select(x * 8388608.0, x);
-    let bits = scaled.bits().bitcast(DType::Int32);
-    // The bits of sqrt(1/2), rounded down: the exponent steps there instead of at 1.
-    let exponent = (bits - 0x3f3504f3).shr(23);
-    let f = (bits - exponent.shl(23)).bitcast(DType::Float32) - 1.0;
-    let exponent = exponent - denormal.select(exponent.constant(23), 0);
-    (f, exponent.cast(DType::Float32))
+    let bits = denormal.select(x * 8388608.0, x).bits().bitcast(DType::Int32);
+    // The exponent in its place, above 23 zero bits.
+    let exponent = (bits - first) & (-1 << 23);
+    let f = (bits - exponent).bitcast(DType::Float32) - 1.0;
+    let shift = denormal.select(x.constant(-23.0), 0.0);
+    (f, exponent.cast(DType::Float32).fma(2f64.powi(-23), shift))
 }
+
+/// The bits of 2/3 and of sqrt(1/2), rounded down.
+const TWO_THIRDS: i64 = 0x3f2aaaab;
+const ROOT_OF_HALF: i64 = 0x3f3504f3;
 
 /// `2^exponent * mantissa`, what a positive finite Float64 number is, and the row of the table.
 struct Parts<'b> {
@@ -118,36 +110,37 @@ fn log_of_mantissa<'b>(
 }
 
 /// `result`, or what a logarithm of zero, infinity, NaN or a negative number is.
-pub fn special_cases<'b>(x: Value<'b>, result: Value<'b>) -> Value<'b> {
+fn special_cases<'b>(x: Value<'b>, result: Value<'b>) -> Value<'b> {
+    let finite = x.lt(f64::INFINITY).select(result, x);
     let of_zero = x.eq(0.0).select(x.constant(f64::NEG_INFINITY), f64::NAN);
-    let special = x.gt(0.0).select(x, of_zero);
-    (x.gt(0.0) & x.lt(f64::INFINITY)).select(result, special)
+    x.gt(0.0).select(finite, of_zero)
 }
 
-/// `(log(1 + f) - f) / f^2`, error relative to `log(1 + f)` 2^-27.3.
+/// `(log(1 + f) - f) / f^2` from -1/3 to 1/3, error relative to `log(1 + f)` 2^-27.68.
 const LOG_F32: [f64; 9] = [
     -0.5,
-    0.3333333,
-    -0.2500082,
-    0.2000124,
-    -0.16623406,
-    0.14201616,
-    -0.13159685,
-    0.12762013,
-    -0.07635992,
+    0.33333215,
+    -0.24999806,
+    0.20010427,
+    -0.16680197,
+    0.14005731,
+    -0.121874444,
+    0.13984627,
+    -0.12880236,
 ];
 
-/// `(log2(1 + f) - f / ln 2) / f^2`, error relative to `log2(1 + f)` 2^-27.6.
-const LOG2_F32: [f64; 9] = [
-    -0.72134733,
-    0.4808982,
-    -0.36069867,
-    0.28857142,
-    -0.23956734,
-    0.20448656,
-    -0.19139108,
-    0.18708847,
-    -0.11025544,
+/// `(log2(1 + f) - f) / f`, error relative to `log2(1 + f)` 2^-27.022.
+const LOG2_F32: [f64; 10] = [
+    0.44269505,
+    -0.7213475,
+    0.4808965,
+    -0.3606826,
+    0.28861892,
+    -0.23995149,
+    0.20415366,
+    -0.18825628,
+    0.18688573,
+    -0.11641528,
 ];
 
 /// `(log(1 + r) - r + r^2/2) / r^3`, error relative to `log(1 + r)` 2^-72.645.

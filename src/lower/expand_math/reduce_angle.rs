@@ -38,7 +38,8 @@ pub fn reduce_f32(x: Value<'_>) -> (Value<'_>, Value<'_>) {
 
 /// Reduces a Float64 angle; `quadrant` is Uint64.
 pub fn reduce_f64(x: Value<'_>) -> Angle<'_> {
-    let range = (x.bits().shr(56) & 127).max(FIRST_RANGE) - FIRST_RANGE;
+    let range = (x.bits().shr(56) & 127).bitcast(DType::Int64);
+    let range = range.max(FIRST_RANGE) - FIRST_RANGE;
     let part = |i: i64| (range + i * RANGES).load("two_over_pi_f64", table_f64);
     let scaled = x * 2f64.powi(-SCALE);
     let (first, first_lo) = two_product(scaled, part(0));

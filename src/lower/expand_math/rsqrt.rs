@@ -21,8 +21,7 @@ pub fn rsqrt(x: Value<'_>) -> Value<'_> {
     let residue = (-first).fma(root, 1.0);
     let half = square_residue * first * -0.5;
     let corrected = first.fma(half.fma(first, residue), first);
-    // Zero, infinity, NaN and negative numbers come out right without the correction.
-    let regular = x.gt(0.0) & x.lt(f64::INFINITY);
-    let result = regular.select(corrected, first);
+    // Zero, infinity and negative numbers come out right without the correction, which is NaN.
+    let result = corrected.eq(corrected).select(corrected, first);
     is_small.select(result * down, result)
 }

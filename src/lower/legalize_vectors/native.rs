@@ -3,7 +3,8 @@
 
 use super::{Legalizer, NATIVE_BYTES, Store};
 use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
+use crate::lower::expand_math::expand_expr;
 use std::collections::HashMap;
 
 impl Legalizer {
@@ -77,11 +78,22 @@ impl Judge {
             ExprKind::Call(Intrinsic::Fma, args) => {
                 self.has_fma && args.iter().all(|arg| self.is_native(arg))
             }
-            ExprKind::Call(..) => false,
+            ExprKind::Call(function, args) => {
+                args.iter().all(|arg| self.is_native(arg)) && self.has_function(*function, args)
+            }
             ExprKind::Let(var, value, body) => {
                 var.ty().dtype != DType::Bool && self.is_native(value) && self.is_native(body)
             }
         }
+    }
+
+    /// Whether the operations that `expand_math` makes of a function are native.
+    fn has_function(&self, function: Intrinsic, args: &[Expr]) -> bool {
+        let vars = args.iter().map(|arg| Expr::var(&Var::new("x", arg.ty))).collect();
+        let expanded = expand_expr(&Expr::call(function, vars));
+        // A judge of its own: addresses of the expansion may come again.
+        let (known, reading) = (HashMap::new(), HashMap::new());
+        Judge { bytes: self.bytes, has_fma: self.has_fma, known, reading }.is_native(&expanded)
     }
 
     fn reads(&mut self, expr: &Expr) -> bool {

@@ -74,7 +74,7 @@ fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
 /// A vectorized nest and what became of it.
 #[derive(Clone, Debug)]
 pub struct Nest {
-    /// Its first line, as the printer writes it.
+    /// The stages that it is in and its first line, as the printer writes it.
     pub head: String,
     /// Why it is left to vectors of 16 bytes; `None` if it is not.
     pub reason: Option<String>,
@@ -84,35 +84,44 @@ pub struct Nest {
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
     if is_wide(target) {
-        explain_stmt(&kernel.body, &mut Judge::new(target), &mut nests);
+        explain_stmt(&kernel.body, "", &mut Judge::new(target), &mut nests);
     }
     nests
 }
 
-fn explain_stmt(stmt: &Stmt, judge: &mut Judge, nests: &mut Vec<Nest>) {
+/// `stages`: those around, each with a colon.
+fn explain_stmt(stmt: &Stmt, stages: &str, judge: &mut Judge, nests: &mut Vec<Nest>) {
     if !has_vectors(stmt) {
         return;
     }
+    let head = || format!("{stages}{}", head_of(stmt));
     match judge.stmt(stmt) {
-        Ok(()) => nests.push(Nest { head: head_of(stmt), reason: None }),
+        Ok(()) => nests.push(Nest { head: head(), reason: None }),
         Err(reason) => {
             // The smallest statement that is not taken tells the reason.
             let before = nests.len();
-            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, judge, nests));
+            let stages = match stmt {
+                Stmt::Produce { name, .. } => &format!("{stages}{name}: "),
+                _ => stages,
+            };
+            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, stages, judge, nests));
             let told = nests[before..].iter().any(|nest| nest.reason.is_some());
             let mut own = false;
             for_each_expr(stmt, &mut |expr| own |= expr.ty.lanes > 1);
             if own && !told {
-                nests.push(Nest { head: head_of(stmt), reason: Some(reason) });
+                nests.push(Nest { head: head(), reason: Some(reason) });
             }
         }
     }
 }
 
-/// The first line of a statement.
+/// The first line of a statement, after those that only name or allocate.
 fn head_of(stmt: &Stmt) -> String {
     match stmt {
-        Stmt::Block(stmts) => stmts.first().map_or(String::new(), head_of),
+        Stmt::Block(stmts) => {
+            let first = stmts.iter().find(|stmt| has_vectors(stmt)).or(stmts.first());
+            first.map_or(String::new(), head_of)
+        }
         Stmt::For { var, min, extent, .. } => {
             format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent))
         }
@@ -121,8 +130,8 @@ fn head_of(stmt: &Stmt) -> String {
             format!("{}[{}] = …", buffer.name, print_expr(&indices[0]))
         }
         Stmt::Let { var, .. } => format!("let {} = …", var.name()),
-        Stmt::Allocate { buffer, .. } => format!("allocate {}", buffer.name),
-        Stmt::Produce { name, .. } => format!("produce {name}"),
+        Stmt::Allocate { body, .. } => head_of(body),
+        Stmt::Produce { name, body } => format!("{name}: {}", head_of(body)),
         Stmt::Tensorize { name, .. } => format!("intrinsic {name}"),
         _ => "a statement".to_string(),
     }

@@ -1,7 +1,11 @@
 //! The assembly listing: for x86 the object's code disassembled, entries included, in GNU syntax;
 //! for the other families Cranelift's own text of each kernel's functions. Comments name the
-//! loop IR statement that the code below them belongs to.
+//! loop IR statement that the code below them belongs to. At the head of an innermost loop of a
+//! vectorized nest stands what one iteration consists of, and at the end a table of these loops.
 
+mod tally;
+
+use crate::codegen::simd::{NestCode, NestLoop};
 use cranelift_codegen::CompiledCode;
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
@@ -11,7 +15,9 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::ops::Range;
 use std::rc::Rc;
+use tally::Tally;
 
 /// What is known about a kernel's function beside its bytes.
 pub(super) struct FunctionNotes {
@@ -21,6 +27,8 @@ pub(super) struct FunctionNotes {
     comments: Vec<(u32, String)>,
     /// Cranelift's text.
     text: String,
+    /// The code of a vectorized nest.
+    nest: Option<NestCode>,
 }
 
 impl FunctionNotes {
@@ -39,7 +47,17 @@ impl FunctionNotes {
             name: name.to_string(),
             comments,
             text: code.vcode.clone().unwrap_or_default(),
+            nest: None,
         }
+    }
+
+    /// The notes of a vectorized nest.
+    pub(super) fn of_nest(name: &str, nest: NestCode) -> FunctionNotes {
+        let comment = |(offset, depth, text): &(usize, u32, String)| {
+            (*offset as u32, format!("{}{text}", "  ".repeat(*depth as usize)))
+        };
+        let comments = nest.marks.iter().map(comment).collect();
+        FunctionNotes { name: name.to_string(), comments, text: String::new(), nest: Some(nest) }
     }
 }
 
@@ -66,6 +84,7 @@ pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
         .collect();
     functions.sort();
     let mut out = String::from("        .text\n");
+    let mut loops = Vec::new();
     for (start, size, name, global) in functions {
         let (from, to) = (start as usize, (start + size) as usize);
         if global {
@@ -76,9 +95,14 @@ pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
         let _ = writeln!(out, "        .type {name}, @function\n{name}:");
         let notes = notes.iter().find(|notes| notes.name == name);
         let comments = notes.map_or(&[][..], |notes| &notes.comments);
-        let function = Code { bytes: &code[from..to], start, relocations: &relocations, comments };
-        function.write(&mut out);
+        let nest = notes.and_then(|notes| notes.nest.as_ref());
+        let bytes = &code[from..to];
+        let function = Code { bytes, start, relocations: &relocations, comments, nest };
+        for (title, tally) in function.write(&mut out) {
+            loops.push((format!("{name}: {title}"), tally));
+        }
     }
+    out.push_str(&tally::table(&loops));
     out
 }
 
@@ -102,6 +126,7 @@ struct Code<'c> {
     /// By offset in the section.
     relocations: &'c BTreeMap<u64, String>,
     comments: &'c [(u32, String)],
+    nest: Option<&'c NestCode>,
 }
 
 /// A function taken apart.
@@ -114,17 +139,32 @@ struct Decoded {
 }
 
 impl Code<'_> {
-    fn write(&self, out: &mut String) {
+    /// Writes it; what the innermost loops of a nest consist of.
+    fn write(&self, out: &mut String) -> Vec<(String, Tally)> {
         let Decoded { instructions, end, labels } = self.decode();
         let relocation = Rc::new(RefCell::new(None));
         let names = Names { labels: labels.clone(), relocation: relocation.clone() };
         let mut formatter = GasFormatter::with_options(Some(Box::new(names)), None);
         let mut comments = self.comments.iter().peekable();
+        let loops = self.innermost_loops(&instructions);
+        if let Some(nest) = self.nest {
+            let number = |count: usize, what: &str| match count {
+                1 => format!("1 {what}"),
+                count => format!("{count} {what}s"),
+            };
+            let all = number(instructions.len(), "instruction");
+            let inner = number(loops.len(), "innermost loop");
+            let spills = number(nest.spills.len(), "spill");
+            let _ = writeln!(out, "        # {all}, {inner}, {spills}");
+        }
         for instruction in &instructions {
             if let Some(label) = labels.get(&instruction.ip()) {
                 let _ = writeln!(out, "{label}:");
             }
             let offset = instruction.ip() - self.start;
+            for (_, title, tally) in loops.iter().filter(|(at, ..)| *at as u64 == offset) {
+                let _ = writeln!(out, "        # {title}: {}", tally.text());
+            }
             while let Some((_, text)) = comments.next_if(|(at, _)| u64::from(*at) <= offset) {
                 let _ = writeln!(out, "        # {text}");
             }
@@ -133,17 +173,62 @@ impl Code<'_> {
             formatter.format(instruction, &mut text);
             let _ = writeln!(out, "        {text}");
         }
-        let mut at = end;
-        while at < self.bytes.len() {
+        match self.nest {
+            None => self.data(end..self.bytes.len(), 1, &labels, out),
+            Some(nest) => {
+                let mut at = end;
+                for (offset, length) in &nest.constants {
+                    if *offset > at {
+                        let _ = writeln!(out, "        .balign {length}, 0xcc");
+                    }
+                    let unit = if length.is_multiple_of(4) { 4 } else { 1 };
+                    self.data(*offset..offset + length, unit, &labels, out);
+                    at = offset + length;
+                }
+            }
+        }
+        loops.into_iter().map(|(_, title, tally)| (title, tally)).collect()
+    }
+
+    /// Offset, title and contents of each.
+    fn innermost_loops(&self, instructions: &[Instruction]) -> Vec<(usize, String, Tally)> {
+        let Some(nest) = self.nest else { return Vec::new() };
+        let spills: BTreeSet<u64> = nest.spills.iter().map(|at| self.start + *at as u64).collect();
+        let innermost = nest.loops.iter().filter(|one| one.innermost);
+        let count = |one: &NestLoop| {
+            let span = self.start + one.start as u64..self.start + one.end as u64;
+            let inside = instructions.iter().filter(|inst| span.contains(&inst.ip()));
+            let tally = Tally::of(inside, &|at| spills.contains(&at));
+            (one.start, one.title.clone(), tally)
+        };
+        innermost.map(count).collect()
+    }
+
+    /// Bytes that are no instructions, in units of 1 or 4.
+    fn data(
+        &self,
+        span: Range<usize>,
+        unit: usize,
+        labels: &BTreeMap<u64, String>,
+        out: &mut String,
+    ) {
+        let directive = if unit == 4 { ".long" } else { ".byte" };
+        let mut at = span.start;
+        while at < span.end {
             let address = self.start + at as u64;
             if let Some(label) = labels.get(&address) {
                 let _ = writeln!(out, "{label}:");
             }
             let next = labels.range(address + 1..).next().map_or(u64::MAX, |(label, _)| *label);
-            let stop = (at + 8).min(self.bytes.len()).min((next - self.start) as usize);
-            let list: Vec<String> =
-                self.bytes[at..stop].iter().map(|byte| format!("{byte:#04x}")).collect();
-            let _ = writeln!(out, "        .byte {}", list.join(", "));
+            let stop = (at + 8 * unit.min(2)).min(span.end).min((next - self.start) as usize);
+            let list: Vec<String> = self.bytes[at..stop]
+                .chunks(unit)
+                .map(|bytes| {
+                    let digits: String = bytes.iter().rev().map(|b| format!("{b:02x}")).collect();
+                    format!("0x{digits}")
+                })
+                .collect();
+            let _ = writeln!(out, "        {directive} {}", list.join(", "));
             at = stop;
         }
     }
@@ -154,7 +239,7 @@ impl Code<'_> {
     }
 
     fn decode(&self) -> Decoded {
-        let mut end = self.bytes.len();
+        let mut end = self.nest.map_or(self.bytes.len(), |nest| nest.code_len);
         let mut instructions = Vec::new();
         let (mut targets, mut constants) = (BTreeSet::new(), BTreeSet::new());
         let mut decoder = Decoder::with_ip(64, self.bytes, self.start, DecoderOptions::NONE);

@@ -1,0 +1,98 @@
+//! Rooflines that were measured before: a file for each in the user's cache directory.
+//!
+//! A file that is damaged, or of another CPU or version, is as good as none: the machine is
+//! measured again and the file replaced.
+
+use super::{Isa, Machine, cpu};
+use crate::module::write::{OutputFile, write_files};
+use std::path::PathBuf;
+
+/// The roofline that was kept for these.
+pub fn load(isa: Isa, threads: usize) -> Option<Machine> {
+    let text = std::fs::read_to_string(path(isa, threads)?).ok()?;
+    parse(&text, isa, threads)
+}
+
+/// Keeps a roofline; the error is why it cannot be. Without a cache directory nothing is kept.
+pub fn store(machine: &Machine) -> Result<(), String> {
+    let Some(path) = path(machine.isa, machine.threads) else { return Ok(()) };
+    let directory = path.parent().expect("a file in a directory");
+    std::fs::create_dir_all(directory).map_err(|error| {
+        let why = super::super::super::options::io_text(&error);
+        format!("cannot make {}: {why}", directory.display())
+    })?;
+    let text = serde_json::to_string_pretty(machine).expect("plain data") + "\n";
+    let file = OutputFile { path, bytes: text.into_bytes(), executable: false };
+    write_files(&[file]).map_err(|diag| diag.message.clone())
+}
+
+/// `$XDG_CACHE_HOME/tec/roofline-…`, or the same in `~/.cache`.
+fn path(isa: Isa, threads: usize) -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    let model: String = cpu::model().chars().filter(char::is_ascii_alphanumeric).collect();
+    let (cpus, isa) = (cpu::count(), isa.name());
+    let name = format!("roofline-{}-{cpus}-{isa}-{threads}.json", model.to_lowercase());
+    Some(base.join("tec").join(name))
+}
+
+fn parse(text: &str, isa: Isa, threads: usize) -> Option<Machine> {
+    let machine: Machine = serde_json::from_str(text).ok()?;
+    let same = machine.tec == env!("CARGO_PKG_VERSION")
+        && machine.cpu == cpu::model()
+        && machine.cpus == cpu::count()
+        && machine.isa == isa
+        && machine.threads == threads;
+    let rates = [machine.peak_f32, machine.peak_f64].into_iter();
+    let mut rates = rates.chain(machine.levels.iter().flat_map(|level| [level.read, level.triad]));
+    let plausible = rates.all(|rate| rate.is_finite() && rate > 0.0);
+    let names: Vec<String> = super::sizes(threads).into_iter().map(|size| size.name).collect();
+    let complete = machine.levels.iter().map(|level| &level.name).eq(&names);
+    (same && plausible && complete).then_some(machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, sizes};
+    use super::*;
+
+    #[test]
+    fn only_whole_files_of_this_machine_count() {
+        let levels = sizes(3).into_iter().map(|size| Level {
+            name: size.name,
+            bytes: size.capacity,
+            read: 2.0,
+            triad: 1.0,
+        });
+        let machine = Machine {
+            tec: env!("CARGO_PKG_VERSION").to_string(),
+            cpu: cpu::model(),
+            cpus: cpu::count(),
+            threads: 3,
+            isa: Isa::Sse,
+            peak_f32: 1.0,
+            peak_f64: 1.0,
+            levels: levels.collect(),
+        };
+        let text = |machine: &Machine| serde_json::to_string(machine).unwrap();
+        assert_eq!(parse(&text(&machine), Isa::Sse, 3), Some(machine.clone()));
+        assert_eq!(parse(&text(&machine), Isa::Sse, 2), None);
+        assert_eq!(parse(&text(&machine), Isa::Avx2, 3), None);
+        let other = |change: fn(&mut Machine)| {
+            let mut other = machine.clone();
+            change(&mut other);
+            parse(&text(&other), Isa::Sse, 3)
+        };
+        assert_eq!(other(|machine| machine.tec = "0.0.1".to_string()), None);
+        assert_eq!(other(|machine| machine.cpu.push('x')), None);
+        assert_eq!(other(|machine| machine.peak_f32 = 0.0), None);
+        assert_eq!(other(|machine| machine.levels[0].triad = -1.0), None);
+        assert_eq!(other(|machine| machine.levels.clear()), None);
+        let whole = text(&machine);
+        assert_eq!(parse(&whole[..whole.len() / 2], Isa::Sse, 3), None);
+        assert_eq!(parse("", Isa::Sse, 3), None);
+    }
+}

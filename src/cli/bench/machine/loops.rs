@@ -1,0 +1,409 @@
+//! Loops that show what a machine can do: multiply-adds that depend on nothing but registers, and
+//! streams through memory. On x86-64 they are written in instructions, so that no optimiser decides
+//! what is measured; elsewhere they are plain loops.
+
+use super::Isa;
+
+/// A cache line; arrays of it begin where every vector load is aligned.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Line(pub [f32; 16]);
+
+/// Lines that one step of a stream takes; arrays have a multiple of it.
+pub const STEP: usize = 4;
+
+/// Runs multiply-adds on registers, and returns how many floating-point operations they were.
+pub fn multiply_add(isa: Isa, double: bool, iterations: u64) -> f64 {
+    let lanes = match (isa, double) {
+        (Isa::Avx512, false) => 16.0,
+        (Isa::Avx512, true) | (Isa::Avx2, false) => 8.0,
+        (Isa::Avx2, true) | (Isa::Sse, false) => 4.0,
+        (Isa::Sse, true) => 2.0,
+        (Isa::Portable, _) => return portable::multiply_add(double, iterations),
+    };
+    x86::multiply_add(isa, double, iterations);
+    // SSE has no fused multiply-add: half of its 28 instructions multiply, half add.
+    let operations = if isa == Isa::Sse { 28.0 } else { 56.0 };
+    iterations as f64 * operations * lanes
+}
+
+/// Reads an array once.
+pub fn read(isa: Isa, from: &[Line]) {
+    assert_eq!(from.len() % STEP, 0, "a whole number of steps");
+    match isa {
+        Isa::Portable => portable::read(from),
+        _ => x86::read(isa, from),
+    }
+}
+
+/// `c = a + s * b` once.
+pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
+    assert!(c.len() == a.len() && a.len() == b.len(), "three arrays of one length");
+    assert_eq!(c.len() % STEP, 0, "a whole number of steps");
+    match isa {
+        Isa::Portable => portable::triad(c, a, b),
+        _ => x86::triad(isa, c, a, b),
+    }
+}
+
+/// What any compiler makes of plain loops.
+mod portable {
+    use super::Line;
+    use std::hint::black_box;
+
+    pub fn multiply_add(double: bool, iterations: u64) -> f64 {
+        const CHAINS: usize = 32;
+        if double {
+            let (x, y) = black_box((0.999_f64, 0.001_f64));
+            let mut sums = [y; CHAINS];
+            for _ in 0..iterations {
+                sums.iter_mut().for_each(|sum| *sum = *sum * x + y);
+            }
+            black_box(sums);
+        } else {
+            let (x, y) = black_box((0.999_f32, 0.001_f32));
+            let mut sums = [y; CHAINS];
+            for _ in 0..iterations {
+                sums.iter_mut().for_each(|sum| *sum = *sum * x + y);
+            }
+            black_box(sums);
+        }
+        iterations as f64 * 2.0 * CHAINS as f64
+    }
+
+    pub fn read(from: &[Line]) {
+        let mut sums = [0.0_f32; 16];
+        for line in from {
+            sums.iter_mut().zip(&line.0).for_each(|(sum, value)| *sum += value);
+        }
+        black_box(sums);
+    }
+
+    pub fn triad(c: &mut [Line], a: &[Line], b: &[Line]) {
+        let scale = black_box(3.0_f32);
+        for ((c, a), b) in c.iter_mut().zip(a).zip(b) {
+            for ((c, a), b) in c.0.iter_mut().zip(&a.0).zip(&b.0) {
+                *c = a + scale * b;
+            }
+        }
+        black_box(c);
+    }
+}
+
+/// No other machine has them.
+#[cfg(not(target_arch = "x86_64"))]
+mod x86 {
+    use super::super::Isa;
+    use super::Line;
+
+    pub fn multiply_add(isa: Isa, _double: bool, _iterations: u64) {
+        crate::bug!("{isa:?} is not of this machine");
+    }
+
+    pub fn read(isa: Isa, _from: &[Line]) {
+        crate::bug!("{isa:?} is not of this machine");
+    }
+
+    pub fn triad(isa: Isa, _c: &mut [Line], _a: &[Line], _b: &[Line]) {
+        crate::bug!("{isa:?} is not of this machine");
+    }
+}
+
+/// Instructions for each width. Of arithmetic, registers 0 to 13 are the results, 14 and 15
+/// the operands.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::super::Isa;
+    use super::Line;
+    use std::arch::asm;
+
+    /// Fourteen instructions on registers 0 to 13; two ports with a latency of four need eight.
+    macro_rules! fourteen {
+        ($before:literal, $reg:literal, $after:literal) => {
+            fourteen!($before, $reg, $after, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+        };
+        ($before:literal, $reg:literal, $after:literal, $($n:literal)*) => {
+            concat!($($before, " ", $reg, $n, $after, "\n",)*)
+        };
+    }
+
+    /// A loop of 28 arithmetic instructions: `$body` holds fourteen.
+    macro_rules! register_loop {
+        ($name:ident, $features:literal, $load:literal, $reg:literal, $body:expr, $end:literal) => {
+            #[target_feature(enable = $features)]
+            fn $name(iterations: u64, x: &Line, y: &Line) {
+                // SAFETY: reads one line from each reference, and changes only the registers named
+                // below; the function's features have every instruction.
+                unsafe {
+                    asm!(
+                        concat!($load, " ", $reg, "14, [{x}]"),
+                        concat!($load, " ", $reg, "15, [{y}]"),
+                        fourteen!($load, $reg, ", [{y}]"),
+                        "2:",
+                        $body,
+                        $body,
+                        "dec {n}",
+                        "jnz 2b",
+                        $end,
+                        x = in(reg) x, y = in(reg) y, n = inout(reg) iterations => _,
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                        out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                        out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                        out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
+        };
+    }
+
+    macro_rules! fused {
+        ($suffix:literal, $reg:literal) => {
+            fused!($suffix, $reg, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+        };
+        ($suffix:literal, $reg:literal, $($n:literal)*) => {
+            concat!($("vfmadd213", $suffix, " ", $reg, $n, ", ", $reg, "14, ", $reg, "15\n",)*)
+        };
+    }
+
+    macro_rules! separate {
+        ($suffix:literal, $($even:literal $odd:literal)*) => {
+            concat!($(
+                "mul", $suffix, " xmm", $even, ", xmm14\n",
+                "add", $suffix, " xmm", $odd, ", xmm15\n",
+            )*)
+        };
+    }
+
+    register_loop!(zmm_f32, "avx512f", "vmovups", "zmm", fused!("ps", "zmm"), "vzeroupper");
+    register_loop!(zmm_f64, "avx512f", "vmovups", "zmm", fused!("pd", "zmm"), "vzeroupper");
+    register_loop!(ymm_f32, "avx2,fma", "vmovups", "ymm", fused!("ps", "ymm"), "vzeroupper");
+    register_loop!(ymm_f64, "avx2,fma", "vmovups", "ymm", fused!("pd", "ymm"), "vzeroupper");
+    register_loop!(
+        xmm_f32,
+        "sse2",
+        "movups",
+        "xmm",
+        separate!("ps", 0 1 2 3 4 5 6 7 8 9 10 11 12 13),
+        ""
+    );
+    register_loop!(
+        xmm_f64,
+        "sse2",
+        "movups",
+        "xmm",
+        separate!("pd", 0 1 2 3 4 5 6 7 8 9 10 11 12 13),
+        ""
+    );
+
+    /// A line of equal `f32` or of equal `f64`.
+    fn line_of(double: bool, value: f64) -> Line {
+        if !double {
+            return Line([value as f32; 16]);
+        }
+        let bits = value.to_bits();
+        let halves = [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];
+        Line(std::array::from_fn(|at| halves[at % 2]))
+    }
+
+    pub fn multiply_add(isa: Isa, double: bool, iterations: u64) {
+        // The values stay near 1: no infinities, no denormals.
+        let (x, y) = match isa {
+            Isa::Sse => (line_of(double, 1.0), line_of(double, 1.0)),
+            _ => (line_of(double, 0.5), line_of(double, 0.5)),
+        };
+        let function = match (isa, double) {
+            (Isa::Avx512, false) => zmm_f32,
+            (Isa::Avx512, true) => zmm_f64,
+            (Isa::Avx2, false) => ymm_f32,
+            (Isa::Avx2, true) => ymm_f64,
+            (_, false) => xmm_f32,
+            (_, true) => xmm_f64,
+        };
+        isa.assert_here();
+        // SAFETY: the CPU has the features.
+        unsafe { function(iterations.max(1), &x, &y) }
+    }
+
+    macro_rules! loads {
+        ($load:literal, $reg:literal, $($n:literal $offset:literal)*) => {
+            concat!($($load, " ", $reg, $n, ", [{p} + ", $offset, "]\n",)*)
+        };
+    }
+
+    /// Four lines a turn, loaded and forgotten.
+    macro_rules! read_loop {
+        ($name:ident, $features:literal, $body:expr, $end:literal) => {
+            #[target_feature(enable = $features)]
+            fn $name(from: &[Line]) {
+                let range = from.as_ptr_range();
+                if range.start == range.end {
+                    return;
+                }
+                // SAFETY: the pointer goes through the slice in whole steps of four lines.
+                unsafe {
+                    asm!(
+                        "2:",
+                        $body,
+                        "add {p}, 256",
+                        "cmp {p}, {end}",
+                        "jb 2b",
+                        $end,
+                        p = inout(reg) range.start => _, end = in(reg) range.end,
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
+        };
+    }
+
+    read_loop!(read_zmm, "avx512f", loads!("vmovaps", "zmm", 0 0 1 64 2 128 3 192), "vzeroupper");
+    read_loop!(
+        read_ymm,
+        "avx2",
+        loads!("vmovaps", "ymm", 0 0 1 32 2 64 3 96 0 128 1 160 2 192 3 224),
+        "vzeroupper"
+    );
+    read_loop!(
+        read_xmm,
+        "sse2",
+        loads!("movaps", "xmm", 0 0 1 16 2 32 3 48 0 64 1 80 2 96 3 112 0 128 1 144 2 160 3 176
+            0 192 1 208 2 224 3 240),
+        ""
+    );
+
+    pub fn read(isa: Isa, from: &[Line]) {
+        isa.assert_here();
+        let function = match isa {
+            Isa::Avx512 => read_zmm,
+            Isa::Avx2 => read_ymm,
+            _ => read_xmm,
+        };
+        // SAFETY: the CPU has the features.
+        unsafe { function(from) }
+    }
+
+    macro_rules! fused_triads {
+        ($reg:literal, $($n:literal $offset:literal)*) => {
+            concat!($(
+                "vmovaps ", $reg, $n, ", [{b} + {i} + ", $offset, "]\n",
+                "vfmadd213ps ", $reg, $n, ", ", $reg, "4, [{a} + {i} + ", $offset, "]\n",
+                "vmovaps [{c} + {i} + ", $offset, "], ", $reg, $n, "\n",
+            )*)
+        };
+    }
+
+    macro_rules! separate_triads {
+        ($($n:literal $offset:literal)*) => {
+            concat!($(
+                "movaps xmm", $n, ", [{b} + {i} + ", $offset, "]\n",
+                "mulps xmm", $n, ", xmm4\n",
+                "addps xmm", $n, ", [{a} + {i} + ", $offset, "]\n",
+                "movaps [{c} + {i} + ", $offset, "], xmm", $n, "\n",
+            )*)
+        };
+    }
+
+    /// Four lines of each array a turn.
+    macro_rules! triad_loop {
+        ($name:ident, $features:literal, $load:literal, $body:expr, $end:literal) => {
+            #[target_feature(enable = $features)]
+            fn $name(c: &mut [Line], a: &[Line], b: &[Line]) {
+                let bytes = size_of_val(c);
+                if bytes == 0 {
+                    return;
+                }
+                let scale = Line([3.0; 16]);
+                // SAFETY: the index goes through three slices of that size in whole steps.
+                unsafe {
+                    asm!(
+                        concat!($load, "4, [{s}]"),
+                        "2:",
+                        $body,
+                        "add {i}, 256",
+                        "cmp {i}, {bytes}",
+                        "jb 2b",
+                        $end,
+                        a = in(reg) a.as_ptr(), b = in(reg) b.as_ptr(), c = in(reg) c.as_mut_ptr(),
+                        s = in(reg) &scale, i = inout(reg) 0_usize => _, bytes = in(reg) bytes,
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+                        options(nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    triad_loop!(
+        triad_zmm,
+        "avx512f",
+        "vmovaps zmm",
+        fused_triads!("zmm", 0 0 1 64 2 128 3 192),
+        "vzeroupper"
+    );
+    triad_loop!(
+        triad_ymm,
+        "avx2,fma",
+        "vmovaps ymm",
+        fused_triads!("ymm", 0 0 1 32 2 64 3 96 0 128 1 160 2 192 3 224),
+        "vzeroupper"
+    );
+    triad_loop!(
+        triad_xmm,
+        "sse2",
+        "movaps xmm",
+        separate_triads!(0 0 1 16 2 32 3 48 0 64 1 80 2 96 3 112 0 128 1 144 2 160 3 176
+            0 192 1 208 2 224 3 240),
+        ""
+    );
+
+    pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
+        isa.assert_here();
+        let function = match isa {
+            Isa::Avx512 => triad_zmm,
+            Isa::Avx2 => triad_ymm,
+            _ => triad_xmm,
+        };
+        // SAFETY: the CPU has the features.
+        unsafe { function(c, a, b) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_width_computes_the_triad() {
+        for isa in Isa::here() {
+            for lines in [0, STEP, 7 * STEP] {
+                let line = |at: usize| Line(std::array::from_fn(|lane| (16 * at + lane) as f32));
+                let a: Vec<Line> = (0..lines).map(line).collect();
+                let b: Vec<Line> = (0..lines).map(|at| line(2 * at + 1)).collect();
+                let mut c = vec![Line([0.0; 16]); lines];
+                triad(isa, &mut c, &a, &b);
+                read(isa, &c);
+                for at in 0..lines {
+                    for lane in 0..16 {
+                        let expected = a[at].0[lane] + 3.0 * b[at].0[lane];
+                        assert_eq!(c[at].0[lane], expected, "{isa:?}, line {at}, lane {lane}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn operations_are_counted_by_width() {
+        for isa in Isa::here() {
+            let (single, double) = (multiply_add(isa, false, 100), multiply_add(isa, true, 100));
+            match isa {
+                Isa::Avx512 => assert_eq!((single, double), (89_600.0, 44_800.0)),
+                Isa::Avx2 => assert_eq!((single, double), (44_800.0, 22_400.0)),
+                Isa::Sse => assert_eq!((single, double), (11_200.0, 5_600.0)),
+                Isa::Portable => assert_eq!((single, double), (6_400.0, 6_400.0)),
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! What this machine can do at best, measured: floating-point operations a second, and bytes a
+//! second from each level of its memory. Together they are its roofline.
+//!
+//! A measurement takes one to two seconds; [`cache`] keeps it for the next time.
+
+pub mod cache;
+mod cpu;
+mod loops;
+
+use crate::ir::DType;
+use crate::target::{Arch, Target};
+use loops::{Line, STEP};
+use serde::{Deserialize, Serialize};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Which instructions the loops are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isa {
+    /// 128 bits, products and sums apart.
+    Sse,
+    /// 256 bits, fused.
+    Avx2,
+    /// 512 bits, fused.
+    Avx512,
+    /// What the compiler of `tec` made of plain loops.
+    Portable,
+}
+
+impl Isa {
+    /// The widest instructions that code for a target may have.
+    pub fn of(target: &Target) -> Isa {
+        match (target.arch, target.vector_bytes) {
+            (Arch::X86_64, 64..) => Isa::Avx512,
+            (Arch::X86_64, 32..) => Isa::Avx2,
+            (Arch::X86_64, _) => Isa::Sse,
+            _ => Isa::Portable,
+        }
+    }
+
+    /// Its name in messages and file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Sse => "sse",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Portable => "portable",
+        }
+    }
+
+    /// Those that this machine can run.
+    #[cfg(test)]
+    fn here() -> Vec<Isa> {
+        let targets = Target::all().into_iter().filter(Target::runs_here);
+        targets.map(|target| Isa::of(&target)).chain([Isa::Portable]).collect()
+    }
+
+    /// Stops before an instruction that this CPU has not.
+    #[cfg(target_arch = "x86_64")]
+    fn assert_here(self) {
+        let here = match self {
+            Isa::Avx512 => std::is_x86_feature_detected!("avx512f"),
+            Isa::Avx2 => {
+                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
+            }
+            Isa::Sse | Isa::Portable => true,
+        };
+        assert!(here, "this CPU has no {}", self.name());
+    }
+}
+
+/// The roofline of a machine for some threads and instructions. Rates are in units of 10^9 a
+/// second, of all threads together.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// The version that measured.
+    pub tec: String,
+    /// The CPU's name.
+    pub cpu: String,
+    /// CPUs that the process could use.
+    pub cpus: usize,
+    /// How many worked at once.
+    pub threads: usize,
+    /// With which instructions.
+    pub isa: Isa,
+    /// Operations on `float32`, a multiply-add being two.
+    pub peak_f32: f64,
+    /// Operations on `float64`.
+    pub peak_f64: f64,
+    /// Nearest first, the main memory last.
+    pub levels: Vec<Level>,
+}
+
+/// A level of memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Level {
+    /// `L1`, …, `DRAM`.
+    pub name: String,
+    /// What the threads have of it together; none is a limit.
+    pub bytes: Option<u64>,
+    /// Bytes read.
+    pub read: f64,
+    /// Bytes of `c = a + s*b`: two thirds read, one third written.
+    pub triad: f64,
+}
+
+/// One of the limits, to be measured again beside a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Multiply-adds on registers; true for `float64`.
+    Peak(bool),
+    /// Reading from a level, by its index.
+    Read(usize),
+    /// `c = a + s*b` in a level.
+    Triad(usize),
+}
+
+/// A limit's loop with its memory.
+pub struct LimitLoop {
+    isa: Isa,
+    limit: Limit,
+    /// One array for each thread.
+    arrays: Vec<Vec<Line>>,
+}
+
+/// Windows of a measurement, of which the best counts: it is a limit that is looked for. They are
+/// shorter than the turns that a busy system gives to others, so that some are undisturbed.
+const WINDOWS: usize = 40;
+
+/// Seconds of one.
+const WINDOW: f64 = 0.002;
+
+/// Seconds before them, in which the clock settles.
+const WARM_UP: f64 = 0.02;
+
+impl Machine {
+    /// Measures everything.
+    pub fn measure(isa: Isa, threads: usize) -> Machine {
+        let best = |limit| {
+            let mut work = LimitLoop::new(isa, limit, threads);
+            work.window(WARM_UP);
+            let rates = (0..WINDOWS).map(|_| work.window(WINDOW));
+            rates.fold(0.0, f64::max)
+        };
+        let levels = sizes(threads).into_iter().enumerate().map(|(at, size)| Level {
+            name: size.name,
+            bytes: size.capacity,
+            read: best(Limit::Read(at)),
+            triad: best(Limit::Triad(at)),
+        });
+        Machine {
+            tec: env!("CARGO_PKG_VERSION").to_string(),
+            cpu: cpu::model(),
+            cpus: cpu::count(),
+            threads,
+            isa,
+            peak_f32: best(Limit::Peak(false)),
+            peak_f64: best(Limit::Peak(true)),
+            levels: levels.collect(),
+        }
+    }
+
+    /// Operations a second on values of a type, of which the FMA loop knows two.
+    pub fn peak(&self, dtype: DType) -> Option<f64> {
+        match dtype {
+            DType::Float64 => Some(self.peak_f64),
+            dtype if dtype.is_float() => Some(self.peak_f32),
+            _ => None,
+        }
+    }
+
+    /// The nearest level that holds so many bytes, by its index.
+    pub fn level_of(&self, bytes: f64) -> usize {
+        let holds = |level: &Level| level.bytes.is_none_or(|capacity| bytes <= capacity as f64);
+        self.levels.iter().position(holds).unwrap_or(self.levels.len() - 1)
+    }
+
+    /// The rate of a limit.
+    pub fn rate(&self, limit: Limit) -> f64 {
+        match limit {
+            Limit::Peak(false) => self.peak_f32,
+            Limit::Peak(true) => self.peak_f64,
+            Limit::Read(level) => self.levels[level].read,
+            Limit::Triad(level) => self.levels[level].triad,
+        }
+    }
+
+    /// What a limit is called.
+    pub fn name_of(&self, limit: Limit) -> String {
+        match limit {
+            Limit::Peak(false) => "float32 peak".to_string(),
+            Limit::Peak(true) => "float64 peak".to_string(),
+            Limit::Read(level) => format!("{} read", self.levels[level].name),
+            Limit::Triad(level) => format!("{} triad", self.levels[level].name),
+        }
+    }
+}
+
+impl LimitLoop {
+    /// A loop with its memory, which is touched.
+    pub fn new(isa: Isa, limit: Limit, threads: usize) -> LimitLoop {
+        let bytes = |level: usize| sizes(threads)[level].each;
+        // Of a triad's three arrays each takes a third; lines between them keep them out of step.
+        let lines = match limit {
+            Limit::Peak(_) => 0,
+            Limit::Read(level) => bytes(level) as usize / size_of::<Line>() / STEP * STEP,
+            Limit::Triad(level) => 3 * third(bytes(level) as usize) + 2 * GAP,
+        };
+        let arrays = (0..threads).map(|_| vec![Line([1.0; 16]); lines]).collect();
+        LimitLoop { isa, limit, arrays }
+    }
+
+    /// Works for so many seconds on every thread, and returns 10^9 operations or bytes a second.
+    pub fn window(&mut self, seconds: f64) -> f64 {
+        let (isa, limit) = (self.isa, self.limit);
+        if let [array] = &mut self.arrays[..] {
+            return rate(isa, limit, array, seconds);
+        }
+        let start = Barrier::new(self.arrays.len());
+        let work = |array: &mut Vec<Line>| {
+            start.wait();
+            rate(isa, limit, array, seconds)
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let arrays = self.arrays.iter_mut();
+            let threads: Vec<_> = arrays.map(|array| scope.spawn(move || work(array))).collect();
+            let rates = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+            rates.sum()
+        })
+    }
+}
+
+/// Lines between the arrays of a triad.
+const GAP: usize = 5;
+
+/// Lines of each array of a triad that takes so many bytes.
+fn third(bytes: usize) -> usize {
+    (bytes / size_of::<Line>() / 3 / STEP * STEP).max(STEP)
+}
+
+fn rate(isa: Isa, limit: Limit, array: &mut [Line], seconds: f64) -> f64 {
+    let start = Instant::now();
+    let mut units = 0.0;
+    loop {
+        units += turn(isa, limit, array);
+        let elapsed = start.elapsed().as_secs_f64();
+        if elapsed >= seconds {
+            return units / elapsed / 1e9;
+        }
+    }
+}
+
+/// Some ten microseconds of work at least, so that the clock costs nothing beside it: the
+/// operations or bytes of it.
+fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
+    const BYTES: usize = 1 << 20;
+    let bytes = size_of_val(array);
+    match limit {
+        Limit::Peak(double) => loops::multiply_add(isa, double, 4000),
+        Limit::Read(_) => {
+            let passes = (BYTES / bytes).max(1);
+            (0..passes).for_each(|_| loops::read(isa, array));
+            (passes * bytes) as f64
+        }
+        Limit::Triad(_) => {
+            let lines = (array.len() - 2 * GAP) / 3;
+            let (a, rest) = array.split_at_mut(lines + GAP);
+            let (b, c) = rest.split_at_mut(lines + GAP);
+            let passes = (BYTES / bytes).max(1);
+            (0..passes).for_each(|_| loops::triad(isa, c, &a[..lines], &b[..lines]));
+            (passes * 3 * size_of_val(c)) as f64
+        }
+    }
+}
+
+/// How a level is measured.
+struct Size {
+    name: String,
+    /// What all threads have of it; none of the main memory.
+    capacity: Option<u64>,
+    /// Bytes that each thread works on.
+    each: u64,
+}
+
+/// The levels for so many threads: arrays fill half of a thread's part of a cache, which is more
+/// than the caches before it hold, and four times the last cache is in memory only.
+fn sizes(threads: usize) -> Vec<Size> {
+    // More threads than CPUs have no more caches.
+    let busy = threads.min(cpu::count()) as u64;
+    let threads = threads as u64;
+    let mut sizes = Vec::new();
+    let mut before = 0;
+    for cache in cpu::caches() {
+        let capacity = cache.bytes * busy.div_ceil(cache.shared_by);
+        let part = capacity / threads;
+        let each = (part / 2).max(part.min(2 * before)).max(4096);
+        sizes.push(Size { name: format!("L{}", cache.level), capacity: Some(capacity), each });
+        before = part;
+    }
+    let last = sizes.last().and_then(|size| size.capacity).unwrap_or(0);
+    let total = (4 * last).clamp(64 << 20, 1 << 30);
+    sizes.push(Size { name: "DRAM".to_string(), capacity: None, each: total / threads });
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let level = |name: &str, bytes, read| Level {
+            name: name.to_string(),
+            bytes,
+            read,
+            triad: read / 2.0,
+        };
+        Machine {
+            tec: "1".to_string(),
+            cpu: "a CPU".to_string(),
+            cpus: 2,
+            threads: 1,
+            isa: Isa::Avx2,
+            peak_f32: 200.0,
+            peak_f64: 100.0,
+            levels: vec![level("L1", Some(1000), 80.0), level("DRAM", None, 20.0)],
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_bound_by_the_level_that_holds_it() {
+        let machine = machine();
+        assert_eq!(machine.level_of(1000.0), 0);
+        assert_eq!(machine.level_of(1001.0), 1);
+        assert_eq!(machine.rate(Limit::Triad(1)), 10.0);
+        assert_eq!(machine.peak(DType::Float64), Some(100.0));
+        assert_eq!(machine.peak(DType::Float16), Some(200.0));
+        assert_eq!(machine.peak(DType::Int32), None);
+    }
+
+    #[test]
+    fn every_limit_has_a_loop() {
+        let levels = sizes(2);
+        assert!(levels.last().is_some_and(|level| level.capacity.is_none()));
+        for isa in Isa::here() {
+            for limit in [Limit::Peak(false), Limit::Peak(true), Limit::Read(0), Limit::Triad(0)] {
+                for threads in [1, 2] {
+                    let rate = LimitLoop::new(isa, limit, threads).window(1e-4);
+                    assert!(rate.is_finite() && rate > 0.0, "{isa:?} {limit:?}: {rate}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn arrays_are_larger_than_the_caches_before() {
+        for threads in [1, 2, 64] {
+            let sizes = sizes(threads);
+            for pair in sizes.windows(2) {
+                assert!(pair[0].each < pair[1].each, "{} and {}", pair[0].name, pair[1].name);
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! `tec bench`: how fast kernels are, beside each other and beside what the machine can do.
+//!
+//! A *variant* is a file under a schedule. For each value of the sweep, and each kernel, the
+//! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
+//! and the picture are made.
+
+mod machine;
+mod measure;
+mod plot;
+mod report;
+mod stats;
+mod sweep;
+mod work;
+
+use super::options::CompileArgs;
+use super::report::{Error, Reporter, print};
+use super::run::Arguments;
+use super::session::{self, Session};
+use crate::module::load::BoundCall;
+use crate::module::manifest::KernelManifest;
+use crate::module::write::OutputFile;
+use crate::target::Target;
+use indicatif::ProgressBar;
+use machine::{Isa, LimitLoop, Machine};
+use measure::{AlignedArgs, in_turns};
+use stats::{Ratio, Summary};
+use std::path::Path;
+use sweep::Sweep;
+use work::{Roof, Work};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec bench matmul.te                                   # time, rates, part of the roofline
+  tec bench matmul.te --schedule reorder,block          # two schedules in turns
+  tec bench before.so after.so                          # two modules in turns
+  tec bench matmul.te --schedule fast --roofline        # the FMA loop in turns with the kernel
+  tec bench matmul.te -D n=64..2048*2 --plot matmul.svg # a curve over the size
+  tec bench matmul.te -D matmul.block.tx=8,16,32,64     # a knob's values";
+
+/// Time kernels of files or modules.
+///
+/// Warms up, then times batches of calls for at least --min-time seconds in all. The rates are
+/// those of the median: arithmetic operations of the source, bytes of all arguments. Several
+/// files, or several schedules, are measured in turns and compared with the first. A list of
+/// values, `-D n=32,64,128`, or a range, `-D n=64..2048*2` or `-D n=64..512+64`, is measured value
+/// by value; so is one of --var.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// `.te` files, or `.so` that `tec build` made.
+    #[arg(value_name = "FILE.te|MODULE.so", required = true)]
+    files: Vec<String>,
+    /// Seconds of measurement of each kernel, schedule and value.
+    #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
+    min_time: f64,
+    /// The machine's limits: as measured before (`cached`), measured anew and kept (`fresh`),
+    /// the one that binds measured in turns with the kernel (`beside`, or no value), or not at
+    /// all (`off`).
+    #[arg(long, value_enum, default_value = "cached", value_name = "WHEN")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "beside")]
+    roofline: Roofline,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Draw the rates over the values of `-D` or `--var`.
+    #[arg(long, value_name = "OUT.svg")]
+    plot: Option<String>,
+    #[command(flatten)]
+    arguments: Arguments,
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// `--roofline`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Roofline {
+    /// Measured once, and kept.
+    Cached,
+    /// Measured now, and kept.
+    Fresh,
+    /// The limit that binds in turns with the kernel.
+    Beside,
+    /// Nothing of it.
+    Off,
+}
+
+/// A measurement of a kernel; times in seconds of one call.
+struct Row {
+    kernel: String,
+    file: String,
+    schedule: String,
+    target: String,
+    /// The value of the sweep.
+    point: Option<String>,
+    times: Summary,
+    rounds: usize,
+    calls: usize,
+    work: Work,
+    /// The limits of the machine for this work.
+    roof: Option<Roof>,
+    /// With `--roofline`: the binding limit's rate beside the kernel, and the kernel's part of it.
+    beside: Option<(f64, Ratio)>,
+    /// How often faster than the first variant; the first itself has none.
+    speedup: Option<Ratio>,
+}
+
+/// Everything that was measured.
+struct Results {
+    rows: Vec<Row>,
+    /// The name that has several values.
+    sweep: Option<Sweep>,
+    /// One for each kind of instructions that the kernels are made of.
+    machines: Vec<Machine>,
+    threads: usize,
+}
+
+impl Results {
+    /// Whether the name of a kernel does not tell where it comes from.
+    fn has_kernels_of_several_files(&self) -> bool {
+        let first = |row: &Row| self.rows.iter().find(|other| other.kernel == row.kernel);
+        self.rows.iter().any(|row| first(row).is_some_and(|other| other.file != row.file))
+    }
+}
+
+/// A file under a schedule.
+struct Variant<'a> {
+    file: &'a str,
+    schedule: Option<&'a str>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+    if !args.min_time.is_finite() || !(0.0..=1e6).contains(&args.min_time) {
+        return Err(Error::Usage("--min-time is a number of seconds".to_string()));
+    }
+    let sweep = sweep::find(&args.compile.define, &args.arguments.var)?;
+    let across = plot_axis(args, sweep.as_ref())?;
+    let mut results = Results {
+        rows: Vec::new(),
+        sweep,
+        machines: Vec::new(),
+        threads: args.arguments.threads.unwrap_or(1) as usize,
+    };
+    measure(args, &mut results, reporter)?;
+    if let (Some(path), Some(across)) = (&args.plot, across) {
+        let bytes = plot::svg(&results, &across).into_bytes();
+        reporter.write(&[OutputFile { path: path.into(), bytes, executable: false }])?;
+    }
+    print(&if args.json { report::json(&results) } else { report::table(&results) })
+}
+
+/// Where the points of the picture lie, checked before anything is measured.
+fn plot_axis(args: &Args, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
+    let Some(path) = &args.plot else { return Ok(None) };
+    let refuse = |text: String| Err(Error::Usage(text));
+    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
+        return refuse(format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`"));
+    }
+    let Some(sweep) = sweep else {
+        let help = "give the sizes as `-D n=64,128,256` or `-D n=64..2048*2`";
+        return refuse(format!("--plot draws a curve over several values: {help}"));
+    };
+    match sweep.numbers() {
+        Some(numbers) => Ok(Some(numbers)),
+        None => refuse(format!("--plot: the values of `{}` are not all numbers", sweep.name)),
+    }
+}
+
+fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
+    let values: Vec<Option<String>> = match &results.sweep {
+        Some(sweep) => sweep.values.iter().cloned().map(Some).collect(),
+        None => vec![None],
+    };
+    let progress = reporter.progress(values.len());
+    for value in values {
+        let (mut compile, mut arguments) = (args.compile.clone(), args.arguments.clone());
+        if let (Some(value), Some(sweep)) = (&value, &results.sweep) {
+            sweep.set(value, &mut compile.define, &mut arguments.var);
+        }
+        let mut sessions = Vec::new();
+        for variant in variants(args) {
+            compile.schedule = variant.schedule.map(String::from).into_iter().collect();
+            progress.set_message(format!("compiling {}", variant.file));
+            let session = session::open(variant.file, &compile)?;
+            session.module.set_num_threads(results.threads as i32)?;
+            sessions.push((variant, session));
+        }
+        let point =
+            Point { args, value, arguments: &arguments, sessions: &sessions, progress: &progress };
+        for name in point.kernels()? {
+            point.measure(&name, results)?;
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Every file under every schedule.
+fn variants(args: &Args) -> Vec<Variant<'_>> {
+    let schedules = &args.compile.schedule;
+    let named = schedules.iter().map(|name| Some(&name[..]));
+    let schedules: Vec<_> = if schedules.is_empty() { vec![None] } else { named.collect() };
+    let of_file = |file| schedules.iter().map(move |&schedule| Variant { file, schedule });
+    args.files.iter().flat_map(|file| of_file(&file[..])).collect()
+}
+
+/// All variants, compiled for one value of the sweep.
+struct Point<'a> {
+    args: &'a Args,
+    value: Option<String>,
+    arguments: &'a Arguments,
+    sessions: &'a [(Variant<'a>, Session)],
+    progress: &'a ProgressBar,
+}
+
+/// A kernel of a variant, ready to be called.
+struct Entrant<'a> {
+    variant: &'a Variant<'a>,
+    session: &'a Session,
+    manifest: &'a KernelManifest,
+    work: Work,
+}
+
+impl Point<'_> {
+    /// The names of the kernels, in the order of the files.
+    fn kernels(&self) -> Result<Vec<String>, Error> {
+        let mut names: Vec<String> = Vec::new();
+        for (_, session) in self.sessions {
+            for kernel in session.kernels(&self.args.compile.kernel)? {
+                if !names.contains(&kernel.name) {
+                    names.push(kernel.name.clone());
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Measures the variants of a kernel in turns.
+    fn measure(&self, name: &str, results: &mut Results) -> Result<(), Error> {
+        let mut entrants: Vec<Entrant<'_>> = Vec::new();
+        let (mut kernels, mut loaded, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        for (variant, session) in self.sessions {
+            let found = session.manifest.kernels.iter().find(|kernel| kernel.name == name);
+            let Some(manifest) = found else { continue };
+            // A kernel that has none of the schedules is the same under each.
+            let same = |one: &Entrant<'_>| {
+                one.variant.file == variant.file && one.manifest.schedule == manifest.schedule
+            };
+            if entrants.iter().any(same) {
+                continue;
+            }
+            let params = manifest.to_kernel()?;
+            let all = session.manifest.kernels.iter().map(KernelManifest::to_kernel);
+            let all = all.collect::<Result<Vec<_>, _>>()?;
+            let given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
+            let (function, kernel, values) = session.prepare(manifest, &given)?;
+            let work = Work::new(manifest, &kernel, &values);
+            entrants.push(Entrant { variant, session, manifest, work });
+            kernels.push(kernel);
+            loaded.push(function);
+            held.push(AlignedArgs::new(values));
+        }
+        let roofs = entrants.iter().map(|one| self.roof(one, results));
+        let roofs = roofs.collect::<Result<Vec<_>, Error>>()?;
+        let bound = loaded.iter().zip(&kernels).zip(&mut held);
+        let mut calls: Vec<BoundCall<'_>> =
+            bound.map(|((function, kernel), args)| function.bind(args.of(kernel))).collect();
+        let mut limit = self.limit(&entrants, &roofs, results.threads);
+        let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
+        let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
+        self.progress.set_message(format!("timing {name}{of}"));
+        let rounds = in_turns(&mut calls, limit.as_mut(), self.args.min_time)?;
+        for (at, (one, roof)) in entrants.iter().zip(roofs).enumerate() {
+            let times = &rounds.times[at];
+            let measured =
+                |roof: &&Roof| !rounds.limit.is_empty() && Some(roof.limit) == first_limit;
+            let beside = roof.as_ref().filter(measured).map(|roof| {
+                let work = roof.work_of_limit(&one.work);
+                let rates: Vec<f64> = times.iter().map(|time| work / time / 1e9).collect();
+                (Summary::new(&rounds.limit).median, Ratio::new(&rates, &rounds.limit))
+            });
+            results.rows.push(Row {
+                kernel: name.to_string(),
+                file: one.variant.file.to_string(),
+                schedule: work::schedule_name(&one.manifest.schedule).to_string(),
+                target: one.session.manifest.target.name.clone(),
+                point: self.value.clone(),
+                times: Summary::new(times),
+                rounds: times.len(),
+                calls: rounds.calls[at],
+                work: one.work,
+                roof,
+                beside,
+                speedup: (at > 0).then(|| Ratio::new(&rounds.times[0], times)),
+            });
+        }
+        Ok(())
+    }
+
+    /// The limits for a kernel's work on the machine that its code is for, which is measured when
+    /// it is needed for the first time.
+    fn roof(&self, one: &Entrant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
+        if self.args.roofline == Roofline::Off {
+            return Ok(None);
+        }
+        let isa = Isa::of(&Target::parse(&one.session.manifest.target.name)?);
+        let known = results.machines.iter().position(|machine| machine.isa == isa);
+        let at = known.unwrap_or_else(|| {
+            self.progress.set_message("measuring the machine's limits");
+            results.machines.push(limits(isa, results.threads, self.args.roofline));
+            results.machines.len() - 1
+        });
+        Ok(Roof::new(&results.machines[at], &one.work))
+    }
+
+    /// The limit that is measured in turns with the kernels: the one that binds the first.
+    fn limit(
+        &self,
+        entrants: &[Entrant<'_>],
+        roofs: &[Option<Roof>],
+        threads: usize,
+    ) -> Option<LimitLoop> {
+        if self.args.roofline != Roofline::Beside {
+            return None;
+        }
+        let roof = roofs.first()?.as_ref()?;
+        let target = Target::parse(&entrants[0].session.manifest.target.name).ok()?;
+        Some(LimitLoop::new(Isa::of(&target), roof.limit, threads))
+    }
+}
+
+/// The machine's limits, from the cache or measured.
+fn limits(isa: Isa, threads: usize, when: Roofline) -> Machine {
+    let kept = if when == Roofline::Fresh { None } else { machine::cache::load(isa, threads) };
+    kept.unwrap_or_else(|| {
+        let machine = Machine::measure(isa, threads);
+        if let Err(why) = machine::cache::store(&machine) {
+            eprintln!("note: the machine's limits are not kept: {why}");
+        }
+        machine
+    })
+}

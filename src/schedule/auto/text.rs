@@ -1,0 +1,106 @@
+//! The text of a schedule while it grows: groups of directives, each under a comment.
+
+use super::super::state::Schedule;
+use crate::te::Input;
+use std::collections::HashSet;
+
+/// Directives and the names that they use.
+pub(super) struct Text {
+    head: String,
+    lines: Vec<String>,
+    names: HashSet<String>,
+}
+
+/// Words that have a meaning of their own where a name may stand.
+const RESERVED: &[&str] = &[
+    "import",
+    "def",
+    "reducer",
+    "kernel",
+    "schedule",
+    "input",
+    "reduce",
+    "compute",
+    "output",
+    "let",
+    "if",
+    "then",
+    "else",
+    "assume",
+    "assert",
+    "for",
+    "in",
+    "use",
+    "knob",
+    "or",
+    "and",
+    "not",
+    "as",
+    "identity",
+    "true",
+    "false",
+    "auto_inline_injective",
+    "target",
+    "global",
+    "local",
+    "shared",
+];
+
+impl Text {
+    pub(super) fn new(schedule: &Schedule) -> Text {
+        let graph = &schedule.graph;
+        let mut names: HashSet<String> = RESERVED.iter().map(|word| word.to_string()).collect();
+        for stage in &schedule.stages {
+            names.insert(stage.te.name.clone());
+            names.extend(stage.te.buffers.iter().map(|buffer| buffer.name.clone()));
+            names.extend(stage.axes.iter().map(|axis| axis.name.clone()));
+        }
+        names.extend(graph.params.iter().chain(&graph.consts).map(|(name, _)| name.clone()));
+        names.extend(graph.vars.iter().map(|var| var.name().to_string()));
+        names.extend(graph.inputs.iter().map(|input| match input {
+            Input::Tensor { buffer, .. } => buffer.name.clone(),
+            Input::Scalar { var, .. } => var.name().to_string(),
+        }));
+        let head = format!("schedule {} for {} {{", graph.name, schedule.target.name);
+        Text { head, lines: Vec::new(), names }
+    }
+
+    /// A name that nothing has yet: `x_o`, `x_o2`, …
+    pub(super) fn fresh(&mut self, base: &str, suffix: &str) -> String {
+        let base: String = base.chars().map(|c| if c == '.' { '_' } else { c }).collect();
+        let numbered = (2..).map(|number| format!("{base}{suffix}{number}"));
+        let mut all = std::iter::once(format!("{base}{suffix}")).chain(numbered);
+        let name = all.find(|name| !self.names.contains(name)).expect("numbers do not end");
+        self.names.insert(name.clone());
+        name
+    }
+
+    /// Begins a group: the rule, and why it applies.
+    pub(super) fn rule(&mut self, rule: &str, why: &str) {
+        let mut line = format!("    # {rule}:");
+        for word in why.split_whitespace() {
+            if line.len() + 1 + word.len() > 96 {
+                self.lines.push(std::mem::replace(&mut line, "    #".to_string()));
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        self.lines.push(line);
+    }
+
+    /// Adds a statement.
+    pub(super) fn push(&mut self, statement: String) {
+        self.lines.push(format!("    {statement}"));
+    }
+
+    /// The whole schedule.
+    pub(super) fn finish(&self) -> String {
+        let mut text = self.head.clone();
+        for line in &self.lines {
+            text.push('\n');
+            text.push_str(line);
+        }
+        text.push_str("\n}\n");
+        text
+    }
+}

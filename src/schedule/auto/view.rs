@@ -1,0 +1,264 @@
+//! What the rules look at: for each stage its axes, and how each read moves through memory along
+//! each of them.
+
+use super::super::inline::inline_stages;
+use super::super::state::{Attach, Schedule, Stage};
+use crate::diag::Span;
+use crate::ir::equal::equal;
+use crate::ir::visit::for_each_child;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
+use crate::te::{Body, Reduction};
+use std::collections::{HashMap, HashSet};
+
+/// A run-time extent is taken to be this large.
+pub(super) const UNKNOWN: i64 = 1024;
+
+/// More places where one stage is read are not compared.
+const MAX_PLACES: usize = 16;
+
+/// A stage as the rules see it.
+pub(super) struct View {
+    pub(super) name: String,
+    pub(super) data: Vec<AxisView>,
+    pub(super) reduce: Vec<AxisView>,
+    /// Each read of an input or a stage, none twice.
+    pub(super) loads: Vec<Access>,
+    /// What its own body reads, before anything is inlined in it.
+    pub(super) direct: Vec<Buffer>,
+    /// What one point costs, in simple operations.
+    pub(super) cost: i64,
+    pub(super) dtype: DType,
+    pub(super) output: bool,
+    pub(super) reduction: Option<Reduction>,
+    pub(super) tuple: bool,
+    pub(super) inlined: bool,
+}
+
+/// An axis as declared.
+#[derive(Clone)]
+pub(super) struct AxisView {
+    pub(super) name: String,
+    pub(super) var: Var,
+    /// `None` if it is known at run time only.
+    pub(super) extent: Option<i64>,
+}
+
+impl AxisView {
+    /// The extent, or what stands for one that is not known.
+    pub(super) fn size(&self) -> i64 {
+        self.extent.unwrap_or(UNKNOWN)
+    }
+}
+
+/// A read.
+pub(super) struct Access {
+    pub(super) buffer: Buffer,
+    pub(super) indices: Vec<Expr>,
+    /// The stage that is read; an input if none.
+    pub(super) of: Option<usize>,
+}
+
+/// How far apart in memory the elements are that two neighbouring iterations read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stride {
+    /// The same element.
+    Zero,
+    /// So many elements.
+    By(i64),
+    /// Not known, or not the same everywhere.
+    Far,
+}
+
+impl Access {
+    /// The stride along an axis.
+    pub(super) fn stride(&self, var: &Var) -> Stride {
+        let mut total = 0i64;
+        let mut row = Some(1i64);
+        for (index, extent) in self.indices.iter().zip(&self.buffer.shape).rev() {
+            let step = coefficient(index, var, &mut HashMap::new());
+            total = match (step, row) {
+                (Some(0), _) => total,
+                (Some(step), Some(row)) => match step.checked_mul(row) {
+                    Some(step) => total.saturating_add(step),
+                    None => return Stride::Far,
+                },
+                _ => return Stride::Far,
+            };
+            let extent = extent.as_int().and_then(|extent| i64::try_from(extent).ok());
+            row = row.and_then(|row| row.checked_mul(extent?));
+        }
+        if total == 0 { Stride::Zero } else { Stride::By(total) }
+    }
+
+    /// Whether any index mentions the variable.
+    pub(super) fn mentions(&self, var: &Var) -> bool {
+        self.stride(var) != Stride::Zero
+    }
+}
+
+/// How much an index grows when a variable grows by one; `None` if not always by the same.
+pub(super) fn coefficient(
+    expr: &Expr,
+    var: &Var,
+    known: &mut HashMap<usize, Option<i64>>,
+) -> Option<i64> {
+    if let Some(found) = known.get(&expr.id()) {
+        return *found;
+    }
+    let found = match &expr.kind {
+        ExprKind::Const(_) => Some(0),
+        ExprKind::Var(other) => Some(i64::from(other == var)),
+        ExprKind::Unary(UnOp::Neg, a) => coefficient(a, var, known)?.checked_neg(),
+        ExprKind::Binary(BinOp::Add, a, b) => {
+            coefficient(a, var, known)?.checked_add(coefficient(b, var, known)?)
+        }
+        ExprKind::Binary(BinOp::Sub, a, b) => {
+            coefficient(a, var, known)?.checked_sub(coefficient(b, var, known)?)
+        }
+        ExprKind::Binary(BinOp::Mul, a, b) => {
+            let (left, right) = (coefficient(a, var, known), coefficient(b, var, known));
+            let literal = |e: &Expr| e.as_int().and_then(|value| i64::try_from(value).ok());
+            match (left, right, literal(a), literal(b)) {
+                (Some(0), Some(0), ..) => Some(0),
+                (Some(step), _, _, Some(by)) | (_, Some(step), Some(by), _) => step.checked_mul(by),
+                _ => None,
+            }
+        }
+        _ => {
+            let mut fixed = true;
+            for_each_child(expr, &mut |child| fixed &= coefficient(child, var, known) == Some(0));
+            fixed.then_some(0)
+        }
+    };
+    known.insert(expr.id(), found);
+    found
+}
+
+/// The views of all stages, in order of computation; those marked are inlined into the others.
+pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
+    let mut flat = schedule.clone();
+    for (at, stage) in flat.stages.iter_mut().enumerate() {
+        if inlined[at] {
+            stage.attach = Attach::Inline { span: Span::default() };
+        }
+    }
+    let mut inlined = inlined.to_vec();
+    if inline_stages(&mut flat).is_err() {
+        // Too large in one expression: everything is computed on its own.
+        flat = schedule.clone();
+        inlined.fill(false);
+    }
+    let mut producers: HashMap<Buffer, usize> = HashMap::new();
+    for (at, stage) in flat.stages.iter().enumerate() {
+        producers.extend(stage.te.buffers.iter().map(|buffer| (buffer.clone(), at)));
+    }
+    let view = |(at, stage): (usize, &Stage)| {
+        let axis = |axis: &crate::te::Axis| AxisView {
+            name: axis.var.name().to_string(),
+            var: axis.var.clone(),
+            extent: axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok()),
+        };
+        let mut seen = Seen { ids: HashSet::new(), loads: Vec::new(), cost: 0 };
+        stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
+        let load = |expr: &Expr| match &expr.kind {
+            ExprKind::Load { buffer, indices, .. } => Some(Access {
+                buffer: buffer.clone(),
+                indices: indices.clone(),
+                of: producers.get(buffer).copied(),
+            }),
+            _ => None,
+        };
+        View {
+            name: stage.te.name.clone(),
+            data: stage.te.axes.iter().map(axis).collect(),
+            reduce: stage.te.reduce_axes().iter().map(axis).collect(),
+            loads: seen.loads.iter().filter_map(load).collect(),
+            direct: direct(&schedule.stages[at]),
+            cost: seen.cost.max(1),
+            dtype: stage.te.buffers[0].dtype,
+            output: stage.te.output,
+            reduction: match &stage.te.body {
+                Body::Reduce(reduction) => Some(reduction.clone()),
+                Body::Map(_) => None,
+            },
+            tuple: stage.te.buffers.len() > 1,
+            inlined: inlined[at],
+        }
+    };
+    flat.stages.iter().enumerate().map(view).collect()
+}
+
+/// The buffers that a stage reads itself.
+fn direct(stage: &Stage) -> Vec<Buffer> {
+    let mut seen = Seen { ids: HashSet::new(), loads: Vec::new(), cost: 0 };
+    stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
+    let buffer = |expr: &Expr| match &expr.kind {
+        ExprKind::Load { buffer, .. } => Some(buffer.clone()),
+        _ => None,
+    };
+    seen.loads.iter().filter_map(buffer).collect()
+}
+
+impl View {
+    /// In how many places it reads another stage: one element is read once, unless it is costly.
+    pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
+        let mut places: Vec<&Access> = Vec::new();
+        for load in self.loads.iter().filter(|load| load.of == Some(stage)) {
+            let same =
+                |other: &&Access| load.indices.iter().zip(&other.indices).all(|(a, b)| equal(a, b));
+            if costly || places.len() >= MAX_PLACES || !places.iter().any(same) {
+                places.push(load);
+            }
+        }
+        places.len() as i64
+    }
+
+    /// Whether it reads another stage.
+    pub(super) fn reads(&self, stage: usize) -> bool {
+        self.loads.iter().any(|load| load.of == Some(stage))
+    }
+
+    /// Points of the data axes.
+    pub(super) fn elements(&self) -> i64 {
+        self.data.iter().fold(1, |n, axis| n.saturating_mul(axis.size()))
+    }
+
+    /// Points of all axes.
+    pub(super) fn points(&self) -> i64 {
+        self.reduce.iter().fold(self.elements(), |n, axis| n.saturating_mul(axis.size()))
+    }
+}
+
+struct Seen {
+    ids: HashSet<usize>,
+    loads: Vec<Expr>,
+    cost: i64,
+}
+
+impl Seen {
+    fn visit(&mut self, expr: &Expr) {
+        if !self.ids.insert(expr.id()) {
+            return;
+        }
+        self.cost = self.cost.saturating_add(cost_of(expr));
+        if matches!(expr.kind, ExprKind::Load { .. }) {
+            self.loads.push(expr.clone());
+            return;
+        }
+        for_each_child(expr, &mut |child| self.visit(child));
+    }
+}
+
+/// What a node costs, in simple operations.
+pub(super) fn cost_of(expr: &Expr) -> i64 {
+    match &expr.kind {
+        ExprKind::Call(function, _) => match function {
+            crate::ir::Intrinsic::Fma => 1,
+            _ => 16,
+        },
+        ExprKind::Unary(UnOp::Sqrt, _) | ExprKind::Binary(BinOp::Div, ..) => 8,
+        ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..) => 4,
+        ExprKind::Const(_) | ExprKind::Var(_) => 0,
+        _ => 1,
+    }
+}
