@@ -8,7 +8,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// `x op y` of a type; `by` is the expression of `y`.
+    /// `x op y` of a type.
     pub(super) fn arithmetic(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg, by: &Expr) -> VReg {
         use BinOp::*;
         let width = width_of(ty);
@@ -23,7 +23,7 @@ impl Selector<'_> {
                 let mask = self.compare_regs(op, ty, x, y);
                 self.blend(mask, x, y, ty)
             }
-            FloorDiv | FloorMod => crate::bug!("{op:?} of {ty:?} by {by:?}"),
+            FloorDiv | FloorMod => self.divide_ints(op, ty, x, y),
             _ => match direct(op, ty.dtype) {
                 Some(op) => self.b.op2(op, width, x, y),
                 None => crate::bug!("{op:?} of {ty:?}"),

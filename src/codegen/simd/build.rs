@@ -259,6 +259,18 @@ impl Builder {
         (q, r)
     }
 
+    /// Quotient and remainder without signs.
+    pub(super) fn divide_unsigned(&mut self, a: VReg, by: VReg) -> (VReg, VReg) {
+        const RAX: u8 = 0;
+        const RDX: u8 = 2;
+        let high = self.imm(0);
+        let (q, r) = (self.gpr(), self.gpr());
+        let mut divide = Inst::new(Code::Div_rm64, vec![Arg::Use(by)]);
+        divide.implicit = vec![(a, RAX, false), (high, RDX, false), (q, RAX, true), (r, RDX, true)];
+        self.push(divide);
+        (q, r)
+    }
+
     /// Sets the flags to `a - b`.
     pub(super) fn cmp(&mut self, a: VReg, b: VReg) {
         self.emit(Code::Cmp_r64_rm64, vec![Arg::Use(a), Arg::Use(b)]);

@@ -145,7 +145,7 @@ impl Selector<'_> {
     }
 
     /// Integers of another length.
-    fn int_to_int(&mut self, x: VReg, from: Type, to: DType) -> VReg {
+    pub(super) fn int_to_int(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         let (mut now, wanted) = (from.dtype.bytes(), to.bytes());
         if now == wanted {
             return x;
@@ -458,7 +458,7 @@ impl Selector<'_> {
     }
 
     /// The instruction for floats that are in range.
-    fn truncate_float(&mut self, x: VReg, from: Type, to: DType) -> VReg {
+    pub(super) fn truncate_float(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         use DType::*;
         let lanes = from.lanes;
         let wide = Width::of(u64::from(lanes) * from.dtype.bytes().max(to.bytes()));

@@ -15,6 +15,7 @@ mod alloc;
 mod arith;
 mod build;
 mod convert;
+mod divide;
 mod encode;
 mod fold;
 mod inst;

@@ -84,8 +84,12 @@ impl Selector<'_> {
         use BinOp::*;
         match &expr.kind {
             ExprKind::Binary(op, a, b) => match (op, b.as_int()) {
-                (FloorDiv, Some(divisor)) => self.divide(a, divisor as i64, true),
-                (FloorMod, Some(divisor)) => self.divide(a, divisor as i64, false),
+                (FloorDiv, Some(divisor @ 1..)) => self.divide(a, divisor as i64, true),
+                (FloorMod, Some(divisor @ 1..)) => self.divide(a, divisor as i64, false),
+                (FloorDiv | FloorMod, _) => {
+                    let (x, y) = (self.reg(a), self.reg(b));
+                    self.divide_registers(*op, true, x, y)
+                }
                 (Shl, Some(amount)) => {
                     let a = self.reg(a);
                     self.b.modify(Shl_rm64_imm8, a, &[Arg::Imm(amount as i64 & 63)])

@@ -4,7 +4,7 @@ use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt};
 use crate::lower::expand_math::expand_expr;
 use crate::target::Target;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Bytes that a nest may allocate in its frame.
 const FRAME_BYTES: i128 = 32 * 1024;
@@ -24,10 +24,8 @@ pub(super) fn has_vectors(stmt: &Stmt) -> bool {
 /// Decides which statements a nest may have.
 pub(super) struct Judge {
     evex: bool,
-    /// Expressions that are fine, by node, while the statement is alive and `expanded` is.
-    fine: HashSet<usize>,
-    /// Values with their functions expanded: nodes must not get the addresses of others.
-    expanded: Vec<Expr>,
+    /// Expressions that are fine, by node; kept, so that addresses stay their own.
+    fine: HashMap<usize, Expr>,
     nodes: usize,
     frame: i128,
 }
@@ -36,15 +34,13 @@ type Verdict = Result<(), String>;
 
 impl Judge {
     pub(super) fn new(target: &Target) -> Judge {
-        let evex = target.vector_bytes >= 64;
-        Judge { evex, fine: HashSet::new(), expanded: Vec::new(), nodes: 0, frame: 0 }
+        Judge { evex: target.vector_bytes >= 64, fine: HashMap::new(), nodes: 0, frame: 0 }
     }
 
     /// Whether a statement can be in a nest as it is; the reason if it cannot.
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Verdict {
         (self.nodes, self.frame) = (0, 0);
         self.fine.clear();
-        self.expanded.clear();
         self.check(stmt)
     }
 
@@ -62,7 +58,6 @@ impl Judge {
             // Functions are expanded before instructions are selected.
             Stmt::Store { value, .. } => {
                 let expanded = expand_expr(value);
-                self.expanded.push(expanded.clone());
                 return self.expr(&expanded).and_then(|()| {
                     for_each_expr(stmt, &mut |expr| {
                         if verdict.is_ok() && !expr.same(value) {
@@ -103,7 +98,7 @@ impl Judge {
     }
 
     fn expr(&mut self, expr: &Expr) -> Verdict {
-        if !self.fine.insert(expr.id()) {
+        if self.fine.insert(expr.id(), expr.clone()).is_some() {
             return Ok(());
         }
         self.nodes += 1;
@@ -112,14 +107,6 @@ impl Judge {
         }
         let ty = expr.ty;
         match &expr.kind {
-            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
-                if ty.dtype != DType::Index || ty.lanes > 1 {
-                    return Err("there is no instruction that divides integers".into());
-                }
-                if by.as_int().is_none_or(|by| by <= 0) {
-                    return Err("it divides an index by a value that is not constant".into());
-                }
-            }
             ExprKind::Binary(BinOp::Shl | BinOp::Shr, _, by)
                 if ty.dtype == DType::Index && ty.lanes == 1 && by.as_int().is_none() =>
             {
@@ -215,6 +202,8 @@ impl Needs {
             }
             ExprKind::Binary(op, a, b) if op.is_comparison() && is_lane_count(*op, a, b) => return,
             ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
+            // Those of integers pass through float64.
+            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..) => self.at_least(8),
             ExprKind::Binary(BinOp::Shl | BinOp::Shr, ..) => {
                 let shortest = if self.evex { 2 } else { 4 };
                 self.at_least(if bytes < shortest { 4 } else { bytes });

@@ -122,7 +122,10 @@ impl Generator {
                 2 => Expr::add(sum, Expr::mul(var, Expr::var(&self.runtime[1]))),
                 3 => {
                     let op = self.pick(&[BinOp::FloorDiv, BinOp::FloorMod]);
-                    let by = Expr::index(self.pick(&[1, 2, 3, 4, 7]));
+                    let by = match self.chance(4) {
+                        true => Expr::var(&self.runtime[1]),
+                        false => Expr::index(self.pick(&[1, 2, 3, 4, 7, -3])),
+                    };
                     Expr::add(sum, Expr::binary(op, var, by))
                 }
                 4 => {
@@ -330,7 +333,10 @@ impl Generator {
                 let op = match dtype {
                     DType::Bool => self.pick(&[And, Or, BitXor, Eq]),
                     _ if dtype.is_float() => self.pick(&[Add, Sub, Mul, Div, Min, Max]),
-                    _ => self.pick(&[Add, Sub, Mul, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr]),
+                    _ => self.pick(&[
+                        Add, Sub, Mul, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr, FloorDiv,
+                        FloorMod,
+                    ]),
                 };
                 let a = self.expr(dtype, depth - 1);
                 Expr::binary(op, a, self.expr(dtype, depth - 1))

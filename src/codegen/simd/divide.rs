@@ -1,0 +1,104 @@
+//! Floor division of integers and its remainder: by 0 both are 0, and the least value divided by
+//! -1 is itself.
+
+use super::inst::{Arg, Cond};
+use super::nest::{Selector, Val};
+use super::table::VOp;
+use super::value::width_of;
+use crate::ir::{BinOp, DType, Type};
+use iced_x86::Code::*;
+use regalloc2::VReg;
+
+impl Selector<'_> {
+    /// `x // y` or `x % y` of integers, scalars or vectors.
+    pub(super) fn divide_ints(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
+        match ty.dtype.bytes() {
+            8 => self.divide_quadwords(op, ty, x, y),
+            _ => self.divide_as_doubles(op, ty, x, y),
+        }
+    }
+
+    /// A quotient of integers of 32 bits is at least 2^-32 of itself away from the next integer
+    /// unless it is one, so rounding to a float64 does not cross it.
+    fn divide_as_doubles(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
+        const FLOOR: i64 = 9;
+        let double = Type { dtype: DType::Float64, lanes: ty.lanes };
+        let width = width_of(double);
+        let dividend = self.convert(Val::Vec(x), ty, DType::Float64);
+        let divisor = self.convert(Val::Vec(y), ty, DType::Float64);
+        let exact = self.b.op2(VOp::DivPd, width, dividend, divisor);
+        let floor = self.b.op_imm(VOp::RoundPd, width, exact, FLOOR);
+        // 2^31, the only quotient out of range, becomes the least value.
+        let between = if ty.dtype == DType::Uint32 { DType::Uint32 } else { DType::Int32 };
+        let quotient = self.truncate_float(floor, double, between);
+        let between = Type { dtype: between, lanes: ty.lanes };
+        let quotient = self.int_to_int(quotient, between, ty.dtype);
+        let result = match op {
+            BinOp::FloorDiv => quotient,
+            _ => {
+                let product = self.multiply_ints(ty, quotient, y);
+                self.b.op2(super::value::sub_of(ty.dtype.bytes()), width_of(ty), x, product)
+            }
+        };
+        let zero = self.b.zero();
+        let none = self.compare_regs(BinOp::Eq, ty, y, zero);
+        self.blend(none, zero, result, ty)
+    }
+
+    /// One lane after the other, in general registers.
+    fn divide_quadwords(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
+        let insert = match self.b.evex {
+            true => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
+            false => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
+        };
+        let mut parts: Vec<VReg> = Vec::new();
+        for lane in 0..ty.lanes {
+            let [a, b] = [x, y].map(|value| {
+                let one = self.extract(value, 8, lane);
+                self.to_gpr(one, 8)
+            });
+            let result = self.divide_registers(op, ty.dtype != DType::Uint64, a, b);
+            if lane % 2 == 0 {
+                parts.push(self.of_gpr(result));
+                continue;
+            }
+            let part = parts.pop().expect("its first lane");
+            let args = [Arg::Use(part), Arg::Use(result), Arg::Imm(1)];
+            parts.push(self.b.make(insert, &args));
+        }
+        self.join(parts)
+    }
+
+    /// The same of general registers. What an instruction would trap on is divided by 1.
+    pub(super) fn divide_registers(&mut self, op: BinOp, signed: bool, a: VReg, b: VReg) -> VReg {
+        let (zero, one) = (self.b.imm(0), self.b.imm(1));
+        self.b.cmp_imm(b, 0);
+        let mut by = self.b.cmov(Cond::E, one, b);
+        if !signed {
+            let (q, r) = self.b.divide_unsigned(a, by);
+            if op == BinOp::FloorMod {
+                return r;
+            }
+            self.b.cmp_imm(b, 0);
+            return self.b.cmov(Cond::E, zero, q);
+        }
+        self.b.cmp_imm(b, -1);
+        by = self.b.cmov(Cond::E, one, by);
+        let (q, r) = self.b.divide(a, by);
+        // Where the remainder has another sign than the divisor, the quotient is one too large.
+        let signs = self.b.modify(Xor_r64_rm64, r, &[Arg::Use(by)]);
+        let above = self.b.modify(Sar_rm64_imm8, signs, &[Arg::Imm(63)]);
+        self.b.cmp_imm(r, 0);
+        let above = self.b.cmov(Cond::E, zero, above);
+        if op == BinOp::FloorMod {
+            let more = self.b.modify(And_r64_rm64, above, &[Arg::Use(by)]);
+            return self.b.add(r, more);
+        }
+        let q = self.b.add(q, above);
+        let negated = self.b.modify(Neg_rm64, a, &[]);
+        self.b.cmp_imm(b, -1);
+        let q = self.b.cmov(Cond::E, negated, q);
+        self.b.cmp_imm(b, 0);
+        self.b.cmov(Cond::E, zero, q)
+    }
+}
