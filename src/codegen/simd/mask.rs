@@ -43,6 +43,17 @@ impl Selector<'_> {
                         let other = self.combine(VEX_Kxorq_kr_kr_kr, VOp::Xor, x, y, lanes);
                         self.not(other, lanes)
                     }
+                    // False is less than true.
+                    Lt | Ge => {
+                        let left = self.not(x, lanes);
+                        let less = self.combine(VEX_Kandq_kr_kr_kr, VOp::And, left, y, lanes);
+                        if *op == Lt { less } else { self.not(less, lanes) }
+                    }
+                    Gt | Le => {
+                        let right = self.not(y, lanes);
+                        let more = self.combine(VEX_Kandq_kr_kr_kr, VOp::And, x, right, lanes);
+                        if *op == Gt { more } else { self.not(more, lanes) }
+                    }
                     _ => crate::bug!("{op:?} of vectors of bool"),
                 }
             }

@@ -270,6 +270,17 @@ impl Selector<'_> {
                     _ => value,
                 }
             }
+            // 0 or 1: false is less than true.
+            ExprKind::Binary(op, a, b) if op.is_comparison() && a.ty.dtype == DType::Bool => {
+                let (x, y) = (self.reg(a), self.reg(b));
+                self.b.cmp(x, y);
+                self.b.set(match op {
+                    Lt => Cond::L,
+                    Le => Cond::Le,
+                    Gt => Cond::G,
+                    _ => Cond::Ge,
+                })
+            }
             ExprKind::Binary(op, a, b) if op.is_comparison() => {
                 let mask = self.compare(*op, a, b);
                 self.flag_of_mask(mask)
