@@ -413,11 +413,11 @@ impl<'c> Selector<'c> {
             let (terms, _) = self.terms(&index);
             let known = moving.pointers.iter();
             if known.clone().any(|p| p.buffer == buffer && p.terms == terms) {
-                moving.handled.push(index);
+                moving.handled.push((buffer.clone(), index));
                 continue;
             }
             let Some((step, constant, first)) = self.split_by(&terms, var, min) else { continue };
-            moving.handled.push(index);
+            moving.handled.push((buffer.clone(), index));
             let start = self.pointer_to(&buffer, first);
             let bytes = buffer.dtype.bytes() as i64;
             let step = if step.is_empty() {
@@ -557,8 +557,8 @@ impl<'c> Selector<'c> {
 #[derive(Default)]
 struct Moving {
     pointers: Vec<MovingPointer>,
-    /// Indices of accesses that need no other value of the loop's variable.
-    handled: Vec<Expr>,
+    /// Accesses that need no other value of the loop's variable: buffers and indices.
+    handled: Vec<(Buffer, Expr)>,
 }
 
 struct MovingPointer {

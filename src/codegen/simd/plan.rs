@@ -259,20 +259,22 @@ fn direct_in_stmt(
     visit::for_each_stmt(stmt, &mut |inner| direct_in_stmt(inner, lets, seen, found));
 }
 
-/// Whether the body of a loop asks for its variable beside the accesses with these indices.
+/// Whether the body of a loop asks for its variable beside these accesses. Several buffers may
+/// share an index, and some of them have no pointer.
 pub(super) fn needs_var(
     body: &Stmt,
     var: &Var,
-    handled: &[Expr],
+    handled: &[(Buffer, Expr)],
     lets: &HashMap<Var, Expr>,
 ) -> bool {
-    let handled: HashSet<usize> = handled.iter().map(Expr::id).collect();
+    let handled: HashSet<(&Buffer, usize)> =
+        handled.iter().map(|(buffer, index)| (buffer, index.id())).collect();
     Search { var, handled: &handled, lets, seen: HashSet::new() }.in_stmt(body, true)
 }
 
 struct Search<'s> {
     var: &'s Var,
-    handled: &'s HashSet<usize>,
+    handled: &'s HashSet<(&'s Buffer, usize)>,
     lets: &'s HashMap<Var, Expr>,
     /// Expressions that were searched, directly in the loop or further inside.
     seen: HashSet<(usize, bool)>,
@@ -290,22 +292,23 @@ impl Search<'_> {
         }
         let mut found = false;
         let inner_direct = direct && !matches!(stmt, Stmt::For { .. });
-        if let Stmt::Store { indices, value, mask, .. } = stmt {
-            found |= self.in_access(&indices[0], direct);
+        if let Stmt::Store { buffer, indices, value, mask } = stmt {
+            found |= self.in_access(buffer, &indices[0], direct);
             found |= self.in_expr(value, direct);
             found |= mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct));
             return found;
         }
-        if let Stmt::Prefetch { indices, .. } = stmt {
-            return self.in_access(&indices[0], direct);
+        if let Stmt::Prefetch { buffer, indices } = stmt {
+            return self.in_access(buffer, &indices[0], direct);
         }
         visit::for_each_expr(stmt, &mut |expr| found = found || self.in_expr(expr, direct));
         visit::for_each_stmt(stmt, &mut |inner| found = found || self.in_stmt(inner, inner_direct));
         found
     }
 
-    fn in_access(&mut self, index: &Expr, direct: bool) -> bool {
-        let handled = first_index(index).is_some_and(|first| self.handled.contains(&first.id()));
+    fn in_access(&mut self, buffer: &Buffer, index: &Expr, direct: bool) -> bool {
+        let is_handled = |first: &Expr| self.handled.contains(&(buffer, first.id()));
+        let handled = first_index(index).is_some_and(is_handled);
         !(direct && handled) && self.in_expr(index, direct)
     }
 
@@ -316,8 +319,8 @@ impl Search<'_> {
         }
         match &expr.kind {
             ExprKind::Var(var) => self.is_var(var),
-            ExprKind::Load { indices, mask, .. } => {
-                self.in_access(&indices[0], direct)
+            ExprKind::Load { buffer, indices, mask } => {
+                self.in_access(buffer, &indices[0], direct)
                     || mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct))
             }
             _ => {

@@ -273,7 +273,7 @@ pub(super) fn binary_cases() -> Vec<Case> {
         if dtype.is_float() {
             ops.extend([Add, Sub, Mul, Div]);
         } else if dtype == DType::Bool {
-            ops = vec![Eq, Ne, BitAnd, BitOr, BitXor, And, Or];
+            ops = vec![Eq, Ne, Lt, Le, Gt, Ge, BitAnd, BitOr, BitXor, And, Or];
         } else {
             ops.extend([Add, Sub, Mul, FloorDiv, FloorMod, BitAnd, BitOr, BitXor, Shl, Shr]);
         }
