@@ -25,8 +25,8 @@ test: test-rust test-python  ## format, clippy and every test, those in Python i
 
 test-rust:           ## format, clippy and the tests in Rust
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) test
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace
 
 test-python: $(VENV)/ready  ## the tests in Python, with the debug build
 	$(CARGO) build

@@ -395,7 +395,7 @@ impl Selector<'_> {
         let mut parts: Vec<VReg> = Vec::new();
         for lane in 0..lanes {
             let one = self.extract(x, 8, lane);
-            let one = self.to_gpr(one, 8);
+            let one = self.move_to_gpr(one, 8);
             let zero = self.b.zero();
             let one = self.b.make(convert, &[Arg::Use(zero), Arg::Use(one)]);
             let place = lane % (16 / bytes as u32);

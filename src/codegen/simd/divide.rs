@@ -55,7 +55,7 @@ impl Selector<'_> {
         for lane in 0..ty.lanes {
             let [a, b] = [x, y].map(|value| {
                 let one = self.extract(value, 8, lane);
-                self.to_gpr(one, 8)
+                self.move_to_gpr(one, 8)
             });
             let result = self.divide_registers(op, ty.dtype != DType::Uint64, a, b);
             if lane % 2 == 0 {

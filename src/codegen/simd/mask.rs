@@ -347,7 +347,7 @@ impl Selector<'_> {
         let Val::Mask(reg, _) = mask else { crate::bug!("not a mask") };
         let bits = match self.b.evex {
             true => self.b.make_gpr(VEX_Kmovd_r32_kr, &[Arg::Use(reg)]),
-            false => self.to_gpr(reg, 4),
+            false => self.move_to_gpr(reg, 4),
         };
         self.b.and_imm(bits, 1)
     }

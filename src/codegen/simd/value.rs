@@ -134,11 +134,11 @@ impl Selector<'_> {
                 let a = self.reg(a);
                 let a = self.of_gpr(a);
                 let count = self.popcount(DType::Int64.into(), a);
-                self.to_gpr(count, 8)
+                self.move_to_gpr(count, 8)
             }
             ExprKind::Bitcast(a) => match self.value(a) {
                 Val::Gpr(value) => value,
-                value => self.to_gpr(value.reg(), 8),
+                value => self.move_to_gpr(value.reg(), 8),
             },
             ExprKind::Load { .. } | ExprKind::Call(..) => crate::bug!("memory holds no indices"),
             _ => crate::bug!("an index of {:?}", expr.kind),
@@ -184,10 +184,10 @@ impl Selector<'_> {
         let value = self.reg(a);
         if a.ty.dtype.is_float() {
             let wide = self.convert(Val::Vec(value), a.ty, DType::Int64);
-            return self.to_gpr(wide, 8);
+            return self.move_to_gpr(wide, 8);
         }
         let bytes = a.ty.dtype.bytes();
-        let raw = self.to_gpr(value, bytes);
+        let raw = self.move_to_gpr(value, bytes);
         let code = match (bytes, a.ty.dtype.is_signed()) {
             (1, true) => Movsx_r64_rm8,
             (1, false) => Movzx_r32_rm8,
@@ -200,7 +200,7 @@ impl Selector<'_> {
     }
 
     /// Lane 0 of a vector in a general register; above 32 bits it is 0.
-    pub(super) fn to_gpr(&mut self, value: VReg, bytes: u64) -> VReg {
+    pub(super) fn move_to_gpr(&mut self, value: VReg, bytes: u64) -> VReg {
         let code = match (self.b.evex, bytes) {
             (false, 8) => VEX_Vmovq_rm64_xmm,
             (false, _) => VEX_Vmovd_rm32_xmm,
