@@ -17,6 +17,7 @@
 
 pub mod clif;
 pub mod entry;
+pub mod ptx;
 pub mod simd;
 
 use crate::ir::Kernel;
