@@ -49,6 +49,7 @@ pub fn arch_name(arch: Arch) -> &'static str {
         Arch::X86_64 => "x86_64",
         Arch::Aarch64 => "aarch64",
         Arch::Riscv64 => "riscv64",
+        Arch::Nvptx => "nvptx",
     }
 }
 
@@ -57,6 +58,7 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
         Arch::X86_64 => "elf_x86_64",
         Arch::Aarch64 => "aarch64linux",
         Arch::Riscv64 => "elf64lriscv",
+        Arch::Nvptx => bug!("PTX is no object to link"),
     };
     let output = "module.so";
     let mut arguments = vec!["wild", "-m", emulation, "-shared", "-o", output];
