@@ -493,6 +493,8 @@ static COLD int32_t check_scalar(const struct call *call, uint32_t index) {
 /* ---- the whole ---- */
 
 static COLD int32_t check_arguments(const struct call *call) {
+    /* Without a tensor a call is on the device of the current context. */
+    if (call->sig->device == DEVICE_CUDA) call->slots[call->sig->device_slot] = (uint64_t)-1;
     for (uint32_t i = 0; i < call->sig->params; i++) {
         const struct param *param = param_of(call->sig, i);
         if (param->arg < 0) continue;

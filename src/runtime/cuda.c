@@ -279,13 +279,16 @@ struct cuda_kernel {
     uint32_t dynamic_at; /* offset: uint32_t [functions], bytes of dynamic shared memory */
 };
 
+/* Made by compiled code; all but the signature, the place and `packed` only for launches. */
 struct cuda_call {
     struct cuda_state *state;
     const struct cuda_kernel *kernel;
     const struct signature *sig;
     const char *ptx;
-    const uint64_t *words;  /* the raw parameters */
-    const int64_t *numbers; /* by the kernel's plan */
+    const uint64_t *words;   /* the raw parameters */
+    const int64_t *numbers;  /* by the kernel's plan */
+    cu_address *temporaries; /* room for the address of each */
+    const void **values;     /* room for the parameters of a launch */
     cu_stream stream;
     int32_t device; /* -1: that of the current context */
     int32_t packed;
@@ -578,19 +581,17 @@ static int32_t check_grids(const struct cuda_call *call) {
     return 0;
 }
 
-enum { MAX_CUDA_PARAMS = 512 }; /* 4096 bytes of parameters, of 8 bytes */
-
 static int32_t launch_one(const struct cuda_call *call, const struct loaded *loaded,
-                          const struct cuda_launch *launch, const cu_address *temporaries) {
+                          const struct cuda_launch *launch) {
     const int64_t *grid = call->numbers + launch->grid;
     if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return 0;
     const struct cuda_param *params = blob_at(call, launch->param_at);
-    const void *values[MAX_CUDA_PARAMS];
+    const void **values = call->values;
     for (uint32_t i = 0; i < launch->params; i++) {
         uint32_t index = params[i].index;
         switch (params[i].kind) {
         case CUDA_PARAM: values[i] = call->words + index; break;
-        case CUDA_WORKSPACE: values[i] = temporaries + index; break;
+        case CUDA_WORKSPACE: values[i] = call->temporaries + index; break;
         default: values[i] = call->numbers + index;
         }
     }
@@ -602,12 +603,10 @@ static int32_t launch_one(const struct cuda_call *call, const struct loaded *loa
     return result ? fail_cuda(call, "launching kernel", blob_at(call, launch->name), result) : 0;
 }
 
-enum { MAX_TEMPORARIES = 64 };
-
 /* All launches, in a context that is current. */
 static int32_t run_launches(const struct cuda_call *call, cu_context context) {
     struct loaded *loaded = find_loaded(call, context);
-    cu_address block, temporaries[MAX_TEMPORARIES];
+    cu_address block;
     int32_t failed = loaded ? 0 : load_module(call, context, &loaded);
     if (!failed) {
         failed = allocate_temporaries(call, loaded, temporary_bytes(call), &block);
@@ -615,13 +614,13 @@ static int32_t run_launches(const struct cuda_call *call, cu_context context) {
     if (failed) return failed;
     cu_address next = block;
     for (uint32_t i = 0; i < call->kernel->workspaces; i++) {
-        temporaries[i] = next;
+        call->temporaries[i] = next;
         uint64_t bytes = (uint64_t)call->numbers[i];
         next += (bytes + TEMPORARY_ALIGNMENT - 1) / TEMPORARY_ALIGNMENT * TEMPORARY_ALIGNMENT;
     }
     const struct cuda_launch *launches = blob_at(call, call->kernel->launch_at);
     for (uint32_t i = 0; i < call->kernel->launches && !failed; i++) {
-        failed = launch_one(call, loaded, &launches[i], temporaries);
+        failed = launch_one(call, loaded, &launches[i]);
     }
     int32_t freed = free_temporaries(call, loaded, block);
     return failed ? failed : freed;

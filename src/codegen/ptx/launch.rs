@@ -71,6 +71,28 @@ pub enum LaunchParam {
     Index(Expr),
 }
 
+impl PtxKernel {
+    /// Bytes of all temporaries.
+    pub fn workspace_bytes(&self) -> Expr {
+        let bytes = self.workspaces.iter().map(|workspace| workspace.bytes.clone());
+        bytes.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))
+    }
+
+    /// What the host computes for a call, all of type `index`: the bytes of each temporary, then
+    /// for each launch its grid and its [`LaunchParam::Index`]es.
+    pub fn numbers(&self) -> Vec<Expr> {
+        let mut numbers: Vec<Expr> = self.workspaces.iter().map(|w| w.bytes.clone()).collect();
+        for launch in &self.launches {
+            numbers.extend(launch.grid.iter().cloned());
+            numbers.extend(launch.params.iter().filter_map(|param| match param {
+                LaunchParam::Index(value) => Some(value.clone()),
+                LaunchParam::Param(_) | LaunchParam::Workspace(_) => None,
+            }));
+        }
+        numbers
+    }
+}
+
 impl Launch {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
