@@ -48,7 +48,7 @@ pub enum PlanParam {
 }
 
 /// The checks of a kernel. A slot is a 64-bit word: one per raw parameter, then one per
-/// [`Kernel::dims`].
+/// [`Kernel::dims`], for GPUs then one for the number of the device.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// In the order of the raw entry.
@@ -59,6 +59,8 @@ pub struct Plan {
     pub slots: usize,
     /// CPU features, as bits of the runtime's `tec_rt_cpu`.
     pub features: u32,
+    /// The slot for the number of the device; none if tensors are in the memory of the CPU.
+    pub device_slot: Option<usize>,
 }
 
 /// Names of the CPU features in the order of their bits, as in `src/runtime/cpu.c`.
@@ -95,12 +97,19 @@ impl Plan {
             });
         }
         let features = target.features.iter().map(|name| feature_bit(name)).sum();
-        Plan { params, args, slots: kernel.params.len() + kernel.dims.len(), features }
+        let slots = kernel.params.len() + kernel.dims.len();
+        let device_slot = target.is_gpu().then_some(slots);
+        Plan { params, args, slots: slots + usize::from(target.is_gpu()), features, device_slot }
+    }
+
+    /// The type of device that tensors are on, as in DLPack.
+    pub fn device_type(&self) -> i32 {
+        if self.device_slot.is_some() { 2 } else { 1 }
     }
 
     /// The blob of the runtime's check. `messages` are the texts of the kernel's own checks.
     pub fn blob(&self, kernel: &Kernel, target: &Target, messages: &[String]) -> Vec<u8> {
-        const HEADER: usize = 32;
+        const HEADER: usize = 40;
         const PARAM: usize = 24;
         const EXTENT: usize = 16;
         let extent_total: usize = self.params.iter().map(|p| p.extents().len()).sum();
@@ -119,6 +128,8 @@ impl Plan {
         put_u32(&mut header, texts.add(&signature_text(kernel)));
         put_u32(&mut header, param_at as u32);
         put_u32(&mut header, messages_at as u32);
+        put_u32(&mut header, self.device_type() as u32);
+        put_u32(&mut header, self.device_slot.unwrap_or(0) as u32);
 
         let mut records = Vec::new();
         let mut extents = Vec::new();
@@ -219,14 +230,16 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
 }
 
 /// NUL-terminated texts behind the tables.
-struct Texts {
-    bytes: Vec<u8>,
-    start: usize,
+pub(super) struct Texts {
+    /// All texts so far.
+    pub bytes: Vec<u8>,
+    /// The offset of the first one.
+    pub start: usize,
 }
 
 impl Texts {
     /// The offset of a copy of `text`, up to its first NUL if it has one.
-    fn add(&mut self, text: &str) -> u32 {
+    pub fn add(&mut self, text: &str) -> u32 {
         let offset = self.start + self.bytes.len();
         self.bytes.extend(text.bytes().take_while(|byte| *byte != 0));
         self.bytes.push(0);
@@ -234,7 +247,7 @@ impl Texts {
     }
 }
 
-fn put_u32(out: &mut Vec<u8>, value: u32) {
+pub(super) fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend(value.to_le_bytes());
 }
 
