@@ -115,6 +115,14 @@ impl<T: Kind> Operand<T> {
         Operand::new(self.value)
     }
 
+    /// The bits of the constant, if it is one.
+    pub fn constant_bits(self) -> Option<u64> {
+        match self.value {
+            Value::Reg(_) => None,
+            Value::Imm(_, bits) => Some(bits),
+        }
+    }
+
     /// The register, if it is one.
     pub fn reg(self) -> Option<Reg<T>> {
         match self.value {
@@ -125,6 +133,11 @@ impl<T: Kind> Operand<T> {
 }
 
 impl Operand {
+    /// This operand as one whose type Rust knows, if it has that type.
+    pub fn typed<U: Static>(self) -> Option<Operand<U>> {
+        (self.ty() == U::STATIC).then(|| Operand::new(self.value))
+    }
+
     /// A constant by its bits (those of a binary32 for `f32`, the low bits of an integer).
     pub fn bits(ty: Ty, bits: u64) -> Operand {
         let mask = if ty.bits() >= 64 { u64::MAX } else { (1 << ty.bits()) - 1 };

@@ -265,6 +265,18 @@ impl Entry {
         self.load(ty, ty, lanes, how, &address.into())
     }
 
+    /// [`Entry::ld_vec`] of 8 or 16 bits into wider registers, extended by the rule of `memory`.
+    pub fn ld_vec_extended(
+        &mut self,
+        memory: Ty,
+        register: Ty,
+        lanes: usize,
+        how: Ld,
+        address: impl Into<Address>,
+    ) -> Vec<Reg> {
+        self.load(memory, register, lanes, how, &address.into())
+    }
+
     fn load(
         &mut self,
         memory: Ty,
@@ -324,6 +336,20 @@ impl Entry {
         match values.first() {
             Some(first) => self.store(first.ty(), values, how, &address.into()),
             None => self.refuse("st", "nothing is stored"),
+        }
+    }
+
+    /// [`Entry::st_vec`] of the low 8 or 16 bits of registers.
+    pub fn st_vec_truncated(
+        &mut self,
+        memory: Ty,
+        how: St,
+        address: impl Into<Address>,
+        values: &[Operand],
+    ) {
+        match values.is_empty() {
+            true => self.refuse("st", "nothing is stored"),
+            false => self.store(memory, values, how, &address.into()),
         }
     }
 
