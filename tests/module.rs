@@ -668,7 +668,9 @@ fn names_of_modules() {
     let error = build_module(&clash, &info, ModuleKind::Object).unwrap_err();
     assert_eq!(error.message, "kernel `x_manifest` has the name of a function of module `x`");
     assert_eq!(ModuleKind::of_path(Path::new("x.dll")).unwrap_err().code, "E0526");
-    assert_eq!(ModuleKind::of_path(Path::new("x.ptx")).unwrap_err().code, "E0526");
+    assert_eq!(ModuleKind::of_path(Path::new("x.ptx")).unwrap(), ModuleKind::Ptx);
+    let info = kernels::info("m", &kernels, Target::native());
+    assert_eq!(build_module(&kernels, &info, ModuleKind::Ptx).unwrap_err().code, "E0528");
 }
 
 fn file(path: &Path, bytes: &[u8]) -> OutputFile {
