@@ -12,6 +12,8 @@ pub mod vectorize_loops;
 
 pub mod share_storage;
 
+pub mod hoist_threads;
+
 pub mod drop_prefetches;
 
 pub mod promote_accumulators;
