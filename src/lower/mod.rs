@@ -16,6 +16,7 @@ pub mod hoist_threads;
 
 pub mod drop_prefetches;
 
+mod place_allocations;
 pub mod promote_accumulators;
 
 pub mod outline_simd;
