@@ -210,6 +210,26 @@ impl Simplifier {
             let divided = self.divide_constant(&coarse, c)?;
             return self.joined(quotient, whole, divided);
         }
+        // `(x + y//d) // c` is `(d*x + y) // (d*c)`.
+        let inner = rest.iter().position(|(term, factor)| {
+            *factor == 1
+                && matches!(&term.kind, ExprKind::Binary(BinOp::FloorDiv, _, d)
+                if d.as_int().is_some_and(|d| d > 0))
+        });
+        if let Some(at) = inner
+            && let ExprKind::Binary(_, y, d) = &rest[at].0.kind
+            && let Some(d) = d.as_int()
+        {
+            let mut sum = Sum { constant: low.checked_mul(d)?, ..Sum::default() };
+            for (place, (term, factor)) in rest.iter().enumerate() {
+                match place == at {
+                    true => sum.add(&self.facts, y, 1)?,
+                    false => sum.add(&self.facts, term, factor.checked_mul(d)?)?,
+                }
+            }
+            let joined = self.divide_constant(&sum.build()?, d.checked_mul(c)?)?;
+            return self.joined(quotient, whole, joined);
+        }
         let divided = Expr::binary(BinOp::FloorDiv, remainder, Expr::index(i64::try_from(c).ok()?));
         self.joined(quotient, whole, divided)
     }
