@@ -353,3 +353,44 @@ fn forms_that_a_target_does_not_have() {
         assert_eq!(error.help.as_deref(), Some(help));
     }
 }
+
+/// `tec` in a directory, with a driver.
+fn tec(dir: &TempDir, args: &[&str], driver: &str, failing: &str) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+    command.args(args).current_dir(dir.path());
+    command.env("TEC_CUDA_LIBRARY", driver).env("FAKE_CUDA_FAIL", failing);
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text.to_string())
+}
+
+#[test]
+fn modules_run_from_the_command_line() {
+    let dir = directory(TARGET);
+    let driver = "./libfake_cuda.so";
+    let args = ["run", "m.so", "--kernel", "add", "--var", "n=5"];
+    let (success, text) = tec(&dir, &args, driver, "");
+    // This driver launches nothing: the output is what was uploaded.
+    assert!(success, "{text}");
+    assert_eq!(text, "c: float32[5]  min 0.000000  max 0.000000  mean 0.000000\n");
+    for (failing, expected) in [
+        ("cuInit=100", "the CUDA driver does not start: no CUDA-capable device is detected"),
+        ("cuMemAlloc_v2=2", "memory of the GPU: out of memory"),
+        ("cuMemcpyDtoH_v2=700", "copying a result: an illegal memory access was encountered"),
+        ("cuStreamSynchronize=700", "running the kernel: an illegal memory access was encount"),
+        ("cuMemcpyHtoD_v2=4711", "memory of the GPU: error 4711"),
+    ] {
+        let (success, text) = tec(&dir, &args, driver, failing);
+        let head = format!("error[E0548]: {expected}");
+        assert!(!success && text.starts_with(&head), "{failing}: {text}");
+    }
+    // What the module itself says.
+    let (success, text) = tec(&dir, &args, driver, "cuLaunchKernel=700");
+    assert!(!success && text.starts_with("error[E0525]: launching kernel `add`: "), "{text}");
+    let (success, text) = tec(&dir, &args, "./nothing.so", "");
+    assert!(!success && text.starts_with("error[E0548]: there is no CUDA driver"), "{text}");
+    let (success, text) = tec(&dir, &["bench", "m.so", "--var", "n=5"], driver, "");
+    assert!(!success && text.contains("error[E0546]") && text.contains(TARGET), "{text}");
+    let (success, text) = tec(&dir, &["inspect", "m.so"], driver, "");
+    assert!(success && text.contains("\n  launch chain_0: grid n, k, 1; block 32, 4, 2"), "{text}");
+}

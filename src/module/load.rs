@@ -1,6 +1,6 @@
 //! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: with the
-//! memory of GPUs (`gpu`) the one place with `unsafe` beside the loops that `tec bench` measures the
-//! machine with.
+//! memory of GPUs (`gpu`) the one place with `unsafe` beside the loops that `tec bench` measures
+//! the machine with.
 //!
 //! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
 //! arguments are, and every argument is checked before anything is written.
