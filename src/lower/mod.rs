@@ -3,6 +3,8 @@
 pub mod build_loops;
 mod match_intrinsic;
 
+pub mod inject_virtual_threads;
+
 pub mod inject_double_buffer;
 
 pub mod flatten_storage;
@@ -12,8 +14,13 @@ pub mod vectorize_loops;
 
 pub mod share_storage;
 
+pub mod hoist_threads;
+
+pub mod insert_barriers;
+
 pub mod drop_prefetches;
 
+mod place_allocations;
 pub mod promote_accumulators;
 
 pub mod outline_simd;

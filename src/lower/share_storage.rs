@@ -6,6 +6,7 @@
 //! Needs: flattened, simplified indices; all allocations around one sequence of statements.
 //! Ensures: arguments are never shared.
 
+use super::place_allocations::place_allocations;
 use crate::diag::Result;
 use crate::ir::equal::equal;
 use crate::ir::visit::{
@@ -25,7 +26,7 @@ pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     for buffer in buffers.iter().rev().filter(|buffer| !homes.contains_key(*buffer)) {
         body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
     }
-    Ok(Kernel { body, ..kernel })
+    Ok(Kernel { body: place_allocations(body), ..kernel })
 }
 
 /// The nest of allocations and the statements inside.

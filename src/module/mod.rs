@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod extent;
+pub mod gpu;
 pub mod header;
 pub mod link;
 pub mod load;

@@ -199,8 +199,13 @@ static COLD int32_t check_device_number(const struct call *call, uint32_t index,
     uint32_t first = 0;
     while (param_of(call->sig, first)->kind != KIND_TENSOR) first++;
     if (index == first) *slot = (uint64_t)(int64_t)tensor->device_id;
-    if ((int64_t)*slot == tensor->device_id) return 0;
+    if ((int64_t)*slot == tensor->device_id && tensor->device_id >= 0) return 0;
     struct message m;
+    if (tensor->device_id < 0) {
+        put(begin(&m, call, index), "there is no device cuda:");
+        put_int(&m, tensor->device_id);
+        return refuse_call(&m, call, "ValueError");
+    }
     put(begin(&m, call, index), "expected a tensor on cuda:");
     put_int(&m, (int64_t)*slot);
     put(&m, ", the device of ");

@@ -232,7 +232,12 @@ impl Checked<'_, '_, '_, '_> {
         let number = self.load(types::I32, tensor, 12);
         let number = self.env.builder.ins().sextend(types::I64, number);
         match *slot {
-            None => *slot = Some(number),
+            None => {
+                let ins = self.env.builder.ins();
+                let there = ins.icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
+                self.require(there);
+                *slot = Some(number);
+            }
             Some(first) => {
                 let same = self.env.builder.ins().icmp(IntCC::Equal, number, first);
                 self.require(same);

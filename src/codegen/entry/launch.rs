@@ -7,10 +7,11 @@
 use super::plan::{Texts, put_u32};
 use super::{Emitter, EntryKernel, Env, accept, param_type};
 use crate::codegen::ptx::{LaunchParam, PtxKernel};
-use crate::ir::{ExprKind, Kernel, Param, Stmt, visit};
+use crate::ir::{Buffer, Expr, ExprKind, Kernel, Param, visit};
 use crate::target::Target;
 use cranelift_codegen::ir::{self, InstBuilder, StackSlot, Value, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+use std::collections::HashSet;
 
 /// What the entries of a module for GPUs share.
 #[derive(Clone, Copy)]
@@ -170,8 +171,8 @@ impl<'a> Cuda<'a> {
             env.builder.ins().stack_store(types::I64, value, call, 8 * field);
         }
         let at = 8 * call::DEVICE;
-        env.builder.ins().stack_store(types::I32, place.device, call, at);
-        env.builder.ins().stack_store(types::I32, place.packed, call, at + 4);
+        env.builder.ins().stack_store(types::I64, place.device, call, at);
+        env.builder.ins().stack_store(types::I64, place.packed, call, at + 4);
         call
     }
 
@@ -248,15 +249,25 @@ pub(super) fn call_raw(env: &mut Env<'_, '_>, launch: FuncId, args: &[Value]) ->
 
 /// The places, among the parameters, of tensors that the kernel's own checks read.
 pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
-    let mut read = vec![false; kernel.params.len()];
-    visit::walk_stmt(&kernel.checks, &mut |_: &Stmt| {}, &mut |expr| {
-        let ExprKind::Load { buffer, .. } = &expr.kind else { return };
-        let is_it = |param: &Param| matches!(param, Param::Tensor { buffer: b, .. } if b == buffer);
-        if let Some(index) = kernel.params.iter().position(is_it) {
-            read[index] = true;
-        }
-    });
-    (0..read.len()).filter(|index| read[*index]).collect()
+    let (mut read, mut seen) = (HashSet::new(), HashSet::new());
+    let mut on_expr = |expr: &Expr| collect_reads(expr, &mut read, &mut seen);
+    visit::walk_stmt(&kernel.checks, &mut |_| {}, &mut on_expr);
+    let is_read = |param: &Param| match param {
+        Param::Tensor { buffer, .. } => read.contains(buffer),
+        Param::Scalar { .. } | Param::Runtime { .. } => false,
+    };
+    (0..kernel.params.len()).filter(|index| is_read(&kernel.params[*index])).collect()
+}
+
+/// Each expression once, however often it is shared.
+fn collect_reads(expr: &Expr, read: &mut HashSet<Buffer>, seen: &mut HashSet<usize>) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, .. } = &expr.kind {
+        read.insert(buffer.clone());
+    }
+    visit::for_each_child(expr, &mut |child| collect_reads(child, read, seen));
 }
 
 fn launches_of<'a>(entry: &EntryKernel<'a>) -> &'a PtxKernel {

@@ -1,0 +1,251 @@
+//! Whether different threads of a block may access one element, by proof from the indices.
+//!
+//! Two accesses are compared for two threads, `t` of the first and `t'` of the second, each under
+//! the loops and conditions around it: variables that both share (loops around both, in one and
+//! the same iteration) are the same, all others are two. The accesses cannot clash if their
+//! indices cannot be equal, or if they are equal for `t = t'` only.
+
+use crate::ir::arith::Facts;
+use crate::ir::launch::{Dim, Varying};
+use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// More pairs of accesses than this are not compared in one place: they count as a clash.
+const MAX_PAIRS: usize = 4096;
+
+/// What is around an access, innermost first.
+pub type Context = Option<Rc<Binding>>;
+
+/// A loop, a `let` or a condition.
+pub struct Binding {
+    pub kind: BindingKind,
+    pub outer: Context,
+}
+
+/// What is known inside.
+pub enum BindingKind {
+    /// `min <= var < min + extent`.
+    Loop { var: Var, min: Expr, extent: Expr },
+    /// `var = value`.
+    Let { var: Var, value: Expr },
+    /// The condition has this value.
+    If { cond: Expr, truth: bool },
+}
+
+/// An access of shared memory.
+pub struct Access {
+    pub buffer: Buffer,
+    pub index: Expr,
+    pub is_write: bool,
+    pub context: Context,
+}
+
+/// An access that no barrier separates from an end of a statement.
+#[derive(Clone, Copy)]
+pub struct Reach {
+    /// In [`Clashes::accesses`].
+    pub access: usize,
+    /// There is a meeting between the access and the end. Two accesses without one between them do
+    /// not clash: the program has no race before barriers are inserted.
+    pub meets: bool,
+}
+
+/// From which iteration of a loop to which: the first access, later than the second in the body,
+/// is of an earlier iteration.
+#[derive(Clone)]
+pub struct BackEdge {
+    pub around: Rc<Binding>,
+    /// Always the iteration before.
+    pub adjacent: bool,
+}
+
+/// A pair of accesses, and by the address of its binding the loop between them with whether they
+/// are of adjacent iterations.
+type Question = (usize, usize, Option<(usize, bool)>);
+
+/// Answers, each given once.
+pub struct Clashes {
+    pub accesses: Vec<Access>,
+    facts: Facts,
+    dims: Vec<Dim>,
+    varying: Varying,
+    known: HashMap<Question, bool>,
+}
+
+impl Clashes {
+    /// For a launch with these indices; `facts` holds what is known around it.
+    pub fn new(facts: Facts, dims: Vec<Dim>, varying: Varying) -> Clashes {
+        Clashes { accesses: Vec::new(), facts, dims, varying, known: HashMap::new() }
+    }
+
+    /// Whether one of the first accesses may clash with one of the second.
+    pub fn any(&mut self, first: &[Reach], second: &[Reach], edge: Option<&BackEdge>) -> bool {
+        let mut asked = 0;
+        for p in first {
+            for q in second {
+                let (a, b) = (&self.accesses[p.access], &self.accesses[q.access]);
+                let matters = a.is_write || b.is_write;
+                if a.buffer != b.buffer || !matters || !(p.meets || q.meets) {
+                    continue;
+                }
+                asked += 1;
+                if asked > MAX_PAIRS || self.may_clash(p.access, q.access, edge) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn may_clash(&mut self, p: usize, q: usize, edge: Option<&BackEdge>) -> bool {
+        let loop_id = edge.map(|edge| (Rc::as_ptr(&edge.around) as usize, edge.adjacent));
+        if let Some(known) = self.known.get(&(p, q, loop_id)) {
+            return *known;
+        }
+        let clash = self.compare(&self.accesses[p], &self.accesses[q], edge);
+        self.known.insert((p, q, loop_id), clash);
+        clash
+    }
+
+    fn compare(&self, first: &Access, second: &Access, edge: Option<&BackEdge>) -> bool {
+        let threads: Vec<&Dim> = self
+            .dims
+            .iter()
+            .filter(|dim| dim.is_thread() && dim.extent.as_int() != Some(1))
+            .collect();
+        if threads.is_empty() {
+            return false;
+        }
+        let mut facts = self.facts.clone();
+        // What the second thread calls what the first one calls otherwise.
+        let mut names: HashMap<Var, Expr> = HashMap::new();
+        for dim in &self.dims {
+            facts.bind(&dim.var, &Expr::index(0), &dim.extent);
+            if dim.is_thread() {
+                let other = Var::index(format!("{}'", dim.var.name()));
+                facts.bind(&other, &Expr::index(0), &dim.extent);
+                names.insert(dim.var.clone(), Expr::var(&other));
+            }
+        }
+        let (outer, inner) = (chain(&first.context), chain(&second.context));
+        outer.iter().for_each(|binding| learn(&mut facts, binding));
+        let common = outer.iter().zip(&inner).take_while(|(a, b)| {
+            Rc::ptr_eq(a, b) && edge.is_none_or(|edge| !Rc::ptr_eq(a, &edge.around))
+        });
+        let common = common.count();
+        for (position, binding) in inner.iter().enumerate() {
+            let is_same = position < common && !self.varies(binding);
+            if !is_same {
+                learn_renamed(&mut facts, binding, &mut names);
+            }
+        }
+        if let Some(edge) = edge
+            && let BindingKind::Loop { var, .. } = &edge.around.kind
+        {
+            let later = names.get(var).cloned().expect("the loop is around the second");
+            let next = Expr::add(Expr::var(var), Expr::index(1));
+            let op = if edge.adjacent { BinOp::Eq } else { BinOp::Ge };
+            facts.assume(&Expr::binary(op, later, next));
+        }
+        let a = element(&first.index, &mut facts);
+        let b = element(&rename(&second.index, &names), &mut facts);
+        let (Some(a), Some(b)) = (a, b) else { return true };
+        let equal = Expr::eq(a, b);
+        if facts.disprove(&equal) {
+            return false;
+        }
+        facts.assume(&equal);
+        !threads.iter().all(|dim| {
+            let other = names[&dim.var].clone();
+            facts.prove(&Expr::eq(Expr::var(&dim.var), other))
+        })
+    }
+
+    /// Whether what is bound differs between threads that share it.
+    fn varies(&self, binding: &Binding) -> bool {
+        match &binding.kind {
+            BindingKind::Loop { var, .. } => self.varying.contains(var),
+            BindingKind::Let { value, .. } => !self.varying.agrees(value),
+            BindingKind::If { cond, .. } => !self.varying.agrees(cond),
+        }
+    }
+}
+
+/// Outermost first.
+fn chain(context: &Context) -> Vec<Rc<Binding>> {
+    let mut chain = Vec::new();
+    let mut next = context;
+    while let Some(binding) = next {
+        chain.push(binding.clone());
+        next = &binding.outer;
+    }
+    chain.reverse();
+    chain
+}
+
+fn learn(facts: &mut Facts, binding: &Binding) {
+    match &binding.kind {
+        BindingKind::Loop { var, min, extent } => facts.bind(var, min, extent),
+        BindingKind::Let { var, value } if is_pure(value) => facts.define(var, value),
+        BindingKind::If { cond, truth } if is_pure(cond) => match truth {
+            true => facts.assume(cond),
+            false => facts.assume(&Expr::not(cond.clone())),
+        },
+        BindingKind::Let { .. } | BindingKind::If { .. } => {}
+    }
+}
+
+fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut HashMap<Var, Expr>) {
+    let fresh = |var: &Var, names: &HashMap<Var, Expr>| {
+        let other = Var::new(format!("{}'", var.name()), var.ty());
+        let mut names = names.clone();
+        names.insert(var.clone(), Expr::var(&other));
+        (other, names)
+    };
+    let kind = match &binding.kind {
+        BindingKind::Loop { var, min, extent } => {
+            let (min, extent) = (rename(min, names), rename(extent, names));
+            let (other, inner) = fresh(var, names);
+            *names = inner;
+            BindingKind::Loop { var: other, min, extent }
+        }
+        BindingKind::Let { var, value } => {
+            let value = rename(value, names);
+            let (other, inner) = fresh(var, names);
+            *names = inner;
+            BindingKind::Let { var: other, value }
+        }
+        BindingKind::If { cond, truth } => {
+            BindingKind::If { cond: rename(cond, names), truth: *truth }
+        }
+    };
+    learn(facts, &Binding { kind, outer: None });
+}
+
+fn rename(expr: &Expr, names: &HashMap<Var, Expr>) -> Expr {
+    substitute(expr, &mut |var| names.get(var).cloned())
+}
+
+/// The index as a scalar, any lane of it; `None` if it is of another form or reads memory.
+fn element(index: &Expr, facts: &mut Facts) -> Option<Expr> {
+    if !is_pure(index) {
+        return None;
+    }
+    match &index.kind {
+        ExprKind::Ramp(base, stride) => {
+            let lane = Var::index("lane");
+            facts.bind(&lane, &Expr::index(0), &Expr::index(index.ty.lanes.into()));
+            Some(Expr::add(base.clone(), Expr::mul(Expr::var(&lane), stride.clone())))
+        }
+        ExprKind::Broadcast(scalar) => Some(scalar.clone()),
+        _ => (index.ty == DType::Index.into()).then(|| index.clone()),
+    }
+}
+
+fn is_pure(expr: &Expr) -> bool {
+    let mut pure = true;
+    walk_expr(expr, &mut |e| pure &= !matches!(e.kind, ExprKind::Load { .. }));
+    pure
+}
