@@ -193,8 +193,7 @@ impl Inference {
             Attach::At { .. } => {
                 // What threads share is computed for all of them at once.
                 let shared = stage.scope == Some(Scope::Shared);
-                let stands =
-                    |(var, ..): &&Loop| !(shared && is_private(&self.schedule, var));
+                let stands = |(var, ..): &&Loop| !(shared && is_private(&self.schedule, var));
                 let fixed: Vec<Loop> = around.iter().filter(stands).cloned().collect();
                 self.region(id, reads.of_stage(id), &fixed, &facts)
             }

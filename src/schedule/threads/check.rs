@@ -64,9 +64,8 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
         let (place, axis) = (span_of(stage, *leaf), &stage.axis(*leaf).name);
         match (index, stage.scope) {
             (ThreadIndex::Block(_), _) => {
-                let text = format!("`{name}` is computed inside a block and binds `{}`", {
-                    index.name()
-                });
+                let text =
+                    format!("`{name}` is computed inside a block and binds `{}`", { index.name() });
                 return Err(Box::new(
                     Diag::new("E0380", place, text)
                         .related(span, "computed inside a block here")
@@ -160,9 +159,8 @@ pub(in crate::schedule) fn check_extents(
         }
         let (here, there) = (print_expr(extent), print_expr(&first.extent));
         let (name, other) = (&stage.te.name, &schedule.stage(first.stage).te.name);
-        let text = format!("`{name}` gives `{}` the extent {here}, `{other}` {there}", {
-            index.name()
-        });
+        let text =
+            format!("`{name}` gives `{}` the extent {here}, `{other}` {there}", { index.name() });
         return Err(Box::new(
             Diag::new("E0381", span, text)
                 .related(first.span, format!("{there} here"))
