@@ -110,8 +110,11 @@ impl Clashes {
     }
 
     fn compare(&self, first: &Access, second: &Access, edge: Option<&BackEdge>) -> bool {
-        let threads: Vec<&Dim> =
-            self.dims.iter().filter(|dim| dim.is_thread() && dim.extent.as_int() != Some(1)).collect();
+        let threads: Vec<&Dim> = self
+            .dims
+            .iter()
+            .filter(|dim| dim.is_thread() && dim.extent.as_int() != Some(1))
+            .collect();
         if threads.is_empty() {
             return false;
         }

@@ -439,7 +439,9 @@ fn count_barriers(node: &Node) -> usize {
 /// Sets the barrier of this number; `number` is counted down.
 fn set_barrier(node: &mut Node, number: &mut usize, stands: bool) {
     match node {
-        Node::Block { nodes, .. } => nodes.iter_mut().for_each(|node| set_barrier(node, number, stands)),
+        Node::Block { nodes, .. } => {
+            nodes.iter_mut().for_each(|node| set_barrier(node, number, stands))
+        }
         Node::Around(_, body) | Node::Loop { body, .. } => set_barrier(body, number, stands),
         Node::If { then, otherwise, .. } => {
             set_barrier(then, number, stands);
