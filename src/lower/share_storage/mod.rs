@@ -10,7 +10,6 @@
 
 mod launches;
 
-use super::place_allocations::place_allocations;
 use crate::diag::Result;
 use crate::ir::equal::equal;
 use crate::ir::visit::{
@@ -30,7 +29,7 @@ pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     for buffer in buffers.iter().rev().filter(|buffer| !homes.contains_key(*buffer)) {
         body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
     }
-    Ok(Kernel { body: place_allocations(body), ..kernel })
+    Ok(Kernel { body, ..kernel })
 }
 
 /// The nest of allocations and the statements inside.
