@@ -27,6 +27,9 @@ pub struct PtxKernel {
     pub workspaces: Vec<Workspace>,
     /// In order.
     pub launches: Vec<Launch>,
+    /// For each of the kernel's parameters, what a tensor's address is a multiple of, in bytes:
+    /// of its element, or of the vectors that it is read and written by.
+    pub alignments: Vec<u32>,
 }
 
 /// A temporary tensor in global memory. It begins at a multiple of 256 bytes and holds anything
