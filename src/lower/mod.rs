@@ -20,7 +20,6 @@ pub mod insert_barriers;
 
 pub mod drop_prefetches;
 
-mod place_allocations;
 pub mod promote_accumulators;
 
 pub mod outline_simd;

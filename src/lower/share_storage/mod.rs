@@ -3,10 +3,13 @@
 //!
 //! Before: `allocate T; allocate U; produce T { T[i] = … }  produce U { U[i] = T[i]/2 }  … U …`
 //! After:  `allocate T;             produce T { T[i] = … }  produce U { T[i] = T[i]/2 }  … T …`
+//! In a launch shared and local memory is allocated once, outside of everything but the outermost
+//! loop over an index.
 //! Needs: flattened, simplified indices; all allocations around one sequence of statements.
 //! Ensures: arguments are never shared.
 
-use super::place_allocations::place_allocations;
+mod launches;
+
 use crate::diag::Result;
 use crate::ir::equal::equal;
 use crate::ir::visit::{
@@ -18,7 +21,7 @@ use std::collections::HashMap;
 
 /// Merges the allocations around the kernel's sequence of statements.
 pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let (buffers, stmts) = peel_allocations(kernel.body);
+    let (buffers, stmts) = peel_allocations(launches::share_in_launches(kernel.body));
     let lives = find_lives(&buffers, &stmts);
     let homes = assign_homes(&buffers, &stmts, &lives);
     let stmts = stmts.into_iter().map(|stmt| rename_buffers(stmt, &homes)).collect();
@@ -26,7 +29,7 @@ pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     for buffer in buffers.iter().rev().filter(|buffer| !homes.contains_key(*buffer)) {
         body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
     }
-    Ok(Kernel { body: place_allocations(body), ..kernel })
+    Ok(Kernel { body, ..kernel })
 }
 
 /// The nest of allocations and the statements inside.
