@@ -52,7 +52,8 @@ fn add() -> (Kernel, PtxKernel) {
     let blocks = ceil_div(Expr::var(&n), 256);
     let launches =
         vec![launch("add", ones(blocks), [256, 1, 1], (0..4).map(LaunchParam::Param).collect())];
-    let ptx = PtxKernel { name: "add".into(), workspaces: vec![], launches };
+    let alignments = vec![16, 16, 4, 1];
+    let ptx = PtxKernel { name: "add".into(), workspaces: vec![], alignments, launches };
     (kernel("add", params, Stmt::nothing()), ptx)
 }
 
@@ -109,6 +110,7 @@ fn chain() -> (Kernel, PtxKernel) {
             workspace("t", Expr::mul(Expr::var(&n), Expr::index(4))),
             workspace("u", product),
         ],
+        alignments: vec![4, 1, 1, 1, 1, 4, 1, 1],
         launches: vec![first, second],
     };
     (kernel("chain", params, Stmt::nothing()), ptx)
@@ -144,7 +146,8 @@ fn gather() -> (Kernel, PtxKernel) {
     };
     let params_of = (0..5).map(LaunchParam::Param).collect();
     let launches = vec![launch("gather", ones(Expr::var(&m)), [1, 1, 1], params_of)];
-    let ptx = PtxKernel { name: "gather".into(), workspaces: vec![], launches };
+    let alignments = vec![4, 4, 4, 1, 1];
+    let ptx = PtxKernel { name: "gather".into(), workspaces: vec![], alignments, launches };
     let kernel = Kernel {
         dims: vec![ActualDim { param: 2, dim: 0, var: actual }],
         checks: Stmt::Block(vec![extent, Stmt::serial(i, Expr::var(&m), assert)]),

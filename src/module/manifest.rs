@@ -149,6 +149,9 @@ pub enum ArgManifest {
         shape: Vec<Extent>,
         /// The source allows another layout.
         layout_free: bool,
+        /// GPUs: what its address is a multiple of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alignment: Option<u32>,
     },
     /// A scalar input, by value.
     Scalar {
@@ -201,7 +204,12 @@ impl Manifest {
                     .map(|(name, text)| parameter(name, text))
                     .collect(),
                 schedule: info.schedule.clone(),
-                args: kernel.params.iter().map(ArgManifest::new).collect(),
+                args: kernel
+                    .params
+                    .iter()
+                    .enumerate()
+                    .map(|(at, param)| ArgManifest::new(param, launched.map(|l| l.alignments[at])))
+                    .collect(),
                 workspace_bytes: Extent::new(&match launched {
                     Some(launched) => launched.workspace_bytes(),
                     None => workspace_bytes(kernel),
@@ -274,7 +282,7 @@ impl Manifest {
 }
 
 impl ArgManifest {
-    fn new(param: &Param) -> ArgManifest {
+    fn new(param: &Param, alignment: Option<u32>) -> ArgManifest {
         match param {
             Param::Tensor { buffer, output, layout_free } => ArgManifest::Tensor {
                 name: buffer.name.clone(),
@@ -282,6 +290,7 @@ impl ArgManifest {
                 dtype: buffer.dtype.to_string(),
                 shape: buffer.shape.iter().map(Extent::new).collect(),
                 layout_free: *layout_free,
+                alignment,
             },
             Param::Scalar { var, dtype } => {
                 ArgManifest::Scalar { name: var.name().to_string(), dtype: dtype.to_string() }
@@ -343,7 +352,7 @@ impl KernelManifest {
         let var_of = |name: &str| vars.iter().find(|var| var.name() == name).cloned();
         let dtype_of = |text: &str| DType::from_name(text).ok_or_else(|| unreadable("data type"));
         let param = |arg: &ArgManifest| match arg {
-            ArgManifest::Tensor { name, role, dtype, shape, layout_free } => {
+            ArgManifest::Tensor { name, role, dtype, shape, layout_free, .. } => {
                 let extents = shape.iter().map(|extent| extent.to_expr(&var_of));
                 let shape = extents.collect::<Option<_>>().ok_or_else(|| unreadable("shape"))?;
                 let buffer = Buffer::new(name.as_str(), dtype_of(dtype)?, shape, Scope::Global);

@@ -334,10 +334,15 @@ static COLD int32_t check_memory(const struct call *call, uint32_t index,
         return refuse_call(&m, call, "ValueError");
     }
     uint64_t address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
-    if (!empty && (address & (element_bytes(param) - 1))) {
+    if (!empty && (address & (param->alignment - 1u))) {
         put(begin(&m, call, index), "the data is not aligned to ");
-        put_unsigned(&m, element_bytes(param));
+        put_unsigned(&m, param->alignment);
         put(&m, " bytes, the size of ");
+        if (param->alignment > element_bytes(param)) {
+            put(&m, "vectors of ");
+            put_unsigned(&m, param->alignment / element_bytes(param));
+            put(&m, " ");
+        }
         put_dtype(&m, param->dtype);
         return refuse_call(&m, call, "ValueError");
     }

@@ -78,7 +78,7 @@ struct param {
     int32_t arg;      /* argument of the checked entries, -1 if it comes from a shape */
     uint8_t kind;
     uint8_t output;
-    uint16_t unused;
+    uint16_t alignment; /* of a tensor, in bytes */
     uint32_t ndim;
     uint32_t extent_at; /* offset: struct extent [ndim] */
 };

@@ -15,7 +15,7 @@ void *fake_context(int32_t device);
 void fake_set_current(void *context);
 int32_t fake_depth(void), fake_loaded_modules(void), fake_allocations(void);
 
-static float a_data[1024], b_data[1024], c_data[1024];
+static _Alignas(16) float a_data[1024], b_data[1024], c_data[1024];
 static int64_t thousand[1] = {1000}, other[1] = {999}, zero[1] = {0}, huge[1] = {70000};
 
 static DLTensor vector(void *data, int64_t *shape, int32_t device) {
@@ -157,9 +157,16 @@ static void checks(void) {
                  "argument 3 `c`: expected a tensor on cuda:1, the device of argument 1 `a`, got "
                  "one on cuda:0");
     reset(thousand, 0);
-    C.data = a_data + 10;
+    C.data = a_data + 12;
     EXPECT_ERROR(add_dl(&A, &B, &C, NULL), m_last_error(),
                  "argument 3 `c`: the output shares memory with argument 1 `a`");
+    C.data = c_data;
+    A.byte_offset = 8;
+    EXPECT_ERROR(add_dl(&A, &B, &C, NULL), m_last_error(),
+                 "argument 1 `a`: the data is not aligned to 16 bytes, the size of vectors of 4 "
+                 "float32 (in `add");
+    EXPECT_ERROR(add_packed(), m_last_error(), "argument 1 `a`: the data is not aligned to 16 byt");
+    A.byte_offset = 0;
     C.data = (char *)c_data + 1;
     EXPECT_ERROR(add_dl(&A, &B, &C, NULL), m_last_error(), "argument 3 `c`: the data is not align");
     EXPECT(!strstr(fake_log(), "launch"));

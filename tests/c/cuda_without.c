@@ -15,7 +15,7 @@ int main(int argc, char **argv) {
         *(void **)&devices = dlsym(driver, "fake_devices");
         devices(1, atoi(argv[3]), 1);
     }
-    static float data[3][8];
+    static _Alignas(16) float data[3][8];
     int64_t shape[1] = {8};
     DLTensor t[3] = {{0}};
     Cell cells[3], result = {0, 0, {0}};

@@ -135,9 +135,10 @@ impl Checked<'_, '_, '_, '_> {
         let mut spans = Vec::new();
         for (index, param) in self.plan.params.iter().enumerate() {
             match param {
-                PlanParam::Tensor { dtype, extents, output, arg } => {
+                PlanParam::Tensor { dtype, extents, output, arg, alignment } => {
                     let tensor = self.tensor_argument(args, *arg);
-                    let span = self.tensor(tensor, *dtype, extents, *output, &mut slots);
+                    let kind = (*dtype, *alignment);
+                    let span = self.tensor(tensor, kind, extents, *output, &mut slots);
                     slots[index] = Some(span.start);
                     spans.push(span);
                 }
@@ -198,7 +199,7 @@ impl Checked<'_, '_, '_, '_> {
     fn tensor(
         &mut self,
         tensor: Value,
-        dtype: DType,
+        (dtype, alignment): (DType, u32),
         extents: &[Extent],
         output: bool,
         slots: &mut [Option<Value>],
@@ -220,8 +221,8 @@ impl Checked<'_, '_, '_, '_> {
         self.require(data);
         let offset = self.load(types::I64, tensor, 40);
         let start = self.env.builder.ins().iadd(data, offset);
-        if dtype.bytes() > 1 {
-            let low = self.env.builder.ins().band_imm_u(start, dtype.bytes() as i64 - 1);
+        if alignment > 1 {
+            let low = self.env.builder.ins().band_imm_u(start, i64::from(alignment) - 1);
             self.require_equal(low, 0);
         }
         Span { start, bytes, output }

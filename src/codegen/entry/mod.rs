@@ -180,7 +180,7 @@ impl<'a> Emitter<'a> {
     /// The entries of one kernel.
     fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let plan = Plan::new(kernel, target);
+        let plan = Plan::new(kernel, entry.launches, target);
         let blob = self.data(&plan.blob(kernel, target, &entry.messages), None);
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let body = match cuda {

@@ -6,6 +6,7 @@
 
 use super::signature_text;
 use crate::bug;
+use crate::codegen::ptx::PtxKernel;
 use crate::ir::{DType, Kernel, Param, Var};
 use crate::target::Target;
 
@@ -35,6 +36,8 @@ pub enum PlanParam {
         output: bool,
         /// Argument number, from 0.
         arg: usize,
+        /// What its address is a multiple of.
+        alignment: u32,
     },
     /// A scalar of the declared type, or a run-time integer that no shape gives.
     Scalar {
@@ -71,7 +74,7 @@ const FEATURES: [&str; 14] = [
 
 impl Plan {
     /// The checks of `kernel`, compiled for `target`.
-    pub fn new(kernel: &Kernel, target: &Target) -> Plan {
+    pub fn new(kernel: &Kernel, launches: Option<&PtxKernel>, target: &Target) -> Plan {
         let mut args = 0;
         let mut next_arg = || {
             args += 1;
@@ -88,6 +91,10 @@ impl Plan {
                         .collect(),
                     output: *output,
                     arg: next_arg(),
+                    alignment: match launches {
+                        Some(launches) => launches.alignments[index],
+                        None => buffer.dtype.bytes() as u32,
+                    },
                 },
                 Param::Scalar { dtype, .. } => PlanParam::Scalar { dtype: *dtype, arg: next_arg() },
                 Param::Runtime { source: None, .. } => {
@@ -134,18 +141,21 @@ impl Plan {
         let mut records = Vec::new();
         let mut extents = Vec::new();
         for (plan, param) in self.params.iter().zip(&kernel.params) {
-            let (dtype, arg, kind, output) = match plan {
-                PlanParam::Tensor { dtype, output, arg, .. } => {
-                    (*dtype, *arg as i32, 0, u8::from(*output))
+            let (dtype, arg, kind, output, alignment) = match plan {
+                PlanParam::Tensor { dtype, output, arg, alignment, .. } => {
+                    (*dtype, *arg as i32, 0, u8::from(*output), *alignment as u16)
                 }
-                PlanParam::Scalar { dtype: DType::Index, arg } => (DType::Int64, *arg as i32, 2, 0),
-                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0),
-                PlanParam::Bound => (DType::Int64, -1, 2, 0),
+                PlanParam::Scalar { dtype: DType::Index, arg } => {
+                    (DType::Int64, *arg as i32, 2, 0, 0)
+                }
+                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0, 0),
+                PlanParam::Bound => (DType::Int64, -1, 2, 0, 0),
             };
             put_u32(&mut records, texts.add(param.name()));
             put_u32(&mut records, dlpack_dtype(dtype));
             put_u32(&mut records, arg as u32);
-            records.extend([kind, output, 0, 0]);
+            records.extend([kind, output]);
+            records.extend(alignment.to_le_bytes());
             put_u32(&mut records, plan.extents().len() as u32);
             put_u32(&mut records, (extents_at + extents.len()) as u32);
             for extent in plan.extents() {

@@ -91,9 +91,7 @@ impl Emitter<'_> {
                 let wide = self.e.cvt_as(wide, Convert::Usual, x);
                 view(wide.operand(), target)
             }
-            None if x.ty().is_signed() => {
-                Operand::int(target, i64::from(constant_bits(x) as i32))
-            }
+            None if x.ty().is_signed() => Operand::int(target, i64::from(constant_bits(x) as i32)),
             None => Operand::bits(target, constant_bits(x)),
         }
     }
@@ -246,4 +244,3 @@ impl Emitter<'_> {
         }
     }
 }
-

@@ -75,9 +75,7 @@ impl Numbers {
             ExprKind::Const(Const::Float(value)) => Shape::Float(dtype, value.to_bits()),
             ExprKind::Var(var) => Shape::Var(*self.vars.get(var)?),
             ExprKind::Unary(op, a) => Shape::Unary(*op, dtype, self.of(a)?),
-            ExprKind::Binary(op, a, b) => {
-                Shape::Binary(*op, a.ty.dtype, self.of(a)?, self.of(b)?)
-            }
+            ExprKind::Binary(op, a, b) => Shape::Binary(*op, a.ty.dtype, self.of(a)?, self.of(b)?),
             ExprKind::Select(c, t, f) => Shape::Select(self.of(c)?, self.of(t)?, self.of(f)?),
             ExprKind::IfThenElse(c, t, f) => {
                 Shape::IfThenElse(self.of(c)?, self.of(t)?, self.of(f)?)

@@ -78,7 +78,9 @@ impl Ranges {
                     _ => all,
                 }
             }
-            ExprKind::Select(_, t, f) | ExprKind::IfThenElse(_, t, f) => self.of(t).hull(self.of(f)),
+            ExprKind::Select(_, t, f) | ExprKind::IfThenElse(_, t, f) => {
+                self.of(t).hull(self.of(f))
+            }
             ExprKind::Cast(a) if a.ty.dtype == DType::Bool => Interval::new(0, 1),
             ExprKind::Cast(a) if a.ty.dtype.is_int() => {
                 let inner = self.of(a);

@@ -115,7 +115,13 @@ impl Emitter<'_> {
         }
     }
 
-    fn loop_body(&mut self, (counter, end): (Reg, Val), moving: &[Moving], body: &Stmt, name: &str) {
+    fn loop_body(
+        &mut self,
+        (counter, end): (Reg, Val),
+        moving: &[Moving],
+        body: &Stmt,
+        name: &str,
+    ) {
         let next = self.e.label(name);
         self.e.place(next);
         self.push();

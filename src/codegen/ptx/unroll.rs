@@ -75,7 +75,7 @@ fn is_small_local(buffer: &Buffer) -> bool {
 /// The elements of a buffer with constant extents.
 pub(super) fn elements(buffer: &Buffer) -> Option<i128> {
     let extents = buffer.shape.iter();
-    extents.map(|extent| extent.as_int().map(|n| n.max(0))).try_fold(1i128, |product, extent| {
-        product.checked_mul(extent?)
-    })
+    extents
+        .map(|extent| extent.as_int().map(|n| n.max(0)))
+        .try_fold(1i128, |product, extent| product.checked_mul(extent?))
 }
