@@ -100,7 +100,7 @@ fn samples_with_shared_memory_need_all_their_barriers() {
 const MATMUL: &str = "kernel matmul(n = 16, m = n, l = n) {
     input A: float32[n, l]
     input B: float32[l, m]
-    reduce k: l
+    reduce k: 0..l
     output C[x: n, y: m] = sum(A[x, k] * B[k, y], axis=k)
 }
 schedule matmul.gpu(nt = 4, tx = 2, ty = 2, tk = 4) for nvptx {
@@ -122,17 +122,18 @@ schedule matmul.gpu(nt = 4, tx = 2, ty = 2, tk = 4) for nvptx {
     for (S, L) in [(AS, AL), (BS, BL)] {
         S.compute_at(CL, ko)
         L.compute_at(CL, ki)
+        # before
         let so, si = S.split(ax0, nparts=nt)
         let to, ti = S.split(ax1, nparts=nt)
         S.reorder(so, to, si, ti)
         S.bind(so, threadIdx.y)
         S.bind(to, threadIdx.x)
     }
-    // more
+    # more
 }";
 
 fn matmul(more: &str, defines: &str) -> usize {
-    check(&MATMUL.replace("// more", more), "matmul", "gpu", defines)
+    check(&MATMUL.replace("# more", more), "matmul", "gpu", defines)
 }
 
 #[test]
@@ -150,6 +151,7 @@ fn unrolled_and_vectorized_loops_keep_their_barriers() {
     assert_eq!(matmul("CL.unroll(ki)\n CL.unroll(x)\n CL.unroll(y)", ""), 2);
     assert_eq!(matmul("CL.unroll(ki)\n CL.vectorize(y)\n C.vectorize(yi)", ""), 2);
     assert_eq!(matmul("CL.unroll(ko)", "l=8"), 3);
-    assert_eq!(matmul("AS.storage_align(ax0, 8, 1)", ""), 2);
+    let align = MATMUL.replace("# before", "S.storage_align(ax0, 8, 1)");
+    assert_eq!(check(&align, "matmul", "gpu", ""), 2);
     assert_eq!(matmul("CL.unroll(ko)\n AS.double_buffer()\n BS.double_buffer()", "l=12"), 4);
 }

@@ -165,11 +165,16 @@ impl Clashes {
         }
         let halves = together.iter().find_map(|var| Some((var, small_modulus(var, &[&a, &b])?)));
         let Some((var, modulus)) = halves else { return true };
-        // Halves of a double buffer: one remainder of the loop's variable after the other.
-        let turn = Var::index("turn");
-        (0..modulus).any(|rest| {
-            let value = Expr::mul(Expr::var(&turn), Expr::index(modulus));
-            let value = Expr::add(value, Expr::index(rest));
+        // Halves of a double buffer: one value of the loop's variable after the other, if there
+        // are few, or one remainder.
+        let turn = Expr::mul(Expr::var(&Var::index("turn")), Expr::index(modulus));
+        let cases: Vec<Expr> = match facts.const_bounds(&Expr::var(var)) {
+            (Some(low), Some(high)) if high - low < MAX_MODULUS => {
+                (low..=high).map(|value| Expr::int(DType::Index, value)).collect()
+            }
+            _ => (0..modulus).map(|rest| Expr::add(turn.clone(), Expr::index(rest))).collect(),
+        };
+        cases.into_iter().any(|value| {
             let mut facts = facts.clone();
             facts.define(var, &value);
             let names = HashMap::from([(var.clone(), value)]);
