@@ -166,18 +166,18 @@ fn dropped_prefetches_are_told() {
 fn wide_nests_are_explained() {
     let dir = scratch();
     let text = "kernel sums(n = 64) {\n    input A: float32[n]\n    \
-                output C[i: n] = A[i] * 2.0\n}\nkernel quotients(n = 64) {\n    \
-                input A: int32[n]\n    input B: int32[n]\n    \
-                output C[i: n] = (A[i] + 1) // max(B[i], 1)\n    output D[i: n] = A[i] + B[i]\n}\n\
+                output C[i: n] = A[i] * 2.0\n}\nkernel halves(n = 64) {\n    \
+                input A: float64[n]\n    input B: float64[n]\n    \
+                output C[i: n] = A[i] as float16\n    output D[i: n] = A[i] + B[i]\n}\n\
                 schedule sums {\n    C.vectorize(i)\n}\n\
-                schedule quotients {\n    for S in [C, D] {\n        S.vectorize(i)\n    }\n}\n";
+                schedule halves {\n    for S in [C, D] {\n        S.vectorize(i)\n    }\n}\n";
     let file = write(dir.path(), "nests.te", text);
     let explain = |more: &[&str]| succeeds(&[&["lower", &file, "--explain-simd"], more].concat());
     assert_eq!(
         explain(&["--target", "x86-avx512"]),
         "# sums\n512 bits: C: C[ramp(0, 1, 64)] = …\n\
-         # quotients\n128 bits: C: C[ramp(0, 1, 64)] = …\n          \
-         because there is no instruction that divides integers\n\
+         # halves\n128 bits: C: C[ramp(0, 1, 64)] = …\n          \
+         because there is no instruction that converts float64 to float16\n\
          512 bits: D: D[ramp(0, 1, 64)] = …\n\n\
          2 of 3 vectorized nests at 512 bits (66 %), the others by Cranelift at 128\n"
     );
@@ -186,7 +186,7 @@ fn wide_nests_are_explained() {
         (["--target", "x86-64"].as_slice(), "x86-64 has no vectors wider than 128 bits"),
         (&["--target", "aarch64"], "aarch64 has no vectors wider than 128 bits"),
         (&["--target", "x86-avx2", "--opt", "0"], "`--opt 0` leaves all to Cranelift"),
-        (&["--target", "x86-avx2", "--schedule", "default"], "# quotients\nno vectorized nest\n"),
+        (&["--target", "x86-avx2", "--schedule", "default"], "# halves\nno vectorized nest\n"),
     ] {
         let told = explain(args);
         assert!(told.contains(text), "{args:?}: {told}");

@@ -431,12 +431,12 @@ fn compute_loops(
             false => Expr::add(axis.min.clone(), value),
         });
     }
+    let simple = |(cond, kind, likely)| (simplify_expr(&cond, &facts), kind, likely);
+    let mut conditions: Vec<(Expr, AxisKind, bool)> = conditions.into_iter().map(simple).collect();
+    conditions.retain(|(cond, ..)| !facts.prove(cond));
+    drop_implied(&mut conditions, &facts);
     let mut guards = Vec::new();
     for (cond, kind, likely) in conditions {
-        let cond = simplify_expr(&cond, &facts);
-        if facts.prove(&cond) {
-            continue;
-        }
         let depth = guard_depth(stage, &cond, |_| true);
         let initial_depth =
             guard_depth(stage, &cond, |leaf| stage.axis(leaf).kind == AxisKind::Data);
@@ -445,6 +445,26 @@ fn compute_loops(
     }
     let threads = Vec::new();
     StageBounds { mins, shape, extents, values: indices, locals, guards, around, threads }
+}
+
+/// Leaves out what follows from the other conditions: the tail of an outer part of a split often
+/// follows from that of the inner one, and that a box lies in the domain from both. Start values
+/// are under the conditions on data axes alone.
+fn drop_implied(conditions: &mut Vec<(Expr, AxisKind, bool)>, facts: &Facts) {
+    let mut at = 0;
+    while at < conditions.len() && conditions.len() > 1 {
+        let (cond, kind, _) = &conditions[at];
+        let mut known = facts.clone();
+        for (place, (other, of, _)) in conditions.iter().enumerate() {
+            if place != at && (*of == AxisKind::Data || *kind == AxisKind::Reduce) {
+                known.assume(other);
+            }
+        }
+        match known.prove(cond) {
+            true => drop(conditions.remove(at)),
+            false => at += 1,
+        }
+    }
 }
 
 /// The innermost loop that a condition mentions, of those of `nest`; the innermost of all of them

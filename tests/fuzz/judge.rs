@@ -4,7 +4,7 @@
 use crate::data::{Data, make_args};
 use crate::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
-use tec::ir::interp::{Tensor, Trap, Value};
+use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
@@ -162,6 +162,23 @@ pub fn interpret_damaged(
         judged.bound = None;
     } else {
         compare(&judged, &scheduled, "the scheduled interpreter")?;
+    }
+    if options.target.is_gpu() {
+        for (kernel, form) in [(&built, "the scheduled interpreter"), (&judged.kernel, "passes")] {
+            let mut values = judged.args.clone();
+            let actual = match run_in_order(kernel, &mut values, Order::Shuffled(case.seed)) {
+                Ok(()) => Ok(values),
+                Err(Trap::Check(message)) => Err(message),
+                Err(Trap::Bug(message)) => {
+                    let text = print_kernel(kernel, Style::Full);
+                    return wrong(format!("trap (shuffled, {form}): {message}"), text);
+                }
+            };
+            compare(&judged, &actual, &format!("{form} in another order of threads"))?;
+        }
+        let actual = run(&judged.kernel, &judged.args, "passes")?;
+        compare(&judged, &actual, "the interpreter after all passes")?;
+        return Ok(judged);
     }
     if let Some(backwards) = backwards(&built) {
         let actual = run(&backwards, &judged.args, "backwards")?;
