@@ -315,8 +315,8 @@ fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool
 /// The loops of start values get variables of their own, named `x.init`.
 fn rename_loops(stmt: Stmt) -> Stmt {
     match stmt {
-        // All loops of a thread index have one variable.
-        Stmt::For { var, min, extent, kind: kind @ ForKind::Thread(_), body } => {
+        // All loops about an index of threads have one variable.
+        Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
             let body = Box::new(rename_loops(*body));
             Stmt::For { var, min, extent, kind, body }
         }

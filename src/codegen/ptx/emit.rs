@@ -3,7 +3,7 @@
 use super::number::{Number, Numbers};
 use super::range::Ranges;
 use super::scoped::Scoped;
-use crate::ir::arith::{Facts, Interval};
+use crate::ir::arith::Facts;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
 use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
 use std::collections::{HashMap, HashSet};
@@ -85,8 +85,6 @@ pub(super) struct Emitter<'a> {
     pub(super) shared_is_dynamic: bool,
     /// The buffers that each vector access wants aligned, and to how many bytes.
     pub(super) alignments: HashMap<Buffer, u32>,
-    /// Threads of a block and blocks of a grid, for proofs.
-    pub(super) extents: HashMap<String, Interval>,
     next_memory: u32,
 }
 
@@ -115,7 +113,6 @@ impl<'a> Emitter<'a> {
             static_shared: 0,
             shared_is_dynamic,
             alignments: HashMap::new(),
-            extents: HashMap::new(),
             next_memory: 0,
         }
     }

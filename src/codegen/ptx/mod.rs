@@ -110,7 +110,11 @@ fn compile_kernel(
     for (at, piece) in split.pieces.iter().enumerate() {
         let name = match single {
             true => kernel.name.clone(),
-            false => unique(names, format!("{}_{at}_{}", kernel.name, piece.stage)),
+            false => {
+                // A stage of an operator is called `P.M`.
+                let stage = piece.stage.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+                unique(names, format!("{}_{at}_{stage}", kernel.name))
+            }
         };
         launches.push(entry::emit_entry(module, &name, piece, &context, &mut alignments));
     }

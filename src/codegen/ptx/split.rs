@@ -6,7 +6,7 @@
 
 use super::launch::Workspace;
 use crate::ir::visit::{substitute, walk_expr, walk_stmt};
-use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Var};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Var};
 use std::collections::{HashMap, HashSet};
 
 /// A kernel taken apart.
@@ -216,9 +216,4 @@ impl Uses {
         }
         crate::ir::visit::for_each_child(expr, &mut |child| self.expr(child));
     }
-}
-
-/// Whether the type of a variable is that of an index.
-pub(super) fn is_index(var: &Var) -> bool {
-    var.ty().dtype == DType::Index
 }
