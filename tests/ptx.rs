@@ -1,6 +1,6 @@
-//! The PTX of the samples: `ptxas` takes it for every architecture, the emulator finds nothing wrong
-//! with it, its results are the interpreter's to the bit, and a module launches it as the emulator
-//! does.
+//! The PTX of the samples: `ptxas` takes it for every architecture, the emulator finds nothing
+//! wrong with it, its results are the interpreter's to the bit, and a module launches it as the
+//! emulator does.
 //!
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
 //! "skipped".
