@@ -368,3 +368,113 @@ fn modules_launch_what_the_emulator_runs() {
     });
     drop(driver_library);
 }
+
+// ---- what would go wrong ----
+
+/// Sizes at which every barrier of a kernel is needed: loops run more than twice, blocks are whole.
+const WHOLE: &[(&str, &str)] =
+    &[("matmul", "n=128 m=128 l=128"), ("conv", "oc=32 ic=8 nh=32 nw=64")];
+
+#[test]
+fn every_barrier_is_needed() {
+    driver::with_stack(|| {
+        let mut removed = 0;
+        for sample in samples() {
+            let size = WHOLE.iter().find(|(kernel, _)| *kernel == sample.kernel);
+            let size = size.map_or("", |(_, size)| size);
+            let Compiled { kernel, ptx, .. } =
+                compile(&sample, size, "nvptx-sm_80").expect("it compiles");
+            let lines: Vec<&str> = ptx.text.lines().collect();
+            let waits = |line: &str| line.contains("bar.sync") || line.contains("cp.async.wait");
+            for at in (0..lines.len()).filter(|at| waits(lines[*at])) {
+                let mut without = lines.clone();
+                // The line stays, so that the others keep their numbers.
+                without[at] = "";
+                let without = PtxModule { text: without.join("\n"), ..ptx.clone() };
+                let emulator = Emulator::new(&without).expect("the text is understood");
+                let mut args = arguments(&kernel, 3);
+                let emulation = emulator.run(&kernel, 0, &mut args, Orders::Natural);
+                let emulation = emulation.expect("it runs");
+                let what =
+                    format!("{}.{}: without line {}", sample.kernel, sample.schedule, at + 1);
+                assert!(!emulation.is_clean(), "{what} nothing is reported");
+                removed += 1;
+            }
+        }
+        assert!(removed >= 6, "{removed} barriers in all samples");
+    });
+}
+
+#[test]
+fn virtual_threads_have_fewer_bank_conflicts() {
+    driver::with_stack(|| {
+        let conflicts = |schedule: &str| {
+            let sample =
+                samples().into_iter().find(|s| s.kernel == "conv" && s.schedule == schedule);
+            let sample = sample.expect("a schedule of the sample");
+            let compiled =
+                compile(&sample, "oc=32 ic=8 nh=64", "nvptx-sm_80").expect("it compiles");
+            let emulator = Emulator::new(&compiled.ptx).expect("the text is understood");
+            let mut args = arguments(&compiled.kernel, 4);
+            let emulation = emulator.run(&compiled.kernel, 0, &mut args, Orders::Natural);
+            let report = emulation.expect("it runs").report.expect("something is launched");
+            let (taken, ideal) = report.counters.wavefronts();
+            assert_eq!(report.counters.bank_conflicts(), taken - ideal);
+            taken - ideal
+        };
+        let (tiling, vthread) = (conflicts("tiling"), conflicts("vthread"));
+        assert!(0 < vthread && vthread < tiling, "vthread {vthread}, tiling {tiling}");
+    });
+}
+
+/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what is
+/// between a label and a branch back to it.
+fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
+    let lines: Vec<&str> = listing.lines().map(str::trim).collect();
+    let is_instruction = |line: &&&str| line.starts_with("/*") && line.ends_with(';');
+    let mut best = (0, 0);
+    for (end, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("BRA `(")) {
+        let label = line.split("`(").nth(1).and_then(|rest| rest.split(')').next());
+        let head = format!("{}:", label.expect("a branch has a target"));
+        let Some(start) = lines[..end].iter().position(|line| *line == head) else { continue };
+        let body = || lines[start..=end].iter().filter(is_instruction);
+        let wanted = body().filter(|line| line.split_whitespace().any(|word| word == opcode));
+        let count = wanted.count();
+        if count > best.1 {
+            best = (body().count(), count);
+        }
+    }
+    best
+}
+
+#[test]
+fn the_fast_product_is_multiply_adds() {
+    let Some(ptxas) = ptxas() else { return };
+    let named = std::env::var_os("TEC_NVDISASM").map(PathBuf::from);
+    let disassembler = named.unwrap_or_else(|| ptxas.with_file_name("nvdisasm"));
+    if !disassembler.exists() {
+        eprintln!("skipped: no nvdisasm beside ptxas");
+        return;
+    }
+    driver::with_stack(|| {
+        let is_it = |s: &Sample| s.kernel == "matmul" && s.schedule == "fast";
+        let sample = samples().into_iter().find(is_it).expect("a schedule of the sample");
+        for arch in ARCHES {
+            let compiled = compile(&sample, "", &format!("nvptx-{arch}")).expect("it compiles");
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = |name: &str| directory.path().join(name);
+            std::fs::write(path("fast.ptx"), &compiled.ptx.text).expect("the text is written");
+            let run = |program: &Path, args: &[&str]| {
+                let output =
+                    Command::new(program).args(args).current_dir(directory.path()).output();
+                let output = output.expect("it runs");
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stdout).expect("UTF-8")
+            };
+            run(&ptxas, &[&format!("-arch={arch}"), "fast.ptx", "-o", "fast.cubin"]);
+            let listing = run(&disassembler, &["-c", "fast.cubin"]);
+            let (all, fused) = loop_with(&listing, "FFMA");
+            assert!(fused * 100 >= all * 85, "{arch}: {fused} FFMA of {all} instructions");
+        }
+    });
+}

@@ -489,7 +489,8 @@ def table(path):
     for line in result["results"]:
         head = f"| {line['case']} | `{line['schedule']}` |"
         if "median_ms" not in line:
-            rows.append(f"{head} {'right' if line['right'] else line.get('error', 'wrong')} | | | |")
+            said = "right" if line["right"] else line.get("error", "wrong")
+            rows.append(f"{head} {said} | | | |")
             continue
         rows.append(f"{head} {line['median_ms']:.4f} | {line['tflops']:.2f} | {line['gbs']:.0f} | "
                     f"{line['speed_of_torch']:.2f} |")
