@@ -153,7 +153,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let given = args.arguments.read(params, &all)?;
         let (loaded, kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        loaded.call(args_of(&kernel, &mut values))?;
+        session.call(&loaded, args_of(&kernel, &mut values))?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));

@@ -7,6 +7,7 @@
 
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying};
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
 use std::collections::HashMap;
@@ -14,6 +15,9 @@ use std::rc::Rc;
 
 /// More pairs of accesses than this are not compared in one place: they count as a clash.
 const MAX_PAIRS: usize = 4096;
+
+/// Remainders by larger numbers are not told apart one by one.
+const MAX_MODULUS: i128 = 8;
 
 /// What is around an access, innermost first.
 pub type Context = Option<Rc<Binding>>;
@@ -110,56 +114,72 @@ impl Clashes {
     }
 
     fn compare(&self, first: &Access, second: &Access, edge: Option<&BackEdge>) -> bool {
-        let threads: Vec<&Dim> = self
-            .dims
-            .iter()
-            .filter(|dim| dim.is_thread() && dim.extent.as_int() != Some(1))
-            .collect();
-        if threads.is_empty() {
-            return false;
-        }
         let mut facts = self.facts.clone();
         // What the second thread calls what the first one calls otherwise.
         let mut names: HashMap<Var, Expr> = HashMap::new();
+        let mut pairs: Vec<(Var, Expr)> = Vec::new();
         for dim in &self.dims {
             facts.bind(&dim.var, &Expr::index(0), &dim.extent);
             if dim.is_thread() {
                 let other = Var::index(format!("{}'", dim.var.name()));
                 facts.bind(&other, &Expr::index(0), &dim.extent);
                 names.insert(dim.var.clone(), Expr::var(&other));
+                pairs.push((dim.var.clone(), Expr::var(&other)));
             }
         }
         let (outer, inner) = (chain(&first.context), chain(&second.context));
         outer.iter().for_each(|binding| learn(&mut facts, binding));
-        let common = outer.iter().zip(&inner).take_while(|(a, b)| {
-            Rc::ptr_eq(a, b) && edge.is_none_or(|edge| !Rc::ptr_eq(a, &edge.around))
-        });
-        let common = common.count();
+        let mut together = Vec::new();
+        let mut is_common = true;
         for (position, binding) in inner.iter().enumerate() {
-            let is_same = position < common && !self.varies(binding);
-            if !is_same {
-                learn_renamed(&mut facts, binding, &mut names);
+            is_common &= outer.get(position).is_some_and(|other| Rc::ptr_eq(binding, other));
+            let of_edge = edge.filter(|edge| Rc::ptr_eq(&edge.around, binding));
+            if let BindingKind::Loop { var, .. } = &binding.kind
+                && is_common
+            {
+                together.push(var.clone());
             }
-        }
-        if let Some(edge) = edge
-            && let BindingKind::Loop { var, .. } = &edge.around.kind
-        {
-            let later = names.get(var).cloned().expect("the loop is around the second");
-            let next = Expr::add(Expr::var(var), Expr::index(1));
-            let op = if edge.adjacent { BinOp::Eq } else { BinOp::Ge };
-            facts.assume(&Expr::binary(op, later, next));
+            match of_edge {
+                Some(edge) => {
+                    is_common = false;
+                    later_iteration(&mut facts, edge, &mut names);
+                }
+                None if is_common && !self.varies(binding) => {}
+                None => learn_renamed(&mut facts, binding, &mut names),
+            }
         }
         let a = element(&first.index, &mut facts);
         let b = element(&rename(&second.index, &names), &mut facts);
         let (Some(a), Some(b)) = (a, b) else { return true };
-        let equal = Expr::eq(a, b);
-        if facts.disprove(&equal) {
+        let clash = |a: &Expr, b: &Expr, facts: &Facts| {
+            let equal = Expr::eq(a.clone(), b.clone());
+            if facts.disprove(&equal) {
+                return false;
+            }
+            let mut facts = facts.clone();
+            facts.assume(&equal);
+            !pairs.iter().all(|(var, other)| facts.prove(&Expr::eq(Expr::var(var), other.clone())))
+        };
+        if !clash(&a, &b, &facts) {
             return false;
         }
-        facts.assume(&equal);
-        !threads.iter().all(|dim| {
-            let other = names[&dim.var].clone();
-            facts.prove(&Expr::eq(Expr::var(&dim.var), other))
+        let halves = together.iter().find_map(|var| Some((var, small_modulus(var, &[&a, &b])?)));
+        let Some((var, modulus)) = halves else { return true };
+        // Halves of a double buffer: one value of the loop's variable after the other, if there
+        // are few, or one remainder.
+        let turn = Expr::mul(Expr::var(&Var::index("turn")), Expr::index(modulus));
+        let cases: Vec<Expr> = match facts.const_bounds(&Expr::var(var)) {
+            (Some(low), Some(high)) if high - low < MAX_MODULUS => {
+                (low..=high).map(|value| Expr::int(DType::Index, value)).collect()
+            }
+            _ => (0..modulus).map(|rest| Expr::add(turn.clone(), Expr::index(rest))).collect(),
+        };
+        cases.into_iter().any(|value| {
+            let mut facts = facts.clone();
+            facts.define(var, &value);
+            let names = HashMap::from([(var.clone(), value)]);
+            let case = |index: &Expr| simplify_expr(&rename(index, &names), &facts);
+            clash(&case(&a), &case(&b), &facts)
         })
     }
 
@@ -222,6 +242,43 @@ fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut HashMap<Var, 
         }
     };
     learn(facts, &Binding { kind, outer: None });
+}
+
+/// The second access is of a later iteration of the loop.
+fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut HashMap<Var, Expr>) {
+    let BindingKind::Loop { var, min, extent } = &edge.around.kind else {
+        crate::bug!("a loop is expected")
+    };
+    let next = Expr::add(Expr::var(var), Expr::index(1));
+    if edge.adjacent {
+        facts.assume(&Expr::lt(next.clone(), Expr::add(min.clone(), extent.clone())));
+        names.insert(var.clone(), next);
+    } else {
+        learn_renamed(facts, &edge.around, names);
+        facts.assume(&Expr::le(next, names[var].clone()));
+    }
+}
+
+/// A small number that sums with `var` are taken modulo of in one of the expressions.
+fn small_modulus(var: &Var, exprs: &[&Expr]) -> Option<i64> {
+    let mut found = None;
+    for expr in exprs {
+        walk_expr(expr, &mut |e| {
+            if let ExprKind::Binary(BinOp::FloorMod, sum, modulus) = &e.kind
+                && let Some(modulus @ 2..=MAX_MODULUS) = modulus.as_int()
+                && mentions(sum, var)
+            {
+                found = Some(modulus as i64);
+            }
+        });
+    }
+    found
+}
+
+fn mentions(expr: &Expr, var: &Var) -> bool {
+    let mut found = false;
+    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
+    found
 }
 
 fn rename(expr: &Expr, names: &HashMap<Var, Expr>) -> Expr {
