@@ -4,6 +4,7 @@
 
 use crate::codegen::Object;
 use crate::codegen::clif::{self, ObjectOptions};
+use crate::codegen::ptx::{self, PtxModule};
 use crate::diag::{Diag, Result, Sources};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
@@ -13,7 +14,7 @@ use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::lower::outline_simd::Nest;
-use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
@@ -450,7 +451,25 @@ pub fn build(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
+    if info.target.is_gpu() {
+        let ptx = compile_ptx(kernels, &info.target, trace)?;
+        let build = || build_gpu_module(kernels, &ptx, info, kind);
+        return Ok(trace.phase("build_module", &print, build)??);
+    }
     Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// Makes the PTX of lowered kernels.
+pub fn compile_ptx(
+    kernels: &[Kernel],
+    target: &Target,
+    trace: &mut Trace,
+) -> std::result::Result<PtxModule, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??)
 }
 
 /// The arithmetic that a graph's plain loop nest does.

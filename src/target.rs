@@ -187,6 +187,12 @@ impl Target {
         }
     }
 
+    /// What every CPU of this machine's family can execute.
+    pub fn host_baseline() -> Target {
+        let family = Target::cpus().into_iter().find(|target| Some(target.arch) == Arch::host());
+        family.expect("tec runs on this kind of CPU")
+    }
+
     /// Whether code for it runs on this machine.
     pub fn runs_here(&self) -> bool {
         Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))

@@ -84,14 +84,10 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");
     fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
-    fails(&["run", MATMUL, "--emulate"], 1, "E0546");
-}
-
-#[test]
-fn what_comes_later_is_said_to() {
-    for args in [["run", MATMUL, "--emulate"], ["build", MATMUL, "--target=nvptx-sm_90a"]] {
-        fails(&args, 1, "not in this version");
-    }
+    fails(&["bench", MATMUL, "--target", "nvptx-sm_80"], 1, "E0546");
+    fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.s"], 1, "E0528");
+    fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.o"], 1, "E0528");
+    fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");
 }
 
 #[test]

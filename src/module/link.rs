@@ -6,7 +6,7 @@
 
 use crate::bug;
 use crate::diag::{Diag, Result};
-use crate::target::Arch;
+use crate::target::{Arch, Target};
 use libwild::{
     FileSystem, FileType, InputFileData, Linker, OutputFileData, OutputOptions, error as wild,
 };
@@ -41,6 +41,15 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
 /// The runtime compiled for a family, if this `tec` was built with it.
 pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
     runtimes::object(arch_name(arch))
+}
+
+/// Links the entries of a module for GPUs, which are code for this machine, and their runtime.
+pub fn link_launchers(object: &[u8]) -> Vec<u8> {
+    let arch = Target::host_baseline().arch;
+    match link(arch, &[("module.o", object), ("tec_runtime.o", runtimes::cuda_object())]) {
+        Ok(bytes) => bytes,
+        Err(error) => bug!("linking failed: {error:?}"),
+    }
 }
 
 /// The family's name, as in compiler triples.

@@ -414,8 +414,11 @@ fn check_shift(
         };
         at_once && !is_single(leaf)
     };
+    // Those of a GPU do not meet between steps.
+    let bound =
+        |leaf: &AxisId| matches!(stage.axis(*leaf).annotation, Some((Annotation::Thread(_), _)));
     let shared = leaves_of(stage, inner)
-        .filter(|leaf| around(leaf))
+        .filter(|leaf| around(leaf) || bound(leaf))
         .chain(steps.iter().copied())
         .find(threads);
     if let (true, Some(leaf)) = (overlap, shared) {

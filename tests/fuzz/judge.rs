@@ -440,14 +440,18 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
     }
 }
 
-/// All of it for one program; for a machine that is not this one no more than that it compiles.
+/// All of it for one program; for a machine that is not this one no more than that it compiles, for
+/// a GPU no more than the interpreter.
 pub fn judge(case: &Case, options: &Options) -> Verdict {
     let judged = match interpret(case, options) {
         Ok(judged) => judged,
         Err(verdict) => return verdict,
     };
+    let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
+    if options.target.is_gpu() {
+        return same;
+    }
     if !options.target.runs_here() {
-        let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
         return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
     }
     match link(&[&judged], options) {
