@@ -4,7 +4,7 @@
 use crate::data::{Data, make_args};
 use crate::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
-use tec::ir::interp::{Tensor, Trap, Value};
+use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
@@ -163,6 +163,23 @@ pub fn interpret_damaged(
         judged.bound = None;
     } else {
         compare(&judged, &scheduled, "the scheduled interpreter")?;
+    }
+    if options.target.is_gpu() {
+        for (kernel, form) in [(&built, "the scheduled interpreter"), (&judged.kernel, "passes")] {
+            let mut values = judged.args.clone();
+            let actual = match run_in_order(kernel, &mut values, Order::Shuffled(case.seed)) {
+                Ok(()) => Ok(values),
+                Err(Trap::Check(message)) => Err(message),
+                Err(Trap::Bug(message)) => {
+                    let text = print_kernel(kernel, Style::Full);
+                    return wrong(format!("trap (shuffled, {form}): {message}"), text);
+                }
+            };
+            compare(&judged, &actual, &format!("{form} in another order of threads"))?;
+        }
+        let actual = run(&judged.kernel, &judged.args, "passes")?;
+        compare(&judged, &actual, "the interpreter after all passes")?;
+        return Ok(judged);
     }
     if let Some(backwards) = backwards(&built) {
         let actual = run(&backwards, &judged.args, "backwards")?;
@@ -424,14 +441,18 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
     }
 }
 
-/// All of it for one program; for a machine that is not this one no more than that it compiles.
+/// All of it for one program; for a machine that is not this one no more than that it compiles, for
+/// a GPU no more than the interpreter.
 pub fn judge(case: &Case, options: &Options) -> Verdict {
     let judged = match interpret(case, options) {
         Ok(judged) => judged,
         Err(verdict) => return verdict,
     };
+    let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
+    if options.target.is_gpu() {
+        return same;
+    }
     if !options.target.runs_here() {
-        let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
         return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
     }
     match link(&[&judged], options) {

@@ -1,1 +1,79 @@
-//! Runs PTX text without a GPU.
+//! Runs PTX text without a GPU and reports what is wrong with it, by line.
+//!
+//! `ptxas` checks syntax and types; this crate runs the kernel and checks what only a run shows:
+//! races in shared and global memory, missing and divergent barriers, misaligned and
+//! out-of-bounds accesses, uninitialised reads, outputs never written, and `cp.async` data that
+//! is used too early. It counts instructions, bank conflicts and memory sectors too.
+//!
+//! The world is closed: text that is not understood is an [`Error`] with its line.
+//!
+//! * [`Module`] parses PTX text,
+//! * [`Memory`] holds the buffers, over as many launches as a program has,
+//! * [`Launch`] runs a kernel,
+//! * [`Report`] tells what happened.
+//!
+//! ```
+//! use nvptx_emulator::{Kind, Launch, Memory, Module};
+//!
+//! // Every thread passes a value to its neighbour through shared memory, without a barrier.
+//! let text = "
+//!     .version 7.0
+//!     .target sm_75
+//!     .address_size 64
+//!     .visible .entry rotate(.param .u64 out) {
+//!         .shared .align 4 .b8 tile[256];
+//!         .reg .b32 %r<6>; .reg .b64 %rd<4>;
+//!         ld.param.u64 %rd0, [out];
+//!         mov.u32 %r0, %tid.x;
+//!         shl.b32 %r1, %r0, 2;
+//!         mov.u32 %r2, tile;
+//!         add.s32 %r3, %r2, %r1;
+//!         st.shared.u32 [%r3], %r0;
+//!         xor.b32 %r4, %r3, 4;
+//!         ld.shared.u32 %r5, [%r4];
+//!         cvt.u64.u32 %rd1, %r1;
+//!         add.s64 %rd2, %rd0, %rd1;
+//!         st.global.u32 [%rd2], %r5;
+//!         ret;
+//!     }";
+//! let module = Module::parse(text)?;
+//! let mut memory = Memory::new();
+//! let out = memory.output("out", 256);
+//! let launch = Launch::new(&module, "rotate").block([64, 1, 1]).buffer(out);
+//! let report = launch.run(&mut memory)?;
+//! let race = report.of(Kind::SharedRace).next().expect("there is a race");
+//! assert_eq!((race.line, race.other_line), (Some(15), Some(13)));
+//!
+//! // With the barrier all is well.
+//! let fixed = text.replace("xor.b32", "bar.sync 0; xor.b32");
+//! let module = Module::parse(&fixed)?;
+//! let launch = Launch::new(&module, "rotate").block([64, 1, 1]).buffer(out);
+//! let report = launch.run(&mut memory)?;
+//! assert!(report.is_clean(), "{report}");
+//! assert_eq!(memory.read::<u32>(out)[..4], [1, 0, 3, 2]);
+//! # Ok::<(), nvptx_emulator::Error>(())
+//! ```
+
+mod conflicts;
+mod counters;
+mod decode;
+mod error;
+mod exec;
+mod float;
+mod lanes;
+mod launch;
+mod memory;
+mod parse;
+mod report;
+mod shadow;
+mod ty;
+
+pub use counters::{Counters, InstructionCount};
+pub use error::Error;
+pub use launch::{Launch, MAX_SHARED, MAX_STATIC_SHARED, MAX_THREADS, Module};
+pub use memory::{Access, BufferId, Element, Memory};
+pub use report::{Finding, Kind, Report};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,270 @@
+//! One turn of a warp: instructions until all its threads wait or have exited.
+
+use super::barrier::Arrival;
+use super::warp::{Group, State, Warp};
+use super::{Machine, show};
+use crate::decode::op::{Op, Use};
+use crate::report::Kind;
+use crate::shadow::MAX_CLOCK;
+
+/// Warp instructions before another warp has its turn, so that a loop that waits for another
+/// warp ends.
+const TURN: u64 = 1 << 18;
+
+/// Why a turn ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Yield,
+    /// Threads came to the barrier of this number.
+    Barrier(u32),
+    /// Threads exited, which can complete a barrier.
+    Exit,
+}
+
+/// How the run of a group goes on after a special instruction.
+enum Then {
+    /// The group goes on at the next instruction.
+    Next,
+    /// The groups have changed.
+    Select,
+    End(Event),
+}
+
+impl Machine<'_> {
+    pub(super) fn turn(&mut self, warp: &mut Warp) -> Event {
+        let mut left = TURN;
+        loop {
+            let Some(group) = warp.take_ready() else {
+                if self.force_parked(warp) {
+                    continue;
+                }
+                return Event::Yield;
+            };
+            if let Some(event) = self.run_group(warp, group, &mut left) {
+                return event;
+            }
+        }
+    }
+
+    /// Runs a group until it meets another one or splits; Some ends the turn.
+    fn run_group(&mut self, warp: &mut Warp, group: Group, left: &mut u64) -> Option<Event> {
+        let kernel = self.kernel;
+        let (mut pc, mask) = (group.pc, group.mask);
+        let mut forced = group.state == State::Forced;
+        let meeting = warp.meeting_point(pc);
+        let alone = meeting == u32::MAX && warp.groups.is_empty();
+        loop {
+            if pc == meeting {
+                warp.insert(pc, mask);
+                return None;
+            }
+            if *left == 0 {
+                warp.insert(pc, mask);
+                self.check_limits(warp, pc);
+                return Some(Event::Yield);
+            }
+            *left -= 1;
+            let inst = &kernel.code[pc as usize];
+            let mut active = mask;
+            if let Some((row, negated)) = inst.guard {
+                let value = warp.preds[row as usize];
+                active &= if negated { !value } else { value };
+            }
+            for at in inst.uses.0..inst.uses.1 {
+                let check = if inst.guard.is_some() && at == inst.uses.0 { mask } else { active };
+                self.check_use(warp, kernel.uses[at as usize], check, pc);
+            }
+            let threads = u64::from(active.count_ones());
+            let count = &mut self.counts[pc as usize];
+            count.warps += 1;
+            count.threads += threads;
+            self.executed += threads;
+            if active == 0 {
+                pc += 1;
+                continue;
+            }
+            match inst.op {
+                Op::Lane { f, d, s } => self.lane(warp, f, d, &s, active),
+                Op::Branch { to } => {
+                    if active == mask && alone {
+                        pc = to;
+                        continue;
+                    }
+                    warp.insert(to, active);
+                    warp.insert(pc + 1, mask & !active);
+                    return None;
+                }
+                ref op if self.step(warp, op, active, pc) => {}
+                ref op => match self.special(warp, op, (mask, active), pc, forced) {
+                    Then::Next => {}
+                    Then::Select => return None,
+                    Then::End(event) => return Some(event),
+                },
+            }
+            forced = false;
+            pc += 1;
+        }
+    }
+
+    /// Instructions that move threads or need all of them.
+    fn special(
+        &mut self,
+        warp: &mut Warp,
+        op: &Op,
+        (mask, active): (u32, u32),
+        pc: u32,
+        forced: bool,
+    ) -> Then {
+        match op {
+            Op::BranchIndex { index, targets, count } => {
+                let index = *warp.s32(self.kernel, *index);
+                warp.insert(pc + 1, mask & !active);
+                for lane in lanes(active) {
+                    let at = index[lane as usize];
+                    if at >= *count {
+                        self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                            format!("branches to target {at} of {count}")
+                        });
+                        warp.live &= !(1 << lane);
+                        continue;
+                    }
+                    let to = self.kernel.lists[(targets + at) as usize];
+                    warp.insert(to, 1 << lane);
+                }
+                Then::Select
+            }
+            Op::Exit | Op::Trap => {
+                if matches!(op, Op::Trap) {
+                    let lane = active.trailing_zeros();
+                    self.find(Kind::Trap, warp, lane, pc, || "runs `trap`".to_string());
+                }
+                warp.live &= !active;
+                warp.insert(pc + 1, mask & !active);
+                Then::End(Event::Exit)
+            }
+            Op::Barrier(barrier) => {
+                warp.insert(pc + 1, mask & !active);
+                let (id, waits) = self.arrive(warp, barrier, active, pc);
+                match waits {
+                    Arrival::Waits => {
+                        warp.groups.push(Group { pc, mask: active, state: State::Barrier(id) });
+                    }
+                    Arrival::GoesOn => warp.insert(pc + 1, active),
+                }
+                Then::End(Event::Barrier(id))
+            }
+            _ => {
+                let members = self.members(warp, op, active);
+                let missing = members & warp.live & !active;
+                if missing != 0 && !forced {
+                    warp.insert(pc + 1, mask & !active);
+                    warp.groups.push(Group { pc, mask: active, state: State::Parked });
+                    return Then::Select;
+                }
+                let gone = members & warp.start & !warp.live;
+                if gone != 0 && missing == 0 {
+                    let lane = active.trailing_zeros();
+                    self.find(Kind::DivergentWarp, warp, lane, pc, || {
+                        format!("names lane {} that has exited", gone.trailing_zeros())
+                    });
+                }
+                self.together(warp, op, active, pc);
+                Then::Next
+            }
+        }
+    }
+
+    /// The group of the lowest position that waits for members that cannot come goes on.
+    fn force_parked(&mut self, warp: &mut Warp) -> bool {
+        let parked = (0..warp.groups.len()).filter(|i| warp.groups[*i].state == State::Parked);
+        let Some(at) = parked.min_by_key(|i| warp.groups[*i].pc) else {
+            return false;
+        };
+        warp.groups[at].state = State::Forced;
+        let Group { pc, mask, .. } = warp.groups[at];
+        self.find(Kind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
+            format!(
+                "runs this with lanes {mask:#010x} of its warp, while its other members are elsewhere"
+            )
+        });
+        true
+    }
+
+    #[inline]
+    fn check_use(&mut self, warp: &mut Warp, used: Use, mask: u32, pc: u32) {
+        let missing = mask
+            & !match used {
+                Use::R32(row) => warp.init32[row as usize],
+                Use::R64(row) => warp.init64[row as usize],
+                Use::Pred(row) => warp.init_preds[row as usize],
+            };
+        if missing != 0 {
+            self.uninitialised(warp, used, missing, pc);
+        }
+    }
+
+    #[cold]
+    fn uninitialised(&mut self, warp: &mut Warp, used: Use, missing: u32, pc: u32) {
+        let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
+        let name = name.map_or("a register", |(_, n)| n.as_str());
+        self.find(Kind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
+            format!("reads {name}, which nothing has written")
+        });
+        // Once is enough for each register and thread.
+        match used {
+            Use::R32(row) => warp.init32[row as usize] |= missing,
+            Use::R64(row) => warp.init64[row as usize] |= missing,
+            Use::Pred(row) => warp.init_preds[row as usize] |= missing,
+        }
+    }
+
+    fn check_limits(&mut self, warp: &Warp, pc: u32) {
+        if self.executed > self.setup.limit {
+            let limit = self.setup.limit;
+            self.find(Kind::NoProgress, warp, 0, pc, || {
+                format!("is here when the launch has executed its limit of {limit} instructions")
+            });
+            self.is_stopped = true;
+        }
+    }
+
+    /// The clock of a warp advances; beyond the last value races cannot be told any more.
+    pub(super) fn tick(&mut self, warp: &mut Warp, pc: u32) {
+        let clock = &mut warp.clocks[warp.index as usize];
+        *clock += 1;
+        if *clock >= MAX_CLOCK {
+            self.find(Kind::NoProgress, warp, 0, pc, || {
+                format!("passes more than {MAX_CLOCK} barriers")
+            });
+            self.is_stopped = true;
+        }
+    }
+
+    pub(super) fn report_deadlock(&mut self, warps: &[Warp]) {
+        for warp in warps {
+            for group in &warp.groups {
+                let State::Barrier(id) = group.state else { continue };
+                let arrived = self.barriers[id as usize].arrived;
+                let warp_at = show(self.thread(warp.index * 32));
+                self.find(Kind::NoProgress, warp, group.mask.trailing_zeros(), group.pc, || {
+                    format!(
+                        "waits for ever at barrier {id}, where {arrived} threads have come \
+                         (warp of thread {warp_at})"
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// The lanes of a mask.
+pub(super) fn lanes(mask: u32) -> impl Iterator<Item = u32> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        (rest != 0).then(|| {
+            let lane = rest.trailing_zeros();
+            rest &= rest - 1;
+            lane
+        })
+    })
+}

@@ -1,0 +1,129 @@
+//! The types of PTX: their names, sizes and the register file that holds them.
+
+/// A PTX type, as registers and instructions name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub(crate) enum Ty {
+    Pred,
+    B8,
+    B16,
+    B32,
+    B64,
+    B128,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F16,
+    F16x2,
+    BF16,
+    BF16x2,
+    TF32,
+    F32,
+    F64,
+}
+
+/// The register file that holds a type: predicates are one bit a lane, everything up to 32 bits
+/// has a row of 32-bit lanes, 64-bit values a row of 64-bit lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    Pred,
+    R32,
+    R64,
+    R128,
+}
+
+const NAMES: &[(&str, Ty)] = &[
+    ("pred", Ty::Pred),
+    ("b8", Ty::B8),
+    ("b16", Ty::B16),
+    ("b32", Ty::B32),
+    ("b64", Ty::B64),
+    ("b128", Ty::B128),
+    ("u8", Ty::U8),
+    ("u16", Ty::U16),
+    ("u32", Ty::U32),
+    ("u64", Ty::U64),
+    ("s8", Ty::S8),
+    ("s16", Ty::S16),
+    ("s32", Ty::S32),
+    ("s64", Ty::S64),
+    ("f16", Ty::F16),
+    ("f16x2", Ty::F16x2),
+    ("bf16", Ty::BF16),
+    ("bf16x2", Ty::BF16x2),
+    ("tf32", Ty::TF32),
+    ("f32", Ty::F32),
+    ("f64", Ty::F64),
+];
+
+impl Ty {
+    /// The type of this name, without its dot.
+    pub fn parse(name: &str) -> Option<Ty> {
+        NAMES.iter().find(|(n, _)| *n == name).map(|(_, ty)| *ty)
+    }
+
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, ty)| *ty == self).expect("every type has a name").0
+    }
+
+    /// The size in bytes of a value in memory; a predicate has none.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Ty::Pred => 0,
+            Ty::B8 | Ty::U8 | Ty::S8 => 1,
+            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::BF16 => 2,
+            Ty::B32 | Ty::U32 | Ty::S32 | Ty::F16x2 | Ty::BF16x2 | Ty::TF32 | Ty::F32 => 4,
+            Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
+            Ty::B128 => 16,
+        }
+    }
+
+    pub fn bits(self) -> u32 {
+        self.bytes() * 8
+    }
+
+    pub fn class(self) -> Class {
+        match self.bytes() {
+            0 => Class::Pred,
+            1 | 2 | 4 => Class::R32,
+            8 => Class::R64,
+            _ => Class::R128,
+        }
+    }
+
+    pub fn is_signed(self) -> bool {
+        matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2 | Ty::TF32 | Ty::F32 | Ty::F64)
+    }
+
+    pub fn is_int(self) -> bool {
+        self.is_signed() || matches!(self, Ty::U8 | Ty::U16 | Ty::U32 | Ty::U64)
+    }
+
+    pub fn is_bits(self) -> bool {
+        matches!(self, Ty::B8 | Ty::B16 | Ty::B32 | Ty::B64 | Ty::B128)
+    }
+
+    /// Whether a register of type `reg` may stand where an instruction of type `self` reads or
+    /// writes one of the same size: bits go with everything, integers with integers, floats
+    /// with floats; the packed and short float types also live in integer registers of bits.
+    pub fn agrees_with(self, reg: Ty) -> bool {
+        if self.bytes() != reg.bytes() {
+            return false;
+        }
+        if self.is_bits() || reg.is_bits() || self == reg {
+            return true;
+        }
+        if matches!(self, Ty::TF32 | Ty::F16x2 | Ty::BF16x2 | Ty::BF16 | Ty::F16) {
+            return true;
+        }
+        self.is_float() == reg.is_float()
+    }
+}
