@@ -71,12 +71,16 @@ impl Pass {
 /// `share_storage` compares indices, so it wants them flat and simplified; what
 /// `tec lower --simple` prints is the program after it. `hoist_invariants` stands before
 /// `expand_math`, where a function is still one node.
-#[rustfmt::skip]
 pub const PASSES: &[Pass] = {
     use Machines::{All, Cpus, Gpus};
     use lower::*;
     &[
-        Pass::new("inject_virtual_threads", 0, Gpus, inject_virtual_threads::inject_virtual_threads),
+        Pass::new(
+            "inject_virtual_threads",
+            0,
+            Gpus,
+            inject_virtual_threads::inject_virtual_threads,
+        ),
         Pass::new("inject_double_buffer", 0, All, inject_double_buffer::inject_double_buffer),
         Pass::new("flatten_storage", 0, All, flatten_storage::flatten_storage),
         Pass::new("simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel))),

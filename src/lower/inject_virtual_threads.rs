@@ -2,7 +2,8 @@
 //! share the loops around, the meetings of the block, and whatever is the same for all of them.
 //!
 //! Before: `// attr [iter_var(v, , vthread)] virtual_thread = 2`
-//!         `allocate L[4]  for k { produce S { S[t] = A[k, t] }  for i { L[i] = L[i] + S[v*4 + i] } }`
+//!         `allocate L[4]  for k { produce S { S[t] = A[k, t] }`
+//!         `  for i { L[i] = L[i] + S[v*4 + i] } }`
 //! After:  `allocate L[2, 4]  for k { produce S { S[t] = A[k, t] }`
 //!         `  for i { L[0, i] = L[0, i] + S[i]  L[1, i] = L[1, i] + S[4 + i] } }`
 //! A buffer allocated inside whose contents differ between the virtual threads has a copy for each

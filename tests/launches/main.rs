@@ -5,4 +5,5 @@ mod barriers;
 mod build;
 mod interpreter;
 mod passes;
+mod random;
 mod scheduled;

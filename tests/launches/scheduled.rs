@@ -141,9 +141,11 @@ fn a_double_buffer_needs_one_barrier_an_iteration() {
     let double = "AS.double_buffer()\n BS.double_buffer()";
     // One in the loop, one before what the last iteration became.
     assert_eq!(matmul(double, ""), 2);
-    assert_eq!(matmul(double, "n=13 m=9 l=10"), 2);
+    // The last two iterations, of which only one fetches, are a loop of their own.
+    assert_eq!(matmul(double, "n=13 m=9 l=10"), 3);
     assert_eq!(matmul(double, "l=4"), 1);
-    assert_eq!(matmul("AS.double_buffer()", ""), 2);
+    // B is not doubled; the last iteration stands alone and fetches no A.
+    assert_eq!(matmul("AS.double_buffer()", ""), 4);
 }
 
 #[test]
@@ -153,5 +155,5 @@ fn unrolled_and_vectorized_loops_keep_their_barriers() {
     assert_eq!(matmul("CL.unroll(ko)", "l=8"), 3);
     let align = MATMUL.replace("# before", "S.storage_align(ax0, 8, 1)");
     assert_eq!(check(&align, "matmul", "gpu", ""), 2);
-    assert_eq!(matmul("CL.unroll(ko)\n AS.double_buffer()\n BS.double_buffer()", "l=12"), 4);
+    assert_eq!(matmul("CL.unroll(ko)\n AS.double_buffer()\n BS.double_buffer()", "l=12"), 3);
 }

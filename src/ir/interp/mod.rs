@@ -3,8 +3,8 @@
 //!
 //! A kernel is first compiled to straight code over registers, since every differential test runs
 //! on it. Loops run serially, ascending; launches block by block, each thread as far as the next
-//! place where all of the block meet, and a race ends them. Mathematical functions that `expand_math`
-//! has not replaced are evaluated in higher precision and rounded.
+//! place where all of the block meet, and a race ends them. Mathematical functions that
+//! `expand_math` has not replaced are evaluated in higher precision and rounded.
 
 mod code;
 mod compile;

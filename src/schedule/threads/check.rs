@@ -3,10 +3,12 @@
 use super::{ThreadIndex, bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
-use crate::ir::{Expr, Scope};
+use crate::ir::visit::{walk_expr, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, Scope};
 use crate::schedule::bounds::{Placed, StageBounds};
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;
+use crate::te::Graph;
 
 /// Bytes of `local` memory that a thread can have.
 const MAX_LOCAL_BYTES: i128 = 512 << 10;
@@ -16,6 +18,7 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     if !has_launches(schedule) {
         return Ok(());
     }
+    check_entry(&schedule.graph)?;
     for id in schedule.order.iter().copied() {
         let stage = schedule.stage(id);
         match stage.attach {
@@ -25,6 +28,44 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The entry runs on the CPU, where it cannot see what the data are.
+fn check_entry(graph: &Graph) -> Result<()> {
+    let loads = |expr: &Expr| {
+        let mut found: Option<Buffer> = None;
+        walk_expr(expr, &mut |e| {
+            if let (None, ExprKind::Load { buffer, .. }) = (&found, &e.kind) {
+                found = Some(buffer.clone());
+            }
+        });
+        found
+    };
+    let mut checked: Option<Buffer> = None;
+    for check in &graph.checks {
+        walk_stmt(check, &mut |_| {}, &mut |expr| checked = checked.take().or_else(|| loads(expr)));
+    }
+    let Some(buffer) = checked else { return Ok(()) };
+    let reads = |stage: &&crate::te::Stage| {
+        let mut reads = false;
+        stage.body.for_each_expr(&mut |expr| {
+            walk_expr(expr, &mut |e| {
+                if let ExprKind::Load { indices, .. } = &e.kind {
+                    reads |= indices.iter().filter_map(loads).any(|index| index == buffer);
+                }
+            });
+        });
+        reads
+    };
+    let stage = graph.stages.iter().find(reads).or(graph.stages.first());
+    let span = stage.map(|stage| stage.span).unwrap_or_default();
+    let name = &buffer.name;
+    let text = format!("an index that depends on the data of `{name}` may be out of bounds");
+    Err(Box::new(
+        Diag::new("E0261", span, text)
+            .note(format!("the entry runs on the CPU and cannot read `{name}` in a GPU's memory"))
+            .help("bring the index into its range with `clamp` or `%`"),
+    ))
 }
 
 /// A root stage is a launch: it is spread over threads, and later ones read it.
