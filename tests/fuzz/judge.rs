@@ -4,6 +4,7 @@
 use crate::data::{Data, make_args};
 use crate::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
+use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
@@ -358,6 +359,33 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     Ok(module)
 }
 
+/// The PTX of a kernel in the emulator, in two orders of threads: the results, and nothing found.
+pub fn emulate(judged: &Judged, options: &Options) -> Result<(), Verdict> {
+    let mut trace = Trace::default();
+    let kernel = &judged.kernel;
+    let kernels = std::slice::from_ref(kernel);
+    let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).or_else(failed)?;
+    let emulator = Emulator::new(&ptx);
+    let emulator = emulator.or_else(|diag| wrong(diag.to_string(), ptx.text.clone()))?;
+    let mut values = judged.args.clone();
+    match emulator.run(kernel, 0, &mut values, Orders::Both) {
+        Ok(emulation) => {
+            compare(judged, &Ok(values), "the emulator")?;
+            match emulation.is_clean() {
+                true => Ok(()),
+                false => {
+                    let text = emulation.describe() + &ptx.text;
+                    wrong("the emulator finds something", text)
+                }
+            }
+        }
+        Err(diag) if diag.code == "E0525" => {
+            compare(judged, &Err(diag.to_string()), "the emulator")
+        }
+        Err(diag) => wrong(format!("the emulator: {diag}"), ptx.text.clone()),
+    }
+}
+
 /// Compiles the kernels to an object for another machine.
 pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
@@ -441,7 +469,7 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
 }
 
 /// All of it for one program; for a machine that is not this one no more than that it compiles, for
-/// a GPU no more than the interpreter.
+/// a GPU in the emulator.
 pub fn judge(case: &Case, options: &Options) -> Verdict {
     let judged = match interpret(case, options) {
         Ok(judged) => judged,
@@ -449,7 +477,7 @@ pub fn judge(case: &Case, options: &Options) -> Verdict {
     };
     let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
     if options.target.is_gpu() {
-        return same;
+        return emulate(&judged, options).map_or_else(|verdict| verdict, |()| same);
     }
     if !options.target.runs_here() {
         return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
