@@ -473,9 +473,8 @@ fn shuffles_and_votes() {
 fn predicates_and_moves() {
     let out = warp(
         "",
-        "setp.lt.and.u32 %p0|%p1, %r0, 8, %p2; selp.u32 %r1, 1, 0, %p0; @%p1 add.u32 %r1, %r1, 2;"
-            .replace("setp", "setp.ge.u32 %p2, %r0, 4; setp")
-            .as_str(),
+        "setp.ge.u32 %p2, %r0, 4; setp.lt.and.u32 %p0|%p1, %r0, 8, %p2;
+         selp.u32 %r1, 1, 0, %p0; @%p1 add.u32 %r1, %r1, 2;",
     );
     // The second predicate is the negated comparison, combined in the same way.
     assert_eq!(
