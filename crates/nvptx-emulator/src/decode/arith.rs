@@ -89,7 +89,7 @@ impl Decoder {
                 (!nan && !mode.1 && !mode.2).then(|| float::binary64(root)).flatten()
             }
             _ if ty.is_float() => {
-                self.only_nearest(mods, mode.0)?;
+                self.half_mode(mods, mode)?;
                 let sat = if mode.2 { ".sat" } else { "" };
                 half::binary(&name(&format!("{nan_suffix}{sat}")), ty)
             }
@@ -206,6 +206,14 @@ impl Decoder {
         }
     }
 
+    /// Subnormals of the short types are always kept.
+    fn half_mode(&self, mods: &Mods<'_>, mode: (Option<Round>, bool, bool)) -> Result<()> {
+        if mode.1 {
+            return Err(mods.error("`.ftz` is not supported for this type"));
+        }
+        self.only_nearest(mods, mode.0)
+    }
+
     fn ternary(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         let root = mods.root;
         let part = mods.one_of(&["lo", "hi", "wide"]);
@@ -216,11 +224,13 @@ impl Decoder {
         let relu = mods.has("relu");
         let ty = mods.ty()?;
         let f = match ty {
-            _ if root == "sad" => int::ternary("sad", ty),
+            _ if root == "sad" && mode == (None, false, false) && part.is_none() => {
+                int::ternary("sad", ty)
+            }
             Ty::F32 if part.is_none() && !relu => {
                 Some(float::fma32(self.float_mode(mods, mode, "fma", false)?))
             }
-            Ty::F64 if part.is_none() && !relu => {
+            Ty::F64 if part.is_none() && !relu && !mode.1 && !mode.2 => {
                 self.only_nearest(mods, mode.0)?;
                 if mode.0.is_none() {
                     return Err(mods.error("needs the rounding `.rn`"));
@@ -228,7 +238,7 @@ impl Decoder {
                 Some(float::fma64())
             }
             _ if ty.is_float() && root == "fma" => {
-                self.only_nearest(mods, mode.0)?;
+                self.half_mode(mods, mode)?;
                 if mode.0.is_none() {
                     return Err(mods.error("needs the rounding `.rn`"));
                 }
@@ -244,7 +254,9 @@ impl Decoder {
                 )
             }
             _ => match part {
-                Some(part) if root != "fma" => int::ternary(&format!("{root}.{part}"), ty),
+                Some(part) if root != "fma" && mode == (None, false, false) => {
+                    int::ternary(&format!("{root}.{part}"), ty)
+                }
                 _ => None,
             },
         };
@@ -321,12 +333,24 @@ impl Decoder {
             Ty::F64 => {
                 self.only_nearest(mods, mode.0)?;
                 let rounded = mode.0.is_some() || approx;
+                if mode.1 && !approx {
+                    return Err(mods.error("`.ftz` is for the approximations of this type"));
+                }
                 if matches!(root, "rcp" | "sqrt") && !rounded {
                     return Err(mods.error("needs the rounding `.rn`"));
                 }
                 float::unary64(root)
             }
-            _ if ty.is_float() => half::unary(root, ty),
+            Ty::BF16 | Ty::BF16x2 if root == "ex2" => {
+                if !mode.1 {
+                    return Err(mods.error("needs `.ftz`"));
+                }
+                half::unary(root, ty)
+            }
+            _ if ty.is_float() => {
+                self.half_mode(mods, mode)?;
+                half::unary(root, ty)
+            }
             _ => int::unary(root, ty),
         };
         self.lane(f.ok_or_else(|| mods.unknown())?, ty, args)
@@ -580,6 +604,13 @@ impl Decoder {
             Some(_) => Round::Rna,
         };
         self.check_rounding(mods, to, from, round, whole.is_some())?;
+        if ftz && to != Ty::F32 && from != Ty::F32 {
+            return Err(mods.error("`.ftz` is for conversions of `.f32`"));
+        }
+        let has_relu = matches!(to, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2 | Ty::TF32);
+        if relu && !has_relu {
+            return Err(mods.error("`.relu` is for results of short types"));
+        }
         let spec = Convert { to, from, round: mode, integral: whole.is_some(), ftz, sat, relu };
         if matches!(to, Ty::F16x2 | Ty::BF16x2) {
             self.arity(args, &[3])?;
