@@ -33,8 +33,8 @@ fn run(op: &str, bits: usize, a: &[u64], b: &[u64], c: &[u64], count: usize) -> 
     let text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n.entry t(.param .u64 a, .param .u64 b, \
          .param .u64 c, .param .u64 d) {{\n.reg .b{bits} %a<8>, %b<8>, %c<8>, %d<8>;\n\
-         .reg .b64 %pa, %pb, %pc, %pd, %at; .reg .b32 %tid;\nmov.u32 %tid, %tid.x;\n\
-         mul.wide.u32 %at, %tid, 8;\nld.param.u64 %pa, [a];\nld.param.u64 %pb, [b];\n\
+         .reg .b64 %pa, %pb, %pc, %pd, %at; .reg .b32 %lane;\nmov.u32 %lane, %tid.x;\n\
+         mul.wide.u32 %at, %lane, 8;\nld.param.u64 %pa, [a];\nld.param.u64 %pb, [b];\n\
          ld.param.u64 %pc, [c];\nld.param.u64 %pd, [d];\nadd.u64 %pa, %pa, %at;\n\
          add.u64 %pb, %pb, %at;\nadd.u64 %pc, %pc, %at;\nadd.u64 %pd, %pd, %at;\n{body}ret;\n}}\n"
     );

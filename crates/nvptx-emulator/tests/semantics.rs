@@ -46,7 +46,7 @@ fn check(rows: &[Row]) {
         body += &format!("st.global.b{width} [%out+{}], %d{width};\n", 8 * i);
     }
     let text = format!(
-        ".version 8.6\n.target sm_100\n.address_size 64\n.visible .entry t(.param .u64 p) {{\n\
+        ".version 8.8\n.target sm_100\n.address_size 64\n.visible .entry t(.param .u64 p) {{\n\
          .reg .b16 %s16_<4>, %d16; .reg .b32 %s32_<4>, %d32; .reg .b64 %s64_<4>, %d64, %out;\n\
          ld.param.u64 %out, [p];\n{body}ret;\n}}\n"
     );
