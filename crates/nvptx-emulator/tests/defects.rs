@@ -95,7 +95,8 @@ fn shared_races() {
     assert!(report.has(Kind::SharedRace), "{report}");
     // Write after read, and write after write of one word by all.
     let write = format!(
-        "{AT} {neighbour}\nst.shared.u32 [%r2], 0;\nbar.sync 0;\nld.shared.u32 %r3, [%r4];\nst.shared.u32 [%r2], 1;"
+        "{AT} {neighbour}\nst.shared.u32 [%r2], 0;\nbar.sync 0;\nld.shared.u32 %r3, [%r4];\n\
+             st.shared.u32 [%r2], 1;"
     );
     run.finds(Kind::SharedRace, 5, &write);
     run.finds(Kind::SharedRace, 1, "st.shared.u32 [s], %r0;");
@@ -138,7 +139,8 @@ fn global_races() {
     two.finds(
         Kind::BlockRace,
         3,
-        "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.global.u32 [%rd4], %r0;\n@!%p0 ld.global.u32 %r3, [%rd4];",
+        "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.global.u32 [%rd4], %r0;\n\
+             @!%p0 ld.global.u32 %r3, [%rd4];",
     );
 }
 
@@ -161,7 +163,10 @@ fn races_end_with_the_launch() {
 #[test]
 fn barriers() {
     let run = Run::default();
-    run.is_clean("setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 0;\nB: mov.u32 %r2, 0;");
+    run.is_clean(
+        "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 0;\n\
+         B: mov.u32 %r2, 0;",
+    );
     let report = run.run("setp.lt.u32 %p0, %r0, 16;\n@%p0 bra A;\nbar.sync 0;\nA: mov.u32 %r2, 0;");
     assert!(report.has(Kind::DivergentBarrier), "{report}");
     run.finds(
@@ -175,7 +180,10 @@ fn barriers() {
         3,
         "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 1, 64;\nA: mov.u32 %r2, 0;",
     );
-    let report = run.run("setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 1;\nbra B;\nA: bar.sync 2;\nB: mov.u32 %r2, 0;");
+    let report = run.run(
+        "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 1;\nbra B;\n\
+         A: bar.sync 2;\nB: mov.u32 %r2, 0;",
+    );
     assert_eq!(report.of(Kind::NoProgress).count(), 2, "{report}");
     run.finds(Kind::DivergentBarrier, 1, "bar.sync 0, 48;");
     let report = run.run("A: bra A;");
@@ -185,7 +193,10 @@ fn barriers() {
 #[test]
 fn warps() {
     let run = Run::default();
-    run.is_clean("setp.lt.u32 %p0, %r0, 16;\n@%p0 bra A;\nmov.u32 %r2, 1;\nbra B;\nA: mov.u32 %r2, 2;\nB: shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;");
+    run.is_clean(
+        "setp.lt.u32 %p0, %r0, 16;\n@%p0 bra A;\nmov.u32 %r2, 1;\nbra B;\n\
+         A: mov.u32 %r2, 2;\nB: shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;",
+    );
     let half = "and.b32 %r2, %r0, 16; setp.eq.u32 %p0, %r2, 0;";
     run.is_clean(&format!("{half}\n@%p0 shfl.sync.bfly.b32 %r3, %r0, 1, 31, 0xffff;"));
     run.finds(
@@ -245,14 +256,16 @@ fn uninitialised() {
     run.finds(
         Kind::UninitialisedRead,
         3,
-        "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;\nst.shared.b16 [%r2], 1;\nld.shared.u32 %r3, [%r2];",
+        "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;\nst.shared.b16 [%r2], 1;\n\
+             ld.shared.u32 %r3, [%r2];",
     );
     // Shared memory does not live on in the next block.
     let two = Run { grid: 2, block: 1, decls: SHARED, ..Run::default() };
     two.finds(
         Kind::UninitialisedRead,
         3,
-        "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.shared.u32 [s], 1;\nld.shared.u32 %r3, [s];",
+        "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.shared.u32 [s], 1;\n\
+             ld.shared.u32 %r3, [s];",
     );
     let local = Run { decls: ".local .align 4 .b8 l[16];", ..Run::default() };
     local.finds(Kind::UninitialisedRead, 1, "ld.local.u32 %r2, [l+4];");
@@ -298,7 +311,8 @@ fn copies_in_flight() {
     run.finds(Kind::InFlight, 4, &format!("{copy}bar.sync 0;{other}"));
     // Zero fill, and no address needed where nothing is read.
     run.is_clean(&format!(
-        "{AT} mov.u64 %rd5, 0;\ncp.async.ca.shared.global [%r2], [%rd5], 4, 0;\ncp.async.wait_all;{read}"
+        "{AT} mov.u64 %rd5, 0;\ncp.async.ca.shared.global [%r2], [%rd5], 4, 0;\n\
+             cp.async.wait_all;{read}"
     ));
     run.finds(
         Kind::OutOfBounds,
@@ -345,7 +359,9 @@ fn costs() {
     let run = shared();
     let report = run.run(&format!("{AT} st.shared.u32 [%r2], %r0;"));
     assert_eq!(report.counters.wavefronts(), (2, 2));
-    let report = run.run("shl.b32 %r2, %r0, 1; and.b32 %r2, %r2, 63; shl.b32 %r2, %r2, 2; mov.u32 %r3, s; add.u32 %r3, %r3, %r2; setp.lt.u32 %p0, %r0, 32;\n@%p0 st.shared.u32 [%r3], %r0;");
+    let report = run.run("shl.b32 %r2, %r0, 1; and.b32 %r2, %r2, 63; shl.b32 %r2, %r2, 2; mov.u32 %r3, s;\
+                          add.u32 %r3, %r3, %r2; setp.lt.u32 %p0, %r0, 32;\n\
+         @%p0 st.shared.u32 [%r3], %r0;");
     assert_eq!(report.counters.wavefronts(), (2, 1), "{report}");
     assert_eq!(report.counters.bank_conflicts(), 1);
     let report = run.run("ld.global.u32 %r2, [%rd3];");

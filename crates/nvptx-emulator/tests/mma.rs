@@ -202,7 +202,8 @@ fn matrices_of_shared_memory() {
              ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, s;\n\
              add.u32 %r2, %r2, %r1; shl.b32 %r3, %r0, 3; mul.wide.u32 %rd1, %r0, 16;\n\
              add.u64 %rd0, %rd0, %rd1;\n{}\
-             bar.sync 0; ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%r4, %r5, %r6, %r7}}, [%r2];\n\
+             bar.sync 0; ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16\n\
+             {{%r4, %r5, %r6, %r7}}, [%r2];\n\
              mov.u32 %r9, u; add.u32 %r9, %r9, %r1;\n\
              stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [%r9], {{%r4, %r5, %r6, %r7}};\n\
              bar.sync 0; ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r9];\n\

@@ -455,7 +455,8 @@ fn shuffles_and_votes() {
         warp(
             "",
             &format!(
-                "setp.lt.u32 %p0, %r0, 5; vote.sync.{kind}.pred %p1, %p0, -1; selp.u32 %r1, 1, 0, %p1;"
+                "setp.lt.u32 %p0, %r0, 5; vote.sync.{kind}.pred %p1, %p0, -1; \
+                 selp.u32 %r1, 1, 0, %p1;"
             ),
         )[0]
     };
@@ -491,7 +492,8 @@ fn predicates_and_moves() {
     );
     let out = warp(
         "",
-        "setp.gt.u32 %p0, %r0, 3; not.pred %p1, %p0; and.pred %p1, %p1, %p0; or.pred %p1, %p1, %p0; xor.pred %p1, %p1, 1; selp.u32 %r1, 1, 0, %p1;",
+        "setp.gt.u32 %p0, %r0, 3; not.pred %p1, %p0; and.pred %p1, %p1, %p0; \
+         or.pred %p1, %p1, %p0; xor.pred %p1, %p1, 1; selp.u32 %r1, 1, 0, %p1;",
     );
     assert_eq!(out, lanes(|i| u32::from(i <= 3)));
     let out = warp("", "mov.b64 %rd2, {%r0, %r0}; shr.u64 %rd2, %rd2, 32; mov.b64 {%r1, _}, %rd2;");
@@ -574,7 +576,7 @@ fn memory_of_all_kinds() {
 #[test]
 fn atomics() {
     let shared = ".shared .align 8 .b8 s[64];";
-    let zero = "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], 5; @%p0 st.shared.u32 [s+4], 0; bar.sync 0;";
+    let zero = "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], 5; bar.sync 0;";
     let run = |op: &str| {
         let body = format!("{zero} {op} bar.sync 0; ld.shared.u32 %r1, [s];");
         warp(shared, &body)[0]
@@ -589,7 +591,8 @@ fn atomics() {
     assert_eq!(run("atom.shared.exch.b32 %r2, [s], 8;"), 8);
     assert_eq!(run("atom.shared.cas.b32 %r2, [s], 5, 6;"), 6);
     let sum = run(
-        "cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; red.shared.add.f32 [s], %r3;",
+        "cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; \
+         red.shared.add.f32 [s], %r3;",
     );
     assert_eq!(f32::from_bits(sum), 496.0);
 }
