@@ -161,6 +161,43 @@ fn races_end_with_the_launch() {
 }
 
 #[test]
+fn programs_of_several_kernels() {
+    let text = "
+.version 7.0
+.target sm_75
+.address_size 64
+.global .u32 launches = 5;
+.visible .entry first(.param .u64 w) {
+    .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [w]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4;
+    add.s64 %rd0, %rd0, %rd1; st.global.u32 [%rd0], %r0;
+    red.global.add.u32 [launches], 1;
+    ret;
+}
+.visible .entry second(.param .u64 w, .param .u64 c) {
+    .reg .b32 %r<4>; .reg .b64 %rd<6>;
+    ld.param.u64 %rd0, [w]; ld.param.u64 %rd2, [c]; mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 4; xor.b64 %rd3, %rd1, 4; add.s64 %rd0, %rd0, %rd3;
+    add.s64 %rd2, %rd2, %rd1; ld.global.nc.u32 %r1, [%rd0];
+    ld.global.u32 %r2, [launches]; add.u32 %r1, %r1, %r2;
+    st.global.u32 [%rd2], %r1;
+    ret;
+}";
+    let module = Module::parse(text).unwrap();
+    let mut memory = Memory::new();
+    let (w, c) = (memory.workspace("W", 32), memory.output("C", 32));
+    let first = Launch::new(&module, "first").block([8, 1, 1]).buffer(w);
+    let second = Launch::new(&module, "second").block([8, 1, 1]).buffer(w).buffer(c);
+    // In the wrong order the second kernel reads what nothing has written.
+    assert!(second.run(&mut memory.clone()).unwrap().has(Kind::UninitialisedRead));
+    let mut report = first.run(&mut memory).unwrap();
+    report.add(second.run(&mut memory).unwrap());
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.counters.blocks, 2);
+    assert_eq!(memory.read::<u32>(c), [14, 13, 16, 15, 18, 17, 20, 19]);
+}
+
+#[test]
 fn barriers() {
     let run = Run::default();
     run.is_clean(
@@ -359,9 +396,11 @@ fn costs() {
     let run = shared();
     let report = run.run(&format!("{AT} st.shared.u32 [%r2], %r0;"));
     assert_eq!(report.counters.wavefronts(), (2, 2));
-    let report = run.run("shl.b32 %r2, %r0, 1; and.b32 %r2, %r2, 63; shl.b32 %r2, %r2, 2; mov.u32 %r3, s;\
+    let report = run.run(
+        "shl.b32 %r2, %r0, 1; and.b32 %r2, %r2, 63; shl.b32 %r2, %r2, 2; mov.u32 %r3, s;\
                           add.u32 %r3, %r3, %r2; setp.lt.u32 %p0, %r0, 32;\n\
-         @%p0 st.shared.u32 [%r3], %r0;");
+         @%p0 st.shared.u32 [%r3], %r0;",
+    );
     assert_eq!(report.counters.wavefronts(), (2, 1), "{report}");
     assert_eq!(report.counters.bank_conflicts(), 1);
     let report = run.run("ld.global.u32 %r2, [%rd3];");

@@ -146,6 +146,31 @@ fn tf32() {
 }
 
 #[test]
+fn floats_of_eight_bits() {
+    // Powers of two and their halves more, by the bits of e4m3 (bias 7) and e5m2 (bias 15).
+    let e4m3 = |i: usize| ((6 + i % 3) << 3 | (i % 2) << 2) as u64;
+    let e5m2 = |i: usize| ((14 + i % 3) << 2 | (i % 2) << 1) as u64;
+    let value = |i: usize| (1.0 + (i % 2) as f32 / 2.0) * 2f32.powi(i as i32 % 3 - 1);
+    for (sa, sb) in [("e4m3", "e5m2"), ("e5m2", "e5m2"), ("e4m3", "e4m3")] {
+        let bits = |kind: &str, i: usize| if kind == "e4m3" { e4m3(i) } else { e5m2(i) };
+        let four = |f: &dyn Fn(usize) -> u64| (0..4).fold(0, |v, i| v | f(i) << (8 * i));
+        let at = |i: usize, j: usize| i * 5 + j * 3;
+        let fa = fragment(4, |g, t, r| {
+            four(&|i| bits(sa, at(g + 8 * (r % 2), 4 * t + i + 16 * (r / 2))))
+        });
+        let fb = fragment(2, |g, t, r| four(&|i| bits(sb, at(4 * t + i + 16 * r, g + 1))));
+        let fc = fragment(4, |_, _, r| self::bits(r as f32));
+        let op = format!("mma.sync.aligned.m16n8k32.row.col.f32.{sa}.{sb}.f32");
+        let wanted = fragment(4, |g, t, r| {
+            let (row, column) = place(r, g, t);
+            let products = (0..32).map(|k| value(at(row, k)) * value(at(k, column + 1)));
+            self::bits(products.sum::<f32>() + r as f32)
+        });
+        assert_eq!(run(&op, 32, &fa, &fb, &fc, 4), wanted, "{op}");
+    }
+}
+
+#[test]
 fn bytes() {
     let value = |i: usize, j: usize, seed: usize| (i * 37 + j * 101 + seed * 59) as u8;
     let wide = |v: u8, signed: bool| if signed { i64::from(v as i8) } else { i64::from(v) };

@@ -267,6 +267,13 @@ fn floats() {
         w32("abs.f32", &[0xbf80_0000], 0x3f80_0000),
         w32("abs.ftz.f32", &[MIN32 | TINY], 0),
         float("copysign.f32", &[-1.0, 5.0], -5.0),
+        w64("add.rn.f32x2", &[0x3f80_0000_4000_0000, 0x3f80_0000_3f80_0000], 0x4000_0000_4040_0000),
+        w64("mul.rn.f32x2", &[0x3f80_0000_4000_0000, 0x4040_0000_4000_0000], 0x4040_0000_4080_0000),
+        w64(
+            "fma.rn.f32x2",
+            &[0x3f80_0000_4000_0000, 0x4040_0000_4000_0000, 0x3f80_0000_0000_0000],
+            0x4080_0000_4080_0000,
+        ),
         double("add.rn.f64", &[1.0, 2.5], 3.5),
         double("sub.f64", &[1.0, 2.5], -1.5),
         double("mul.rn.f64", &[3.0, 2.5], 7.5),
@@ -380,6 +387,12 @@ fn conversions() {
         mixed("cvt.f32.bf16", &[(16, 0x4040)], 32, f(3.0)),
         mixed("cvt.rn.f16x2.f32", &[(32, f(1.0)), (32, f(2.0))], 32, 0x3c00_4000),
         mixed("cvt.rn.bf16x2.f32", &[(32, f(1.0)), (32, f(3.0))], 32, 0x3f80_4040),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(448.0)), (32, f(1.0))], 16, 0x7e38),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(-1e9)), (32, u64::from(NAN))], 16, 0xfe7f),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(0.001)), (32, f(-0.015625))], 16, 0x0188),
+        mixed("cvt.rn.satfinite.e5m2x2.f32", &[(32, f(1e9)), (32, f(-1.0))], 16, 0x7bbc),
+        mixed("cvt.rn.f16x2.e4m3x2", &[(16, 0x7e01)], 32, 0x5f00_1800),
+        mixed("cvt.rn.f16x2.e5m2x2", &[(16, 0x7c3c)], 32, 0x7c00_3c00),
         mixed("cvt.rna.tf32.f32", &[(32, 0x3f80_1000)], 32, 0x3f80_2000),
         mixed("cvt.rn.tf32.f32", &[(32, 0x3f80_1000)], 32, 0x3f80_0000),
         mixed("cvt.rna.tf32.f32", &[(32, 0x3f80_0fff)], 32, 0x3f80_0000),
@@ -590,10 +603,8 @@ fn atomics() {
     assert_eq!(run("atom.shared.dec.u32 %r2, [s], 9;"), 3);
     assert_eq!(run("atom.shared.exch.b32 %r2, [s], 8;"), 8);
     assert_eq!(run("atom.shared.cas.b32 %r2, [s], 5, 6;"), 6);
-    let sum = run(
-        "cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; \
-         red.shared.add.f32 [s], %r3;",
-    );
+    let sum = run("cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; \
+         red.shared.add.f32 [s], %r3;");
     assert_eq!(f32::from_bits(sum), 496.0);
 }
 
