@@ -45,7 +45,7 @@ impl Machine<'_> {
             _ => 16,
         };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let (mut a, mut b) = ([0.0; MAX], [0.0; MAX]);
+        let (mut a, mut b) = ([0.0; MAX], [0.0; MAX / 2]);
         self.input(warp, mma.a, (m, k), width, |row, column, bits| {
             a[row * k + column] = value(mma.a_ty, bits);
         });
@@ -77,7 +77,7 @@ impl Machine<'_> {
             if ty == Elem::S8 { i32::from(bits as u8 as i8) } else { i32::from(bits as u8) }
         };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let (mut a, mut b) = ([0i32; MAX], [0i32; MAX]);
+        let (mut a, mut b) = ([0i32; MAX], [0i32; MAX / 2]);
         self.input(warp, mma.a, (m, k), 8, |row, column, bits| {
             a[row * k + column] = value(mma.a_ty, bits);
         });
