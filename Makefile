@@ -9,7 +9,7 @@ TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
 .PHONY: help build run test test-rust test-python golden bless fuzz bench bench-launch size dump \
-        test-cross test-exhaustive
+        test-cross test-exhaustive gpu-check gpu-check-bundle
 
 help:                ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -23,7 +23,7 @@ run: build $(VENV)/ready  ## compile samples/matmul.te, call it from Python, che
 
 test: test-rust test-python  ## format, clippy and every test, those in Python included
 
-test-rust:           ## format, clippy and the tests in Rust
+test-rust: $(VENV)/ready  ## format, clippy and the tests in Rust; ptxas is of the environment
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
@@ -53,6 +53,12 @@ bench-launch: build  ## what a parallel loop costs beside its iterations
 	@$(CC) -O2 -D_GNU_SOURCE tests/c/launch_cost.c target/tec_runtime.o \
 	    -o target/launch_cost
 	target/launch_cost 1 2 4
+
+gpu-check: build     ## GPU samples against PyTorch: right, and how fast; skipped without a GPU
+	$(PYTHON) tools/gpu_check.py --tec $(TEC) --out target/gpu-check.json
+
+gpu-check-bundle: build  ## the same as an archive, for a machine with a GPU and without Rust
+	$(PYTHON) tools/gpu_check.py --tec $(TEC) --bundle target/gpu-check.tar.gz
 
 size:                ## lines of each source file; fails where a file is over the cap of 800
 	@find src -name '*.rs' | xargs wc -l | sort -n

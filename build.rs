@@ -45,7 +45,8 @@ const FLAGS: [&str; 20] = [
     "-Wno-unused-function",
 ];
 
-/// Writes `runtimes.rs` into `out`: a function from the family to its object, if there is one.
+/// Writes `runtimes.rs` into `out`: a function from the family to its object, if there is one, and
+/// the object for the entries of modules for GPUs, which run on the host.
 fn runtime(out: &Path) {
     println!("cargo::rerun-if-changed=src/runtime");
     let host = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
@@ -59,28 +60,36 @@ fn runtime(out: &Path) {
             None if runs(cross) => Some(PathBuf::from(cross)),
             None => continue,
         };
-        let object = out.join(format!("tec_runtime_{arch}.o"));
-        fs::copy(compile(compiler, &out.join(arch), flags), &object)
-            .expect("the runtime object can be copied");
+        if arch == host {
+            compile(compiler.clone(), out, "tec_runtime_cuda", &[flags, &["-DTEC_CUDA"]].concat());
+        }
+        let object = compile(compiler, out, &format!("tec_runtime_{arch}"), flags);
         arms += &format!("        {arch:?} => Some(include_bytes!({object:?})),\n");
     }
+    let cuda = out.join("tec_runtime_cuda.o");
     let text = format!(
         "/// The runtime's object file for a CPU family, if this `tec` was built with one.\n\
          pub fn object(arch: &str) -> Option<&'static [u8]> {{\n    \
-         match arch {{\n{arms}        _ => None,\n    }}\n}}\n"
+         match arch {{\n{arms}        _ => None,\n    }}\n}}\n\n\
+         /// The runtime of modules for GPUs.\n\
+         pub fn cuda_object() -> &'static [u8] {{\n    include_bytes!({cuda:?})\n}}\n"
     );
     fs::write(out.join("runtimes.rs"), text).expect("OUT_DIR can be written");
 }
 
-/// Compiles the runtime's one translation unit; the C compiler is cargo's choice if not given.
-fn compile(compiler: Option<PathBuf>, out: &Path, flags: &[&str]) -> PathBuf {
+/// Compiles the runtime's one translation unit to `name.o`; the C compiler is cargo's choice if not
+/// given.
+fn compile(compiler: Option<PathBuf>, out: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let mut build = cc::Build::new();
-    build.no_default_flags(true).file("src/runtime/tec_runtime.c").out_dir(out);
+    build.no_default_flags(true).file("src/runtime/tec_runtime.c").out_dir(out.join(name));
     build.flags(FLAGS).flags(flags);
     if let Some(compiler) = compiler {
         build.compiler(compiler);
     }
-    build.compile_intermediates().remove(0)
+    let object = out.join(format!("{name}.o"));
+    fs::copy(build.compile_intermediates().remove(0), &object)
+        .expect("the runtime object can be copied");
+    object
 }
 
 fn runs(program: &str) -> bool {

@@ -4,6 +4,7 @@
 
 use crate::codegen::Object;
 use crate::codegen::clif::{self, ObjectOptions};
+use crate::codegen::ptx::{self, PtxModule};
 use crate::diag::{Diag, Result, Sources};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
@@ -13,7 +14,7 @@ use crate::ir::{Kernel, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::lower::outline_simd::Nest;
-use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_module};
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
@@ -27,8 +28,42 @@ pub struct Pass {
     pub name: &'static str,
     /// The lowest `--opt` that runs it.
     pub opt: u8,
+    /// For which targets.
+    pub machines: Machines,
     /// Before → after.
     pub run: fn(Kernel, &Target) -> Result<Kernel>,
+}
+
+/// Targets that a pass is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machines {
+    /// All of them.
+    All,
+    /// CPUs.
+    Cpus,
+    /// GPUs.
+    Gpus,
+}
+
+impl Pass {
+    /// Whether it is one of the passes for a target at an `--opt`.
+    pub fn runs(&self, target: &Target, opt: u8) -> bool {
+        let fits = match self.machines {
+            Machines::All => true,
+            Machines::Cpus => !target.is_gpu(),
+            Machines::Gpus => target.is_gpu(),
+        };
+        fits && opt >= self.opt
+    }
+
+    const fn new(
+        name: &'static str,
+        opt: u8,
+        machines: Machines,
+        run: fn(Kernel, &Target) -> Result<Kernel>,
+    ) -> Pass {
+        Pass { name, opt, machines, run }
+    }
 }
 
 /// The passes, in order, after `build_loops`.
@@ -36,31 +71,35 @@ pub struct Pass {
 /// `share_storage` compares indices, so it wants them flat and simplified; what
 /// `tec lower --simple` prints is the program after it. `hoist_invariants` stands before
 /// `expand_math`, where a function is still one node.
-pub const PASSES: &[Pass] = &[
-    Pass {
-        name: "inject_double_buffer",
-        opt: 0,
-        run: lower::inject_double_buffer::inject_double_buffer,
-    },
-    Pass { name: "flatten_storage", opt: 0, run: lower::flatten_storage::flatten_storage },
-    Pass { name: "simplify", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
-    Pass { name: "partition_loops", opt: 1, run: lower::partition_loops::partition_loops },
-    Pass { name: "vectorize_loops", opt: 0, run: lower::vectorize_loops::vectorize_loops },
-    Pass { name: "unroll_loops", opt: 1, run: lower::unroll_loops::unroll_loops },
-    Pass { name: "simplify_again", opt: 1, run: |kernel, _| Ok(simplify_kernel(kernel)) },
-    Pass { name: "share_storage", opt: 2, run: lower::share_storage::share_storage },
-    Pass { name: "join_divisions", opt: 2, run: |kernel, _| Ok(join_divisions(kernel)) },
-    Pass {
-        name: "promote_accumulators",
-        opt: 2,
-        run: lower::promote_accumulators::promote_accumulators,
-    },
-    Pass { name: "outline_simd", opt: 1, run: lower::outline_simd::outline_simd },
-    Pass { name: "drop_prefetches", opt: 0, run: lower::drop_prefetches::drop_prefetches },
-    Pass { name: "legalize_vectors", opt: 0, run: lower::legalize_vectors::legalize_vectors },
-    Pass { name: "hoist_invariants", opt: 3, run: lower::hoist_invariants::hoist_invariants },
-    Pass { name: "expand_math", opt: 0, run: lower::expand_math::expand_math },
-];
+pub const PASSES: &[Pass] = {
+    use Machines::{All, Cpus, Gpus};
+    use lower::*;
+    &[
+        Pass::new(
+            "inject_virtual_threads",
+            0,
+            Gpus,
+            inject_virtual_threads::inject_virtual_threads,
+        ),
+        Pass::new("inject_double_buffer", 0, All, inject_double_buffer::inject_double_buffer),
+        Pass::new("flatten_storage", 0, All, flatten_storage::flatten_storage),
+        Pass::new("simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel))),
+        Pass::new("partition_loops", 1, All, partition_loops::partition_loops),
+        Pass::new("vectorize_loops", 0, All, vectorize_loops::vectorize_loops),
+        Pass::new("unroll_loops", 1, All, unroll_loops::unroll_loops),
+        Pass::new("simplify_again", 1, All, |kernel, _| Ok(simplify_kernel(kernel))),
+        Pass::new("share_storage", 2, All, share_storage::share_storage),
+        Pass::new("hoist_threads", 0, Gpus, hoist_threads::hoist_threads),
+        Pass::new("join_divisions", 2, All, |kernel, _| Ok(join_divisions(kernel))),
+        Pass::new("promote_accumulators", 2, All, promote_accumulators::promote_accumulators),
+        Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
+        Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
+        Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
+        Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
+        Pass::new("expand_math", 0, All, expand_math::expand_math),
+    ]
+};
 
 /// The last pass whose result still looks like the source: `tec lower --simple` shows it.
 pub const LAST_READABLE_PASS: &str = "share_storage";
@@ -312,7 +351,7 @@ pub fn lower(
         if last == Some("build_loops") {
             break;
         }
-        if options.opt >= pass.opt {
+        if pass.runs(&options.target, options.opt) {
             watch(pass, &kernel, options, trace);
             kernel = run_pass(pass, kernel, &options.target, trace)?;
         }
@@ -412,7 +451,25 @@ pub fn build(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
+    if info.target.is_gpu() {
+        let ptx = compile_ptx(kernels, &info.target, trace)?;
+        let build = || build_gpu_module(kernels, &ptx, info, kind);
+        return Ok(trace.phase("build_module", &print, build)??);
+    }
     Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// Makes the PTX of lowered kernels.
+pub fn compile_ptx(
+    kernels: &[Kernel],
+    target: &Target,
+    trace: &mut Trace,
+) -> std::result::Result<PtxModule, Failure> {
+    let print = || {
+        let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+        texts.join("\n")
+    };
+    Ok(trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??)
 }
 
 /// The arithmetic that a graph's plain loop nest does.

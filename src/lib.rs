@@ -15,5 +15,6 @@ pub mod codegen;
 pub mod module;
 
 pub mod driver;
+pub mod emulate;
 
 pub mod cli;

@@ -13,6 +13,8 @@ pub enum Arch {
     Aarch64,
     /// RV64GC.
     Riscv64,
+    /// GPUs of NVIDIA, by PTX.
+    Nvptx,
 }
 
 impl Arch {
@@ -40,6 +42,38 @@ pub struct Target {
     pub fma: bool,
     /// CPU features a module needs, by the names of [`Target::KNOWN_FEATURES`], sorted.
     pub features: Vec<&'static str>,
+    /// What a GPU has and allows; nothing for a CPU.
+    pub gpu: Option<Gpu>,
+}
+
+/// What a GPU has and allows (CUDA C++ Programming Guide, "Technical Specifications per Compute
+/// Capability").
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Gpu {
+    /// Compute capability times 10: 80 for `sm_80`.
+    pub capability: u32,
+    /// Also the instructions that only this very capability has: `sm_90a`.
+    pub specific: bool,
+    /// Bytes of shared memory of a block, if its launch asks for more than
+    /// [`Gpu::STATIC_SHARED_BYTES`].
+    pub shared_bytes: u32,
+}
+
+impl Gpu {
+    /// Threads of a block.
+    pub const MAX_THREADS: u32 = 1024;
+    /// Threads of a block along x, y, z.
+    pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+    /// Blocks of a grid along x, y, z.
+    pub const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
+    /// Bytes of shared memory that every block can have.
+    pub const STATIC_SHARED_BYTES: u32 = 48 << 10;
+    /// 32-bit registers of a thread.
+    pub const MAX_REGISTERS: u32 = 255;
+    /// 32-bit registers of a multiprocessor: those of one block fit in.
+    pub const BLOCK_REGISTERS: u32 = 64 << 10;
+    /// Threads that run in step.
+    pub const WARP: u32 = 32;
 }
 
 impl Target {
@@ -48,6 +82,11 @@ impl Target {
 
     /// The targets of this version, least capable first in each family.
     pub fn all() -> Vec<Target> {
+        [Target::cpus(), Target::gpus()].concat()
+    }
+
+    /// Those of them that are CPUs.
+    pub fn cpus() -> Vec<Target> {
         let avx2 = vec!["avx", "avx2", "f16c", "fma"];
         let mut avx512 = avx2.clone();
         avx512.extend(["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]);
@@ -58,6 +97,7 @@ impl Target {
             vector_bytes,
             fma,
             features,
+            gpu: None,
         };
         vec![
             make("x86-64", Arch::X86_64, 16, false, vec!["sse4.1"]),
@@ -65,6 +105,31 @@ impl Target {
             make("x86-avx512", Arch::X86_64, 64, true, avx512),
             make("aarch64", Arch::Aarch64, 16, true, vec!["neon"]),
             make("riscv64", Arch::Riscv64, 0, true, Vec::new()),
+        ]
+    }
+
+    /// Those of them that are GPUs.
+    pub fn gpus() -> Vec<Target> {
+        let make = |name, capability, specific, shared_kib: u32| Target {
+            name,
+            arch: Arch::Nvptx,
+            vector_bytes: 16,
+            fma: true,
+            features: Vec::new(),
+            gpu: Some(Gpu { capability, specific, shared_bytes: shared_kib << 10 }),
+        };
+        vec![
+            make("nvptx-sm_75", 75, false, 64),
+            make("nvptx-sm_80", 80, false, 163),
+            make("nvptx-sm_86", 86, false, 99),
+            make("nvptx-sm_87", 87, false, 163),
+            make("nvptx-sm_89", 89, false, 99),
+            make("nvptx-sm_90", 90, false, 227),
+            make("nvptx-sm_90a", 90, true, 227),
+            make("nvptx-sm_100", 100, false, 227),
+            make("nvptx-sm_100a", 100, true, 227),
+            make("nvptx-sm_120", 120, false, 99),
+            make("nvptx-sm_120a", 120, true, 99),
         ]
     }
 
@@ -76,12 +141,6 @@ impl Target {
         } else {
             match Target::all().into_iter().find(|t| t.name == base) {
                 Some(target) => target,
-                None if base.starts_with("nvptx") => {
-                    return Err(Box::new(
-                        Diag::global("E0401", format!("target `{base}` is not in this version"))
-                            .note("GPUs come with a later version; `tec targets` lists today's"),
-                    ));
-                }
                 None => {
                     let all = Target::all();
                     let names: Vec<&str> = all.iter().map(|t| t.name).collect();
@@ -128,9 +187,20 @@ impl Target {
         }
     }
 
+    /// What every CPU of this machine's family can execute.
+    pub fn host_baseline() -> Target {
+        let family = Target::cpus().into_iter().find(|target| Some(target.arch) == Arch::host());
+        family.expect("tec runs on this kind of CPU")
+    }
+
     /// Whether code for it runs on this machine.
     pub fn runs_here(&self) -> bool {
         Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))
+    }
+
+    /// Whether it has threads in blocks.
+    pub fn is_gpu(&self) -> bool {
+        self.gpu.is_some()
     }
 
     /// Lanes of the widest vector of a type; 1 without vectors.
@@ -184,8 +254,9 @@ mod tests {
 
     #[test]
     fn names_parse_to_what_they_print() {
-        for name in ["x86-64", "x86-avx2", "x86-avx512", "aarch64", "riscv64"] {
-            assert_eq!(Target::parse(name).unwrap().to_string(), name);
+        for target in Target::all() {
+            assert_eq!(Target::parse(target.name).unwrap(), target);
+            assert_eq!(target.to_string(), target.name);
         }
         let target = Target::parse("x86-avx512+vnni+bf16+vnni").unwrap();
         assert_eq!(target.to_string(), "x86-avx512+bf16+vnni");
@@ -196,7 +267,8 @@ mod tests {
     fn unknown_names_are_refused() {
         let error = |name: &str| Target::parse(name).unwrap_err();
         assert_eq!(error("x86-avx51").help.as_deref(), Some("did you mean `x86-avx512`?"));
-        assert_eq!(error("nvptx-sm_90").code, "E0401");
+        assert_eq!(error("nvptx-sm_99").code, "E0401");
+        assert_eq!(error("nvptx-sm_80+bf16").code, "E0402");
         assert_eq!(error("").code, "E0401");
         assert_eq!(error("x86-avx2+vnni").code, "E0402");
         assert_eq!(error("x86-avx512+sse9").code, "E0402");

@@ -134,7 +134,7 @@ fn a_kernel_without_the_schedules_is_measured_once() {
     let all = json(&quick(&[file.to_str().unwrap(), "--schedule", "a,b", "--json"]));
     let rows = all["results"].as_array().expect("rows").iter();
     let names = rows.map(|row| format!("{} {}", row["kernel"], row["schedule"]).replace('"', ""));
-    assert_eq!(names.collect::<Vec<_>>(), ["one a", "one b", "two auto"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["one a", "one b", "two two"]);
 }
 
 #[test]

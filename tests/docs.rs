@@ -99,9 +99,14 @@ fn examples_do_what_the_text_says() {
             assert!(refused || example.kind == "te", "{place}: unknown kind of block");
             let expected = code.as_deref().filter(|_| shows_the_code).unwrap_or("");
             // `check` applies every schedule; some targets and sizes are refused by `build` alone.
-            let checked =
-                if refused { run_on(example, &["check"]) } else { (Some(0), String::new()) };
+            let gpu = example.text.contains(" for nvptx");
+            let target = if gpu { "nvptx-sm_80" } else { "native" };
+            let checked = match refused || gpu {
+                true => run_on(example, &["check", "--target", target]),
+                false => (Some(0), String::new()),
+            };
             let outcome = match checked {
+                (Some(0), said) if gpu => (Some(0), said),
                 (Some(0), _) => {
                     let schedule: &[&str] = if refused { &[] } else { &["--schedule", "default"] };
                     run_on(example, &[&["build", "--no-sidecars"], schedule].concat())
@@ -131,7 +136,8 @@ fn lower(program: &Example, options: &[&str]) -> String {
     let source = scratch.path().join("example.te");
     std::fs::write(&source, &program.text).expect("the folder can be written");
     let output = Command::new(env!("CARGO_BIN_EXE_tec"))
-        .args(["lower", "--simple", "--target", "x86-avx2"])
+        .args(["lower", "--simple"])
+        .args(if options.contains(&"--target") { &[][..] } else { &["--target", "x86-avx2"] })
         .args(options)
         .arg(&source)
         .output()

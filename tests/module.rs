@@ -531,7 +531,7 @@ fn headers_are_cpp_too() {
 fn manifests_are_in_every_form() {
     let kernels = kernels::all();
     let built = standard();
-    let expected = Manifest::new(&kernels, &kernels::info("m", &kernels, Target::native()));
+    let expected = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
     assert_eq!(built.load("m.so").manifest().unwrap(), expected.to_json());
     for (kind, name) in [
         (ModuleKind::SharedObject, "x.so"),
@@ -557,7 +557,7 @@ fn manifests_are_in_every_form() {
 #[test]
 fn a_manifest_says_what_a_kernel_takes() {
     let kernels = kernels::all();
-    let manifest = Manifest::new(&kernels, &kernels::info("m", &kernels, Target::native()));
+    let manifest = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
     let find = |name: &str| manifest.kernels.iter().find(|k| k.name == name).unwrap();
     let json = serde_json::to_value(find("window")).unwrap();
     assert_eq!(json["args"][1]["shape"][0], "n - 2");
@@ -594,7 +594,7 @@ fn a_manifest_says_what_a_kernel_takes() {
 fn every_field_of_the_manifest_is_documented() {
     let page = include_str!("../docs/MANIFEST.md");
     let kernels = kernels::all();
-    let manifest = Manifest::new(&kernels, &kernels::info("m", &kernels, Target::native()));
+    let manifest = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
     fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
         match value {
             serde_json::Value::Object(map) => {
@@ -668,7 +668,9 @@ fn names_of_modules() {
     let error = build_module(&clash, &info, ModuleKind::Object).unwrap_err();
     assert_eq!(error.message, "kernel `x_manifest` has the name of a function of module `x`");
     assert_eq!(ModuleKind::of_path(Path::new("x.dll")).unwrap_err().code, "E0526");
-    assert_eq!(ModuleKind::of_path(Path::new("x.ptx")).unwrap_err().code, "E0526");
+    assert_eq!(ModuleKind::of_path(Path::new("x.ptx")).unwrap(), ModuleKind::Ptx);
+    let info = kernels::info("m", &kernels, Target::native());
+    assert_eq!(build_module(&kernels, &info, ModuleKind::Ptx).unwrap_err().code, "E0528");
 }
 
 fn file(path: &Path, bytes: &[u8]) -> OutputFile {

@@ -419,7 +419,7 @@ fn check(seed: u64) {
     let target = Target::native();
     // One kernel in four as without optimisation.
     let opt = if seed % 4 == 3 { 0 } else { 3 };
-    for pass in PASSES.iter().filter(|pass| pass.opt <= opt) {
+    for pass in PASSES.iter().filter(|pass| pass.runs(&target, opt)) {
         let before = print_kernel(&kernel, Style::Full);
         kernel = (pass.run)(kernel, &target).expect("nothing is refused");
         let after = print_kernel(&kernel, Style::Full);

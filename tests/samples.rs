@@ -125,13 +125,14 @@ fn verify(case: &Case, options: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Names of the schedules that a sample has for a kernel.
+/// Names of the schedules for CPUs that a sample has for a kernel.
 fn schedules(case: &Case) -> Vec<String> {
     let path = samples().join(format!("{}.te", case.file));
     let text = std::fs::read_to_string(&path).expect("a sample in UTF-8");
-    let head = format!("schedule {}.", case.kernel);
-    let named = text.lines().filter_map(|line| line.strip_prefix(&head));
-    named.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
+    let head = format!("\nschedule {}.", case.kernel);
+    let named = text.split(&head).skip(1);
+    let here = |rest: &&str| !rest.split('{').next().unwrap().contains("for nvptx");
+    named.filter(here).map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }
 
 /// Whether the source lets a schedule add in another order.

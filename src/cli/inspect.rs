@@ -1,14 +1,15 @@
 //! `tec inspect`: what a module holds.
 
 use super::report::{Error, Reporter, print};
-use crate::module::manifest::{KernelManifest, Manifest};
+use crate::module::extent::Extent;
+use crate::module::manifest::{KernelManifest, LaunchManifest, Manifest};
 use crate::module::read::read_manifest;
 use std::path::PathBuf;
 
 /// Show what a module holds, from its own manifest.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A `.so`, `.o` or `.tar` that `tec build` made.
+    /// A `.so`, `.o`, `.tar` or `.ptx` that `tec build` made.
     module: PathBuf,
     /// The manifest, as JSON.
     #[arg(long)]
@@ -29,6 +30,9 @@ fn describe(manifest: &Manifest) -> String {
         text.push_str(&format!("needs {}\n", target.features.join(" ")));
     }
     text.push_str(&format!("fp-contract {fp_contract}\n"));
+    if let Some(version) = &manifest.ptx_version {
+        text.push_str(&format!("PTX {version}\n"));
+    }
     for source in &manifest.sources {
         text.push_str(&format!("source {} sha256 {}\n", source.file, &source.sha256[..16]));
     }
@@ -58,5 +62,14 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
     if kernel.reassociated {
         text.push_str("  reassociated\n");
     }
+    kernel.launches.iter().for_each(|launch| text.push_str(&describe_launch(launch)));
     text
+}
+
+fn describe_launch(launch: &LaunchManifest) -> String {
+    let join = |numbers: [String; 3]| numbers.join(", ");
+    let grid = join(launch.grid.each_ref().map(Extent::to_string));
+    let block = join(launch.block.map(|threads| threads.to_string()));
+    let shared = launch.static_shared_bytes + launch.dynamic_shared_bytes;
+    format!("  launch {}: grid {grid}; block {block}; shared {shared} bytes\n", launch.name)
 }

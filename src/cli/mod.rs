@@ -6,6 +6,7 @@ mod build;
 mod check;
 mod completions;
 mod data;
+mod emulate;
 mod explain;
 mod inspect;
 mod lower;

@@ -151,12 +151,6 @@ impl Reporter {
     }
 }
 
-/// What a later version does.
-pub fn not_in_this_version(what: &str) -> Error {
-    let text = format!("{what} is not in this version");
-    Diag::global("E0546", text).note("docs/CHANGELOG.md says what each version has").into()
-}
-
 /// Writes to stdout; a reader that went away ends the command quietly.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();

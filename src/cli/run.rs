@@ -3,8 +3,8 @@
 use super::data::{self, Given};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
-use super::session::{self, Session};
-use super::{npy, report};
+use super::session::{self, Source};
+use super::{emulate, npy};
 use crate::diag::Diag;
 use crate::driver::{self, Trace};
 use crate::ir::interp::{Trap, Value};
@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   tec run matmul.te --verify                        # random inputs, compared bit for bit
   tec run matmul.so --input A=a.npy --output C=c.npy
+  tec run conv.te --target nvptx-sm_80 --emulate    # and races, bank conflicts, counters
   tec run slice.te --var n=10 --var m=10 --var bi=1 --var si=2 --var bj=0 --var sj=1";
 
 /// Run kernels of a file or module.
@@ -26,7 +27,7 @@ Examples:
 pub struct Args {
     /// A `.te` file, or a `.so` that `tec build` made.
     #[arg(value_name = "FILE.te|MODULE.so")]
-    file: String,
+    pub file: String,
     #[command(flatten)]
     pub arguments: Arguments,
     /// Write a result to a NumPy file (repeatable).
@@ -34,12 +35,13 @@ pub struct Args {
     output: Vec<String>,
     /// Compare with the reference interpreter: exit status 1 unless bit-identical.
     #[arg(long)]
-    verify: bool,
-    /// Run PTX in the emulator.
+    pub verify: bool,
+    /// Run kernels for an `nvptx-…` target in the PTX emulator, without a GPU: tells what is wrong
+    /// with them, and counts.
     #[arg(long)]
     emulate: bool,
     #[command(flatten)]
-    compile: CompileArgs,
+    pub compile: CompileArgs,
 }
 
 /// What a kernel is called with.
@@ -137,7 +139,7 @@ fn split<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Error> {
 /// Runs the command.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if args.emulate {
-        return Err(report::not_in_this_version("--emulate"));
+        return if emulate::run(args, reporter)? { Ok(()) } else { Err(Error::Silent) };
     }
     let session = session::open(&args.file, &args.compile)?;
     if args.verify && session.source.is_none() {
@@ -153,14 +155,17 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let given = args.arguments.read(params, &all)?;
         let (loaded, kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        loaded.call(args_of(&kernel, &mut values))?;
+        session.call(&loaded, args_of(&kernel, &mut values))?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
         }
         text.push_str(&summaries(&kernel, &values));
         if let Some(inputs) = inputs {
-            let (lines, same) = verify(&session, &kernel, &values, inputs, reporter)?;
+            let (lines, same) = {
+                let source = session.source.as_ref().expect("asked for a file");
+                verify(source, &kernel, None, &values, inputs, reporter)?
+            };
             text.push_str(&lines);
             different |= !same;
         }
@@ -182,11 +187,13 @@ fn outputs<'a>(
     })
 }
 
-fn summaries(kernel: &Kernel, values: &[Value]) -> String {
+/// A line about each output.
+pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
     outputs(kernel, values).map(|(name, tensor)| data::summary(name, tensor) + "\n").collect()
 }
 
-fn write_outputs(
+/// Writes the outputs that `--output` names.
+pub fn write_outputs(
     args: &Args,
     kernel: &Kernel,
     values: &[Value],
@@ -204,20 +211,23 @@ fn write_outputs(
     Ok(())
 }
 
-/// Runs the naive program in the interpreter on the same inputs: a line per result, and whether
-/// all are the same bits.
-fn verify(
-    session: &Session,
+/// Runs the naive program in the interpreter on the same inputs, or `scheduled`, if that is given:
+/// a line per result, and whether all are the same bits.
+pub fn verify(
+    source: &Source,
     kernel: &Kernel,
+    scheduled: Option<&Kernel>,
     actual: &[Value],
     mut expected: Vec<Value>,
     reporter: &Reporter,
 ) -> Result<(String, bool), Error> {
-    let source = session.source.as_ref().expect("asked for a file");
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
     let graph = source.graphs.iter().find(|graph| graph.name == kernel.name);
     let graph = graph.expect("every kernel of the manifest has a graph");
-    let naive = driver::lower_naively(graph, &source.options.target).map_err(failed)?;
+    let naive = match scheduled {
+        Some(scheduled) => scheduled.clone(),
+        None => driver::lower_naively(graph, &source.options.target).map_err(failed)?,
+    };
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
     let result = driver::interpret(&naive, &mut expected, &mut Trace::default());
     progress.finish_and_clear();
@@ -234,6 +244,9 @@ fn verify(
     for ((name, actual), (_, expected)) in outputs(kernel, actual).zip(outputs(kernel, &expected)) {
         let difference = data::compare(actual, expected);
         text.push_str(&match difference.elements {
+            0 if scheduled.is_some() => {
+                format!("{name}: bit-identical to the interpreter, terms in the schedule's order\n")
+            }
             0 => format!("{name}: bit-identical to the interpreter\n"),
             count => format!(
                 "{name}: {count} elements differ from the interpreter, by {:e} at most, {} ULP\n",

@@ -9,11 +9,13 @@ use crate::driver::Options;
 use crate::ir::Kernel;
 use crate::ir::interp::Value;
 use crate::lang::Program;
-use crate::module::load::{LoadedKernel, LoadedModule};
+use crate::module::gpu::Gpu;
+use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{ModuleKind, module_name};
+use crate::target::Target;
 use crate::te::Graph;
 use std::path::Path;
 
@@ -23,6 +25,8 @@ pub struct Session {
     pub manifest: Manifest,
     /// Its kernels.
     pub module: LoadedModule,
+    /// Where they run, if not on the CPU.
+    pub gpu: Option<Gpu>,
     /// Where it was compiled from, if it was compiled here.
     pub source: Option<Source>,
 }
@@ -42,11 +46,28 @@ pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     if file.ends_with(".te") { open_source(file, compile) } else { open_module(file, compile) }
 }
 
+/// Refuses kernels for GPUs, for a command that times the CPU.
+pub fn require_cpu(file: &str, compile: &CompileArgs, command: &str) -> Result<(), Error> {
+    let target = if file.ends_with(".te") {
+        Target::parse(&compile.target)?
+    } else {
+        Target::parse(&read_manifest(Path::new(file))?.target.name)?
+    };
+    if !target.is_gpu() {
+        return Ok(());
+    }
+    let text = format!("`{command}` is for kernels that run on the CPU, not on {target}");
+    let diag = Diag::global("E0546", text);
+    Err(diag.help("`make gpu-check` times kernels on a GPU (docs/GPU-CHECK.md)").into())
+}
+
 fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let manifest = read_manifest(Path::new(file))?;
     refuse_options(file, compile, &manifest)?;
     let module = LoadedModule::open(Path::new(file))?;
-    Ok(Session { manifest, module, source: None })
+    let gpu =
+        if Target::parse(&manifest.target.name)?.is_gpu() { Some(Gpu::open()?) } else { None };
+    Ok(Session { manifest, module, gpu, source: None })
 }
 
 /// Code that is there cannot follow what says how to compile.
@@ -68,7 +89,8 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
 
 fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let options = compile.options_to_run()?;
-    if !options.target.runs_here() {
+    let gpu = if options.target.is_gpu() { Some(Gpu::open()?) } else { None };
+    if gpu.is_none() && !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
@@ -90,7 +112,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let module = LoadedModule::open(&path)?;
     let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
     let source = Some(Source { program, graphs, options });
-    Ok(Session { manifest, module, source })
+    Ok(Session { manifest, module, gpu, source })
 }
 
 impl Session {
@@ -107,6 +129,15 @@ impl Session {
         }
         let chosen = |kernel: &&KernelManifest| wanted.is_empty() || wanted.contains(&kernel.name);
         Ok(all.iter().filter(chosen).collect())
+    }
+
+    /// Calls a kernel of the module.
+    pub fn call(&self, kernel: &LoadedKernel, args: Vec<Arg<'_>>) -> Result<(), Error> {
+        match &self.gpu {
+            Some(gpu) => gpu.call(kernel, args)?,
+            None => kernel.call(args)?,
+        }
+        Ok(())
     }
 
     /// A kernel, its parameters and arguments for it.

@@ -2,7 +2,7 @@
 
 use super::report::{Error, Reporter, print};
 use crate::ir::DType;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 
 /// List the targets, with lanes and required CPU features; `*` marks the native one.
 #[derive(Debug, clap::Args)]
@@ -26,19 +26,31 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
                     "float32_lanes": target.lanes(DType::Float32),
                     "fma": target.fma,
                     "features": target.features,
+                    "gpu": target.gpu.map(|gpu| serde_json::json!({
+                        "capability": gpu.capability,
+                        "max_threads": Gpu::MAX_THREADS,
+                        "shared_bytes": gpu.shared_bytes,
+                    })),
                 })
             })
             .collect();
         let text = serde_json::to_string_pretty(&list).expect("plain data");
         return print(&(text + "\n"));
     }
-    let mut text = String::from("  target      float32 lanes  fma  CPU features\n");
+    let mut text = String::from("  target         float32 lanes  fma  CPU features\n");
     for target in Target::all() {
         let mark = if target == native { '*' } else { ' ' };
         let fma = if target.fma { "yes" } else { "no" };
         let lanes = target.lanes(DType::Float32);
-        let features = target.features.join(" ");
-        let line = format!("{mark} {:<11} {lanes:<14} {fma:<4} {features}", target.name);
+        let features = match target.gpu {
+            None => target.features.join(" "),
+            Some(gpu) => format!(
+                "GPU: {} threads, {} KiB of shared memory a block",
+                Gpu::MAX_THREADS,
+                gpu.shared_bytes >> 10
+            ),
+        };
+        let line = format!("{mark} {:<14} {lanes:<14} {fma:<4} {features}", target.name);
         text.push_str(line.trim_end());
         text.push('\n');
     }

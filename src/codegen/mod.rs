@@ -6,9 +6,8 @@
 //! - `NAME.body(params…) -> i32`: 0 when done, 1 when out of memory, 2 when the host's function
 //!   for parallel loops failed. It verifies nothing.
 //! - `NAME.check(params…, dims…, values) -> i32`: 0, or 1 + the index of the `Assert` that failed.
-//!
-//!
-//! Parallel loops of the body are functions `NAME.task.K`, called by the runtime.
+//! Parallel loops of the body are functions `NAME.task.K`, called by the runtime. Kernels for GPUs
+//! are compiled by [`ptx`]; the entries of a module for them launch what it made.
 //!
 //! Both take [`Kernel::params`](crate::ir::Kernel::params) in order: tensors as pointers (i64),
 //! run-time integers as i64, scalars in their declared type (floats as f64 or f32, halves as the
@@ -17,10 +16,12 @@
 
 pub mod clif;
 pub mod entry;
+pub mod ptx;
 pub mod simd;
 
 use crate::ir::Kernel;
 use cranelift_module::FuncId;
+use ptx::PtxKernel;
 
 /// Set in the result of `NAME.check` beside the index when index arithmetic of the failed
 /// `Assert` overflowed 64 bits; `values` are meaningless then.
@@ -34,13 +35,16 @@ pub const CHECK_VALUES: usize = 4;
 pub struct EntryKernel<'a> {
     /// Its params, dims and name.
     pub kernel: &'a Kernel,
-    /// `NAME.body`.
+    /// `NAME.body`; of a kernel for GPUs `NAME.plan.body`, which takes a pointer to i64 after the
+    /// params and stores [`PtxKernel::numbers`] there.
     pub body: FuncId,
     /// `NAME.check`; none if the kernel has no checks. After the params it takes one i64 per
     /// [`Kernel::dims`], then a pointer to [`CHECK_VALUES`] i64, which it fills for the message.
     pub check: Option<FuncId>,
     /// The text of each `Assert` in textual order; `{0}` … `{3}` stand for the values.
     pub messages: Vec<String>,
+    /// What a kernel for GPUs launches.
+    pub launches: Option<&'a PtxKernel>,
 }
 
 /// The object file of a module: kernels and entries, the runtime's symbols undefined.

@@ -1,12 +1,12 @@
 //! Copies of statements: where a statement stands twice, each copy binds variables and buffers of
-//! its own.
+//! its own. The indices of a GPU's threads have one variable in a whole launch, so they keep it.
 
 use super::visit::{map_exprs, map_stmts, rewrite_expr};
 use super::{Buffer, Expr, ExprKind, Stmt, Var};
 use std::collections::HashMap;
 
-/// A copy in which every variable and buffer bound inside is a new one, and free variables are
-/// replaced by what `free` has for them.
+/// A copy in which every variable and buffer bound inside is a new one, those of GPU indices
+/// excepted, and free variables are replaced by what `free` has for them.
 pub fn fresh_copy(stmt: &Stmt, free: &HashMap<Var, Expr>) -> Stmt {
     Copier { vars: free.clone(), buffers: HashMap::new() }.stmt(stmt.clone())
 }
@@ -21,7 +21,7 @@ impl Copier {
         match stmt {
             Stmt::For { var, min, extent, kind, body } => {
                 let (min, extent) = (self.expr(&min), self.expr(&extent));
-                let var = self.bind(&var);
+                let var = if kind.gpu_index().is_some() { var } else { self.bind(&var) };
                 Stmt::For { var, min, extent, kind, body: Box::new(self.stmt(*body)) }
             }
             Stmt::Let { var, value, body } => {

@@ -56,9 +56,10 @@ impl Hash for Var {
 /// Where a buffer lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// An argument, or heap memory from the workspace pool.
+    /// An argument, or heap memory from the workspace pool; on GPUs the device's memory, allocated
+    /// around launches.
     Global,
-    /// Shared by the threads of one GPU block.
+    /// Shared by the threads of one GPU block; in launches only.
     Shared,
     /// Private to a thread; on CPUs the stack (small) or the workspace.
     Local,

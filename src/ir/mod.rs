@@ -12,6 +12,7 @@ pub mod copy;
 pub mod cost;
 pub mod equal;
 pub mod interp;
+pub mod launch;
 pub mod print;
 pub mod reference;
 pub mod simplify;
@@ -21,5 +22,5 @@ pub mod visit;
 pub use expr::{
     BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
-pub use stmt::{ActualDim, ForKind, Kernel, Param, Stmt};
+pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
 pub use types::{DType, Type, half_bits};

@@ -1,4 +1,21 @@
 //! Statements of the loop IR and the kernel that holds them.
+//!
+//! # GPUs
+//!
+//! A `Produce` that contains a `Thread` loop of a GPU index, and stands in no other such one, is a
+//! *launch*: one kernel of the GPU. Launches run one after the other; what one wrote is there for
+//! the next. In a launch every GPU index has one variable and one extent, however many loops name
+//! it, and every thread of every block runs the whole body: serial loops, `let`s and all. A
+//! `Thread` loop is no loop then. It makes the index known, and its body is run by the threads
+//! whose index is below its extent. An index that no loop of the launch names has extent 1.
+//!
+//! Blocks run in any order or at once, and so do the threads of a block between two places where
+//! they meet: a `Barrier`, or before `insert_barriers` the beginning and the end of a *shared
+//! stage*, which is a `Produce` with a store to shared memory that is in no other `Produce` inside
+//! it. All threads of the block meet there; what stands around may depend on the block's index,
+//! but not on the thread's. Two accesses of one element by different threads of a block, at least
+//! one of them a write, without such a place between them, are a race, and so are two by different
+//! blocks: the program is wrong then. The interpreter traps.
 
 use super::expr::{Buffer, Expr, Var};
 use super::types::DType;
@@ -16,8 +33,27 @@ pub enum ForKind {
     Unrolled,
     /// Serial, left to the back end to write out: it runs it as a loop if it cannot.
     UnrollHint,
-    /// One GPU thread (or block, or virtual thread) each: `blockIdx.x`, `threadIdx.y`, `vthread`.
+    /// The index of a GPU's block or thread, from 0: `blockIdx.x`, `threadIdx.y` (see above). Or a
+    /// `vthread`: serial, but the iterations do not depend on each other, and
+    /// `inject_virtual_threads` writes them out side by side.
     Thread(String),
+}
+
+/// The indices of a GPU's blocks and threads, in the order of the loops after `hoist_threads`.
+pub const GPU_INDICES: [&str; 6] =
+    ["blockIdx.z", "blockIdx.y", "blockIdx.x", "threadIdx.z", "threadIdx.y", "threadIdx.x"];
+
+impl ForKind {
+    /// The one of [`GPU_INDICES`] that a loop is about; none for `vthread`.
+    pub fn gpu_index(&self) -> Option<&'static str> {
+        let ForKind::Thread(name) = self else { return None };
+        GPU_INDICES.into_iter().find(|index| index == name)
+    }
+
+    /// Whether its iterations are virtual threads.
+    pub fn is_vthread(&self) -> bool {
+        matches!(self, ForKind::Thread(name) if name == "vthread")
+    }
 }
 
 /// A statement.
@@ -69,14 +105,17 @@ pub enum Stmt {
         body: Box<Stmt>,
     },
     /// Memory for `buffer` while `body` runs; uninitialised (the interpreter traps on a read of
-    /// an element never written).
+    /// an element never written). In a launch every thread has a `local` or `register` buffer of
+    /// its own. A `shared` one belongs to the block and is there as long as the block runs: in a
+    /// loop it is the same memory in every iteration, with what it held.
     Allocate {
         /// What is allocated.
         buffer: Buffer,
         /// Where it is visible.
         body: Box<Stmt>,
     },
-    /// A mark for readers of dumps: the statements that compute the stage `name`.
+    /// The statements that compute the stage `name`: a launch or a shared stage if they are (see
+    /// above), else a mark for readers of dumps.
     Produce {
         /// The stage's name.
         name: String,
@@ -116,7 +155,8 @@ pub enum Stmt {
         /// At most four, type `index`.
         values: Vec<Expr>,
     },
-    /// All threads of the GPU block meet.
+    /// All threads of the GPU block meet: what they did before is done before anything after it
+    /// begins. In a launch only, where nothing around depends on the thread's index.
     Barrier,
     /// An expression for its effect (prefetch); none on this version's targets.
     Evaluate(Expr),

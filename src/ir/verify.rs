@@ -3,10 +3,14 @@
 //! Types and lanes fit; halves appear in loads, stores and casts only; a variable is bound once,
 //! before its uses; a buffer is an argument, a constant or allocated around its uses, and all its
 //! accesses have one index per dimension or all exactly one; inputs are not written; entry checks
-//! assert, the body does not.
+//! assert, the body does not. In a launch a GPU index has one variable, bound by every loop about
+//! it, and one extent; threads meet where control flow is the same for all of them; shared memory
+//! is allocated in launches, global memory around them.
 
+use super::launch::{Varying, has_threads, is_shared_stage};
 use super::print::print_expr;
-use super::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Scope, Stmt, Type};
+use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
+use super::{Stmt, Type};
 use super::{UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -58,8 +62,22 @@ struct Verifier {
     /// Whether accesses of a buffer have one flat index, by the first one met.
     flat: HashMap<Buffer, bool>,
     in_checks: bool,
+    /// The launch around.
+    launch: Option<Launch>,
+    /// The variables of all launches' indices.
+    launched: HashSet<Var>,
     /// Nodes verified in the current scope, kept so that addresses stay unique.
     known: HashMap<usize, Expr>,
+}
+
+/// What a launch has told so far.
+#[derive(Default)]
+struct Launch {
+    /// Variable and extent of each index met.
+    dims: HashMap<&'static str, (Var, Expr)>,
+    varying: Varying,
+    /// Where control flow may differ between threads: a description of the innermost place.
+    divergent: Option<String>,
 }
 
 type Verified = Result<(), String>;
@@ -99,21 +117,14 @@ impl Verifier {
     fn stmt(&mut self, stmt: &Stmt) -> Verified {
         match stmt {
             Stmt::Block(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
-            Stmt::For { var, min, extent, body, .. } => {
-                self.typed(min, Type::scalar(DType::Index), "a loop's start")?;
-                self.typed(extent, Type::scalar(DType::Index), "a loop's extent")?;
-                if var.ty() != Type::scalar(DType::Index) {
-                    return Err(format!("loop variable {} is no index", var.name()));
-                }
-                self.bind(var)?;
-                self.stmt(body)?;
-                self.leave(var);
-                Ok(())
-            }
+            Stmt::For { .. } => self.for_loop(stmt),
             Stmt::If { cond, then, otherwise } => {
                 self.typed(cond, Type::scalar(DType::Bool), "a condition")?;
+                let around = self.enter_control(&[cond]);
                 self.stmt(then)?;
-                otherwise.iter().try_for_each(|stmt| self.stmt(stmt))
+                otherwise.iter().try_for_each(|stmt| self.stmt(stmt))?;
+                self.leave_control(around);
+                Ok(())
             }
             Stmt::Store { buffer, indices, value, mask } => {
                 self.store(buffer, indices, value, mask.as_ref())
@@ -121,12 +132,24 @@ impl Verifier {
             Stmt::Let { var, value, body } => {
                 self.typed(value, var.ty(), "the value of a let")?;
                 self.bind(var)?;
+                if let Some(launch) = &mut self.launch {
+                    launch.varying.enter_let(var, value);
+                }
                 self.stmt(body)?;
                 self.leave(var);
                 Ok(())
             }
             Stmt::Allocate { buffer, body } => {
                 self.shape(buffer)?;
+                let fits = match buffer.scope {
+                    Scope::Global => self.launch.is_none(),
+                    Scope::Shared => self.launch.is_some(),
+                    _ => true,
+                };
+                if !fits {
+                    let scope = buffer.scope.name();
+                    return Err(format!("{scope} buffer {} is allocated here", buffer.name));
+                }
                 if buffer.scope == Scope::Constant || !self.visible.insert(buffer.clone()) {
                     return Err(format!("buffer {} is allocated twice", buffer.name));
                 }
@@ -134,9 +157,8 @@ impl Verifier {
                 self.visible.remove(buffer);
                 Ok(())
             }
-            Stmt::Produce { body, .. }
-            | Stmt::Tensorize { body, .. }
-            | Stmt::SimdKernel { body } => self.stmt(body),
+            Stmt::Produce { body, .. } => self.produce(stmt, body),
+            Stmt::Tensorize { body, .. } | Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Prefetch { buffer, indices } => match self.access(buffer, indices)? {
                 1 => Ok(()),
                 lanes => Err(format!("a prefetch of {} with {lanes} lanes", buffer.name)),
@@ -149,8 +171,120 @@ impl Verifier {
                 let index = Type::scalar(DType::Index);
                 values.iter().try_for_each(|value| self.typed(value, index, "a reported value"))
             }
-            Stmt::Barrier => Ok(()),
+            Stmt::Barrier => self.meeting("a barrier"),
             Stmt::Evaluate(value) => self.expr(value),
+        }
+    }
+
+    fn for_loop(&mut self, stmt: &Stmt) -> Verified {
+        let Stmt::For { var, min, extent, kind, body } = stmt else {
+            crate::bug!("a loop is expected")
+        };
+        self.typed(min, Type::scalar(DType::Index), "a loop's start")?;
+        self.typed(extent, Type::scalar(DType::Index), "a loop's extent")?;
+        if var.ty() != Type::scalar(DType::Index) {
+            return Err(format!("loop variable {} is no index", var.name()));
+        }
+        if let ForKind::Thread(name) = kind {
+            if kind.gpu_index().is_some() {
+                return self.thread_loop(stmt);
+            }
+            if !kind.is_vthread() || self.launch.is_none() {
+                return Err(format!("a loop over {name} here"));
+            }
+        }
+        if self.launch.is_some() && *kind == ForKind::Parallel {
+            return Err(format!("parallel loop {} in a launch", var.name()));
+        }
+        self.bind(var)?;
+        let around = self.enter_control(&[min, extent]);
+        if let Some(launch) = &mut self.launch {
+            launch.varying.enter_loop(var, kind, min, extent);
+        }
+        self.stmt(body)?;
+        self.leave_control(around);
+        self.leave(var);
+        Ok(())
+    }
+
+    /// A loop about a GPU index binds the launch's variable, again inside another one.
+    fn thread_loop(&mut self, stmt: &Stmt) -> Verified {
+        let Stmt::For { var, min, extent, kind, body } = stmt else {
+            crate::bug!("a loop is expected")
+        };
+        let index = kind.gpu_index().expect("the caller asked");
+        let Some(launch) = &mut self.launch else {
+            return Err(format!("a loop over {index} outside of a produce"));
+        };
+        if min.as_int() != Some(0) {
+            return Err(format!("{index} does not begin at 0"));
+        }
+        launch.varying.enter_loop(var, kind, min, extent);
+        let known = launch.dims.entry(index).or_insert_with(|| (var.clone(), extent.clone()));
+        let constants = (known.1.as_int(), extent.as_int());
+        if known.0 != *var {
+            return Err(format!("{index} has two variables"));
+        }
+        if matches!(constants, (Some(a), Some(b)) if a != b) {
+            return Err(format!("{index} has two extents: {constants:?}"));
+        }
+        if self.in_scope.contains(var) {
+            return self.stmt(body);
+        }
+        self.ever_bound.insert(var.clone());
+        self.in_scope.insert(var.clone());
+        self.stmt(body)?;
+        self.leave(var);
+        Ok(())
+    }
+
+    /// A launch, a shared stage, or just a mark.
+    fn produce(&mut self, stmt: &Stmt, body: &Stmt) -> Verified {
+        if self.launch.is_some() {
+            if is_shared_stage(body) {
+                self.meeting("a shared stage")?;
+            }
+            return self.stmt(body);
+        }
+        if !has_threads(stmt) {
+            return self.stmt(body);
+        }
+        // The variables of its indices are its own.
+        self.launch = Some(Launch::default());
+        self.stmt(body)?;
+        let launch = self.launch.take().expect("nothing ends it inside");
+        for (index, (var, _)) in &launch.dims {
+            if !self.launched.insert(var.clone()) {
+                return Err(format!("{index} has the variable of another launch or index"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all threads of the block come here.
+    fn meeting(&self, what: &str) -> Verified {
+        match &self.launch {
+            None => Err(format!("{what} outside of a launch")),
+            Some(Launch { divergent: Some(place), .. }) => {
+                Err(format!("{what} where threads part: {place}"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Control flow by these expressions; gives what was around.
+    fn enter_control(&mut self, exprs: &[&Expr]) -> Option<String> {
+        let launch = self.launch.as_mut()?;
+        let around = launch.divergent.clone();
+        if let Some(expr) = exprs.iter().find(|expr| !launch.varying.agrees(expr)) {
+            launch.divergent = Some(print_expr(expr));
+        }
+        around
+    }
+
+    fn leave_control(&mut self, around: Option<String>) {
+        if let Some(launch) = &mut self.launch {
+            launch.divergent = around;
         }
     }
 

@@ -109,6 +109,11 @@ impl<'a> Nests<'a> {
             inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
         }
         inner = self.inside(id, stage, bounds, None, inner)?;
+        for (index, var, extent) in bounds.threads.iter().rev() {
+            let kind = ForKind::Thread(index.name().to_string());
+            let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
+            inner = Stmt::For { var, min, extent, kind, body: Box::new(inner) };
+        }
         Ok(Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) })
     }
 
@@ -130,7 +135,12 @@ impl<'a> Nests<'a> {
         depth: Option<usize>,
         inner: Stmt,
     ) -> Result<Stmt> {
-        let mut body = inner;
+        let alone = bounds.guards.iter().rev().filter(|g| g.innermost && g.depth == depth);
+        let mut body = alone.fold(inner, |body, guard| Stmt::If {
+            cond: guard.cond.clone(),
+            then: Box::new(body),
+            otherwise: None,
+        });
         let ahead = self.placed.prefetches.iter();
         let ahead = ahead.filter(|ask| (ask.stage, Some(ask.depth)) == (id, depth));
         let mut ahead: Vec<Stmt> = ahead.map(|ask| self.prefetch(ask)).collect();
@@ -144,7 +154,7 @@ impl<'a> Nests<'a> {
         }
         // A guard of a reduction axis that no loop changes concerns terms alone.
         let innermost = depth == stage.leaves.len().checked_sub(1);
-        for guard in bounds.guards.iter().rev() {
+        for guard in bounds.guards.iter().rev().filter(|guard| !guard.innermost) {
             let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
             if if terms_only { innermost } else { guard.depth == depth } {
                 let cond = guard.cond.clone();
@@ -281,6 +291,7 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
         Some((Annotation::Unroll, _)) => ForKind::Unrolled,
         Some((Annotation::Vectorize, _)) => ForKind::Vectorized,
         Some((Annotation::Parallel, _)) => ForKind::Parallel,
+        Some((Annotation::Thread(index), _)) => ForKind::Thread(index.name().to_string()),
     };
     Stmt::For {
         var: axis.var.clone(),
@@ -304,6 +315,11 @@ fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool
 /// The loops of start values get variables of their own, named `x.init`.
 fn rename_loops(stmt: Stmt) -> Stmt {
     match stmt {
+        // All loops about an index of threads have one variable.
+        Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
+            let body = Box::new(rename_loops(*body));
+            Stmt::For { var, min, extent, kind, body }
+        }
         Stmt::For { var, min, extent, kind, body } => {
             let fresh = Var::index(format!("{}.init", var.name()));
             let body = rewrite_exprs(rename_loops(*body), &mut |expr| {

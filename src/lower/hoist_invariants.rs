@@ -3,6 +3,8 @@
 //!
 //! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
 //! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`
+//! In a launch nothing leaves the loops over indices, and what other threads may have written when
+//! they met in the loop is not read before it.
 //! Needs: one index per access.  Ensures: nothing is evaluated that the program did not evaluate
 //! except operations that cannot trap.  Breaks: simplified form.
 //! Placed before `expand_math`, where a function is still one node. Index arithmetic is left to
@@ -10,32 +12,40 @@
 
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
+use crate::ir::launch::has_meeting;
 use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Stmt, UnOp, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
 /// Hoists out of every loop, innermost first, then shares within statements.
 pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let mut names = Names(0);
+    let inputs = kernel.params.iter().filter_map(|param| match param {
+        Param::Tensor { buffer, output: false, .. } => Some(buffer.clone()),
+        _ => None,
+    });
+    let mut names = Names { last: 0, inputs: inputs.collect() };
     let body = hoist(kernel.body, &mut names);
     Ok(Kernel { body, ..kernel })
 }
 
-/// Numbers for the new variables, in the manner of TVM's `cse_var_1`.
-struct Names(usize);
+/// Numbers for the new variables, in the manner of TVM's `cse_var_1`; and what nothing writes.
+struct Names {
+    last: usize,
+    inputs: HashSet<Buffer>,
+}
 
 impl Names {
     fn fresh(&mut self, value: &Expr) -> Var {
-        self.0 += 1;
-        Var::new(format!("cse_var_{}", self.0), value.ty)
+        self.last += 1;
+        Var::new(format!("cse_var_{}", self.last), value.ty)
     }
 }
 
 fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
     let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
     match stmt {
-        Stmt::For { .. } => hoist_loop(stmt, names),
+        Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => hoist_loop(stmt, names),
         Stmt::Store { .. } => share_in_store(stmt, names),
         other => other,
     }
@@ -74,6 +84,8 @@ struct Hoister<'a> {
     bound: HashSet<Var>,
     /// Buffers that the loop writes.
     stored: HashSet<Buffer>,
+    /// Threads meet in the loop.
+    meets: bool,
     /// By node; the expression keeps the address taken.
     known: HashMap<usize, (Expr, Traits)>,
     lets: Vec<(Var, Expr)>,
@@ -111,7 +123,14 @@ impl<'a> Hoister<'a> {
         );
         let (known, by_hash) = (HashMap::new(), HashMap::new());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
-        Hoister { bound, stored, known, lets, by_hash, hasher, names }
+        let meets = has_meeting(body);
+        Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
+    }
+
+    /// Whether other threads may write a buffer while the loop runs.
+    fn is_changed(&self, buffer: &Buffer) -> bool {
+        let common = matches!(buffer.scope, Scope::Shared | Scope::Global);
+        self.stored.contains(buffer) || self.meets && common && !self.names.inputs.contains(buffer)
     }
 
     /// Only statements that every iteration runs; what an inner loop or branch could give up it
@@ -181,7 +200,7 @@ impl<'a> Hoister<'a> {
                 Traits { invariant: !self.bound.contains(var), reads: false, worth: false }
             }
             ExprKind::Load { buffer, .. } => {
-                Traits { invariant: !self.stored.contains(buffer), reads: true, worth: true }
+                Traits { invariant: !self.is_changed(buffer), reads: true, worth: true }
             }
             _ => Traits { invariant: true, reads: false, worth: is_costly(expr) },
         };

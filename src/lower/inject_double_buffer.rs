@@ -14,7 +14,8 @@
 //! Ensures: no buffer is marked; every variable is bound once.
 
 use crate::diag::Result;
-use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ fn inject(stmt: Stmt) -> Stmt {
     let stmt = map_stmts(stmt, &mut inject);
     match stmt {
         Stmt::For { var, min, extent, kind, body }
-            if !matches!(kind, ForKind::Parallel | ForKind::Vectorized) =>
+            if !matches!(kind, ForKind::Parallel | ForKind::Vectorized | ForKind::Thread(_)) =>
         {
             let mut found = Vec::new();
             let body = extract(*body, &mut Vec::new(), &mut found);
@@ -54,14 +55,40 @@ struct Double {
     fill: Stmt,
 }
 
+/// What is around an allocation in a loop's body.
+enum Around {
+    Condition(Expr),
+    /// The head of a loop about a GPU index.
+    Thread(Var, Expr, ForKind),
+}
+
+impl Around {
+    fn wrap(&self, body: Stmt) -> Stmt {
+        let body = Box::new(body);
+        match self {
+            Around::Condition(cond) => Stmt::If { cond: cond.clone(), then: body, otherwise: None },
+            Around::Thread(var, extent, kind) => {
+                let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
+                Stmt::For { var, min, extent, kind: kind.clone(), body }
+            }
+        }
+    }
+}
+
 /// The body of a loop without the marked allocations and what fills them.
-fn extract(stmt: Stmt, conds: &mut Vec<Expr>, found: &mut Vec<Double>) -> Stmt {
+fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Double>) -> Stmt {
     match stmt {
+        Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
+            around.push(Around::Thread(var.clone(), extent.clone(), kind.clone()));
+            let body = Box::new(extract(*body, around, found));
+            around.pop();
+            Stmt::For { var, min, extent, kind, body }
+        }
         Stmt::For { .. } | Stmt::Tensorize { .. } => stmt,
         Stmt::If { cond, then, otherwise } => {
-            conds.push(cond.clone());
-            let then = Box::new(extract(*then, conds, found));
-            conds.pop();
+            around.push(Around::Condition(cond.clone()));
+            let then = Box::new(extract(*then, around, found));
+            around.pop();
             Stmt::If { cond, then, otherwise }
         }
         Stmt::Allocate { buffer, body } if buffer.double_buffered => {
@@ -79,15 +106,11 @@ fn extract(stmt: Stmt, conds: &mut Vec<Expr>, found: &mut Vec<Double>) -> Stmt {
             };
             let mut rest = rest.into_iter();
             let fill = rest.next().unwrap_or_else(Stmt::nothing);
-            let fill = conds.iter().rev().fold(fill, |body, cond| Stmt::If {
-                cond: cond.clone(),
-                then: Box::new(body),
-                otherwise: None,
-            });
+            let fill = around.iter().rev().fold(fill, |body, one| one.wrap(body));
             found.push(Double { buffers, fill });
-            extract(Stmt::Block(rest.collect()), conds, found)
+            extract(Stmt::Block(rest.collect()), around, found)
         }
-        other => map_stmts(other, &mut |inner| extract(inner, conds, found)),
+        other => map_stmts(other, &mut |inner| extract(inner, around, found)),
     }
 }
 
@@ -120,9 +143,7 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
             halves.insert(buffer.clone(), whole);
         }
         let fill_at = |at: &Expr| {
-            let fill = rewrite_exprs(fresh_copy(double.fill.clone()), &mut |expr| {
-                substitute(expr, &mut |v| (*v == var).then(|| at.clone()))
-            });
+            let fill = fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
             into_halves(fill, &halves, &half(at))
         };
         first.push(fill_at(&min));
@@ -186,58 +207,5 @@ fn into_halves(stmt: Stmt, halves: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt 
             Stmt::Prefetch { buffer, indices }
         }
         other => map_stmts(other, &mut |inner| into_halves(inner, halves, at)),
-    }
-}
-
-/// A copy whose loops, `let`s and allocations are its own.
-fn fresh_copy(stmt: Stmt) -> Stmt {
-    let mut vars: HashMap<Var, Var> = HashMap::new();
-    let mut buffers: HashMap<Buffer, Buffer> = HashMap::new();
-    copy(stmt, &mut vars, &mut buffers)
-}
-
-fn copy(stmt: Stmt, vars: &mut HashMap<Var, Var>, buffers: &mut HashMap<Buffer, Buffer>) -> Stmt {
-    let stmt = map_exprs(stmt, &mut |expr| {
-        rewrite_expr(expr, &mut |e| match &e.kind {
-            ExprKind::Var(var) => vars.get(var).map_or(e.clone(), Expr::var),
-            ExprKind::Load { buffer, indices, mask } if buffers.contains_key(buffer) => {
-                let (buffer, indices) = (buffers[buffer].clone(), indices.clone());
-                Expr::new(e.ty, ExprKind::Load { buffer, indices, mask: mask.clone() })
-            }
-            _ => e,
-        })
-    });
-    let mut fresh = |var: Var| {
-        let new = Var::new(var.name(), var.ty());
-        vars.insert(var, new.clone());
-        new
-    };
-    match stmt {
-        Stmt::For { var, min, extent, kind, body } => {
-            let var = fresh(var);
-            let body = Box::new(copy(*body, vars, buffers));
-            Stmt::For { var, min, extent, kind, body }
-        }
-        Stmt::Let { var, value, body } => {
-            let var = fresh(var);
-            Stmt::Let { var, value, body: Box::new(copy(*body, vars, buffers)) }
-        }
-        Stmt::Allocate { buffer, body } => {
-            let (strides, double) = (buffer.strides.clone(), buffer.double_buffered);
-            let (shape, scope) = (buffer.shape.clone(), buffer.scope);
-            let new =
-                Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, double);
-            buffers.insert(buffer, new.clone());
-            Stmt::Allocate { buffer: new, body: Box::new(copy(*body, vars, buffers)) }
-        }
-        Stmt::Store { buffer, indices, value, mask } => {
-            let buffer = buffers.get(&buffer).cloned().unwrap_or(buffer);
-            Stmt::Store { buffer, indices, value, mask }
-        }
-        Stmt::Prefetch { buffer, indices } => {
-            let buffer = buffers.get(&buffer).cloned().unwrap_or(buffer);
-            Stmt::Prefetch { buffer, indices }
-        }
-        other => map_stmts(other, &mut |inner| copy(inner, vars, buffers)),
     }
 }

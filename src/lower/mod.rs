@@ -3,6 +3,8 @@
 pub mod build_loops;
 mod match_intrinsic;
 
+pub mod inject_virtual_threads;
+
 pub mod inject_double_buffer;
 
 pub mod flatten_storage;
@@ -11,6 +13,10 @@ pub mod unroll_loops;
 pub mod vectorize_loops;
 
 pub mod share_storage;
+
+pub mod hoist_threads;
+
+pub mod insert_barriers;
 
 pub mod drop_prefetches;
 

@@ -3,12 +3,14 @@
 //! Before: `for (xo, 0, 13) { for (xi, 0, 8) { if (likely(xo*8 + xi < 100)) { … } } }`
 //! After:  `for (xo, 0, 12) { for (xi, 0, 8) { … } }  for (xi, 0, 4) { … 96 + xi … }`
 //! A parallel loop stays one loop: its body chooses. Where the boundary is not affine in the loop
-//! variable, the body chooses too.
+//! variable, the body chooses too. In a launch all threads of a block run the same parts: nothing
+//! is cut at a boundary that differs between them, and nothing about their indices themselves.
 //! Needs: simplified conditions.  Ensures: no `likely` is left.  Breaks: simplified form.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
+use crate::ir::launch::Varying;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs, substitute, walk_expr};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
@@ -25,7 +27,7 @@ pub fn partition_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     }
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let mut partitioner = Partitioner { facts, copies: 0 };
+    let mut partitioner = Partitioner { facts, copies: 0, varying: None };
     let body = partitioner.stmt(kernel.body);
     Ok(Kernel { body: drop_marks(body), ..kernel })
 }
@@ -61,6 +63,8 @@ fn drop_marks(stmt: Stmt) -> Stmt {
 struct Partitioner {
     facts: Facts,
     copies: usize,
+    /// In a launch.
+    varying: Option<Varying>,
 }
 
 /// A loop's head.
@@ -99,6 +103,9 @@ impl Partitioner {
             Stmt::Let { var, value, body } => {
                 self.facts.push();
                 self.facts.define(&var, &value);
+                if let Some(varying) = &mut self.varying {
+                    varying.enter_let(&var, &value);
+                }
                 let body = Box::new(self.stmt(*body));
                 self.facts.pop();
                 Stmt::Let { var, value, body }
@@ -110,6 +117,15 @@ impl Partitioner {
     fn for_loop(&mut self, head: Head, body: Stmt) -> Stmt {
         let (min, extent) = (self.simple(&head.min), self.simple(&head.extent));
         let head = Head { min, extent, ..head };
+        if matches!(head.kind, ForKind::Thread(_)) {
+            self.varying.get_or_insert_default();
+        }
+        if let Some(varying) = &mut self.varying {
+            varying.enter_loop(&head.var, &head.kind, &head.min, &head.extent);
+        }
+        if matches!(head.kind, ForKind::Thread(_)) {
+            return self.inside(head, body);
+        }
         match head.extent.as_int() {
             Some(..=0) => return Stmt::nothing(),
             Some(1) => {
@@ -119,7 +135,11 @@ impl Partitioner {
             _ => {}
         }
         let found = self.find(&head, &body);
-        if found.is_empty() || self.copies >= MAX_COPIES {
+        let differs = self
+            .varying
+            .as_ref()
+            .is_some_and(|varying| found.iter().any(|one| !varying.agrees(&one.margin)));
+        if found.is_empty() || differs || self.copies >= MAX_COPIES {
             return self.inside(head, body);
         }
         let range = self.affine_range(&head, &found);

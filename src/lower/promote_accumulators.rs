@@ -4,7 +4,8 @@
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
 //! The same for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer where they
-//! certainly do not overlap.
+//! certainly do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
+//! leaves alone is needed only where the register goes back to memory.
 //! Needs: flattened indices.  Ensures: no access to a promoted element between the two ends.
 
 use crate::diag::Result;
@@ -99,12 +100,16 @@ impl Promoter {
             let mut fine = true;
             for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
-            let too_many = elements.list.len() > MAX_ELEMENTS;
-            if !fine || too_many || *buffer == elements.buffer && mask.is_some() {
+            if !fine || elements.list.len() > MAX_ELEMENTS {
                 return None;
             }
-            if *buffer == elements.buffer && elements.find(&indices[0]).is_none() {
-                elements.add(&indices[0]);
+            let mask = mask.as_ref();
+            if *buffer == elements.buffer && elements.find(&indices[0], mask).is_none() {
+                // What it held where the mask is off is not known.
+                if mask.is_some() && elements.list.iter().any(|e| equal(&e.index, &indices[0])) {
+                    return None;
+                }
+                elements.add(&indices[0], mask);
             }
         }
         let bound = bound_vars(nest);
@@ -113,7 +118,9 @@ impl Promoter {
         let suit = list.len() <= MAX_ELEMENTS
             && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_BYTES
             && list.iter().all(|element| {
-                self.has_room(&element.register) && !mentions(&element.index, &bound)
+                self.has_room(&element.register)
+                    && !mentions(&element.index, &bound)
+                    && element.mask.as_ref().is_none_or(|mask| !mentions(mask, &bound))
             })
             && elements.are_all_accesses(nest)
             && elements.are_apart();
@@ -147,26 +154,45 @@ struct Elements {
 struct Element {
     buffer: Buffer,
     index: Expr,
+    /// Lanes that there are: the others of the register hold anything.
+    mask: Option<Expr>,
     register: Buffer,
 }
 
 impl Elements {
-    fn add(&mut self, index: &Expr) {
+    fn add(&mut self, index: &Expr, mask: Option<&Expr>) {
         let shape = vec![Expr::index(index.ty.lanes.into())];
         let name = format!("{}.acc", self.buffer.name);
         let register = Buffer::new(name, self.buffer.dtype, shape, Scope::Register);
-        self.list.push(Element { buffer: self.buffer.clone(), index: index.clone(), register });
+        let (buffer, index, mask) = (self.buffer.clone(), index.clone(), mask.cloned());
+        self.list.push(Element { buffer, index, mask, register });
     }
 
-    fn find(&self, index: &Expr) -> Option<&Element> {
-        self.list.iter().find(|element| equal(&element.index, index))
+    fn find(&self, index: &Expr, mask: Option<&Expr>) -> Option<&Element> {
+        let same_mask = |element: &Element| match (&element.mask, mask) {
+            (Some(a), Some(b)) => equal(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        self.list.iter().find(|element| equal(&element.index, index) && same_mask(element))
     }
 
-    /// Whether an expression reads the buffer at these elements only.
+    /// Whether an expression reads the buffer at these elements only, without a mask.
     fn cover_loads(&self, expr: &Expr) -> bool {
+        self.cover_loads_under(expr, None)
+    }
+
+    /// The same for a value that is stored under `mask`. A load under this mask may give anything
+    /// in the lanes that are off: operations work lane by lane, and what they make there is not
+    /// stored.
+    fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
-        for_each_load(expr, &mut HashSet::new(), &mut |buffer, index, masked| {
-            covered &= *buffer != self.buffer || !masked && self.find(index).is_some();
+        for_each_load(expr, &mut HashSet::new(), &mut |buffer, index, its| {
+            let known = match (its, mask) {
+                (None, _) => true,
+                (Some(its), Some(mask)) => equal(its, mask),
+                (Some(_), None) => false,
+            };
+            covered &= *buffer != self.buffer || known && self.find(index, its).is_some();
         });
         covered
     }
@@ -177,18 +203,20 @@ impl Elements {
         walk_stmt(
             nest,
             &mut |stmt| {
-                if let Stmt::Store { buffer, indices, mask, .. } = stmt
-                    && *buffer == self.buffer
-                {
-                    updated = true;
-                    covered &= mask.is_none() && self.find(&indices[0]).is_some();
+                if let Stmt::Store { buffer, indices, value, mask } = stmt {
+                    let mask = mask.as_ref();
+                    if *buffer == self.buffer {
+                        updated = true;
+                        covered &= self.find(&indices[0], mask).is_some();
+                    }
+                    covered &= self.cover_loads_under(value, mask);
+                    covered &= indices.iter().chain(mask).all(|expr| self.cover_loads(expr));
+                } else {
+                    for_each_expr(stmt, &mut |expr| covered &= self.cover_loads(expr));
                 }
             },
             &mut |_| {},
         );
-        if covered && updated {
-            walk_stmt(nest, &mut |_| {}, &mut |expr| covered &= self.cover_loads(expr));
-        }
         covered && updated
     }
 
@@ -222,8 +250,9 @@ impl Elements {
             return result.clone();
         }
         let result = match &expr.kind {
-            ExprKind::Load { buffer, indices, .. } if *buffer == self.buffer => {
-                let element = self.find(&indices[0]).expect("all accesses are covered");
+            ExprKind::Load { buffer, indices, mask } if *buffer == self.buffer => {
+                let element =
+                    self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
                 element.value()
             }
             _ => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
@@ -234,8 +263,9 @@ impl Elements {
 
     fn redirect_stores(&self, stmt: Stmt) -> Stmt {
         match stmt {
-            Stmt::Store { buffer, indices, value, .. } if buffer == self.buffer => {
-                let element = self.find(&indices[0]).expect("all accesses are covered");
+            Stmt::Store { buffer, indices, value, mask } if buffer == self.buffer => {
+                let element =
+                    self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
                 Stmt::store(&element.register, vec![element.all_lanes()], value)
             }
             other => map_stmts(other, &mut |inner| self.redirect_stores(inner)),
@@ -278,17 +308,22 @@ impl Element {
     }
 
     fn write_back(&self) -> Stmt {
-        Stmt::store(&self.buffer, vec![self.index.clone()], self.value())
+        let (buffer, mask) = (self.buffer.clone(), self.mask.clone());
+        Stmt::Store { buffer, indices: vec![self.index.clone()], value: self.value(), mask }
     }
 }
 
-/// Calls `f` with buffer and index of every load, once for a shared one, and whether it is masked.
-fn for_each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr, bool)) {
+/// Calls `f` with buffer, index and mask of every load, once for a shared one.
+fn for_each_load(
+    expr: &Expr,
+    seen: &mut HashSet<usize>,
+    f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>),
+) {
     if !seen.insert(expr.id()) {
         return;
     }
     if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
-        f(buffer, &indices[0], mask.is_some());
+        f(buffer, &indices[0], mask.as_ref());
     }
     for_each_child(expr, &mut |child| for_each_load(child, seen, f));
 }

@@ -5,11 +5,12 @@ use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source: what a `.tar` holds for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 11] = [
+const RUNTIME_SOURCE: [(&str, &str); 12] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
     ("cpu.c", include_str!("../runtime/cpu.c")),
+    ("cuda.c", include_str!("../runtime/cuda.c")),
     ("error.c", include_str!("../runtime/error.c")),
     ("float.c", include_str!("../runtime/float.c")),
     ("parallel.c", include_str!("../runtime/parallel.c")),
@@ -27,6 +28,15 @@ The runtime that the module's object refers to. Compile it once for the machine 
 
 (for aarch64 add -mno-outline-atomics) and link tec_runtime.o with the object files of all modules.
 ";
+
+/// An archive of a module for GPUs: PTX, header, manifest.
+pub fn make_ptx_archive(module: &str, ptx: &str, header: &str, manifest: &str) -> Vec<u8> {
+    let mut archive = Archive(Builder::new(Vec::new()));
+    archive.add(&format!("{module}.json"), manifest.as_bytes());
+    archive.add(&format!("{module}.h"), header.as_bytes());
+    archive.add(&format!("{module}.ptx"), ptx.as_bytes());
+    archive.0.into_inner().expect("memory takes all bytes")
+}
 
 /// An archive of a module: object, runtime, header, manifest.
 pub fn make_archive(

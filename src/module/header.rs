@@ -16,7 +16,7 @@ const PREAMBLE: &str = r#"
 #ifdef __cplusplus
 extern "C" {
 #endif
-typedef enum { kDLCPU = 1 } DLDeviceType;
+typedef enum { kDLCPU = 1, kDLCUDA = 2 } DLDeviceType;
 typedef struct {
   int32_t device_type;
   int32_t device_id;
@@ -56,6 +56,13 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
         info.target
     );
     out += PREAMBLE;
+    let gpu = info.target.is_gpu();
+    if gpu {
+        out += "\n/* Tensors are in the memory of a GPU. The last argument is a CUDA stream \
+                (CUstream,\n * cudaStream_t; null for the default one): calls return when all is \
+                on it, before it is done.\n * Raw entries launch in the current CUDA context, and \
+                return 3 if the driver fails. */\n";
+    }
     out += "\n/* Raw entries check nothing: tensors are row-major, contiguous, aligned to their \
             elements, and\n * outputs overlap nothing. 0 on success, 1 if there was no memory for \
             temporaries.\n *\n * The entries ending in _dl check everything first; -1 means that \
@@ -67,9 +74,9 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
             "\n/* {} */\nint32_t {}({});\nint32_t {}_dl({});\n",
             comment(&signature_text(kernel)),
             kernel.name,
-            raw_params(kernel),
+            raw_params(kernel, gpu),
             kernel.name,
-            dl_params(kernel)
+            dl_params(kernel, gpu)
         );
     }
     let _ = write!(
@@ -97,7 +104,7 @@ void {module}_set_parallel_for(
     out
 }
 
-fn raw_params(kernel: &Kernel) -> String {
+fn raw_params(kernel: &Kernel, gpu: bool) -> String {
     let params = kernel.params.iter().map(|param| match param {
         Param::Tensor { buffer, output, .. } => {
             let constant = if *output { "" } else { "const " };
@@ -106,10 +113,10 @@ fn raw_params(kernel: &Kernel) -> String {
         Param::Scalar { var, dtype } => format!("{} {}", c_type(*dtype), c_name(var.name())),
         Param::Runtime { var, .. } => format!("int64_t {}", c_name(var.name())),
     });
-    join(params)
+    join(params.chain(gpu.then(|| "void *stream".to_string())))
 }
 
-fn dl_params(kernel: &Kernel) -> String {
+fn dl_params(kernel: &Kernel, gpu: bool) -> String {
     let params = kernel.params.iter().filter_map(|param| match param {
         Param::Tensor { buffer, output, .. } => {
             let constant = if *output { "" } else { "const " };
@@ -119,7 +126,7 @@ fn dl_params(kernel: &Kernel) -> String {
         Param::Runtime { var, source: None } => Some(format!("int64_t {}", c_name(var.name()))),
         Param::Runtime { .. } => None,
     });
-    join(params)
+    join(params.chain(gpu.then(|| "void *stream".to_string())))
 }
 
 fn join(params: impl Iterator<Item = String>) -> String {

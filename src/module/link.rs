@@ -6,7 +6,7 @@
 
 use crate::bug;
 use crate::diag::{Diag, Result};
-use crate::target::Arch;
+use crate::target::{Arch, Target};
 use libwild::{
     FileSystem, FileType, InputFileData, Linker, OutputFileData, OutputOptions, error as wild,
 };
@@ -43,12 +43,22 @@ pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
     runtimes::object(arch_name(arch))
 }
 
+/// Links the entries of a module for GPUs, which are code for this machine, and their runtime.
+pub fn link_launchers(object: &[u8]) -> Vec<u8> {
+    let arch = Target::host_baseline().arch;
+    match link(arch, &[("module.o", object), ("tec_runtime.o", runtimes::cuda_object())]) {
+        Ok(bytes) => bytes,
+        Err(error) => bug!("linking failed: {error:?}"),
+    }
+}
+
 /// The family's name, as in compiler triples.
 pub fn arch_name(arch: Arch) -> &'static str {
     match arch {
         Arch::X86_64 => "x86_64",
         Arch::Aarch64 => "aarch64",
         Arch::Riscv64 => "riscv64",
+        Arch::Nvptx => "nvptx",
     }
 }
 
@@ -57,6 +67,7 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
         Arch::X86_64 => "elf_x86_64",
         Arch::Aarch64 => "aarch64linux",
         Arch::Riscv64 => "elf64lriscv",
+        Arch::Nvptx => bug!("PTX is no object to link"),
     };
     let output = "module.so";
     let mut arguments = vec!["wild", "-m", emulation, "-shared", "-o", output];

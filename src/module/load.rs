@@ -1,5 +1,6 @@
-//! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: the one
-//! place with `unsafe` beside the loops that `tec bench` measures the machine with.
+//! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: with the
+//! memory of GPUs (`gpu`) the one place with `unsafe` beside the loops that `tec bench` measures
+//! the machine with.
 //!
 //! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
 //! arguments are, and every argument is checked before anything is written.
@@ -200,10 +201,26 @@ impl LoadedKernel {
         self.bind(args).call()
     }
 
+    /// The same for tensors that are at these addresses on the first GPU, in their order; what the
+    /// arguments hold is not looked at.
+    pub fn call_on_gpu(&self, args: &[Arg<'_>], addresses: &[u64]) -> Result<()> {
+        let mut tensors: Box<[TensorView]> = args.iter().filter_map(TensorView::new).collect();
+        assert_eq!(tensors.len(), addresses.len(), "one address per tensor");
+        for (tensor, address) in tensors.iter_mut().zip(addresses) {
+            tensor.data = std::ptr::without_provenance_mut(*address as usize);
+            tensor.device_type = 2;
+        }
+        self.bind_tensors(args, tensors).call()
+    }
+
     /// A call that can be repeated without cost for its preparation.
     pub fn bind<'a>(&self, args: Vec<Arg<'a>>) -> BoundCall<'a> {
-        // The cells point to the tensors, which therefore must not move: a boxed slice.
-        let mut tensors: Box<[TensorView]> = args.iter().filter_map(TensorView::new).collect();
+        let tensors = args.iter().filter_map(TensorView::new).collect();
+        self.bind_tensors(&args, tensors)
+    }
+
+    /// The cells point to the tensors, which therefore must not move: a boxed slice.
+    fn bind_tensors<'a>(&self, args: &[Arg<'a>], mut tensors: Box<[TensorView]>) -> BoundCall<'a> {
         let mut next = tensors.iter_mut();
         let cells = args
             .iter()

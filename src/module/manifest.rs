@@ -6,6 +6,7 @@ use super::extent::Extent;
 use super::link::arch_name;
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
+use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::diag::{Diag, Result};
 use crate::ir::{Buffer, DType, Kernel, Param, Scope, Stmt, Var};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub struct Manifest {
     pub target: TargetManifest,
     /// `fast` or `off`.
     pub fp_contract: String,
+    /// PTX: the version of the language that the text is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ptx_version: Option<String>,
     /// The files it was compiled from.
     pub sources: Vec<SourceManifest>,
     /// In the order of the source.
@@ -38,7 +42,7 @@ pub struct Manifest {
 pub struct TargetManifest {
     /// The name that `--target` takes.
     pub name: String,
-    /// `x86_64`, `aarch64`, `riscv64`.
+    /// `x86_64`, `aarch64`, `riscv64`, `nvptx`.
     pub arch: String,
     /// CPU features that the checked entries require.
     pub features: Vec<String>,
@@ -74,6 +78,59 @@ pub struct KernelManifest {
     pub bytes: Extent,
     /// The order of floating-point operations may differ from the source.
     pub reassociated: bool,
+    /// GPUs: temporaries in global memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workspaces: Vec<WorkspaceManifest>,
+    /// GPUs: what a call launches, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<LaunchManifest>,
+}
+
+/// A temporary of a kernel for GPUs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorkspaceManifest {
+    /// The tensor's name.
+    pub name: String,
+    /// Its size.
+    pub bytes: Extent,
+}
+
+/// A launch of an entry of the PTX.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LaunchManifest {
+    /// The entry.
+    pub name: String,
+    /// Blocks in x, y and z; nothing is launched where one is 0.
+    pub grid: [Extent; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Shared memory of a block that the entry declares.
+    pub static_shared_bytes: u32,
+    /// Shared memory of a block that the launch asks for.
+    pub dynamic_shared_bytes: u32,
+    /// The entry's parameters.
+    pub params: Vec<LaunchParamManifest>,
+}
+
+/// What a parameter of an entry of the PTX is given.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum LaunchParamManifest {
+    /// The parameter of the raw entry.
+    Arg {
+        /// Its place in `args`, from 0.
+        arg: usize,
+    },
+    /// The address of a temporary.
+    Workspace {
+        /// Its place in `workspaces`, from 0.
+        workspace: usize,
+    },
+    /// A 64-bit integer.
+    Index {
+        /// Its value.
+        value: Extent,
+    },
 }
 
 /// A parameter of the raw entry.
@@ -92,6 +149,9 @@ pub enum ArgManifest {
         shape: Vec<Extent>,
         /// The source allows another layout.
         layout_free: bool,
+        /// GPUs: what its address is a multiple of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alignment: Option<u32>,
     },
     /// A scalar input, by value.
     Scalar {
@@ -129,19 +189,40 @@ pub struct DimManifest {
 }
 
 impl Manifest {
-    /// The manifest of a module with these kernels, fully lowered; `info.kernels` goes with them.
-    pub fn new(kernels: &[Kernel], info: &BuildInfo) -> Manifest {
+    /// The manifest of a module with these kernels, fully lowered; `info.kernels` goes with them,
+    /// and what they launch if they run on GPUs.
+    pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
         assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
-        let describe = |(kernel, info): (&Kernel, &super::KernelInfo)| KernelManifest {
-            name: kernel.name.clone(),
-            signature: signature_text(kernel),
-            parameters: info.parameters.iter().map(|(name, text)| parameter(name, text)).collect(),
-            schedule: info.schedule.clone(),
-            args: kernel.params.iter().map(ArgManifest::new).collect(),
-            workspace_bytes: Extent::new(&workspace_bytes(kernel)),
-            flops: Extent::new(&info.work.flops),
-            bytes: Extent::new(&info.work.bytes),
-            reassociated: kernel.reassociated,
+        let describe = |(index, (kernel, info)): (usize, (&Kernel, &super::KernelInfo))| {
+            let launched = ptx.map(|ptx| &ptx.kernels[index]);
+            KernelManifest {
+                name: kernel.name.clone(),
+                signature: signature_text(kernel),
+                parameters: info
+                    .parameters
+                    .iter()
+                    .map(|(name, text)| parameter(name, text))
+                    .collect(),
+                schedule: info.schedule.clone(),
+                args: kernel
+                    .params
+                    .iter()
+                    .enumerate()
+                    .map(|(at, param)| ArgManifest::new(param, launched.map(|l| l.alignments[at])))
+                    .collect(),
+                workspace_bytes: Extent::new(&match launched {
+                    Some(launched) => launched.workspace_bytes(),
+                    None => workspace_bytes(kernel),
+                }),
+                flops: Extent::new(&info.work.flops),
+                bytes: Extent::new(&info.work.bytes),
+                reassociated: kernel.reassociated,
+                workspaces: launched.iter().flat_map(|launched| workspaces(launched)).collect(),
+                launches: launched
+                    .iter()
+                    .flat_map(|launched| launched.launches.iter().map(LaunchManifest::new))
+                    .collect(),
+            }
         };
         Manifest {
             tec_manifest: SCHEMA,
@@ -153,6 +234,7 @@ impl Manifest {
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
             fp_contract: info.fp_contract.clone(),
+            ptx_version: ptx.map(|ptx| format!("{}.{}", ptx.version.0, ptx.version.1)),
             sources: info
                 .sources
                 .iter()
@@ -161,7 +243,7 @@ impl Manifest {
                     sha256: hex(&Sha256::digest(text.as_bytes())),
                 })
                 .collect(),
-            kernels: kernels.iter().zip(&info.kernels).map(describe).collect(),
+            kernels: kernels.iter().zip(&info.kernels).enumerate().map(describe).collect(),
         }
     }
 
@@ -171,6 +253,15 @@ impl Manifest {
         text.push('\n');
         text
     }
+
+    /// As a comment at the end of a `.ptx` file, where [`Manifest::COMMENT`] marks it.
+    pub fn to_comment(&self) -> String {
+        let text = serde_json::to_string(self).expect("no map has keys but texts");
+        format!("\n{}{text}\n", Manifest::COMMENT)
+    }
+
+    /// How the line of a `.ptx` file begins that holds the manifest.
+    pub const COMMENT: &str = "// manifest: ";
 
     /// From JSON; `name` is shown in errors.
     pub fn from_json(text: &str, name: &str) -> Result<Manifest> {
@@ -191,7 +282,7 @@ impl Manifest {
 }
 
 impl ArgManifest {
-    fn new(param: &Param) -> ArgManifest {
+    fn new(param: &Param, alignment: Option<u32>) -> ArgManifest {
         match param {
             Param::Tensor { buffer, output, layout_free } => ArgManifest::Tensor {
                 name: buffer.name.clone(),
@@ -199,6 +290,7 @@ impl ArgManifest {
                 dtype: buffer.dtype.to_string(),
                 shape: buffer.shape.iter().map(Extent::new).collect(),
                 layout_free: *layout_free,
+                alignment,
             },
             Param::Scalar { var, dtype } => {
                 ArgManifest::Scalar { name: var.name().to_string(), dtype: dtype.to_string() }
@@ -220,6 +312,33 @@ impl ArgManifest {
     }
 }
 
+impl LaunchManifest {
+    fn new(launch: &Launch) -> LaunchManifest {
+        let param = |param: &LaunchParam| match param {
+            LaunchParam::Param(arg) => LaunchParamManifest::Arg { arg: *arg },
+            LaunchParam::Workspace(workspace) => {
+                LaunchParamManifest::Workspace { workspace: *workspace }
+            }
+            LaunchParam::Index(value) => LaunchParamManifest::Index { value: Extent::new(value) },
+        };
+        LaunchManifest {
+            name: launch.name.clone(),
+            grid: launch.grid.each_ref().map(Extent::new),
+            block: launch.block,
+            static_shared_bytes: launch.static_shared,
+            dynamic_shared_bytes: launch.dynamic_shared,
+            params: launch.params.iter().map(param).collect(),
+        }
+    }
+}
+
+fn workspaces(kernel: &PtxKernel) -> impl Iterator<Item = WorkspaceManifest> {
+    kernel.workspaces.iter().map(|workspace| WorkspaceManifest {
+        name: workspace.name.clone(),
+        bytes: Extent::new(&workspace.bytes),
+    })
+}
+
 impl KernelManifest {
     /// A kernel with these parameters and an empty body, for what works on parameters alone.
     pub fn to_kernel(&self) -> Result<Kernel> {
@@ -233,7 +352,7 @@ impl KernelManifest {
         let var_of = |name: &str| vars.iter().find(|var| var.name() == name).cloned();
         let dtype_of = |text: &str| DType::from_name(text).ok_or_else(|| unreadable("data type"));
         let param = |arg: &ArgManifest| match arg {
-            ArgManifest::Tensor { name, role, dtype, shape, layout_free } => {
+            ArgManifest::Tensor { name, role, dtype, shape, layout_free, .. } => {
                 let extents = shape.iter().map(|extent| extent.to_expr(&var_of));
                 let shape = extents.collect::<Option<_>>().ok_or_else(|| unreadable("shape"))?;
                 let buffer = Buffer::new(name.as_str(), dtype_of(dtype)?, shape, Scope::Global);

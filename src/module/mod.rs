@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod extent;
+pub mod gpu;
 pub mod header;
 pub mod link;
 pub mod load;
@@ -13,7 +14,8 @@ pub mod manifest;
 pub mod read;
 pub mod write;
 
-use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::codegen::clif::{ObjectOptions, compile_launchers, compile_object};
+use crate::codegen::ptx::PtxModule;
 use crate::diag::{Diag, Result};
 use crate::ir::Kernel;
 use crate::ir::cost::Work;
@@ -60,6 +62,8 @@ pub enum ModuleKind {
     Object,
     /// `.s`: an assembly listing, to be read.
     Listing,
+    /// `.ptx`: the text for GPUs.
+    Ptx,
 }
 
 /// A module and what stands beside it.
@@ -76,7 +80,7 @@ pub struct BuiltModule {
 /// Compiles lowered kernels (after `expand_math`) to a module; `info.kernels` goes with them.
 pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> Result<BuiltModule> {
     check_module_name(&info.module)?;
-    let manifest = Manifest::new(kernels, info).to_json();
+    let manifest = Manifest::new(kernels, None, info).to_json();
     let header = header::make_header(kernels, info);
     let options = ObjectOptions {
         module: info.module.clone(),
@@ -84,6 +88,9 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
         listing: kind == ModuleKind::Listing,
         opt: info.opt,
     };
+    if kind == ModuleKind::Ptx {
+        return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
+    }
     let object = compile_object(kernels, &info.target, &options)?;
     let arch = info.target.arch;
     let bytes = match kind {
@@ -93,8 +100,47 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
         }
         ModuleKind::Object => object.bytes,
         ModuleKind::Listing => object.listing.expect("a listing was asked for").into_bytes(),
+        ModuleKind::Ptx => unreachable!("refused above"),
     };
     Ok(BuiltModule { bytes, manifest, header })
+}
+
+/// Makes a module of kernels for GPUs, whose code is in `ptx`.
+pub fn build_gpu_module(
+    kernels: &[Kernel],
+    ptx: &PtxModule,
+    info: &BuildInfo,
+    kind: ModuleKind,
+) -> Result<BuiltModule> {
+    check_module_name(&info.module)?;
+    let described = Manifest::new(kernels, Some(ptx), info);
+    let manifest = described.to_json();
+    let header = header::make_header(kernels, info);
+    let bytes = match kind {
+        ModuleKind::Ptx => (ptx.text.clone() + &described.to_comment()).into_bytes(),
+        ModuleKind::Archive => {
+            archive::make_ptx_archive(&info.module, &ptx.text, &header, &manifest)
+        }
+        ModuleKind::SharedObject => {
+            let (module, listing) = (info.module.clone(), false);
+            let options =
+                ObjectOptions { module, manifest: manifest.clone(), listing, opt: info.opt };
+            let object = compile_launchers(kernels, ptx, &info.target, &options)?;
+            link::link_launchers(&object.bytes)
+        }
+        ModuleKind::Object => {
+            return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.tar` or `.so`"));
+        }
+        ModuleKind::Listing => {
+            return Err(wrong_form("s", &info.target, "PTX is a text: end it in `.ptx`"));
+        }
+    };
+    Ok(BuiltModule { bytes, manifest, header })
+}
+
+fn wrong_form(ending: &str, target: &Target, help: &str) -> Box<Diag> {
+    let text = format!("code for {target} does not come as `.{ending}`");
+    Box::new(Diag::global("E0528", text).help(help))
 }
 
 impl ModuleKind {
@@ -105,13 +151,10 @@ impl ModuleKind {
             Some("tar") => Ok(ModuleKind::Archive),
             Some("o") => Ok(ModuleKind::Object),
             Some("s") => Ok(ModuleKind::Listing),
-            Some("ptx") => Err(Box::new(
-                Diag::global("E0526", "`.ptx` output is not in this version")
-                    .note("GPUs come with a later version"),
-            )),
+            Some("ptx") => Ok(ModuleKind::Ptx),
             _ => Err(Box::new(
                 Diag::global("E0526", format!("`{}` has no ending of a module", path.display()))
-                    .help("end it in `.so`, `.tar`, `.o` or `.s`"),
+                    .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
         }
     }

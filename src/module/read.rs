@@ -18,13 +18,15 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     })?;
     let text = if bytes.starts_with(b"\x7fELF") {
         manifest_of_elf(&bytes)
+    } else if path.extension().is_some_and(|ending| ending == "ptx") {
+        manifest_of_ptx(&bytes)
     } else {
         manifest_of_archive(&bytes)
     };
     let Some(text) = text else {
         return Err(Box::new(
             Diag::global("E0523", format!("`{name}` is no module of tec"))
-                .note("modules are `.so`, `.o` and `.tar` files that `tec build` made"),
+                .note("modules are `.so`, `.o`, `.tar` and `.ptx` files that `tec build` made"),
         ));
     };
     Manifest::from_json(&text, &name)
@@ -35,6 +37,11 @@ fn manifest_of_elf(bytes: &[u8]) -> Option<String> {
     let data = file.section_by_name(MANIFEST_SECTION)?.data().ok()?;
     let text = data.split(|byte| *byte == 0).next()?;
     String::from_utf8(text.to_vec()).ok()
+}
+
+fn manifest_of_ptx(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.lines().rev().find_map(|line| line.strip_prefix(Manifest::COMMENT)).map(str::to_string)
 }
 
 fn manifest_of_archive(bytes: &[u8]) -> Option<String> {

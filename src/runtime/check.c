@@ -103,7 +103,21 @@ static COLD int32_t refuse_call(struct message *m, const struct call *call, cons
     return refuse(m, call->sig, kind, call->packed);
 }
 
-/* ---- the CPU and the number of arguments ---- */
+/* ---- the machine and the number of arguments ---- */
+
+#ifdef TEC_CUDA
+static int cuda_ready(struct message *m);
+
+static COLD int32_t check_gpu(const struct call *call) {
+    struct message m = {.length = 0};
+    return cuda_ready(&m) ? 0 : refuse_call(&m, call, "RuntimeError");
+}
+#else
+static int32_t check_gpu(const struct call *call) {
+    (void)call;
+    return 0;
+}
+#endif
 
 static COLD int32_t check_cpu(const struct call *call) {
     uint32_t missing = call->sig->features & ~cpu_features();
@@ -177,6 +191,30 @@ static uint64_t tensor_bytes(const struct param *param, const struct tensor *ten
     return bytes;
 }
 
+/* All tensors of a call are on one GPU: that of the first one. */
+static COLD int32_t check_device_number(const struct call *call, uint32_t index,
+                                        const struct tensor *tensor) {
+    if (call->sig->device != DEVICE_CUDA) return 0;
+    uint64_t *slot = &call->slots[call->sig->device_slot];
+    uint32_t first = 0;
+    while (param_of(call->sig, first)->kind != KIND_TENSOR) first++;
+    if (index == first) *slot = (uint64_t)(int64_t)tensor->device_id;
+    if ((int64_t)*slot == tensor->device_id && tensor->device_id >= 0) return 0;
+    struct message m;
+    if (tensor->device_id < 0) {
+        put(begin(&m, call, index), "there is no device cuda:");
+        put_int(&m, tensor->device_id);
+        return refuse_call(&m, call, "ValueError");
+    }
+    put(begin(&m, call, index), "expected a tensor on cuda:");
+    put_int(&m, (int64_t)*slot);
+    put(&m, ", the device of ");
+    put_argument(&m, call, first);
+    put(&m, ", got one on cuda:");
+    put_int(&m, tensor->device_id);
+    return refuse_call(&m, call, "ValueError");
+}
+
 static COLD int32_t check_kind(const struct call *call, uint32_t index,
                                const struct tensor *tensor) {
     struct message m;
@@ -195,11 +233,14 @@ static COLD int32_t check_kind(const struct call *call, uint32_t index,
         put_dtype(&m, tensor->dtype);
         return refuse_call(&m, call, "TypeError");
     }
-    if (tensor->device_type != DEVICE_CPU) {
-        put(begin(&m, call, index), "expected a tensor on the CPU, got one on ");
+    if (tensor->device_type != (int32_t)call->sig->device) {
+        int cpu = call->sig->device == DEVICE_CPU;
+        put(begin(&m, call, index), "expected a tensor on ");
+        put(&m, cpu ? "the CPU, got one on " : "a CUDA device, got one on ");
         put_device(&m, tensor->device_type);
         return refuse_call(&m, call, "ValueError");
     }
+    if (check_device_number(call, index, tensor)) return -1;
     if (!tensor->shape && param->ndim != 0) {
         put(begin(&m, call, index), "the shape is a null pointer");
         return refuse_call(&m, call, "ValueError");
@@ -293,10 +334,15 @@ static COLD int32_t check_memory(const struct call *call, uint32_t index,
         return refuse_call(&m, call, "ValueError");
     }
     uint64_t address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
-    if (!empty && (address & (element_bytes(param) - 1))) {
+    if (!empty && (address & (param->alignment - 1u))) {
         put(begin(&m, call, index), "the data is not aligned to ");
-        put_unsigned(&m, element_bytes(param));
+        put_unsigned(&m, param->alignment);
         put(&m, " bytes, the size of ");
+        if (param->alignment > element_bytes(param)) {
+            put(&m, "vectors of ");
+            put_unsigned(&m, param->alignment / element_bytes(param));
+            put(&m, " ");
+        }
         put_dtype(&m, param->dtype);
         return refuse_call(&m, call, "ValueError");
     }
@@ -457,6 +503,8 @@ static COLD int32_t check_scalar(const struct call *call, uint32_t index) {
 /* ---- the whole ---- */
 
 static COLD int32_t check_arguments(const struct call *call) {
+    /* Without a tensor a call is on the device of the current context. */
+    if (call->sig->device == DEVICE_CUDA) call->slots[call->sig->device_slot] = (uint64_t)-1;
     for (uint32_t i = 0; i < call->sig->params; i++) {
         const struct param *param = param_of(call->sig, i);
         if (param->arg < 0) continue;
@@ -468,14 +516,14 @@ static COLD int32_t check_arguments(const struct call *call) {
 INTERNAL COLD int32_t tec_rt_check_packed(const struct signature *sig, const struct any *args,
                                           int32_t num_args, uint64_t *slots) {
     struct call call = {.sig = sig, .packed = 1, .cells = args, .words = 0, .slots = slots};
-    if (check_cpu(&call) || check_count(&call, num_args)) return -1;
+    if (check_cpu(&call) || check_gpu(&call) || check_count(&call, num_args)) return -1;
     return check_arguments(&call);
 }
 
 INTERNAL COLD int32_t tec_rt_check_dl(const struct signature *sig, const uint64_t *args,
                                       uint64_t *slots) {
     struct call call = {.sig = sig, .packed = 0, .cells = 0, .words = args, .slots = slots};
-    if (check_cpu(&call)) return -1;
+    if (check_cpu(&call) || check_gpu(&call)) return -1;
     return check_arguments(&call);
 }
 

@@ -1,4 +1,5 @@
-/* The runtime of compiled modules, as one translation unit. */
+/* The runtime of compiled modules, as one translation unit; with TEC_CUDA defined, that of modules
+ * for NVIDIA GPUs. */
 #include "tec_runtime.h"
 
 #include "cpu.c"
@@ -10,3 +11,7 @@
 #include "threads.c"
 #include "pool.c"
 #include "parallel.c"
+
+#ifdef TEC_CUDA
+#include "cuda.c"
+#endif

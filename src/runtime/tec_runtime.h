@@ -30,7 +30,7 @@ enum {
     TENSOR_OFFSET = 24 /* of the DLTensor in a Tensor object */
 };
 
-enum { DEVICE_CPU = 1 };
+enum { DEVICE_CPU = 1, DEVICE_CUDA = 2 };
 
 struct any {
     int32_t type;
@@ -64,6 +64,8 @@ struct signature {
     uint32_t text;      /* offset: `add(a: float32[100], ...)` */
     uint32_t param_at;  /* offset: struct param [params] */
     uint32_t message_at; /* offset: uint32_t [messages], offsets of texts */
+    uint32_t device;     /* type of the device that tensors are on: DEVICE_CPU, DEVICE_CUDA */
+    uint32_t device_slot; /* on CUDA: the slot for the number of the device */
 };
 
 enum { KIND_TENSOR = 0, KIND_SCALAR = 1, KIND_RUNTIME = 2 };
@@ -76,7 +78,7 @@ struct param {
     int32_t arg;      /* argument of the checked entries, -1 if it comes from a shape */
     uint8_t kind;
     uint8_t output;
-    uint16_t unused;
+    uint16_t alignment; /* of a tensor, in bytes */
     uint32_t ndim;
     uint32_t extent_at; /* offset: struct extent [ndim] */
 };
@@ -102,12 +104,13 @@ extern INTERNAL uint32_t tec_rt_cpu;
 #define CPU_KNOWN 0x80000000u
 
 /* The complete check of a call (ABI.md, section 3.1). On success writes one slot per raw
- * parameter, then one per ACTUAL extent, and returns 0; else raises and returns -1. */
+ * parameter, then one per ACTUAL extent, on CUDA then the device's number, and returns 0; else
+ * raises and returns -1. */
 INTERNAL int32_t tec_rt_check_packed(const struct signature *, const struct any *args,
                                      int32_t num_args, uint64_t *slots);
 INTERNAL int32_t tec_rt_check_dl(const struct signature *, const uint64_t *args, uint64_t *slots);
 /* What the body of a kernel, or a task of it, returns when it has not done its work. */
-enum { FAILED_MEMORY = 1, FAILED_HOST = 2 };
+enum { FAILED_MEMORY = 1, FAILED_HOST = 2, FAILED_CUDA = 3 };
 /* Raises what the result of a kernel's own check (1 + number of the message, bit 30 set for an
  * overflow) or of its body means; both return -1. */
 INTERNAL int32_t tec_rt_fail_check(const struct signature *, int32_t code, const int64_t *values,
@@ -131,5 +134,15 @@ typedef int32_t (*tec_parallel_for)(tec_task task, void *data, int64_t n, void *
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user);
 /* Runs the iterations 0 .. n of a parallel loop; 0, or the code of a failure. */
 INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n);
+
+/* ---- modules for NVIDIA GPUs (cuda.c) ---- */
+
+struct cuda_call;
+/* Launch what a kernel consists of; the stream of a packed call; a copy of an input that the
+ * kernel's own checks read, to be released as temporaries are. The code of a failure was raised. */
+INTERNAL int32_t tec_rt_cuda_launch(const struct cuda_call *);
+INTERNAL void *tec_rt_cuda_stream(int32_t device);
+INTERNAL int32_t tec_rt_cuda_fetch(const struct cuda_call *, uint64_t address, uint64_t bytes,
+                                   void **copy);
 
 #endif

@@ -10,7 +10,7 @@ use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
 
 /// Directives of targets with threads in blocks.
-const GPU_DIRECTIVES: [&str; 2] = ["bind", "pipeline"];
+const GPU_DIRECTIVES: [&str; 1] = ["pipeline"];
 
 /// A directive with its subject and arguments.
 pub(super) fn resolve_call(

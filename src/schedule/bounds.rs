@@ -11,11 +11,12 @@ use super::region::{Ranges, Span};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
+use super::threads::{ThreadIndex, is_private};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, UnOp, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Scope, UnOp, Var};
 use crate::te::Body;
 use std::collections::HashMap;
 
@@ -54,6 +55,9 @@ pub struct StageBounds {
     pub guards: Vec<Guard>,
     /// The loops around the point where it is attached, outermost first.
     pub around: Vec<Loop>,
+    /// Threads around all its loops, for its guards: those of its launch that none of its own
+    /// loops and none around is bound to.
+    pub threads: Vec<(ThreadIndex, Var, Expr)>,
 }
 
 /// Variable, first value, extent of a loop.
@@ -71,6 +75,8 @@ pub struct Guard {
     pub initial_depth: Option<usize>,
     /// A condition on a reduction axis or a data axis.
     pub kind: AxisKind,
+    /// It stands around the statement alone, not around what is attached inside that loop.
+    pub innermost: bool,
 }
 
 /// Where an attached stage's code stands: inside the loop at this place of the consumer's leaves,
@@ -89,16 +95,23 @@ pub(super) fn is_vectorized(stage: &Stage, axis: AxisId) -> bool {
 /// Infers the bounds of all stages.
 pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
     super::inline::inline_stages(&mut schedule)?;
+    super::threads::join_threads(&mut schedule);
     let mut facts = Facts::new();
     schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     let reads = Reads::of(&schedule);
     let mut inference = Inference { bounds: vec![None; schedule.stages.len()], schedule, facts };
-    for id in inference.schedule.order.clone().into_iter().rev() {
+    for id in inference.schedule.order.iter().rev() {
         let schedule = &inference.schedule;
-        schedule.checked(super::legality::check_attachment(schedule, id, &reads))?;
+        schedule.checked(super::legality::check_attachment(schedule, *id, &reads))?;
+    }
+    super::threads::check_stages(&inference.schedule)?;
+    let mut extents = Vec::new();
+    for id in inference.schedule.order.clone().into_iter().rev() {
         let bounds = inference.stage(id, &reads);
+        super::threads::check_extents(&inference.schedule, id, &bounds, &mut extents)?;
         inference.bounds[id.0] = Some(bounds);
     }
+    super::threads::place_guards(&inference.schedule, &mut inference.bounds);
     let schedule = &inference.schedule;
     schedule.checked(super::storage::check_storage(schedule, &reads))?;
     let prefetches = super::prefetch::prefetch_boxes(&inference)?;
@@ -177,7 +190,13 @@ impl Inference {
         let stage = self.schedule.stage(id);
         let domain: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let region: Vec<Span> = match stage.attach {
-            Attach::At { .. } => self.region(id, reads.of_stage(id), &around, &facts),
+            Attach::At { .. } => {
+                // What threads share is computed for all of them at once.
+                let shared = stage.scope == Some(Scope::Shared);
+                let stands = |(var, ..): &&Loop| !(shared && is_private(&self.schedule, var));
+                let fixed: Vec<Loop> = around.iter().filter(stands).cloned().collect();
+                self.region(id, reads.of_stage(id), &fixed, &facts)
+            }
             _ => domain.iter().map(|extent| whole(extent, &facts)).collect(),
         };
         let mins = region.iter().map(|span| span.min.clone()).collect();
@@ -203,7 +222,7 @@ impl Inference {
         let plain = |leaf: &AxisId| {
             !matches!(
                 stage.axis(*leaf).annotation,
-                Some((Annotation::Vectorize | Annotation::Parallel, _))
+                Some((Annotation::Vectorize | Annotation::Parallel | Annotation::Thread(_), _))
             )
         };
         let used = stage.axes.iter().any(|axis| axis.attached.is_some() || axis.used.is_some());
@@ -412,19 +431,40 @@ fn compute_loops(
             false => Expr::add(axis.min.clone(), value),
         });
     }
+    let simple = |(cond, kind, likely)| (simplify_expr(&cond, &facts), kind, likely);
+    let mut conditions: Vec<(Expr, AxisKind, bool)> = conditions.into_iter().map(simple).collect();
+    conditions.retain(|(cond, ..)| !facts.prove(cond));
+    drop_implied(&mut conditions, &facts);
     let mut guards = Vec::new();
     for (cond, kind, likely) in conditions {
-        let cond = simplify_expr(&cond, &facts);
-        if facts.prove(&cond) {
-            continue;
-        }
         let depth = guard_depth(stage, &cond, |_| true);
         let initial_depth =
             guard_depth(stage, &cond, |leaf| stage.axis(leaf).kind == AxisKind::Data);
         let cond = if likely { Expr::unary(UnOp::Likely, cond) } else { cond };
-        guards.push(Guard { cond, depth, initial_depth, kind });
+        guards.push(Guard { cond, depth, initial_depth, kind, innermost: false });
     }
-    StageBounds { mins, shape, extents, values: indices, locals, guards, around }
+    let threads = Vec::new();
+    StageBounds { mins, shape, extents, values: indices, locals, guards, around, threads }
+}
+
+/// Leaves out what follows from the other conditions: the tail of an outer part of a split often
+/// follows from that of the inner one, and that a box lies in the domain from both. Start values
+/// are under the conditions on data axes alone.
+fn drop_implied(conditions: &mut Vec<(Expr, AxisKind, bool)>, facts: &Facts) {
+    let mut at = 0;
+    while at < conditions.len() && conditions.len() > 1 {
+        let (cond, kind, _) = &conditions[at];
+        let mut known = facts.clone();
+        for (place, (other, of, _)) in conditions.iter().enumerate() {
+            if place != at && (*of == AxisKind::Data || *kind == AxisKind::Reduce) {
+                known.assume(other);
+            }
+        }
+        match known.prove(cond) {
+            true => drop(conditions.remove(at)),
+            false => at += 1,
+        }
+    }
 }
 
 /// The innermost loop that a condition mentions, of those of `nest`; the innermost of all of them

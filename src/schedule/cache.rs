@@ -96,7 +96,7 @@ pub fn set_scope(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 fn storage_scope(schedule: &Schedule, call: &Call) -> Result<Scope> {
     let Some(Value::Scope(scope)) = call.value(0) else { crate::bug!("no scope") };
     match scope {
-        Scope::Shared => {
+        Scope::Shared if !schedule.target.is_gpu() => {
             let text = format!(
                 "`shared` is the memory of a GPU's blocks, and {} is a CPU",
                 schedule.target

@@ -5,6 +5,7 @@ use super::evaluate::{Evaluator, refuse, same, suggest};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
+use crate::target::Gpu;
 
 impl Evaluator<'_> {
     /// The value of an expression.
@@ -98,9 +99,15 @@ impl Evaluator<'_> {
         let words: Vec<&str> = path.iter().map(|name| &name.text[..]).collect();
         match words[..] {
             // A target says nothing of the machine's cores, so that a module is the same wherever
-            // it is built; no target of this version has threads that share memory.
+            // it is built. A CPU has no threads that share memory of their own.
             ["target", "cores"] => Ok(Value::Int(1)),
-            ["target", "max_threads" | "shared_bytes"] => Ok(Value::Int(0)),
+            ["target", "max_threads"] => {
+                let threads = self.target.gpu.map_or(0, |_| Gpu::MAX_THREADS);
+                Ok(Value::Int(i64::from(threads)))
+            }
+            ["target", "shared_bytes"] => {
+                Ok(Value::Int(self.target.gpu.map_or(0, |gpu| i64::from(gpu.shared_bytes))))
+            }
             ["target", ..] => {
                 let all = vec!["cores", "max_threads", "shared_bytes", "lanes(T)"];
                 let diag = Diag::new("E0312", span, format!("unknown `{}`", words.join(".")));

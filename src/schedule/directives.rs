@@ -1,7 +1,7 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
 use super::state::{AxisId, Schedule, StageId, Tensor};
-use super::{attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize};
+use super::{attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize, threads};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -250,6 +250,13 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[need("i", Kind::Axis)],
         usage: "parallel(i)",
         run: loops::parallel,
+    },
+    Directive {
+        name: "bind",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("index", Kind::Word)],
+        usage: "bind(i, blockIdx.x), bind(i, threadIdx.x) or bind(i, vthread)",
+        run: threads::bind,
     },
     Directive {
         name: "compute_at",

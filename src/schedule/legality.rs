@@ -7,6 +7,7 @@ use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail,
 };
+use super::threads::ThreadIndex;
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Expr;
 use crate::ir::arith::Facts;
@@ -135,7 +136,7 @@ pub(super) fn check_placed(placed: &Placed, facts: &Facts) -> Result<()> {
         schedule.checked(check_order(schedule, stage, bounds))?;
         schedule.checked(check_tails(stage, bounds, facts))?;
     }
-    Ok(())
+    super::threads::check_launches(placed)
 }
 
 /// Lanes and copies are counted at compile time.
@@ -171,7 +172,10 @@ fn check_nesting(stage: &Stage) -> Result<()> {
     let Some(lanes) = lanes else { return Ok(()) };
     for leaf in &stage.leaves[lanes + 1..] {
         let axis = stage.axis(*leaf);
-        let Some((how @ (Annotation::Vectorize | Annotation::Parallel), span)) = axis.annotation
+        let Some((
+            how @ (Annotation::Vectorize | Annotation::Parallel | Annotation::Thread(_)),
+            span,
+        )) = axis.annotation
         else {
             continue;
         };
@@ -403,10 +407,18 @@ fn check_shift(
         inside.any(|other| steps.contains(other) && !is_single(other))
     };
     let threads = |leaf: &AxisId| {
-        matches!(stage.axis(*leaf).annotation, Some((Annotation::Parallel, _))) && !is_single(leaf)
+        let at_once = match stage.axis(*leaf).annotation {
+            Some((Annotation::Parallel, _)) => true,
+            Some((Annotation::Thread(index), _)) => index != ThreadIndex::Virtual,
+            _ => false,
+        };
+        at_once && !is_single(leaf)
     };
+    // Those of a GPU do not meet between steps.
+    let bound =
+        |leaf: &AxisId| matches!(stage.axis(*leaf).annotation, Some((Annotation::Thread(_), _)));
     let shared = leaves_of(stage, inner)
-        .filter(|leaf| around(leaf))
+        .filter(|leaf| around(leaf) || bound(leaf))
         .chain(steps.iter().copied())
         .find(threads);
     if let (true, Some(leaf)) = (overlap, shared) {

@@ -159,10 +159,22 @@ pub fn vectorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 
 /// `S.parallel(i)`: iterations are shared out to threads.
 pub fn parallel(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    if schedule.target.is_gpu() {
+        let diag = Diag::new("E0311", call.span, "`parallel` needs a CPU target");
+        return Err(Box::new(diag.help(
+            "a GPU shares iterations out to blocks and threads: `bind(i, blockIdx.x)`; or write \
+             this schedule `for cpu`",
+        )));
+    }
     annotate(schedule, call, Annotation::Parallel)
 }
 
-fn annotate(schedule: &mut Schedule, call: &Call, annotation: Annotation) -> Result<Vec<Value>> {
+/// Gives the axis of the first argument its annotation.
+pub(super) fn annotate(
+    schedule: &mut Schedule,
+    call: &Call,
+    annotation: Annotation,
+) -> Result<Vec<Value>> {
     let stage = schedule.stage_mut(call.stage());
     let axis = call.axis(0);
     let name = stage.axis(axis).name.clone();
@@ -204,10 +216,15 @@ fn reduction_annotated(schedule: &Schedule, axis: AxisId, call: &Call, how: Anno
     };
     let diag = Diag::new("E0325", call.span_of(0), text).note(why);
     match rfactor_call(schedule, call.stage(), name) {
-        Some(rfactor) => diag.help(format!(
-            "make partial results of their own first: `let P = {rfactor}`, then `P.{}({name})`",
-            how.name()
-        )),
+        Some(rfactor) => {
+            let call = match how {
+                Annotation::Thread(index) => format!("P.bind({name}, {})", index.name()),
+                _ => format!("P.{}({name})", how.name()),
+            };
+            diag.help(format!(
+                "make partial results of their own first: `let P = {rfactor}`, then `{call}`"
+            ))
+        }
         None => diag.help("annotate a data axis"),
     }
 }

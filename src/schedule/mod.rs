@@ -25,6 +25,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+pub mod threads;
 mod tree;
 
 pub use bounds::{

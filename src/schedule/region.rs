@@ -74,7 +74,12 @@ impl Ranges<'_> {
                 let (span, factor) = match (is_zero(&a.width), is_zero(&b.width)) {
                     (false, true) => (a, b.min),
                     (true, false) => (b, a.min),
-                    _ => return None,
+                    // What moves takes one value: a loop of one iteration.
+                    (true, true) => {
+                        let product = Expr::mul(a.min, b.min);
+                        return Some(self.make(product, Expr::index(0)));
+                    }
+                    (false, false) => return None,
                 };
                 self.scale(span, factor)
             }

@@ -138,7 +138,7 @@ fn pick<'a>(
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
 fn covers(prefix: &str, target: &Target) -> bool {
     let name = target.name;
-    prefix == "cpu"
+    (prefix == "cpu" && !target.is_gpu())
         || name == prefix
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }

@@ -1,5 +1,6 @@
 //! The state of a schedule: stages with their loops, while directives change them.
 
+use super::threads::ThreadIndex;
 use crate::diag::{Result, Span};
 use crate::ir::{Scope, Var};
 use crate::target::Target;
@@ -117,6 +118,8 @@ pub enum Annotation {
     Vectorize,
     /// `parallel`.
     Parallel,
+    /// `bind`.
+    Thread(ThreadIndex),
 }
 
 impl Annotation {
@@ -126,6 +129,7 @@ impl Annotation {
             Annotation::Unroll => "unroll",
             Annotation::Vectorize => "vectorize",
             Annotation::Parallel => "parallel",
+            Annotation::Thread(_) => "bind",
         }
     }
 }

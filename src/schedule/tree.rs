@@ -86,6 +86,7 @@ fn loop_line(placed: &Placed, id: StageId, stage: &Stage, at: usize) -> String {
         Some((Annotation::Unroll, _)) => "unrolled",
         Some((Annotation::Vectorize, _)) => "vectorized",
         Some((Annotation::Parallel, _)) => "parallel",
+        Some((Annotation::Thread(index), _)) => index.name(),
     };
     let mut line = format!("{kind} {} {}", axis.name, print_expr(&bounds.extents[leaf.0]));
     if axis.kind == AxisKind::Reduce {

@@ -230,7 +230,7 @@ fn attempt(text: &str, number: u64, thread: usize) -> Option<String> {
 
 fn compile(text: &str, number: u64) -> Result<(), Failure> {
     let program = judge::load(text)?;
-    let targets = Target::all();
+    let targets = Target::cpus();
     let mut options = Options::new(targets[number as usize % targets.len()].clone());
     options.fp_contract = [FpContract::Off, FpContract::Fast][number as usize / 5 % 2];
     options.opt = [3, 0, 1, 2][number as usize / 10 % 4];

@@ -4,7 +4,8 @@
 use crate::data::{Data, make_args};
 use crate::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
-use tec::ir::interp::{Tensor, Trap, Value};
+use tec::emulate::{Emulator, Orders};
+use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
@@ -151,9 +152,10 @@ pub fn interpret_damaged(
     }
     let scheduled = run(&built, &judged.args, "scheduled")?;
     if judged.kernel.reassociated {
-        // A partial product may leave the range where one in another order does not: no bound
-        // holds.
-        if !case.text.contains("prod") {
+        // A partial product may leave the range where one in another order does not, and a step
+        // makes a unit of the smallest difference: no bound holds.
+        let unbounded = ["prod", " as int", " as uint", " as bool", "floor", "ceil", "round"];
+        if !unbounded.iter().any(|word| case.text.contains(word)) {
             judged.bound = Some(BOUND);
             compare(&judged, &scheduled, "the scheduled interpreter")?;
         }
@@ -162,6 +164,23 @@ pub fn interpret_damaged(
         judged.bound = None;
     } else {
         compare(&judged, &scheduled, "the scheduled interpreter")?;
+    }
+    if options.target.is_gpu() {
+        for (kernel, form) in [(&built, "the scheduled interpreter"), (&judged.kernel, "passes")] {
+            let mut values = judged.args.clone();
+            let actual = match run_in_order(kernel, &mut values, Order::Shuffled(case.seed)) {
+                Ok(()) => Ok(values),
+                Err(Trap::Check(message)) => Err(message),
+                Err(Trap::Bug(message)) => {
+                    let text = print_kernel(kernel, Style::Full);
+                    return wrong(format!("trap (shuffled, {form}): {message}"), text);
+                }
+            };
+            compare(&judged, &actual, &format!("{form} in another order of threads"))?;
+        }
+        let actual = run(&judged.kernel, &judged.args, "passes")?;
+        compare(&judged, &actual, "the interpreter after all passes")?;
+        return Ok(judged);
     }
     if let Some(backwards) = backwards(&built) {
         let actual = run(&backwards, &judged.args, "backwards")?;
@@ -341,6 +360,33 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     Ok(module)
 }
 
+/// The PTX of a kernel in the emulator, in two orders of threads: the results, and nothing found.
+pub fn emulate(judged: &Judged, options: &Options) -> Result<(), Verdict> {
+    let mut trace = Trace::default();
+    let kernel = &judged.kernel;
+    let kernels = std::slice::from_ref(kernel);
+    let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).or_else(failed)?;
+    let emulator = Emulator::new(&ptx);
+    let emulator = emulator.or_else(|diag| wrong(diag.to_string(), ptx.text.clone()))?;
+    let mut values = judged.args.clone();
+    match emulator.run(kernel, 0, &mut values, Orders::Both) {
+        Ok(emulation) => {
+            compare(judged, &Ok(values), "the emulator")?;
+            match emulation.is_clean() {
+                true => Ok(()),
+                false => {
+                    let text = emulation.describe() + &ptx.text;
+                    wrong("the emulator finds something", text)
+                }
+            }
+        }
+        Err(diag) if diag.code == "E0525" => {
+            compare(judged, &Err(diag.to_string()), "the emulator")
+        }
+        Err(diag) => wrong(format!("the emulator: {diag}"), ptx.text.clone()),
+    }
+}
+
 /// Compiles the kernels to an object for another machine.
 pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
@@ -423,14 +469,18 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
     }
 }
 
-/// All of it for one program; for a machine that is not this one no more than that it compiles.
+/// All of it for one program; for a machine that is not this one no more than that it compiles, for
+/// a GPU in the emulator.
 pub fn judge(case: &Case, options: &Options) -> Verdict {
     let judged = match interpret(case, options) {
         Ok(judged) => judged,
         Err(verdict) => return verdict,
     };
+    let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
+    if options.target.is_gpu() {
+        return emulate(&judged, options).map_or_else(|verdict| verdict, |()| same);
+    }
     if !options.target.runs_here() {
-        let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
         return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
     }
     match link(&[&judged], options) {

@@ -47,6 +47,12 @@ fn scheduled_programs_agree() {
 }
 
 #[test]
+fn launches_agree() {
+    let n = setting("TEC_FUZZ_N", 200);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Threads);
+}
+
+#[test]
 fn programs_agree_under_auto() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);

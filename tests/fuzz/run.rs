@@ -4,7 +4,7 @@ use crate::damage::be_quiet;
 use crate::generate::generate;
 use crate::judge::{self, Case, Judged, Verdict};
 use crate::pipeline::pipeline;
-use crate::schedule::{KINDS, add_schedule, kinds_of};
+use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::Program;
@@ -79,6 +79,8 @@ pub enum Source {
     Scheduled,
     /// Both kinds of programs, under the schedule that the compiler makes.
     Auto,
+    /// Kernels of several stages with a random schedule for GPUs.
+    Threads,
 }
 
 impl Source {
@@ -87,6 +89,13 @@ impl Source {
         let name = format!("p{number}");
         match self {
             Source::Plain => generate(seed, number, &name),
+            Source::Threads => {
+                let mut program = pipeline(seed, number, &name);
+                if !has_auto(number / BATCH) {
+                    add_threads(&mut program, seed, number);
+                }
+                program
+            }
             Source::Auto if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto => pipeline(seed, number, &name),
             Source::Scheduled => {
@@ -100,6 +109,11 @@ impl Source {
             }
         }
     }
+}
+
+/// Whether the compiler makes the schedules for GPUs of a batch.
+fn has_auto(batch: u64) -> bool {
+    batch % 5 == 4
 }
 
 /// A program with how it is compiled.
@@ -158,10 +172,12 @@ impl Setup {
     }
 }
 
-/// The options of a batch: targets that run here in turn, both modes, every level.
-fn options(batch: u64) -> Options {
-    let targets: Vec<Target> =
-        Target::all().into_iter().filter(|target| target.runs_here()).collect();
+/// The options of a batch: targets that run here, or GPUs, in turn, both modes, every level.
+fn options(batch: u64, source: Source) -> Options {
+    let targets: Vec<Target> = match source {
+        Source::Threads => Target::gpus(),
+        _ => Target::all().into_iter().filter(|target| target.runs_here()).collect(),
+    };
     let mut options = Options::new(targets[(batch % targets.len() as u64) as usize].clone());
     let fp_contract = [FpContract::Fast, FpContract::Off];
     options.fp_contract = fp_contract[(batch / 3 % 2) as usize];
@@ -205,8 +221,8 @@ fn run_batch(
     thread: usize,
 ) -> Report {
     let mut report = Report::default();
-    let mut options = options(batch);
-    if source == Source::Auto {
+    let mut options = options(batch, source);
+    if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
     }
     let setups: Vec<Setup> = numbers
@@ -221,6 +237,14 @@ fn run_batch(
             Ok(one) => judged.push((setup, one)),
             Err(verdict) => report.add(setup, verdict),
         }
+    }
+    if source == Source::Threads {
+        for (setup, one) in &judged {
+            let same = Verdict::Same { refused_at_entry: one.expected.is_err() };
+            let emulated = judge::emulate(one, &setup.options());
+            report.add(setup, emulated.map_or_else(|verdict| verdict, |()| same));
+        }
+        return report;
     }
     for (setup, one) in &judged {
         match judge::explain(one, &setup.options()) {
@@ -440,6 +464,13 @@ impl Report {
             self.findings.len()
         );
         assert!(self.findings.is_empty(), "{} findings", self.findings.len());
+        if source == Source::Threads {
+            let rare: Vec<_> = GPU_KINDS
+                .iter()
+                .filter(|kind| self.kinds.get(**kind).is_none_or(|count| count * 20 < same))
+                .collect();
+            assert!(n < 500 || rare.is_empty(), "in fewer than 5 % of the schedules: {rare:?}");
+        }
         let least = if source == Source::Plain { 85 } else { 50 };
         assert!(
             (same + too_large) * 100 >= n * least,
@@ -449,6 +480,9 @@ impl Report {
             self.check_schedules(n);
             let enough = wide * 10 >= (wide + narrow) * 9;
             assert!(n < 500 || enough, "only {wide} of {} nests are wide", wide + narrow);
+            return;
+        }
+        if source == Source::Threads {
             return;
         }
         let missing = self.table.missing();

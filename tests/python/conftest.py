@@ -36,23 +36,24 @@ class Builder:
         self.folder = folder
         self.paths = {}
 
-    def path(self, file, schedule=None, **defines):
+    def path(self, file, schedule=None, target=None, **defines):
         """The path of the `.so` that `file` becomes with this schedule and these definitions."""
-        key = (str(file), schedule, tuple(sorted(defines.items())))
+        key = (str(file), schedule, target, tuple(sorted(defines.items())))
         if key not in self.paths:
             source = ROOT / file
             out = self.folder / f"{source.stem}_{len(self.paths)}.so"
             options = [f"-D{name}={value}" for name, value in defines.items()]
             options += ["--schedule", schedule] if schedule else []
+            options += ["--target", target] if target else []
             done = run_tec("build", source, "-o", out, *options)
             assert done.returncode == 0, done.stderr
             self.paths[key] = out
         return str(self.paths[key])
 
-    def __call__(self, file, schedule=None, **defines):
+    def __call__(self, file, schedule=None, target=None, **defines):
         import tvm_ffi
 
-        return tvm_ffi.load_module(self.path(file, schedule, **defines))
+        return tvm_ffi.load_module(self.path(file, schedule, target, **defines))
 
 
 @pytest.fixture(scope="session")

@@ -181,6 +181,7 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
         for variant in variants(args) {
             compile.schedule = variant.schedule.map(String::from).into_iter().collect();
             progress.set_message(format!("compiling {}", variant.file));
+            session::require_cpu(variant.file, &compile, "tec bench")?;
             let session = session::open(variant.file, &compile)?;
             session.module.set_num_threads(results.threads as i32)?;
             sessions.push((variant, session));

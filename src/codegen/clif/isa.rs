@@ -14,7 +14,7 @@ pub(super) fn kernel_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
 pub(super) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
     let features: &[&str] = match target.arch {
         Arch::X86_64 => &["sse4.1"],
-        Arch::Aarch64 | Arch::Riscv64 => &[],
+        Arch::Aarch64 | Arch::Riscv64 | Arch::Nvptx => &[],
     };
     make_isa(target.arch, features, opt)
 }
@@ -35,6 +35,7 @@ fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {
         Arch::X86_64 => "x86_64-unknown-linux-gnu",
         Arch::Aarch64 => "aarch64-unknown-linux-gnu",
         Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
+        Arch::Nvptx => crate::bug!("Cranelift makes no code for GPUs"),
     };
     let triple = triple.parse().expect("a triple of target-lexicon");
     let mut builder = isa::lookup(triple).expect("every Arch is compiled in");

@@ -24,9 +24,10 @@ mod task;
 mod tests;
 mod vector;
 
+use super::ptx::{PtxKernel, PtxModule};
 use super::{EntryKernel, Object, entry};
 use crate::diag::{Diag, Result};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Stmt, Var, visit};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
 use crate::target::{Arch, Target};
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, Type, Value, types};
@@ -64,13 +65,57 @@ pub fn compile_object(
     let mut module = new_module(baseline.clone(), &options.module);
     let mut notes = options.listing.then(Vec::new);
     let entries = compile_kernels(&mut module, kernels, target, options.opt, notes.as_mut())?;
-    entry::emit_entries(&mut module, &*baseline, &entries, target, options)?;
+    entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;
     let bytes = module.finish().emit().expect("an object in memory is written");
     let listing = notes.map(|notes| match target.arch {
         Arch::X86_64 => listing::x86_listing(&bytes, &notes),
-        Arch::Aarch64 | Arch::Riscv64 => listing::text_listing(&notes),
+        _ => listing::text_listing(&notes),
     });
     Ok(Object { bytes, listing })
+}
+
+/// Compiles the entries, for this machine's CPU family, of kernels that run on GPUs: they check the
+/// arguments and launch what `ptx` holds.
+pub fn compile_launchers(
+    kernels: &[Kernel],
+    ptx: &PtxModule,
+    target: &Target,
+    options: &ObjectOptions,
+) -> Result<Object> {
+    assert_eq!(kernels.len(), ptx.kernels.len(), "the PTX of these kernels");
+    let host = Target::host_baseline();
+    let baseline = isa::baseline_isa(&host, options.opt);
+    let mut module = new_module(baseline.clone(), &options.module);
+    let isa = isa::kernel_isa(&host, options.opt);
+    let (module_ref, constants) = (&mut module, HashMap::new());
+    let mut unit =
+        Unit { module: module_ref, isa, target: &host, constants, notes: None, nests: 0 };
+    let pairs = kernels.iter().zip(&ptx.kernels);
+    let entries: Vec<EntryKernel<'_>> = pairs
+        .map(|(kernel, launches)| {
+            let (check, messages) = unit.compile_check(kernel)?;
+            let body = unit.compile_function(&plan_kernel(kernel, launches), false)?;
+            Ok(EntryKernel { kernel, body, check, messages, launches: Some(launches) })
+        })
+        .collect::<Result<_>>()?;
+    entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), target, options)?;
+    let bytes = module.finish().emit().expect("an object in memory is written");
+    Ok(Object { bytes, listing: None })
+}
+
+/// A kernel that computes the numbers that the launches of `kernel` need.
+fn plan_kernel(kernel: &Kernel, ptx: &PtxKernel) -> Kernel {
+    let numbers = ptx.numbers();
+    let shape = vec![Expr::index(numbers.len() as i64)];
+    let buffer = Buffer::new("numbers", DType::Int64, shape, Scope::Global);
+    let store = |(k, number): (usize, &Expr)| {
+        let value = Expr::cast(DType::Int64, number.clone());
+        Stmt::store(&buffer, vec![Expr::index(k as i64)], value)
+    };
+    let body = Stmt::Block(numbers.iter().enumerate().map(store).collect());
+    let mut plan = Kernel { name: format!("{}.plan", kernel.name), body, ..kernel.clone() };
+    plan.params.push(Param::Tensor { buffer, output: true, layout_free: false });
+    plan
 }
 
 fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
@@ -107,6 +152,13 @@ struct Unit<'u> {
 
 impl Unit<'_> {
     fn compile_kernel<'k>(&mut self, kernel: &'k Kernel) -> Result<EntryKernel<'k>> {
+        let (check, messages) = self.compile_check(kernel)?;
+        let body = self.compile_function(kernel, false)?;
+        Ok(EntryKernel { kernel, body, check, messages, launches: None })
+    }
+
+    /// The function for the kernel's own checks, if it has any, and their messages.
+    fn compile_check(&mut self, kernel: &Kernel) -> Result<(Option<FuncId>, Vec<String>)> {
         let mut messages = Vec::new();
         visit::walk_stmt(
             &kernel.checks,
@@ -121,8 +173,7 @@ impl Unit<'_> {
             true => None,
             false => Some(self.compile_function(kernel, true)?),
         };
-        let body = self.compile_function(kernel, false)?;
-        Ok(EntryKernel { kernel, body, check, messages })
+        Ok((check, messages))
     }
 
     fn compile_function(&mut self, kernel: &Kernel, check: bool) -> Result<FuncId> {

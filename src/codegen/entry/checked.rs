@@ -5,14 +5,12 @@
 //! check everything again, in order: it raises, or accepts after all and hands over the arguments.
 //! So the straight path must accept nothing that the runtime refuses; it may refuse anything.
 
+use super::launch::{Cuda, Place};
 use super::plan::{Extent, Plan, PlanParam, dlpack_dtype};
-use super::{Env, param_type};
+use super::{Env, launch, param_type};
 use crate::ir::{DType, Kernel};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{
-    Block, BlockArg, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value,
-    types,
-};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
 use cranelift_module::{DataId, FuncId};
 
 /// How the arguments arrive.
@@ -25,7 +23,7 @@ pub(super) enum Convention {
 }
 
 /// What a checked entry calls and refers to.
-pub(super) struct Functions {
+pub(super) struct Functions<'a> {
     pub body: FuncId,
     pub check: Option<FuncId>,
     pub blob: DataId,
@@ -34,6 +32,8 @@ pub(super) struct Functions {
     pub fail_body: FuncId,
     pub fp: (FuncId, FuncId),
     pub cpu: DataId,
+    /// Where tensors are on a GPU.
+    pub cuda: Option<Cuda<'a>>,
 }
 
 /// Beyond so many pairs of tensors only the runtime compares them: the code would grow large.
@@ -64,7 +64,7 @@ pub(super) fn emit_checked(
     env: &mut Env<'_, '_>,
     kernel: &Kernel,
     plan: &Plan,
-    functions: &Functions,
+    functions: &Functions<'_>,
     convention: Convention,
     args: &[Value],
 ) -> Value {
@@ -87,7 +87,7 @@ pub(super) fn emit_checked(
         checked.env.builder.switch_to_block(cold);
         checked.complete_check(args, run, done);
         checked.env.builder.switch_to_block(run);
-        checked.run(&slots, done);
+        checked.run(args, &slots, done);
         checked.env.builder.switch_to_block(done);
         result
     })
@@ -97,7 +97,7 @@ struct Checked<'e, 'a, 'b, 'c> {
     env: &'e mut Env<'a, 'b>,
     kernel: &'c Kernel,
     plan: &'c Plan,
-    functions: &'c Functions,
+    functions: &'c Functions<'c>,
     convention: Convention,
     cold: Block,
 }
@@ -135,9 +135,10 @@ impl Checked<'_, '_, '_, '_> {
         let mut spans = Vec::new();
         for (index, param) in self.plan.params.iter().enumerate() {
             match param {
-                PlanParam::Tensor { dtype, extents, output, arg } => {
+                PlanParam::Tensor { dtype, extents, output, arg, alignment } => {
                     let tensor = self.tensor_argument(args, *arg);
-                    let span = self.tensor(tensor, *dtype, extents, *output, &mut slots);
+                    let kind = (*dtype, *alignment);
+                    let span = self.tensor(tensor, kind, extents, *output, &mut slots);
                     slots[index] = Some(span.start);
                     spans.push(span);
                 }
@@ -146,6 +147,10 @@ impl Checked<'_, '_, '_, '_> {
                 }
                 PlanParam::Bound => {}
             }
+        }
+        if let Some(slot) = self.plan.device_slot {
+            let none = self.env.builder.ins().iconst(types::I64, -1);
+            slots[slot].get_or_insert(none);
         }
         self.require_apart(&spans);
         let filled = "every run-time integer and extent stands in a shape";
@@ -194,7 +199,7 @@ impl Checked<'_, '_, '_, '_> {
     fn tensor(
         &mut self,
         tensor: Value,
-        dtype: DType,
+        (dtype, alignment): (DType, u32),
         extents: &[Extent],
         output: bool,
         slots: &mut [Option<Value>],
@@ -203,7 +208,10 @@ impl Checked<'_, '_, '_, '_> {
         let expected = extents.len() as i64 | i64::from(dlpack_dtype(dtype)) << 32;
         self.require_equal(kind, expected);
         let device = self.load(types::I32, tensor, 8);
-        self.require_equal(device, 1);
+        self.require_equal(device, i64::from(self.plan.device_type()));
+        if let Some(slot) = self.plan.device_slot {
+            self.device_number(tensor, &mut slots[slot]);
+        }
         let mut bytes = Bytes::Const(dtype.bytes() as i64);
         if !extents.is_empty() {
             let actual = self.shape(tensor, dtype, extents, slots);
@@ -213,11 +221,29 @@ impl Checked<'_, '_, '_, '_> {
         self.require(data);
         let offset = self.load(types::I64, tensor, 40);
         let start = self.env.builder.ins().iadd(data, offset);
-        if dtype.bytes() > 1 {
-            let low = self.env.builder.ins().band_imm_u(start, dtype.bytes() as i64 - 1);
+        if alignment > 1 {
+            let low = self.env.builder.ins().band_imm_u(start, i64::from(alignment) - 1);
             self.require_equal(low, 0);
         }
         Span { start, bytes, output }
+    }
+
+    /// All tensors are on the GPU of the first one.
+    fn device_number(&mut self, tensor: Value, slot: &mut Option<Value>) {
+        let number = self.load(types::I32, tensor, 12);
+        let number = self.env.builder.ins().sextend(types::I64, number);
+        match *slot {
+            None => {
+                let ins = self.env.builder.ins();
+                let there = ins.icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
+                self.require(there);
+                *slot = Some(number);
+            }
+            Some(first) => {
+                let same = self.env.builder.ins().icmp(IntCC::Equal, number, first);
+                self.require(same);
+            }
+        }
     }
 
     /// Compares the shape; gives the extents that are no constants.
@@ -385,18 +411,18 @@ impl Checked<'_, '_, '_, '_> {
     /// The runtime's check: goes to `run` with the slots, or to `done` with -1.
     fn complete_check(&mut self, args: &[Value], run: Block, done: Block) {
         let blob = self.env.address(self.functions.blob);
-        let slots = self.stack_words(self.plan.slots);
-        let slots = self.stack_address(slots);
+        let slots = self.env.stack_words(self.plan.slots);
+        let slots = self.env.stack_address(slots);
         let call = match self.convention {
             Convention::Packed => {
                 self.env.call(self.functions.check_call, &[blob, args[1], args[2], slots])
             }
             Convention::Dl => {
-                let words = self.stack_words(args.len());
+                let words = self.env.stack_words(args.len());
                 for (k, arg) in args.iter().enumerate() {
                     self.env.builder.ins().stack_store(types::I64, *arg, words, 8 * k as i32);
                 }
-                let words = self.stack_address(words);
+                let words = self.env.stack_address(words);
                 self.env.call(self.functions.check_call, &[blob, words, slots])
             }
         };
@@ -415,13 +441,21 @@ impl Checked<'_, '_, '_, '_> {
     }
 
     /// The kernel's own check, then its body; goes to `done`.
-    fn run(&mut self, slots: &[Value], done: Block) {
+    fn run(&mut self, args: &[Value], slots: &[Value], done: Block) {
         let raw = &slots[..self.kernel.params.len()];
+        let place = self.place(args, slots);
         if let Some(check) = self.functions.check {
-            let numbers = self.stack_words(4);
-            let numbers = self.stack_address(numbers);
-            let call = self.env.call(check, &[slots, &[numbers]].concat());
+            let numbers = self.env.stack_words(4);
+            let numbers = self.env.stack_address(numbers);
+            let dims = self.kernel.params.len() + self.kernel.dims.len();
+            let mut checked = slots[..dims].to_vec();
+            let copies = self.fetch(place, &mut checked, slots, done);
+            let call = self.env.call(check, &[&checked[..], &[numbers]].concat());
             let code = self.env.builder.inst_results(call)[0];
+            for copy in copies {
+                let cuda = self.functions.cuda.as_ref().expect("copies are made from a GPU");
+                self.env.call(cuda.release, &[copy]);
+            }
             let (failed, passed) = self.cold_branch(code);
             self.env.builder.switch_to_block(failed);
             let packed = self.packed_flag();
@@ -432,10 +466,20 @@ impl Checked<'_, '_, '_, '_> {
             self.jump(done, &[result]);
             self.env.builder.switch_to_block(passed);
         }
-        let call = self.env.call(self.functions.body, raw);
+        let mut body_args = raw.to_vec();
+        body_args.extend(place.iter().flat_map(|place| [place.device, place.stream, place.packed]));
+        let call = self.env.call(self.functions.body, &body_args);
         let code = self.env.builder.inst_results(call)[0];
         let (failed, passed) = self.cold_branch(code);
         self.env.builder.switch_to_block(failed);
+        if place.is_some() {
+            // It was raised.
+            let minus_one = self.env.builder.ins().iconst(types::I32, -1);
+            self.jump(done, &[minus_one]);
+            self.env.builder.switch_to_block(passed);
+            let zero = self.env.builder.ins().iconst(types::I32, 0);
+            return self.jump(done, &[zero]);
+        }
         let packed = self.packed_flag();
         let blob = self.env.address(self.functions.blob);
         let call = self.env.call(self.functions.fail_body, &[blob, code, packed]);
@@ -444,6 +488,65 @@ impl Checked<'_, '_, '_, '_> {
         self.env.builder.switch_to_block(passed);
         let zero = self.env.builder.ins().iconst(types::I32, 0);
         self.jump(done, &[zero]);
+    }
+
+    /// The GPU and the stream of a call, where there is one.
+    fn place(&mut self, args: &[Value], slots: &[Value]) -> Option<Place> {
+        let (cuda, slot) = (self.functions.cuda?, self.plan.device_slot?);
+        let device = self.env.builder.ins().ireduce(types::I32, slots[slot]);
+        let stream = match self.convention {
+            Convention::Dl => *args.last().expect("the stream comes last"),
+            Convention::Packed => {
+                let call = self.env.call(cuda.stream, &[device]);
+                self.env.builder.inst_results(call)[0]
+            }
+        };
+        Some(Place { device, stream, packed: self.packed_flag() })
+    }
+
+    /// The kernel's own check runs on the CPU: what it reads of the inputs is copied from the GPU
+    /// and takes its place in `checked`. The copies, to be released.
+    fn fetch(
+        &mut self,
+        place: Option<Place>,
+        checked: &mut [Value],
+        slots: &[Value],
+        done: Block,
+    ) -> Vec<Value> {
+        let (Some(place), Some(cuda)) = (place, self.functions.cuda) else { return Vec::new() };
+        let mut copies: Vec<Value> = Vec::new();
+        for index in launch::tensors_read(self.kernel) {
+            let PlanParam::Tensor { dtype, extents, .. } = &self.plan.params[index] else {
+                crate::bug!("only tensors are read")
+            };
+            let mut bytes = Bytes::Const(dtype.bytes() as i64);
+            for extent in extents {
+                let value = match *extent {
+                    Extent::Const(_) => None,
+                    Extent::Binds(slot) | Extent::Equals(slot) | Extent::Actual(slot) => {
+                        Some(slots[slot])
+                    }
+                };
+                bytes = self.multiply(bytes, *extent, value);
+            }
+            let bytes = match bytes {
+                Bytes::Const(bytes) => self.env.builder.ins().iconst(types::I64, bytes),
+                Bytes::Value(bytes) => bytes,
+            };
+            let blob = self.functions.blob;
+            let (code, copy) = cuda.fetch(self.env, blob, place, slots[index], bytes);
+            let (failed, passed) = self.cold_branch(code);
+            self.env.builder.switch_to_block(failed);
+            for copy in &copies {
+                self.env.call(cuda.release, &[*copy]);
+            }
+            let minus_one = self.env.builder.ins().iconst(types::I32, -1);
+            self.jump(done, &[minus_one]);
+            self.env.builder.switch_to_block(passed);
+            checked[index] = copy;
+            copies.push(copy);
+        }
+        copies
     }
 
     /// Blocks for a failure code: not 0, 0.
@@ -480,15 +583,6 @@ impl Checked<'_, '_, '_, '_> {
     fn jump(&mut self, block: Block, values: &[Value]) {
         let values: Vec<BlockArg> = values.iter().map(|value| BlockArg::Value(*value)).collect();
         self.env.builder.ins().jump(block, &values);
-    }
-
-    fn stack_words(&mut self, words: usize) -> StackSlot {
-        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
-        self.env.builder.create_sized_stack_slot(data)
-    }
-
-    fn stack_address(&mut self, slot: StackSlot) -> Value {
-        self.env.builder.ins().stack_addr(types::I64, slot, 0)
     }
 }
 

@@ -7,6 +7,7 @@
 //! the CPU lacks something.
 
 mod checked;
+mod launch;
 mod plan;
 mod text;
 
@@ -19,8 +20,8 @@ use crate::target::Target;
 use checked::Convention;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{
-    AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, Type as ClifType,
-    Value, types,
+    AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, StackSlot,
+    StackSlotData, StackSlotKind, Type as ClifType, Value, types,
 };
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::{Context, ir};
@@ -29,6 +30,7 @@ use cranelift_module::{
     DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleResult,
 };
 use cranelift_object::ObjectModule;
+use launch::Cuda;
 use plan::Plan;
 
 pub use plan::dlpack_dtype;
@@ -37,18 +39,21 @@ pub use text::{LEVELS, extent_text};
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
 
-/// Defines every exported function of a module.
+/// Defines every exported function of a module. `ptx` is what the entries of a module for GPUs
+/// launch; all of its kernels have launches then.
 pub fn emit_entries(
     module: &mut ObjectModule,
     baseline: &dyn TargetIsa,
     kernels: &[EntryKernel<'_>],
+    ptx: Option<&str>,
     target: &Target,
     options: &ObjectOptions,
 ) -> Result<()> {
     check_names(kernels, options)?;
     let mut emit = Emitter::new(module, baseline);
+    let cuda = ptx.map(|text| Cuda::new(&mut emit, text, kernels, target));
     for entry in kernels {
-        emit.kernel(entry, target);
+        emit.kernel(entry, target, cuda.as_ref());
     }
     emit.module_functions(options);
     Ok(())
@@ -173,25 +178,35 @@ impl<'a> Emitter<'a> {
     }
 
     /// The entries of one kernel.
-    fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target) {
+    fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let plan = Plan::new(kernel, target);
+        let plan = Plan::new(kernel, entry.launches, target);
         let blob = self.data(&plan.blob(kernel, target, &entry.messages), None);
-        let raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
-        let (body, fp) = (entry.body, (self.runtime.fp_enter, self.runtime.fp_leave));
+        let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
+        let body = match cuda {
+            Some(cuda) => cuda.launch_function(self, entry, blob),
+            None => entry.body,
+        };
+        let fp = (self.runtime.fp_enter, self.runtime.fp_leave);
+        // The stream comes last.
+        raw.extend(cuda.map(|_| types::I64));
         self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
             checked::with_default_mode(env, fp, |env| {
-                let call = env.call(body, args);
+                let call = match cuda {
+                    Some(_) => launch::call_raw(env, body, args),
+                    None => env.call(body, args),
+                };
                 env.builder.inst_results(call)[0]
             })
         });
-        let dl: Vec<ClifType> = kernel
+        let mut dl: Vec<ClifType> = kernel
             .params
             .iter()
             .zip(&plan.params)
             .filter(|(_, plan)| !matches!(plan, plan::PlanParam::Bound))
             .map(|(param, _)| param_type(param))
             .collect();
+        dl.extend(cuda.map(|_| types::I64));
         let packed = [types::I64, types::I64, types::I32, types::I64];
         for (name, params, convention) in [
             (format!("{name}_dl"), &dl[..], Convention::Dl),
@@ -209,6 +224,7 @@ impl<'a> Emitter<'a> {
                 fail_body: self.runtime.fail_body,
                 fp,
                 cpu: self.runtime.cpu,
+                cuda: cuda.copied(),
             };
             self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
                 checked::emit_checked(env, kernel, &plan, &functions, convention, args)
@@ -269,7 +285,7 @@ impl<'a> Emitter<'a> {
         params: &[ClifType],
         result: Option<ClifType>,
         build: impl FnOnce(&mut Env<'_, '_>, &[Value]) -> Value,
-    ) {
+    ) -> FuncId {
         let signature = c_signature(self.baseline, params, result);
         let id = accept(self.module.declare_function(name, linkage, &signature));
         let mut context = Context::new();
@@ -299,6 +315,7 @@ impl<'a> Emitter<'a> {
             .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
             .collect();
         accept(self.module.define_function_bytes(id, alignment.max(16), &bytes, &relocs));
+        id
     }
 
     /// Read-only data of the module, aligned to 8.
@@ -337,6 +354,16 @@ impl Env<'_, '_> {
             *colocated = true;
         }
         self.builder.ins().symbol_value(types::I64, global)
+    }
+
+    /// Room for so many 64-bit words in the frame; at least one.
+    fn stack_words(&mut self, words: usize) -> StackSlot {
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
+        self.builder.create_sized_stack_slot(data)
+    }
+
+    fn stack_address(&mut self, slot: StackSlot) -> Value {
+        self.builder.ins().stack_addr(types::I64, slot, 0)
     }
 
     /// 1 if the integer is not 0.

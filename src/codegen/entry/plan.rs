@@ -6,6 +6,7 @@
 
 use super::signature_text;
 use crate::bug;
+use crate::codegen::ptx::PtxKernel;
 use crate::ir::{DType, Kernel, Param, Var};
 use crate::target::Target;
 
@@ -35,6 +36,8 @@ pub enum PlanParam {
         output: bool,
         /// Argument number, from 0.
         arg: usize,
+        /// What its address is a multiple of.
+        alignment: u32,
     },
     /// A scalar of the declared type, or a run-time integer that no shape gives.
     Scalar {
@@ -48,7 +51,7 @@ pub enum PlanParam {
 }
 
 /// The checks of a kernel. A slot is a 64-bit word: one per raw parameter, then one per
-/// [`Kernel::dims`].
+/// [`Kernel::dims`], for GPUs then one for the number of the device.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// In the order of the raw entry.
@@ -59,6 +62,8 @@ pub struct Plan {
     pub slots: usize,
     /// CPU features, as bits of the runtime's `tec_rt_cpu`.
     pub features: u32,
+    /// The slot for the number of the device; none if tensors are in the memory of the CPU.
+    pub device_slot: Option<usize>,
 }
 
 /// Names of the CPU features in the order of their bits, as in `src/runtime/cpu.c`.
@@ -69,7 +74,7 @@ const FEATURES: [&str; 14] = [
 
 impl Plan {
     /// The checks of `kernel`, compiled for `target`.
-    pub fn new(kernel: &Kernel, target: &Target) -> Plan {
+    pub fn new(kernel: &Kernel, launches: Option<&PtxKernel>, target: &Target) -> Plan {
         let mut args = 0;
         let mut next_arg = || {
             args += 1;
@@ -86,6 +91,10 @@ impl Plan {
                         .collect(),
                     output: *output,
                     arg: next_arg(),
+                    alignment: match launches {
+                        Some(launches) => launches.alignments[index],
+                        None => buffer.dtype.bytes() as u32,
+                    },
                 },
                 Param::Scalar { dtype, .. } => PlanParam::Scalar { dtype: *dtype, arg: next_arg() },
                 Param::Runtime { source: None, .. } => {
@@ -95,12 +104,19 @@ impl Plan {
             });
         }
         let features = target.features.iter().map(|name| feature_bit(name)).sum();
-        Plan { params, args, slots: kernel.params.len() + kernel.dims.len(), features }
+        let slots = kernel.params.len() + kernel.dims.len();
+        let device_slot = target.is_gpu().then_some(slots);
+        Plan { params, args, slots: slots + usize::from(target.is_gpu()), features, device_slot }
+    }
+
+    /// The type of device that tensors are on, as in DLPack.
+    pub fn device_type(&self) -> i32 {
+        if self.device_slot.is_some() { 2 } else { 1 }
     }
 
     /// The blob of the runtime's check. `messages` are the texts of the kernel's own checks.
     pub fn blob(&self, kernel: &Kernel, target: &Target, messages: &[String]) -> Vec<u8> {
-        const HEADER: usize = 32;
+        const HEADER: usize = 40;
         const PARAM: usize = 24;
         const EXTENT: usize = 16;
         let extent_total: usize = self.params.iter().map(|p| p.extents().len()).sum();
@@ -119,22 +135,27 @@ impl Plan {
         put_u32(&mut header, texts.add(&signature_text(kernel)));
         put_u32(&mut header, param_at as u32);
         put_u32(&mut header, messages_at as u32);
+        put_u32(&mut header, self.device_type() as u32);
+        put_u32(&mut header, self.device_slot.unwrap_or(0) as u32);
 
         let mut records = Vec::new();
         let mut extents = Vec::new();
         for (plan, param) in self.params.iter().zip(&kernel.params) {
-            let (dtype, arg, kind, output) = match plan {
-                PlanParam::Tensor { dtype, output, arg, .. } => {
-                    (*dtype, *arg as i32, 0, u8::from(*output))
+            let (dtype, arg, kind, output, alignment) = match plan {
+                PlanParam::Tensor { dtype, output, arg, alignment, .. } => {
+                    (*dtype, *arg as i32, 0, u8::from(*output), *alignment as u16)
                 }
-                PlanParam::Scalar { dtype: DType::Index, arg } => (DType::Int64, *arg as i32, 2, 0),
-                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0),
-                PlanParam::Bound => (DType::Int64, -1, 2, 0),
+                PlanParam::Scalar { dtype: DType::Index, arg } => {
+                    (DType::Int64, *arg as i32, 2, 0, 0)
+                }
+                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0, 0),
+                PlanParam::Bound => (DType::Int64, -1, 2, 0, 0),
             };
             put_u32(&mut records, texts.add(param.name()));
             put_u32(&mut records, dlpack_dtype(dtype));
             put_u32(&mut records, arg as u32);
-            records.extend([kind, output, 0, 0]);
+            records.extend([kind, output]);
+            records.extend(alignment.to_le_bytes());
             put_u32(&mut records, plan.extents().len() as u32);
             put_u32(&mut records, (extents_at + extents.len()) as u32);
             for extent in plan.extents() {
@@ -219,14 +240,16 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
 }
 
 /// NUL-terminated texts behind the tables.
-struct Texts {
-    bytes: Vec<u8>,
-    start: usize,
+pub(super) struct Texts {
+    /// All texts so far.
+    pub bytes: Vec<u8>,
+    /// The offset of the first one.
+    pub start: usize,
 }
 
 impl Texts {
     /// The offset of a copy of `text`, up to its first NUL if it has one.
-    fn add(&mut self, text: &str) -> u32 {
+    pub fn add(&mut self, text: &str) -> u32 {
         let offset = self.start + self.bytes.len();
         self.bytes.extend(text.bytes().take_while(|byte| *byte != 0));
         self.bytes.push(0);
@@ -234,7 +257,7 @@ impl Texts {
     }
 }
 
-fn put_u32(out: &mut Vec<u8>, value: u32) {
+pub(super) fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend(value.to_le_bytes());
 }
 

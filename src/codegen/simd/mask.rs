@@ -7,9 +7,10 @@
 use super::address::is_index;
 use super::inst::{Arg, Inst, Width};
 use super::nest::{Selector, Val};
+use super::plan;
 use super::table::VOp;
 use super::value::width_of;
-use crate::ir::{BinOp, DType, Expr, ExprKind, Type, UnOp};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -102,41 +103,15 @@ impl Selector<'_> {
         self.compare_regs(op, a.ty, x, y)
     }
 
-    /// `base + lane < bound` and its like: how many lanes are true, or the others.
+    /// `base + lane < bound` and its like, computed once where loops leave it alone.
     fn compare_lanes(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Val> {
-        use BinOp::*;
-        let (op, base, bound) = match (&a.kind, &b.kind) {
-            (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
-                if stride.as_int() == Some(1) =>
-            {
-                (op, base, bound)
-            }
-            (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
-                if stride.as_int() == Some(1) =>
-            {
-                let mirrored = match op {
-                    Lt => Gt,
-                    Le => Ge,
-                    Gt => Lt,
-                    Ge => Le,
-                    _ => return None,
-                };
-                (mirrored, base, bound)
-            }
-            _ => return None,
-        };
-        if a.ty.dtype != DType::Index {
-            return None;
+        let LaneCount { count, lanes, negated } = lane_count(op, a, b)?;
+        let (terms, constant) = self.terms(&count);
+        let key = (terms, constant, lanes, negated);
+        let known = self.scopes.iter().rev().find_map(|scope| scope.lane_masks.get(&key));
+        if let Some(mask) = known {
+            return Some(*mask);
         }
-        let lanes = a.ty.lanes;
-        let count = Expr::sub(bound.clone(), base.clone());
-        let (count, negated) = match op {
-            Lt => (count, false),
-            Ge => (count, true),
-            Le => (Expr::add(count, Expr::index(1)), false),
-            Gt => (Expr::add(count, Expr::index(1)), true),
-            _ => return None,
-        };
         let count = self.index_value(&count);
         let zero = self.b.imm(0);
         self.b.cmp_imm(count, 0);
@@ -156,8 +131,21 @@ impl Selector<'_> {
         let one = self.of_gpr(count);
         let all = self.splat(one, bytes, width);
         let numbers = self.progression(1, bytes, width);
-        let op = if negated { Le } else { Gt };
-        Some(self.compare_regs(op, ty, all, numbers))
+        let op = if negated { BinOp::Le } else { BinOp::Gt };
+        let mask = self.compare_regs(op, ty, all, numbers);
+        self.scopes.last_mut().expect("a scope").lane_masks.insert(key, mask);
+        Some(mask)
+    }
+
+    /// Computes the masks before a loop that its body uses and does not change, as many as there
+    /// are registers to spare.
+    pub(super) fn masks_before(&mut self, var: &Var, body: &Stmt) {
+        let spare = if self.b.evex { 6 } else { 2 };
+        for comparison in plan::loop_comparisons(var, body).into_iter().take(spare) {
+            if let ExprKind::Binary(op, a, b) = &comparison.kind {
+                self.compare_lanes(*op, a, b);
+            }
+        }
     }
 
     /// Whether lanes are NaN.
@@ -456,4 +444,48 @@ fn int_compare(bytes: u64, signed: bool, width: Width) -> Code {
         (_, false, Y) => EVEX_Vpcmpuq_kr_k1_ymm_ymmm256b64_imm8,
         (_, false, Z) => EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8,
     }
+}
+
+/// A comparison that is true in the first `count` lanes, or, `negated`, in all others.
+pub(super) struct LaneCount {
+    count: Expr,
+    lanes: u32,
+    negated: bool,
+}
+
+/// What `base + lane < bound` and its like say.
+pub(super) fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
+    use BinOp::*;
+    let (op, base, bound) = match (&a.kind, &b.kind) {
+        (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
+            if stride.as_int() == Some(1) =>
+        {
+            (op, base, bound)
+        }
+        (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
+            if stride.as_int() == Some(1) =>
+        {
+            let mirrored = match op {
+                Lt => Gt,
+                Le => Ge,
+                Gt => Lt,
+                Ge => Le,
+                _ => return None,
+            };
+            (mirrored, base, bound)
+        }
+        _ => return None,
+    };
+    if a.ty.dtype != DType::Index {
+        return None;
+    }
+    let count = Expr::sub(bound.clone(), base.clone());
+    let (count, negated) = match op {
+        Lt => (count, false),
+        Ge => (count, true),
+        Le => (Expr::add(count, Expr::index(1)), false),
+        Gt => (Expr::add(count, Expr::index(1)), true),
+        _ => return None,
+    };
+    Some(LaneCount { count, lanes: a.ty.lanes, negated })
 }

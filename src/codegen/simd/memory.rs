@@ -32,7 +32,13 @@ impl Selector<'_> {
             (ExprKind::Ramp(base, stride), Some(mask)) if stride.as_int() == Some(1) => {
                 let mask = self.value(mask);
                 let mem = self.address(buffer, base);
-                self.masked_load(buffer, mem, ty, mask)
+                self.masked_load(buffer, mem, ty, mask, false)
+            }
+            // AVX2 has no broadcast with a mask: it gathers one element many times.
+            (ExprKind::Broadcast(one), Some(mask)) if self.b.evex => {
+                let mask = self.value(mask);
+                let mem = self.address(buffer, one);
+                self.masked_load(buffer, mem, ty, mask, true)
             }
             (ExprKind::Broadcast(one), None) => {
                 let mem = self.address(buffer, one);
@@ -238,15 +244,25 @@ impl Selector<'_> {
         self.constant_bytes(all)
     }
 
-    /// Lanes that a mask turns off are 0, and not read.
-    fn masked_load(&mut self, buffer: &Buffer, mem: Mem, ty: Type, mask: Val) -> VReg {
+    /// Lanes that a mask turns off are 0, and not read; `broadcast`: all read one element.
+    fn masked_load(
+        &mut self,
+        buffer: &Buffer,
+        mem: Mem,
+        ty: Type,
+        mask: Val,
+        broadcast: bool,
+    ) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
         let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
         let to = self.b.vec();
         let mask = self.memory_mask(mask, bytes, ty.lanes);
         let inst = if self.b.evex {
-            let code = self.moved(bytes, width, false);
+            let code = match broadcast {
+                true => self.broadcast_load(bytes, width),
+                false => self.moved(bytes, width, false),
+            };
             let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
             inst.mask = Some((mask, true));
             inst

@@ -48,6 +48,8 @@ pub(super) struct Scope {
     pub(super) constants: HashMap<(u64, u64, Width), VReg>,
     /// Masks of the first bytes of a register.
     pub(super) masks: HashMap<u64, VReg>,
+    /// Masks of the first lanes: how many, of how many, and whether it is the others.
+    pub(super) lane_masks: HashMap<(Terms, i64, u32, bool), Val>,
 }
 
 /// What the caller passes: a struct with the values of variables and the addresses of buffers.
@@ -319,6 +321,7 @@ impl<'c> Selector<'c> {
     ) {
         let moving = self.moving_pointers(var, min, body);
         self.constants_before(body, carried.len());
+        self.masks_before(var, body);
         let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);
         // A counter goes down to 0 where nobody asks for the variable.
         let (start, end) = match (needs_var, extent.as_int(), min.as_int()) {

@@ -3,7 +3,9 @@
 
 use super::address::{for_each_var, is_index, reads_memory};
 use super::inst::Width;
+use super::mask::lane_count;
 use super::value::{bits_of, width_of};
+use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use regalloc2::VReg;
 use std::collections::{HashMap, HashSet};
@@ -195,6 +197,56 @@ fn constants_in(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(u64, u6
         return;
     }
     visit::for_each_child(expr, &mut |child| constants_in(child, seen, found));
+}
+
+/// The comparisons in a loop's body that say how many lanes are true, of values from outside.
+pub(super) fn loop_comparisons(var: &Var, body: &Stmt) -> Vec<Expr> {
+    let mut search = Comparisons::default();
+    let mut bound = HashSet::from([var.clone()]);
+    visit::walk_stmt(
+        body,
+        &mut |stmt| {
+            if let Stmt::For { var, .. } | Stmt::Let { var, .. } = stmt {
+                bound.insert(var.clone());
+            }
+        },
+        &mut |expr| search.expr(expr),
+    );
+    bound.extend(search.bound);
+    search.found.retain(|comparison| {
+        let mut outside = !reads_memory(comparison);
+        for_each_var(comparison, &mut |var| outside &= !bound.contains(var));
+        outside
+    });
+    search.found
+}
+
+#[derive(Default)]
+struct Comparisons {
+    found: Vec<Expr>,
+    bound: HashSet<Var>,
+    seen: HashSet<usize>,
+}
+
+impl Comparisons {
+    fn expr(&mut self, expr: &Expr) {
+        if !self.seen.insert(expr.id()) {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Binary(op, a, b) if lane_count(*op, a, b).is_some() => {
+                if !self.found.iter().any(|known| equal(known, expr)) {
+                    self.found.push(expr.clone());
+                }
+                return;
+            }
+            ExprKind::Let(var, ..) => {
+                self.bound.insert(var.clone());
+            }
+            _ => {}
+        }
+        visit::for_each_child(expr, &mut |child| self.expr(child));
+    }
 }
 
 /// The buffers that a statement writes.

@@ -15,16 +15,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::process::Command;
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 15] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
     include_str!("build.rs"),
     include_str!("convert.rs"),
+    include_str!("divide.rs"),
     include_str!("encode.rs"),
+    include_str!("fold.rs"),
     include_str!("mask.rs"),
     include_str!("memory.rs"),
+    include_str!("nest.rs"),
+    include_str!("plan.rs"),
     include_str!("table.rs"),
+    include_str!("tensor.rs"),
     include_str!("value.rs"),
 ];
 

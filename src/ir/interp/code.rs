@@ -69,7 +69,11 @@ pub enum Op {
     BeginAssert { assert: u32 },
     /// Fails unless the condition holds.
     Assert { assert: u32 },
-    /// The end.
+    /// Runs what follows for every thread of a launch.
+    Launch { launch: u32 },
+    /// All threads of the block meet.
+    Meet,
+    /// The end, of a thread or of everything.
     Halt,
 }
 
@@ -108,6 +112,34 @@ pub struct Allocation {
     pub shape: Vec<Reg>,
 }
 
+/// A kernel of the GPU.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The indices that are named in it.
+    pub dims: Vec<LaunchDim>,
+    /// Shared memory.
+    pub shared: Vec<Allocation>,
+    /// Buffers of which every thread has its own.
+    pub locals: Vec<u32>,
+    /// Global buffers that are written.
+    pub tracked: Vec<u32>,
+    /// Whether threads meet anywhere.
+    pub meets: bool,
+    /// Where it goes on.
+    pub end: Pc,
+}
+
+/// An index of a launch.
+#[derive(Clone, Debug)]
+pub struct LaunchDim {
+    /// In `GPU_INDICES`.
+    pub position: usize,
+    /// The variable's register.
+    pub var: Reg,
+    /// The extent's.
+    pub extent: Reg,
+}
+
 /// Something that may trap: shown to the reader of the message.
 #[derive(Clone, Debug)]
 pub enum Culprit {
@@ -134,6 +166,8 @@ pub struct Code {
     pub assertions: Vec<Assertion>,
     /// For `Allocate`.
     pub allocations: Vec<Allocation>,
+    /// For `Launch`.
+    pub launches: Vec<Launch>,
     /// What stands at an instruction that may trap, ascending, with the innermost scope there.
     pub sites: Vec<(Pc, Culprit, Option<u32>)>,
     /// Variables around a site: name, register, enclosing scope.

@@ -5,9 +5,13 @@
 //! first met in a branch that may not be taken becomes a subroutine that runs at most once.
 
 use super::code::{Access, Allocation, Assertion, Code, Culprit, Op, Pc, Reg};
+use super::code::{Launch, LaunchDim};
 use super::scalar;
-use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt, Type, UnOp, Var};
+use crate::ir::equal::equal;
+use crate::ir::launch::{find_dims, has_meeting, has_threads, is_shared_stage};
+use crate::ir::visit::{for_each_child, walk_stmt};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, Type};
+use crate::ir::{UnOp, Var};
 use std::collections::HashMap;
 
 /// Compiles statements. `vars` are bound from outside; their registers are returned.
@@ -45,6 +49,8 @@ struct Compiler {
     calls: Vec<(usize, usize)>,
     /// What was known when the statement's first branch began.
     before_branches: Option<HashMap<usize, Reg>>,
+    /// Extents of the indices of the launch around; none outside.
+    extents: Option<HashMap<&'static str, Expr>>,
 }
 
 type Compiled<T> = Result<T, String>;
@@ -122,6 +128,7 @@ impl Compiler {
     fn stmt(&mut self, stmt: &Stmt) -> Compiled<()> {
         match stmt {
             Stmt::Block(stmts) => stmts.iter().try_for_each(|s| self.stmt(s)),
+            Stmt::For { kind, .. } if kind.gpu_index().is_some() => self.thread_loop(stmt),
             Stmt::For { var, min, extent, kind: _, body } => {
                 let bounds = self.whole(&[min, extent])?;
                 let (var_reg, last) = (self.bind(var), self.registers(1));
@@ -167,6 +174,8 @@ impl Compiler {
                 self.scope = outer;
                 Ok(())
             }
+            // Made when the block starts.
+            Stmt::Allocate { buffer, body } if buffer.scope == Scope::Shared => self.stmt(body),
             Stmt::Allocate { buffer, body } => {
                 let shape = self.whole(&buffer.shape.iter().collect::<Vec<_>>())?;
                 let allocation = self.code.allocations.len() as u32;
@@ -174,6 +183,15 @@ impl Compiler {
                 self.code.allocations.push(Allocation { buffer: id, shape });
                 self.emit_trapping(Op::Allocate { allocation }, Culprit::Stmt(stmt_head(stmt)));
                 self.stmt(body)
+            }
+            Stmt::Produce { .. } if self.extents.is_none() && has_threads(stmt) => {
+                self.launch(stmt)
+            }
+            Stmt::Produce { body, .. } if self.extents.is_some() && is_shared_stage(body) => {
+                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt_head(stmt)));
+                self.stmt(body)?;
+                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt_head(stmt)));
+                Ok(())
             }
             Stmt::Produce { body, .. }
             | Stmt::Tensorize { body, .. }
@@ -194,9 +212,88 @@ impl Compiler {
                 self.emit(Op::Assert { assert });
                 Ok(())
             }
-            Stmt::Barrier => Ok(()),
+            Stmt::Barrier if self.extents.is_none() => Err("a barrier outside of a launch".into()),
+            Stmt::Barrier => {
+                self.emit_trapping(Op::Meet, Culprit::Stmt(Stmt::Barrier));
+                Ok(())
+            }
             Stmt::Evaluate(value) => self.whole(&[value]).map(|_| ()),
         }
+    }
+
+    fn launch(&mut self, stmt: &Stmt) -> Compiled<()> {
+        let dims = find_dims(stmt);
+        let extents = self.whole(&dims.iter().map(|dim| &dim.extent).collect::<Vec<_>>())?;
+        self.extents = Some(dims.iter().map(|dim| (dim.index, dim.extent.clone())).collect());
+        let outer = self.scope;
+        let dims = dims.iter().zip(extents).map(|(dim, extent)| {
+            let position = GPU_INDICES.iter().position(|index| *index == dim.index);
+            let var = self.bind(&dim.var);
+            self.open_scope(&dim.var, var);
+            LaunchDim { position: position.expect("it is one of them"), var, extent }
+        });
+        let dims = dims.collect();
+        let (shared, locals, tracked) = self.launch_buffers(stmt)?;
+        let (meets, end) = (has_meeting(stmt), 0);
+        let launch = self.code.launches.len() as u32;
+        self.code.launches.push(Launch { dims, shared, locals, tracked, meets, end });
+        self.emit_trapping(Op::Launch { launch }, Culprit::Stmt(stmt_head(stmt)));
+        let Stmt::Produce { body, .. } = stmt else { crate::bug!("a launch is a produce") };
+        self.stmt(body)?;
+        self.emit(Op::Halt);
+        self.code.launches[launch as usize].end = self.pc();
+        (self.extents, self.scope) = (None, outer);
+        Ok(())
+    }
+
+    /// Shared memory, buffers of each thread, global buffers that are written.
+    fn launch_buffers(&mut self, stmt: &Stmt) -> Compiled<(Vec<Allocation>, Vec<u32>, Vec<u32>)> {
+        let (mut shared, mut locals, mut tracked) = (Vec::new(), Vec::new(), Vec::new());
+        walk_stmt(
+            stmt,
+            &mut |inner| match inner {
+                Stmt::Allocate { buffer, .. } => match buffer.scope {
+                    Scope::Shared => shared.push(buffer.clone()),
+                    _ => locals.push(self.buffer(buffer)),
+                },
+                Stmt::Store { buffer, .. } if buffer.scope == Scope::Global => {
+                    let buffer = self.buffer(buffer);
+                    if !tracked.contains(&buffer) {
+                        tracked.push(buffer);
+                    }
+                }
+                _ => {}
+            },
+            &mut |_| {},
+        );
+        let mut allocations = Vec::new();
+        for buffer in shared {
+            let shape = self.whole(&buffer.shape.iter().collect::<Vec<_>>())?;
+            allocations.push(Allocation { buffer: self.buffer(&buffer), shape });
+        }
+        Ok((allocations, locals, tracked))
+    }
+
+    /// The threads whose index is below the extent.
+    fn thread_loop(&mut self, stmt: &Stmt) -> Compiled<()> {
+        let Stmt::For { var, extent, kind, body, .. } = stmt else {
+            crate::bug!("a loop is expected")
+        };
+        let index = kind.gpu_index().expect("the caller asked");
+        let all = self.extents.as_ref().and_then(|extents| extents.get(index));
+        let all = all.ok_or_else(|| format!("{index} outside of a launch"))?;
+        if !self.vars.contains_key(var) {
+            return Err(format!("{index} has two variables"));
+        }
+        if equal(all, extent) {
+            return self.stmt(body);
+        }
+        let cond = Expr::lt(Expr::var(var), extent.clone());
+        let c = self.whole(&[&cond])?[0];
+        let skip = self.emit(Op::JumpUnless { c, to: 0 });
+        self.stmt(body)?;
+        self.land(skip);
+        Ok(())
     }
 
     fn store(
@@ -539,6 +636,7 @@ fn stmt_head(stmt: &Stmt) -> Stmt {
             body: nothing(),
         },
         Stmt::Allocate { buffer, .. } => Stmt::Allocate { buffer: buffer.clone(), body: nothing() },
+        Stmt::Produce { name, .. } => Stmt::Produce { name: name.clone(), body: nothing() },
         other => other.clone(),
     }
 }

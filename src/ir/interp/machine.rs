@@ -2,6 +2,7 @@
 
 use super::Trap;
 use super::code::{Access, Code, Culprit, Op, Pc, Reg};
+use super::launch::{Now, Order, Race, Shadow, Stop};
 use super::scalar;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::reference;
@@ -20,6 +21,8 @@ pub struct Memory {
     pub data: Vec<u64>,
     /// Which elements were written; empty if all count as written.
     pub written: Vec<bool>,
+    /// In a launch: who accessed the elements; empty where nothing can race.
+    pub shadows: Vec<Shadow>,
 }
 
 impl Memory {
@@ -32,28 +35,34 @@ impl Memory {
             return None;
         }
         let len = len as usize;
-        Some(Memory { shape, data: vec![0; len], written: vec![false; len] })
+        let (data, written) = (vec![0; len], vec![false; len]);
+        Some(Memory { shape, data, written, shadows: Vec::new() })
     }
 }
 
 /// Registers and memory during a run.
 pub struct Machine<'a> {
-    code: &'a Code,
+    pub(super) code: &'a Code,
     /// Registers.
     pub regs: Vec<u64>,
     /// By the number of the buffer in [`Code::buffers`].
     pub memory: Vec<Memory>,
-    returns: Vec<Pc>,
-    epoch: u64,
+    /// The order of blocks and threads.
+    pub order: Order,
+    pub(super) returns: Vec<Pc>,
+    pub(super) epoch: u64,
+    pub(super) now: Now,
     assert: Option<u32>,
 }
 
 /// What went wrong at an instruction, before it is put into words.
-enum Fault {
+pub(super) enum Fault {
     Overflow,
     Outside { buffer: u32, detail: String },
     Unwritten { buffer: u32, index: i64 },
     Allocation { shape: Vec<i64> },
+    Race { buffer: u32, index: i64, race: Race },
+    Parted { other: u32 },
     Check(String),
 }
 
@@ -71,21 +80,37 @@ impl<'a> Machine<'a> {
                 Some(init) => Memory {
                     shape: vec![init.len() as i64],
                     data: init.iter().map(|b| scalar::from_pattern(buffer.dtype, *b)).collect(),
-                    written: Vec::new(),
+                    ..Memory::default()
                 },
                 None => Memory::default(),
             })
             .collect();
-        Machine { code, regs, memory, returns: Vec::new(), epoch: 0, assert: None }
+        Machine {
+            code,
+            regs,
+            memory,
+            order: Order::Ascending,
+            returns: Vec::new(),
+            epoch: 0,
+            now: Now::default(),
+            assert: None,
+        }
     }
 
     /// Runs to the end.
     pub fn run(&mut self) -> Result<(), Trap> {
         let mut pc: Pc = 0;
-        self.execute(&mut pc).map_err(|fault| self.trap(pc, fault))
+        match self.execute(&mut pc) {
+            Ok(stop) => {
+                assert_eq!(stop, Stop::End, "meetings are in launches");
+                Ok(())
+            }
+            Err(fault) => Err(self.trap(pc, fault)),
+        }
     }
 
-    fn execute(&mut self, pc: &mut Pc) -> Result<(), Fault> {
+    /// Runs to the end, or to where threads meet.
+    pub(super) fn execute(&mut self, pc: &mut Pc) -> Result<Stop, Fault> {
         let ops = &self.code.ops;
         loop {
             let op = &ops[*pc as usize];
@@ -149,7 +174,8 @@ impl<'a> Machine<'a> {
                 }
                 Op::LoadAny { access } => self.load_any(access)?,
                 Op::StoreAny { access } => self.store_any(access)?,
-                Op::Halt => return Ok(()),
+                Op::Halt => return Ok(Stop::End),
+                Op::Meet => return Ok(Stop::Meeting),
                 Op::Shared { done, to } => {
                     if self.get(done) != self.epoch {
                         self.returns.push(*pc);
@@ -211,6 +237,7 @@ impl<'a> Machine<'a> {
                 let memory = memory.ok_or(Fault::Allocation { shape })?;
                 self.memory[allocation.buffer as usize] = memory;
             }
+            Op::Launch { launch } => self.launch(launch, pc)?,
             Op::BeginAssert { assert } => self.assert = Some(assert),
             Op::Assert { assert } => {
                 self.assert = None;
@@ -223,21 +250,26 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn get(&self, reg: Reg) -> u64 {
+    pub(super) fn get(&self, reg: Reg) -> u64 {
         self.regs[reg as usize]
     }
 
-    fn set(&mut self, reg: Reg, value: u64) {
+    pub(super) fn set(&mut self, reg: Reg, value: u64) {
         self.regs[reg as usize] = value;
     }
 
-    fn load(&self, buffer: u32, index: i64) -> Result<u64, Fault> {
-        let memory = &self.memory[buffer as usize];
+    fn load(&mut self, buffer: u32, index: i64) -> Result<u64, Fault> {
+        let memory = &mut self.memory[buffer as usize];
         let Some(value) = memory.data.get(index as usize) else {
             return Err(outside(buffer, memory, index));
         };
         if !memory.written.is_empty() && !memory.written[index as usize] {
             return Err(Fault::Unwritten { buffer, index });
+        }
+        if let Some(shadow) = memory.shadows.get_mut(index as usize)
+            && let Some(race) = shadow.read(&self.now)
+        {
+            return Err(Fault::Race { buffer, index, race });
         }
         Ok(*value)
     }
@@ -250,6 +282,11 @@ impl<'a> Machine<'a> {
         *element = value;
         if !memory.written.is_empty() {
             memory.written[index as usize] = true;
+        }
+        if let Some(shadow) = memory.shadows.get_mut(index as usize)
+            && let Some(race) = shadow.write(&self.now)
+        {
+            return Err(Fault::Race { buffer, index, race });
         }
         Ok(())
     }
@@ -357,6 +394,10 @@ impl<'a> Machine<'a> {
                 format!("read of {}[{index}], which was never written", name(buffer))
             }
             Fault::Allocation { shape } => format!("no memory for the extents {shape:?}"),
+            Fault::Race { buffer, index, race } => {
+                format!("race for {}[{index}]: {}", name(buffer), self.now.describe(race))
+            }
+            Fault::Parted { other } => format!("threads part: {}", self.now.parted(other)),
         };
         let at = pc - 1;
         if let Ok(site) = self.code.sites.binary_search_by_key(&at, |(pc, ..)| *pc) {

@@ -2,17 +2,21 @@
 //! `ir` and shares no code with the back ends.
 //!
 //! A kernel is first compiled to straight code over registers, since every differential test runs
-//! on it. Loops of every kind run serially, ascending. Mathematical functions that `expand_math`
-//! has not replaced are evaluated in higher precision and rounded.
+//! on it. Loops run serially, ascending; launches block by block, each thread as far as the next
+//! place where all of the block meet, and a race ends them. Mathematical functions that
+//! `expand_math` has not replaced are evaluated in higher precision and rounded.
 
 mod code;
 mod compile;
+mod launch;
 mod machine;
 mod scalar;
 
 use super::{Buffer, DType, Expr, Kernel, Param, Stmt, Var};
 use code::Code;
 use machine::{Machine, Memory};
+
+pub use launch::Order;
 
 /// A tensor's elements as raw little-endian bytes.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,12 +49,17 @@ pub enum Trap {
     /// An entry check failed, with the formatted message.
     Check(String),
     /// A bug: an index outside its buffer, a read of an element never written, an `index`
-    /// overflow, an ill-typed node.
+    /// overflow, an ill-typed node, a race, threads that do not meet.
     Bug(String),
 }
 
 /// Runs the checks, then the body. On `Check` nothing was written.
 pub fn run(kernel: &Kernel, args: &mut [Value]) -> Result<(), Trap> {
+    run_in_order(kernel, args, Order::Ascending)
+}
+
+/// [`run`] with blocks and threads in some order, which changes nothing.
+pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result<(), Trap> {
     let bound = bind_arguments(kernel, args)?;
     let mut in_checks = bound.clone();
     for dim in &kernel.dims {
@@ -59,9 +68,9 @@ pub fn run(kernel: &Kernel, args: &mut [Value]) -> Result<(), Trap> {
         };
         in_checks.push((dim.var.clone(), tensor.shape[dim.dim] as u64));
     }
-    execute(kernel, &kernel.checks, &in_checks, args)?;
+    execute(kernel, &kernel.checks, &in_checks, args, order)?;
     compare_shapes(kernel, args, &bound)?;
-    execute(kernel, &kernel.body, &bound, args)
+    execute(kernel, &kernel.body, &bound, args, order)
 }
 
 /// Expressions over variables, compiled once and evaluated often: one register (see
@@ -178,6 +187,7 @@ fn execute(
     stmt: &Stmt,
     bound: &[(Var, u64)],
     args: &mut [Value],
+    order: Order,
 ) -> Result<(), Trap> {
     if matches!(stmt, Stmt::Block(stmts) if stmts.is_empty()) {
         return Ok(());
@@ -185,6 +195,7 @@ fn execute(
     let vars: Vec<Var> = bound.iter().map(|(var, _)| var.clone()).collect();
     let (code, regs) = compile::compile_stmt(stmt, &vars).map_err(Trap::Bug)?;
     let mut machine = Machine::new(&code);
+    machine.order = order;
     for (reg, (_, value)) in regs.iter().zip(bound) {
         machine.regs[*reg as usize] = *value;
     }
@@ -217,7 +228,7 @@ fn read_tensor(tensor: &Tensor) -> Memory {
     let bytes = tensor.dtype.bytes() as usize;
     let data = tensor.data.chunks_exact(bytes);
     let data = data.map(|raw| scalar::from_memory(tensor.dtype, raw)).collect();
-    Memory { shape: tensor.shape.clone(), data, written: Vec::new() }
+    Memory { shape: tensor.shape.clone(), data, ..Memory::default() }
 }
 
 /// Elements that were never written keep what the caller had there.

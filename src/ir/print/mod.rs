@@ -258,7 +258,7 @@ impl Printer {
                 self.access(buffer, indices);
                 self.out.push_str(")\n");
             }
-            Stmt::Barrier => self.line("barrier\n"),
+            Stmt::Barrier => self.line("tvm_storage_sync(\"shared\")\n"),
             Stmt::Evaluate(value) => {
                 self.line("");
                 self.whole_expr(value);
@@ -268,17 +268,10 @@ impl Printer {
     }
 
     fn for_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, kind: &ForKind, body: &Stmt) {
-        let name = self.names.free_loop_name(var);
         if let ForKind::Thread(axis) = kind {
-            self.line("");
-            let _ = write!(self.out, "// attr [iter_var({axis}, , {axis})] thread_extent = ");
-            self.whole_expr(extent);
-            self.out.push('\n');
-            self.names.bind(var, name);
-            self.stmt(body);
-            self.names.unbind_var(var);
-            return;
+            return self.thread_loop(var, extent, axis, body);
         }
+        let name = self.names.free_loop_name(var);
         self.line(match kind {
             ForKind::Parallel => "parallel",
             ForKind::Vectorized => "vectorized",
@@ -294,6 +287,24 @@ impl Printer {
         self.indented(body);
         self.names.unbind_var(var);
         self.line("}\n");
+    }
+
+    /// `// attr […]`, which has no braces. A GPU index has its own name, in every loop about it.
+    fn thread_loop(&mut self, var: &Var, extent: &Expr, axis: &str, body: &Stmt) {
+        let again = self.names.is_bound(var);
+        let is_virtual = axis == "vthread";
+        let name = if is_virtual { self.names.free_loop_name(var) } else { axis.to_string() };
+        let key = if is_virtual { "virtual_thread" } else { "thread_extent" };
+        self.line("");
+        let _ = write!(self.out, "// attr [iter_var({name}, , {axis})] {key} = ");
+        self.whole_expr(extent);
+        self.out.push('\n');
+        if again {
+            return self.stmt(body);
+        }
+        self.names.bind(var, name);
+        self.stmt(body);
+        self.names.unbind_var(var);
     }
 
     fn allocation(&mut self, buffer: &Buffer) {

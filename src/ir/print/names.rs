@@ -20,6 +20,11 @@ impl Names {
         self.vars.get(var).map_or(var.name(), |name| name)
     }
 
+    /// Whether `var` has a name here.
+    pub fn is_bound(&self, var: &Var) -> bool {
+        self.vars.contains_key(var)
+    }
+
     /// As [`Names::var`].
     pub fn buffer<'a>(&'a self, buffer: &'a Buffer) -> &'a str {
         self.buffers.get(buffer).map_or(&buffer.name, |name| name)

@@ -205,8 +205,61 @@ impl Simplifier {
                 return self.joined(quotient, whole, reduced);
             }
         }
+        if let Some((coarse, c)) = self.without_fine(&rest, low, c) {
+            let coarse = Sum::rebuild(coarse, 0)?;
+            let divided = self.divide_constant(&coarse, c)?;
+            return self.joined(quotient, whole, divided);
+        }
+        // `(x + y//d) // c` is `(d*x + y) // (d*c)`.
+        let inner = rest.iter().position(|(term, factor)| {
+            *factor == 1
+                && matches!(&term.kind, ExprKind::Binary(BinOp::FloorDiv, _, d)
+                if d.as_int().is_some_and(|d| d > 0))
+        });
+        if let Some(at) = inner
+            && let ExprKind::Binary(_, y, d) = &rest[at].0.kind
+            && let Some(d) = d.as_int()
+        {
+            let mut sum = Sum { constant: low.checked_mul(d)?, ..Sum::default() };
+            for (place, (term, factor)) in rest.iter().enumerate() {
+                match place == at {
+                    true => sum.add(&self.facts, y, 1)?,
+                    false => sum.add(&self.facts, term, factor.checked_mul(d)?)?,
+                }
+            }
+            let joined = self.divide_constant(&sum.build()?, d.checked_mul(c)?)?;
+            return self.joined(quotient, whole, joined);
+        }
         let divided = Expr::binary(BinOp::FloorDiv, remainder, Expr::index(i64::try_from(c).ok()?));
         self.joined(quotient, whole, divided)
+    }
+
+    /// `(16*x + y) // 64` is `x // 4` where `0 <= y < 16`: the terms that count, and what divides
+    /// them.
+    #[allow(clippy::type_complexity)]
+    fn without_fine(
+        &self,
+        terms: &[(Expr, i128)],
+        low: i128,
+        c: i128,
+    ) -> Option<(Vec<(Expr, i128)>, i128)> {
+        let mut steps: Vec<i128> = terms.iter().map(|term| gcd(term.1, c)).collect();
+        steps.retain(|step| *step > 1);
+        steps.sort_unstable_by(|a, b| b.cmp(a));
+        steps.dedup();
+        steps.into_iter().find_map(|step| {
+            let (mut coarse, fine): (Vec<_>, Vec<_>) =
+                terms.iter().cloned().partition(|term| term.1 % step == 0);
+            if fine.is_empty() {
+                return None;
+            }
+            let range = self.facts.interval(&Sum::rebuild(fine, low)?);
+            if range.lo < 0 || range.hi >= step {
+                return None;
+            }
+            coarse.iter_mut().for_each(|term| term.1 /= step);
+            Some((coarse, c / step))
+        })
     }
 
     fn divide_symbolic(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {

@@ -89,6 +89,9 @@ impl Simplifier {
             return Stmt::nothing();
         }
         let thread = matches!(kind, ForKind::Thread(_));
+        if thread && extent.as_int() == Some(1) && !self.replaced.contains_key(var) {
+            return self.single_thread(stmt);
+        }
         if extent.as_int() == Some(1) && !thread {
             // Another loop may bind the same variable: what it stands for, and what was simplified
             // with it, is forgotten after the body.
@@ -107,6 +110,18 @@ impl Simplifier {
             return body;
         }
         Stmt::For { var: var.clone(), min, extent, kind: kind.clone(), body: Box::new(body) }
+    }
+
+    /// The only value of a thread's index takes its place, but the loop stays: it says what is run
+    /// by the threads of a block.
+    fn single_thread(&mut self, stmt: &Stmt) -> Stmt {
+        let Stmt::For { var, .. } = stmt else { crate::bug!("a loop is expected") };
+        self.push();
+        self.replaced.insert(var.clone(), Expr::index(0));
+        let stmt = self.for_loop(stmt);
+        self.replaced.remove(var);
+        self.pop();
+        stmt
     }
 
     fn if_stmt(&mut self, cond: &Expr, then: &Stmt, otherwise: Option<&Stmt>) -> Stmt {

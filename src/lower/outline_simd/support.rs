@@ -155,7 +155,7 @@ pub fn wide_lanes(
         consecutive: true,
         seen: HashSet::new(),
     };
-    needs.access(buffer.dtype, index, mask);
+    needs.access(buffer.dtype, index, mask, false);
     needs.expr(value);
     if let Some(mask) = mask {
         needs.expr(mask);
@@ -194,9 +194,11 @@ impl Needs {
         }
         let bytes = expr.ty.dtype.bytes();
         match &expr.kind {
+            // Vectors of a `let` are in memory.
+            ExprKind::Var(_) => self.consecutive &= self.evex || bytes >= 4,
             ExprKind::Load { buffer, indices, mask } => {
                 self.at_least(bytes);
-                self.access(buffer.dtype, &indices[0], mask.as_ref());
+                self.access(buffer.dtype, &indices[0], mask.as_ref(), true);
                 mask.iter().for_each(|mask| self.expr(mask));
                 return;
             }
@@ -228,8 +230,8 @@ impl Needs {
         for_each_child(expr, &mut |child| self.expr(child));
     }
 
-    /// An access whose index is not evaluated as a vector, or is.
-    fn access(&mut self, dtype: DType, index: &Expr, mask: Option<&Expr>) {
+    /// An access whose index is not evaluated as a vector, or is; `read`: of a load.
+    fn access(&mut self, dtype: DType, index: &Expr, mask: Option<&Expr>, read: bool) {
         let bytes = dtype.bytes();
         let consecutive =
             matches!(&index.kind, ExprKind::Ramp(_, stride) if stride.as_int() == Some(1));
@@ -240,7 +242,8 @@ impl Needs {
             return;
         }
         if matches!(index.kind, ExprKind::Broadcast(_)) {
-            self.lanewise |= mask.is_some();
+            // AVX-512 broadcasts under a mask; there is no store of one element by many lanes.
+            self.lanewise |= mask.is_some() && !(self.evex && read);
             return;
         }
         self.consecutive = false;

@@ -1,6 +1,6 @@
 //! `--schedule auto`: a schedule for a kernel that has none, chosen by simple rules.
 //!
-//! Before: a kernel and a CPU target. After: the text of a schedule in the language, which is
+//! Before: a kernel and a target. After: the text of a schedule in the language, which is
 //! parsed and applied like one that a user wrote; each group of directives has a comment that
 //! names its rule and says why it was chosen. [`RULES`] is the list of the rules.
 //!
@@ -13,6 +13,7 @@ mod partial;
 mod plan;
 mod product;
 mod text;
+mod threads;
 mod view;
 
 use super::bounds::infer_bounds;
@@ -38,6 +39,7 @@ pub struct Rule {
 /// The rules for the loops of a stage: the first that applies. Before them, `inline` and `attach`
 /// decide where a stage is computed.
 pub const RULES: &[Rule] = &[
+    Rule { name: "threads", about: "on a GPU: a thread for each element", apply: threads::threads },
     Rule {
         name: "product",
         about: "a sum of products that reads its factors many times: a tile of results in \
@@ -102,7 +104,9 @@ fn text_without(graph: &Graph, target: &Target, without: &[&str]) -> String {
         if planner.views[stage].inlined || planner.plans[stage].done {
             continue;
         }
-        planner.attach(stage);
+        if !target.is_gpu() {
+            planner.attach(stage);
+        }
         let rules = RULES.iter().filter(|rule| !without.contains(&rule.name));
         for rule in rules {
             if (rule.apply)(&mut planner, stage) {

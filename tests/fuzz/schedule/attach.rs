@@ -66,6 +66,11 @@ impl Model {
             return;
         }
         let stage = self.pick(&movable);
+        self.attach(stage);
+    }
+
+    /// Computes a stage in a loop around all its readers; false if there is none.
+    pub(super) fn attach(&mut self, stage: usize) -> bool {
         let readers = self.readers(&self.stages[stage].name.clone());
         let wild = self.breaks();
         let mut points = Vec::new();
@@ -81,7 +86,7 @@ impl Model {
             }
         }
         if points.is_empty() {
-            return;
+            return false;
         }
         let (target, at) = self.pick(&points);
         let (name, to) = (self.stages[stage].name.clone(), self.stages[target].name.clone());
@@ -96,6 +101,7 @@ impl Model {
                 l.extent = None;
             }
         }
+        true
     }
 
     pub(super) fn has_guests(&self, stage: usize) -> bool {

@@ -291,7 +291,9 @@ impl Model {
         let loops = &self.stages[stage].loops;
         let lanes = loops.iter().position(|l| l.mark == Some(Mark::Vectorize));
         lanes.is_some_and(|at| {
-            let inside = |l: &Loop| matches!(l.mark, Some(Mark::Vectorize | Mark::Parallel));
+            let inside = |l: &Loop| {
+                matches!(l.mark, Some(Mark::Vectorize | Mark::Parallel | Mark::Bound(_)))
+            };
             loops[at + 1..].iter().any(inside)
         })
     }
@@ -300,7 +302,7 @@ impl Model {
     pub(super) fn lanes_fit(&self, stage: usize, at: usize) -> bool {
         let loops = &self.stages[stage].loops;
         let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
-        let inside = |l: &Loop| lanes(l) || l.mark == Some(Mark::Parallel);
+        let inside = |l: &Loop| lanes(l) || matches!(l.mark, Some(Mark::Parallel | Mark::Bound(_)));
         !loops[..at].iter().any(lanes) && !loops[at + 1..].iter().any(inside)
     }
 
@@ -327,6 +329,7 @@ impl Model {
                             let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
                             !l.reduce && !l.overlaps && !loops[..at].iter().any(lanes)
                         }
+                        Mark::Bound(_) => false,
                     }
         };
         let fitting: Vec<usize> = (0..loops.len()).filter(|at| fits(*at)).collect();
@@ -343,6 +346,7 @@ impl Model {
             Mark::Unroll => "unroll",
             Mark::Vectorize => "vectorize",
             Mark::Parallel => "parallel",
+            Mark::Bound(_) => "bind",
         };
         let (name, axis) =
             (self.stages[stage].name.clone(), self.stages[stage].loops[at].name.clone());

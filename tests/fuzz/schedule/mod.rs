@@ -4,6 +4,7 @@
 mod attach;
 mod loops;
 mod stages;
+mod threads;
 
 use crate::tree::{Line, Node, Program, ScheduleText};
 use rand::{RngExt, SeedableRng};
@@ -11,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use tec::ir::DType;
 use tec::schedule::directives::DIRECTIVES;
+pub use threads::{KINDS as GPU_KINDS, add_threads};
 
 /// Everything that a legal schedule should now and then hold.
 pub const KINDS: &[&str] = &[
@@ -72,6 +74,8 @@ enum Mark {
     Unroll,
     Vectorize,
     Parallel,
+    /// To this index of a GPU.
+    Bound(&'static str),
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +128,8 @@ struct Stage {
     fresh: bool,
     /// Directives that need memory or loops.
     kept: bool,
+    /// Where a GPU stores it, if a directive said so.
+    scope: Option<&'static str>,
 }
 
 struct Model {
@@ -140,22 +146,16 @@ struct Model {
     named: bool,
     /// A rule may be broken with this chance in percent.
     wild: u32,
+    /// The target is a GPU.
+    gpu: bool,
+    /// Its threads along x, y, z.
+    threads: [i64; 3],
 }
 
 /// Gives a program schedules; it is built with the one named `s`. `number` deals out kinds.
 pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ !number);
-    let mut model = Model {
-        rng,
-        stages: Vec::new(),
-        inputs: Vec::new(),
-        lines: Vec::new(),
-        numbers: Vec::new(),
-        names: 0,
-        ids: 0,
-        named: true,
-        wild: 0,
-    };
+    let mut model = Model::new(rng);
     model.read(program);
     let mut kinds = wishes(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
@@ -226,6 +226,22 @@ fn deal(turn: u64) -> &'static str {
 }
 
 impl Model {
+    fn new(rng: ChaCha8Rng) -> Model {
+        Model {
+            rng,
+            stages: Vec::new(),
+            inputs: Vec::new(),
+            lines: Vec::new(),
+            numbers: Vec::new(),
+            names: 0,
+            ids: 0,
+            named: true,
+            wild: 0,
+            gpu: false,
+            threads: [1; 3],
+        }
+    }
+
     fn int(&mut self, low: i64, high: i64) -> i64 {
         self.rng.random_range(low..=high)
     }
@@ -290,6 +306,7 @@ impl Model {
                 touched: false,
                 fresh: true,
                 kept: false,
+                scope: None,
             });
         }
     }

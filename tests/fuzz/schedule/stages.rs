@@ -4,7 +4,10 @@ use super::{Loop, Mark, Model, Place, Stage};
 
 impl Model {
     pub(super) fn scope(&mut self) -> &'static str {
-        self.pick(&["local", "local", "global"])
+        match self.gpu {
+            true => self.pick(&["local", "shared"]),
+            false => self.pick(&["local", "local", "global"]),
+        }
     }
 
     pub(super) fn cache_write(&mut self) {
@@ -31,6 +34,7 @@ impl Model {
         }
         (new.name, new.output, new.touched) = (name.clone(), false, true);
         (new.pinned, new.dot) = (false, false);
+        new.scope = self.gpu.then_some(scope);
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
         (old.reduction, old.exact, old.touched, old.dot) = (false, true, true, false);
@@ -130,6 +134,7 @@ impl Model {
                 touched: true,
                 fresh: true,
                 kept: layout,
+                scope: self.gpu.then_some(scope),
             },
         );
         self.shift_places(first);

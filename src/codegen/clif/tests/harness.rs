@@ -192,7 +192,7 @@ pub(super) fn emulate(
     tensors: &[Vec<Vec<u8>>],
 ) -> Option<Vec<Vec<Vec<u8>>>> {
     let family = match target.arch {
-        Arch::X86_64 => return None,
+        Arch::X86_64 | Arch::Nvptx => return None,
         Arch::Aarch64 => "aarch64",
         Arch::Riscv64 => "riscv64",
     };

@@ -3,8 +3,12 @@
 //!
 //! Before: `allocate T; allocate U; produce T { T[i] = … }  produce U { U[i] = T[i]/2 }  … U …`
 //! After:  `allocate T;             produce T { T[i] = … }  produce U { T[i] = T[i]/2 }  … T …`
+//! In a launch shared and local memory is allocated once, outside of everything but the outermost
+//! loop over an index.
 //! Needs: flattened, simplified indices; all allocations around one sequence of statements.
 //! Ensures: arguments are never shared.
+
+mod launches;
 
 use crate::diag::Result;
 use crate::ir::equal::equal;
@@ -17,7 +21,7 @@ use std::collections::HashMap;
 
 /// Merges the allocations around the kernel's sequence of statements.
 pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let (buffers, stmts) = peel_allocations(kernel.body);
+    let (buffers, stmts) = peel_allocations(launches::share_in_launches(kernel.body));
     let lives = find_lives(&buffers, &stmts);
     let homes = assign_homes(&buffers, &stmts, &lives);
     let stmts = stmts.into_iter().map(|stmt| rename_buffers(stmt, &homes)).collect();

@@ -1,0 +1,61 @@
+//! `tec run --emulate`: kernels for GPUs in the PTX emulator, with what it finds and counts.
+
+use super::data;
+use super::options::front;
+use super::report::{Error, Reporter, print, show_trace};
+use super::run::{Args, summaries, verify, write_outputs};
+use super::session::Source;
+use crate::driver;
+use crate::emulate::{Emulator, Orders};
+use crate::ir::Kernel;
+
+/// Compiles a file and runs its kernels; whether the results are the interpreter's, if that was
+/// asked for, and nothing was found.
+pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
+    let options = args.compile.options_to_run()?;
+    if !options.target.is_gpu() {
+        let text = format!("--emulate is for GPUs, not for {}", options.target);
+        return Err(Error::Usage(text + ": give a target, `--target nvptx-sm_80`"));
+    }
+    if !args.file.ends_with(".te") {
+        return Err(Error::Usage("--emulate needs the `.te` file".to_string()));
+    }
+    let mut trace = args.compile.trace()?;
+    let (program, placed) = front(&args.file, &options, &mut trace)?;
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let kernels = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
+    let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
+    let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
+    show_trace(&trace, args.compile.time);
+    let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
+    let source = Source { program, graphs, options };
+    let emulator = Emulator::new(&ptx)?;
+    let all: Vec<&Kernel> = kernels.iter().collect();
+    let mut right = true;
+    for (index, kernel) in kernels.iter().enumerate() {
+        let given = args.arguments.read(kernel, &all)?;
+        let mut values = data::make_args(kernel, &given)?;
+        let inputs = args.verify.then(|| values.clone());
+        let progress = reporter.spinner(format!("emulating {}", kernel.name));
+        let emulation = emulator.run(kernel, index, &mut values, Orders::Natural);
+        progress.finish_and_clear();
+        let emulation = emulation?;
+        let mut text = String::new();
+        if kernels.len() > 1 {
+            text.push_str(&format!("# {}\n", kernel.name));
+        }
+        text.push_str(&summaries(kernel, &values));
+        if let Some(inputs) = inputs {
+            // Where the order of terms is the schedule's, the program in that order is the judge.
+            let scheduled = kernel.reassociated.then_some(kernel);
+            let (lines, same) = verify(&source, kernel, scheduled, &values, inputs, reporter)?;
+            text.push_str(&lines);
+            right &= same;
+        }
+        text.push_str(&emulation.describe());
+        right &= emulation.is_clean();
+        print(&text)?;
+        write_outputs(args, kernel, &values, &all, reporter)?;
+    }
+    Ok(right)
+}

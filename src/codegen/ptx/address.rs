@@ -1,0 +1,565 @@
+//! Addresses: pointers that loops move on, constants folded into `[register+constant]`.
+//!
+//! An index is a polynomial over its atoms: variables, and operations that are not sums or
+//! products. Its constant goes into the instruction. The other terms are added to the address of
+//! the buffer outermost loop first, so that each prefix of the sum is computed once, before the
+//! loops further inside. A term that is a multiple of a loop's variable becomes a pointer that
+//! the loop moves on.
+
+use super::emit::{Base, Emitter, Memory, Place, Val, constant_bits, view};
+use super::number::Number;
+use super::range::WORD;
+use crate::ir::arith::{Interval, gcd};
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
+use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
+use std::collections::{BTreeMap, HashSet};
+
+/// More terms than this in one index are left as they stand.
+const MAX_TERMS: usize = 16;
+
+/// More pointers than this a loop does not move on: registers are few.
+const MAX_POINTERS: usize = 24;
+
+/// What a polynomial is over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(super) enum Atom {
+    /// An expression over variables.
+    Number(Number),
+    /// An expression that reads memory, by its place in [`Poly::opaque`].
+    Opaque(u32),
+}
+
+/// A product of atoms, sorted, times a constant.
+pub(super) type Term = (Vec<Atom>, i128);
+
+/// The buffer, and what is added to its address, in elements.
+pub(super) type Key = (u32, Vec<Term>);
+
+/// An index: terms without a constant, and the constant.
+#[derive(Clone, Default)]
+pub(super) struct Poly {
+    terms: BTreeMap<Vec<Atom>, i128>,
+    constant: i128,
+    /// The expressions of opaque atoms.
+    opaque: Vec<Expr>,
+}
+
+/// A pointer that a loop moves on.
+pub(super) struct Moving {
+    pointer: Reg,
+    step: Val,
+}
+
+impl Poly {
+    fn constant(value: i128) -> Poly {
+        Poly { constant: value, ..Poly::default() }
+    }
+
+    fn list(&self) -> Vec<Term> {
+        self.terms.iter().map(|(factors, scale)| (factors.clone(), *scale)).collect()
+    }
+
+    fn add_scaled(&mut self, other: &Poly, scale: i128) -> Option<()> {
+        self.constant = self.constant.checked_add(other.constant.checked_mul(scale)?)?;
+        let shift = self.opaque.len() as u32;
+        for (factors, c) in &other.terms {
+            let moved = |atom: &Atom| match atom {
+                Atom::Opaque(at) => Atom::Opaque(at + shift),
+                number => *number,
+            };
+            let term = self.terms.entry(factors.iter().map(moved).collect()).or_insert(0);
+            *term = term.checked_add(c.checked_mul(scale)?)?;
+        }
+        self.opaque.extend(other.opaque.iter().cloned());
+        self.terms.retain(|_, c| *c != 0);
+        Some(())
+    }
+
+    fn product(&self, other: &Poly) -> Option<Poly> {
+        if let Some(scale) = other.as_constant() {
+            let mut result = Poly::default();
+            result.add_scaled(self, scale)?;
+            return Some(result);
+        }
+        if self.as_constant().is_some() {
+            return other.product(self);
+        }
+        if !self.opaque.is_empty() || !other.opaque.is_empty() {
+            return None;
+        }
+        if (self.terms.len() + 1) * (other.terms.len() + 1) > MAX_TERMS {
+            return None;
+        }
+        let mut result = Poly::constant(self.constant.checked_mul(other.constant)?);
+        for (factors, c) in self.terms.iter().chain([(&Vec::new(), &self.constant)]) {
+            for (others, d) in other.terms.iter().chain([(&Vec::new(), &other.constant)]) {
+                let mut product = [&factors[..], others].concat();
+                product.sort_unstable();
+                let scale = c.checked_mul(*d)?;
+                if scale != 0 && !product.is_empty() {
+                    let term = result.terms.entry(product).or_insert(0);
+                    *term = term.checked_add(scale)?;
+                }
+            }
+        }
+        result.terms.retain(|_, c| *c != 0);
+        Some(result)
+    }
+
+    fn as_constant(&self) -> Option<i128> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// Whether every value of it is a multiple of `n`.
+    fn is_multiple_of(&self, n: i128) -> bool {
+        self.constant % n == 0 && self.terms.values().all(|c| c % n == 0)
+    }
+}
+
+impl Emitter<'_> {
+    /// The polynomial of a scalar index.
+    pub(super) fn poly(&mut self, expr: &Expr) -> Poly {
+        if let Some((_, poly)) = self.polys.get(&expr.id()) {
+            return poly.clone();
+        }
+        let poly = self.poly_of(expr).unwrap_or_else(|| self.atom(expr));
+        self.polys.insert(expr.id(), (expr.clone(), poly.clone()));
+        poly
+    }
+
+    fn poly_of(&mut self, expr: &Expr) -> Option<Poly> {
+        if let Some(value) = expr.as_int() {
+            return Some(Poly::constant(value));
+        }
+        let result = match &expr.kind {
+            ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub), a, b) => {
+                let (mut sum, other) = (self.poly(a), self.poly(b));
+                sum.add_scaled(&other, if *op == BinOp::Add { 1 } else { -1 })?;
+                sum
+            }
+            ExprKind::Unary(UnOp::Neg, a) => {
+                let mut negated = Poly::default();
+                negated.add_scaled(&self.poly(a), -1)?;
+                negated
+            }
+            ExprKind::Binary(BinOp::Mul, a, b) => {
+                let (a, b) = (self.poly(a), self.poly(b));
+                a.product(&b)?
+            }
+            _ => return None,
+        };
+        (result.terms.len() <= MAX_TERMS).then_some(result)
+    }
+
+    fn atom(&mut self, expr: &Expr) -> Poly {
+        let mut poly = Poly::default();
+        let atom = match self.numbers.of(expr) {
+            Some(number) => Atom::Number(number),
+            None => {
+                poly.opaque.push(expr.clone());
+                Atom::Opaque(0)
+            }
+        };
+        poly.terms.insert(vec![atom], 1);
+        poly
+    }
+
+    /// The address of `buffer[index]`, of the first lane.
+    pub(super) fn address(&mut self, memory: &Memory, bytes: u32, index: &Expr) -> Address {
+        let poly = self.poly(index);
+        let offset = (poly.constant * i128::from(bytes)) as i64;
+        let terms = poly.list();
+        if terms.is_empty()
+            && let Base::Symbol(symbol, start) = &memory.base
+        {
+            return symbol.at(i64::from(*start) + offset);
+        }
+        let pointer = self.pointer(memory, bytes, &terms, &poly.opaque);
+        self.displaced(memory, pointer, offset)
+    }
+
+    /// The address of an element whose number is in a register or constant.
+    pub(super) fn address_of_lane(&mut self, memory: &Memory, bytes: u32, index: Val) -> Address {
+        let base = self.pointer(memory, bytes, &[], &[]);
+        let pointer = self.add_scaled(memory, base, index, i128::from(bytes));
+        pointer.at(0)
+    }
+
+    fn displaced(&mut self, memory: &Memory, pointer: Reg, offset: i64) -> Address {
+        if i32::try_from(offset).is_ok() {
+            return pointer.at(offset);
+        }
+        let offset = Operand::int(pointer_type(memory.space), offset);
+        self.e.add(pointer, offset).at(0)
+    }
+
+    /// What tells an access of neighbours from others, while the buffer does not change; none if
+    /// that depends on memory.
+    pub(super) fn access_key(&mut self, index: &Expr) -> Option<(Vec<Term>, i128)> {
+        let poly = self.poly(index);
+        poly.opaque.is_empty().then(|| (poly.list(), poly.constant))
+    }
+
+    /// Whether every value of an index is a multiple of `n`.
+    pub(super) fn is_multiple(&mut self, index: &Expr, n: u32) -> bool {
+        if self.poly(index).is_multiple_of(i128::from(n)) {
+            return true;
+        }
+        let rest = Expr::binary(BinOp::FloorMod, index.clone(), Expr::index(i64::from(n)));
+        self.facts.prove(&Expr::eq(rest, Expr::index(0)))
+    }
+
+    /// A register with the buffer's address and `terms` elements added.
+    fn pointer(&mut self, memory: &Memory, bytes: u32, terms: &[Term], opaque: &[Expr]) -> Reg {
+        let key = (memory.id, terms.to_vec());
+        if let (Base::Reg(base), true) = (&memory.base, terms.is_empty()) {
+            return *base;
+        }
+        let lasting = terms.iter().all(|(factors, _)| factors.iter().all(is_number));
+        if lasting && let Some(pointer) = self.pointers.get(&key) {
+            return pointer;
+        }
+        let pointer = if terms.is_empty() {
+            self.start(memory)
+        } else {
+            let ranks: Vec<u64> = terms.iter().map(|term| self.rank(term, opaque)).collect();
+            let top = *ranks.iter().max().expect("there are terms");
+            let pick = |inner: bool| -> Vec<Term> {
+                let pairs = terms.iter().zip(&ranks);
+                pairs.filter(|(_, rank)| (**rank == top) == inner).map(|p| p.0.clone()).collect()
+            };
+            let (inner, outer) = (pick(true), pick(false));
+            let base = self.pointer(memory, bytes, &outer, opaque);
+            let (sum, scale) = self.sum(&inner, opaque);
+            self.add_scaled(memory, base, sum, scale * i128::from(bytes))
+        };
+        if lasting {
+            self.pointers.insert(key, pointer);
+        }
+        pointer
+    }
+
+    /// The address of the first element.
+    fn start(&mut self, memory: &Memory) -> Reg {
+        match &memory.base {
+            Base::Reg(base) => *base,
+            Base::Symbol(symbol, offset) => {
+                let start = match memory.space {
+                    Space::Shared => self.e.address_of_shared(symbol).erase(),
+                    _ => self.e.address_of(symbol).erase(),
+                };
+                match offset {
+                    0 => start,
+                    _ => self.e.add(start, Operand::int(start.ty(), i64::from(*offset))),
+                }
+            }
+        }
+    }
+
+    /// How far inside a term is known: twice the loops, plus one if it is no multiple of the
+    /// innermost one's variable.
+    fn rank(&mut self, (factors, _): &Term, opaque: &[Expr]) -> u64 {
+        let mut rank = 0;
+        for atom in factors {
+            let depth = u64::from(self.depth(*atom, opaque));
+            let of_loop = self.loop_of(*atom).is_some();
+            rank = rank.max(2 * depth + u64::from(depth > 0 && !of_loop));
+        }
+        rank
+    }
+
+    /// How deep the loop is whose variable the atom is.
+    fn loop_of(&mut self, atom: Atom) -> Option<usize> {
+        let Atom::Number(number) = atom else { return None };
+        let var = self.numbers.expr(number).as_var()?;
+        self.loops.iter().position(|one| one == var).map(|at| at + 1)
+    }
+
+    /// The loops around the place where all variables of the atom are known; the largest number
+    /// if one is not yet.
+    fn depth(&mut self, atom: Atom, opaque: &[Expr]) -> u32 {
+        let expr = match atom {
+            Atom::Number(number) => self.numbers.expr(number).clone(),
+            // It reads memory, which may change in any loop.
+            Atom::Opaque(at) => {
+                let expr = opaque[at as usize].clone();
+                return self.depth_of(&expr).max(self.loops.len() as u32);
+            }
+        };
+        self.depth_of(&expr)
+    }
+
+    fn depth_of(&self, expr: &Expr) -> u32 {
+        fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut HashSet<usize>) -> u32 {
+            if let ExprKind::Var(var) = &expr.kind {
+                return emitter.vars.get(var).map_or(u32::MAX, |binding| binding.depth);
+            }
+            let mut depth = 0;
+            for_each_child(expr, &mut |child| {
+                if seen.insert(child.id()) {
+                    depth = depth.max(walk(emitter, child, seen));
+                }
+            });
+            depth
+        }
+        walk(self, expr, &mut HashSet::new())
+    }
+
+    /// `sum / scale` of terms with a common factor, and that factor.
+    fn sum(&mut self, terms: &[Term], opaque: &[Expr]) -> (Val, i128) {
+        let common = terms.iter().fold(0, |common, (_, scale)| gcd(common, *scale)).max(1);
+        let divided: Vec<Term> =
+            terms.iter().map(|(factors, scale)| (factors.clone(), scale / common)).collect();
+        let range = self.range_of(&divided, opaque);
+        let ty = if WORD.covers(range) { Ty::S32 } else { Ty::S64 };
+        (self.sum_in(ty, &divided, opaque), common)
+    }
+
+    /// The value of an index that is a sum, by its terms, so that it shares them with others.
+    pub(super) fn index_sum(&mut self, expr: &Expr) -> Option<Val> {
+        let poly = self.poly(expr);
+        if !poly.opaque.is_empty() || poly.terms.is_empty() {
+            return None;
+        }
+        let terms = poly.list();
+        let constant = Interval::point(poly.constant);
+        let range = self.range_of(&terms, &[]).add(constant);
+        let narrow = WORD.covers(range) || self.ranges.is_word(expr);
+        let ty = if narrow { Ty::S32 } else { Ty::S64 };
+        let sum = self.sum_in(ty, &terms, &[]);
+        if poly.constant == 0 {
+            return Some(sum);
+        }
+        // Modulo 2^32 any constant is one of 32 bits.
+        Some(self.e.add(sum, Operand::int(ty, poly.constant as i64)).operand())
+    }
+
+    fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
+        let mut range = Interval::point(0);
+        for (factors, scale) in terms {
+            let mut product = Interval::point(*scale);
+            for atom in factors {
+                let expr = self.expr_of(*atom, opaque);
+                product = product.mul(self.ranges.of(&expr));
+            }
+            range = range.add(product);
+        }
+        range
+    }
+
+    fn expr_of(&self, atom: Atom, opaque: &[Expr]) -> Expr {
+        match atom {
+            Atom::Number(number) => self.numbers.expr(number).clone(),
+            Atom::Opaque(at) => opaque[at as usize].clone(),
+        }
+    }
+
+    /// A sum in a type, or its lower half, outermost loop first. Its beginnings stay at hand.
+    fn sum_in(&mut self, ty: Ty, terms: &[Term], opaque: &[Expr]) -> Val {
+        let mut ranked: Vec<(u64, Term)> =
+            terms.iter().map(|term| (self.rank(term, opaque), term.clone())).collect();
+        ranked.sort_by(|a, b| a.0.cmp(&b.0));
+        let terms: Vec<Term> = ranked.into_iter().map(|(_, term)| term).collect();
+        let lasting = |terms: &[Term]| terms.iter().all(|(atoms, _)| atoms.iter().all(is_number));
+        let mut sum: Option<Val> = None;
+        for (at, (factors, scale)) in terms.iter().enumerate() {
+            let key = (ty, terms[..=at].to_vec());
+            if let Some(known) = self.sums.get(&key) {
+                sum = Some(known);
+                continue;
+            }
+            let mut values = Vec::new();
+            for atom in factors {
+                let expr = self.expr_of(*atom, opaque);
+                let value = self.expr(&expr);
+                let fit = if ty == Ty::S32 { self.narrow(value) } else { self.widen(value) };
+                values.push(fit);
+            }
+            let next = self.add_product(ty, sum, &values, *scale);
+            if lasting(&key.1) {
+                self.sums.insert(key, next);
+            }
+            sum = Some(next);
+        }
+        sum.expect("there are terms")
+    }
+
+    /// `sum + scale * values…`
+    fn add_product(&mut self, ty: Ty, sum: Option<Val>, values: &[Val], scale: i128) -> Val {
+        let scale = (scale != 1).then(|| Operand::int(ty, scale as i64));
+        let factors: Vec<Val> = values.iter().copied().chain(scale).collect();
+        let (last, first) = factors.split_last().expect("a term has a factor");
+        let first = first.iter().copied().reduce(|a, b| self.e.mul(a, b).operand());
+        match (sum, first) {
+            (None, None) => *last,
+            (None, Some(first)) => self.e.mul(first, *last).operand(),
+            (Some(sum), None) => self.e.add(sum, *last).operand(),
+            (Some(sum), Some(first)) => self.e.mad(first, *last, sum).operand(),
+        }
+    }
+
+    /// `base + index * scale`, in bytes.
+    fn add_scaled(&mut self, memory: &Memory, base: Reg, index: Val, scale: i128) -> Reg {
+        let ty = pointer_type(memory.space);
+        if ty == Ty::U32 {
+            let index = view(self.narrow(index), Ty::U32);
+            return match scale {
+                1 => self.e.add(base, index),
+                _ => self.e.mad(index, Operand::int(Ty::U32, scale as i64), base),
+            };
+        }
+        let signed = view(base.operand(), Ty::S64);
+        let result = match (index.ty(), i32::try_from(scale)) {
+            (Ty::S32, Ok(scale)) => {
+                self.e.mad_wide(index, Operand::int(Ty::S32, i64::from(scale)), signed)
+            }
+            _ => {
+                let index = self.widen(index);
+                self.e.mad(index, Operand::int(Ty::S64, scale as i64), signed)
+            }
+        };
+        result.view(Ty::U64).expect("addresses have 64 bits")
+    }
+
+    // ---- loops ----
+
+    /// Computes, before a loop, what its accesses add to addresses outside of it, and makes the
+    /// pointers that it moves on. The loop's scope is open and its variable is bound.
+    pub(super) fn prepare_loop(&mut self, var: &Var, min: Val, body: &Stmt) -> Vec<Moving> {
+        let mut accesses = Vec::new();
+        collect_accesses(body, &mut accesses, &mut HashSet::new());
+        let depth = self.loops.len();
+        let mut moving = Vec::new();
+        let mut done = HashSet::new();
+        for (buffer, index) in accesses {
+            let Some(Place::Memory(memory)) = self.places.get(&buffer).cloned() else { continue };
+            let poly = self.poly(&index);
+            let bytes = buffer.dtype.bytes() as u32;
+            let (mut outer, mut linear) = (Vec::new(), Vec::new());
+            for term in poly.list() {
+                let rank = self.rank(&term, &poly.opaque);
+                if rank < 2 * depth as u64 {
+                    outer.push(term);
+                } else if rank == 2 * depth as u64 && self.is_linear(&term, depth) {
+                    linear.push(term);
+                }
+            }
+            if !done.insert((memory.id, outer.clone(), linear.clone())) {
+                continue;
+            }
+            let base = self.pointer(&memory, bytes, &outer, &poly.opaque);
+            if linear.is_empty() || moving.len() == MAX_POINTERS {
+                continue;
+            }
+            moving.push(self.moving_pointer(&memory, bytes, base, &linear, (var, min)));
+            let pointer = moving.last().expect("it was pushed").pointer;
+            let mut terms = [outer, linear].concat();
+            terms.sort();
+            self.pointers.insert((memory.id, terms), pointer);
+        }
+        moving
+    }
+
+    /// Whether a term is the loop's variable, once, times what does not change in the loop.
+    fn is_linear(&mut self, (factors, _): &Term, depth: usize) -> bool {
+        factors.iter().filter(|atom| self.loop_of(**atom) == Some(depth)).count() == 1
+    }
+
+    /// `base` with the terms of a loop added as they are in its first iteration.
+    fn moving_pointer(
+        &mut self,
+        memory: &Memory,
+        bytes: u32,
+        base: Reg,
+        linear: &[Term],
+        (var, min): (&Var, Val),
+    ) -> Moving {
+        let ty = pointer_type(memory.space);
+        let signed = if ty == Ty::U32 { Ty::S32 } else { Ty::S64 };
+        let mut constant = 0i128;
+        let mut step: Option<Val> = None;
+        for (factors, scale) in linear {
+            let scale = scale * i128::from(bytes);
+            let others: Vec<Atom> = factors
+                .iter()
+                .copied()
+                .filter(|atom| match atom {
+                    Atom::Number(number) => self.numbers.expr(*number).as_var() != Some(var),
+                    Atom::Opaque(_) => true,
+                })
+                .collect();
+            if others.is_empty() {
+                constant += scale;
+                continue;
+            }
+            let mut values = Vec::new();
+            for atom in others {
+                let Atom::Number(number) = atom else {
+                    crate::bug!("a step that reads memory");
+                };
+                let expr = self.numbers.expr(number).clone();
+                let value = self.expr(&expr);
+                let fit = if ty == Ty::U32 { self.narrow(value) } else { self.widen(value) };
+                values.push(fit);
+            }
+            step = Some(self.add_product(signed, step, &values, scale));
+        }
+        let constant = Operand::int(signed, constant as i64);
+        let step = match step {
+            None => constant,
+            Some(step) if constant_bits(constant) == 0 => step,
+            Some(step) => self.e.add(step, constant).operand(),
+        };
+        let pointer = self.e.reg_as(ty);
+        let at_zero = min.reg().is_none() && constant_bits(min) == 0;
+        if at_zero {
+            self.e.to(pointer).mov(base);
+        } else {
+            let min = if ty == Ty::U32 { self.narrow(min) } else { self.widen(min) };
+            let base = view(base.operand(), signed);
+            let target = pointer.view(signed).expect("both have one size");
+            self.e.to(target).mad(min, step, base);
+        }
+        Moving { pointer, step: view(step, ty) }
+    }
+
+    /// Moves the pointers of a loop on.
+    pub(super) fn move_on(&mut self, moving: &[Moving]) {
+        for one in moving {
+            self.e.to(one.pointer).add(one.pointer, one.step);
+        }
+    }
+}
+
+fn is_number(atom: &Atom) -> bool {
+    matches!(atom, Atom::Number(_))
+}
+
+/// The type of a register with an address in a space.
+pub(super) fn pointer_type(space: Space) -> Ty {
+    if space == Space::Shared { Ty::U32 } else { Ty::U64 }
+}
+
+/// The accesses inside a statement, and the index of the first lane of each that has one.
+fn collect_accesses(stmt: &Stmt, acc: &mut Vec<(Buffer, Expr)>, seen: &mut HashSet<usize>) {
+    let mut note = |buffer: &Buffer, index: &Expr| match &index.kind {
+        ExprKind::Ramp(base, _) => acc.push((buffer.clone(), base.clone())),
+        _ if index.ty.is_scalar() => acc.push((buffer.clone(), index.clone())),
+        _ => {}
+    };
+    if let Stmt::Store { buffer, indices, .. } = stmt {
+        note(buffer, &indices[0]);
+    }
+    fn scan(expr: &Expr, note: &mut dyn FnMut(&Buffer, &Expr), seen: &mut HashSet<usize>) {
+        if !seen.insert(expr.id()) {
+            return;
+        }
+        if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+            note(buffer, &indices[0]);
+        }
+        for_each_child(expr, &mut |child| scan(child, note, seen));
+    }
+    for_each_expr(stmt, &mut |expr| scan(expr, &mut note, seen));
+    for_each_stmt(stmt, &mut |inner| collect_accesses(inner, acc, seen));
+}

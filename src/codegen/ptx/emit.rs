@@ -1,0 +1,329 @@
+//! The state of one entry under construction, and the scopes of what it knows.
+
+use super::number::{Number, Numbers};
+use super::range::Ranges;
+use super::scoped::Scoped;
+use crate::ir::arith::Facts;
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
+use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
+use std::collections::{HashMap, HashSet};
+
+/// A scalar value: a register or a constant. The types of the loop IR are held so: integers of 8
+/// and 16 bits in 32, extended; `index` in 32 or 64 bits, as its bounds allow; `bool` in a
+/// predicate; halves as their bits.
+pub(super) type Val = Operand;
+
+/// Where a variable's value is.
+#[derive(Clone, Copy)]
+pub(super) struct Binding {
+    pub(super) value: Val,
+    /// The loops around the place where it was bound.
+    pub(super) depth: u32,
+}
+
+/// Where a buffer is.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// One register for each element.
+    Registers(Vec<Reg>),
+    /// In memory.
+    Memory(Memory),
+}
+
+/// A buffer in memory.
+#[derive(Clone)]
+pub(super) struct Memory {
+    /// Distinct for each buffer.
+    pub(super) id: u32,
+    pub(super) space: Space,
+    pub(super) base: Base,
+    /// Nobody writes it while the kernel runs.
+    pub(super) read_only: bool,
+    /// The address of the first element is a multiple of this.
+    pub(super) align: u32,
+}
+
+/// Where a buffer in memory begins.
+#[derive(Clone)]
+pub(super) enum Base {
+    /// At the address in a register.
+    Reg(Reg),
+    /// So many bytes after the symbol.
+    Symbol(Symbol, u32),
+}
+
+/// Emits the code of one entry.
+pub(super) struct Emitter<'a> {
+    pub(super) e: &'a mut Entry,
+    pub(super) places: HashMap<Buffer, Place>,
+    pub(super) vars: HashMap<Var, Binding>,
+    pub(super) ranges: Ranges,
+    /// For proofs of alignment.
+    pub(super) facts: Facts,
+    pub(super) numbers: Numbers,
+    /// Values at hand, by number.
+    known: Scoped<Number, Val>,
+    /// Values at hand within the current statement, by address of the node, which is held.
+    memo: Scoped<usize, (HeldExpr, Vec<Val>)>,
+    /// Values of 32 bits that are there in 64 too.
+    pub(super) wide: Scoped<Reg, Val>,
+    /// Sums of terms at hand, in 32 or 64 bits.
+    pub(super) sums: Scoped<(Ty, Vec<super::address::Term>), Val>,
+    /// What loads gave, by buffer, its state, place and lanes.
+    pub(super) loads: Scoped<super::memory::Loaded, Vec<Val>>,
+    /// How often each buffer may have changed so far.
+    pub(super) changes: HashMap<u32, u32>,
+    /// How often all buffers that change may have changed.
+    pub(super) all_changes: u32,
+    /// Addresses at hand.
+    pub(super) pointers: Scoped<super::address::Key, Reg>,
+    /// Polynomials of indices, by address of the node, which is held.
+    pub(super) polys: HashMap<usize, (Expr, super::address::Poly)>,
+    /// Registers that a loop or a store changes.
+    pub(super) mutable: HashSet<Reg>,
+    /// The loops around the current place, innermost last.
+    pub(super) loops: Vec<Var>,
+    /// Loads happen only where this predicate holds.
+    pub(super) guard: Option<Reg>,
+    /// Bytes of dynamic shared memory that are taken.
+    pub(super) dynamic_shared: u32,
+    /// Bytes of static shared memory that are taken.
+    pub(super) static_shared: u32,
+    /// Whether this entry's shared memory is dynamic.
+    pub(super) shared_is_dynamic: bool,
+    /// The buffers that each vector access wants aligned, and to how many bytes.
+    pub(super) alignments: HashMap<Buffer, u32>,
+    next_memory: u32,
+}
+
+/// An expression that is kept so that its address stays its own.
+#[derive(Clone)]
+pub(super) struct HeldExpr(#[allow(dead_code, reason = "it is held, not read")] Expr);
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(e: &'a mut Entry, facts: Facts, shared_is_dynamic: bool) -> Emitter<'a> {
+        Emitter {
+            e,
+            places: HashMap::new(),
+            vars: HashMap::new(),
+            ranges: Ranges::default(),
+            facts,
+            numbers: Numbers::default(),
+            known: Scoped::new(),
+            memo: Scoped::new(),
+            wide: Scoped::new(),
+            sums: Scoped::new(),
+            loads: Scoped::new(),
+            changes: HashMap::new(),
+            all_changes: 0,
+            pointers: Scoped::new(),
+            polys: HashMap::new(),
+            mutable: HashSet::new(),
+            loops: Vec::new(),
+            guard: None,
+            dynamic_shared: 0,
+            static_shared: 0,
+            shared_is_dynamic,
+            alignments: HashMap::new(),
+            next_memory: 0,
+        }
+    }
+
+    pub(super) fn memory_id(&mut self) -> u32 {
+        self.next_memory += 1;
+        self.next_memory
+    }
+
+    // ---- scopes ----
+
+    /// Opens a scope of code that may not run, or not before what follows it.
+    pub(super) fn push(&mut self) {
+        self.known.push();
+        self.wide.push();
+        self.sums.push();
+        self.loads.push();
+        self.pointers.push();
+        self.facts.push();
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.known.pop();
+        self.wide.pop();
+        self.sums.pop();
+        self.loads.pop();
+        self.pointers.pop();
+        self.facts.pop();
+    }
+
+    /// Opens a scope within a statement.
+    pub(super) fn push_memo(&mut self) {
+        self.memo.push();
+    }
+
+    pub(super) fn pop_memo(&mut self) {
+        self.memo.pop();
+    }
+
+    /// Memory may change from here on.
+    pub(super) fn next_statement(&mut self) {
+        self.memo.clear();
+    }
+
+    /// Makes a value the variable's. Variables of statements are bound once.
+    pub(super) fn bind(&mut self, var: &Var, value: Val) {
+        let depth = self.loops.len() as u32;
+        self.vars.insert(var.clone(), Binding { value, depth });
+    }
+
+    // ---- values ----
+
+    /// The value of a scalar expression.
+    pub(super) fn expr(&mut self, expr: &Expr) -> Val {
+        debug_assert!(expr.ty.is_scalar(), "one lane is wanted");
+        match &expr.kind {
+            ExprKind::Const(value) => return self.constant(expr.ty.dtype, *value),
+            ExprKind::Var(var) => return self.variable(var).value,
+            _ => {}
+        }
+        let number = self.numbers.of(expr);
+        if let Some(number) = number {
+            if let Some(value) = self.known.get(&number) {
+                return value;
+            }
+        } else if let Some((_, values)) = self.memo.get(&expr.id()) {
+            return values[0];
+        }
+        let value = self.operation(expr);
+        match number {
+            Some(number) => self.known.insert(number, value),
+            None => self.memo.insert(expr.id(), (HeldExpr(expr.clone()), vec![value])),
+        }
+        value
+    }
+
+    /// The values of all lanes.
+    pub(super) fn lanes(&mut self, expr: &Expr) -> Vec<Val> {
+        if expr.ty.is_scalar() {
+            return vec![self.expr(expr)];
+        }
+        if let ExprKind::Var(var) = &expr.kind {
+            crate::bug!("variable `{}` is a vector", var.name());
+        }
+        if let Some((_, values)) = self.memo.get(&expr.id()) {
+            return values;
+        }
+        let values = self.vector(expr);
+        self.memo.insert(expr.id(), (HeldExpr(expr.clone()), values.clone()));
+        values
+    }
+
+    pub(super) fn variable(&mut self, var: &Var) -> Binding {
+        match self.vars.get(var) {
+            Some(binding) => *binding,
+            None => crate::bug!("variable `{}` is not bound", var.name()),
+        }
+    }
+
+    /// A value that stays as it is when registers of buffers change.
+    pub(super) fn settled(&mut self, value: Val) -> Val {
+        match value.reg() {
+            Some(reg) if self.mutable.contains(&reg) => self.e.mov(value).operand(),
+            _ => value,
+        }
+    }
+
+    pub(super) fn constant(&mut self, dtype: DType, value: Const) -> Val {
+        match (dtype, value) {
+            (DType::Bool, Const::Int(value)) => {
+                let (zero, one) = (Operand::int(Ty::S32, 0), Operand::int(Ty::S32, value as i64));
+                self.e.setp(Cmp::Lt, zero, one).erase().operand()
+            }
+            (DType::Index, Const::Int(value)) => match i32::try_from(value) {
+                Ok(value) => Operand::int(Ty::S32, i64::from(value)),
+                Err(_) => Operand::int(Ty::S64, value as i64),
+            },
+            (_, Const::Int(value)) => Operand::bits(ty_of(dtype), value as u64),
+            (DType::Float64, Const::Float(value)) => Operand::f64(value),
+            (DType::Float32, Const::Float(value)) => Operand::f32(value as f32),
+            (_, Const::Float(value)) => {
+                let bits = crate::ir::half_bits(value, dtype);
+                Operand::bits(ty_of(dtype), u64::from(bits))
+            }
+        }
+    }
+
+    // ---- widths of indices ----
+
+    /// An index in 64 bits.
+    pub(super) fn widen(&mut self, value: Val) -> Val {
+        if value.ty() == Ty::S64 {
+            return value;
+        }
+        let Some(reg) = value.reg() else {
+            return Operand::int(Ty::S64, i64::from(constant_bits(value) as i32));
+        };
+        if let Some(wide) = self.wide.get(&reg) {
+            return wide;
+        }
+        let wide = self.e.cvt_as(Ty::S64, nvptx_builder::Convert::Usual, value).operand();
+        if !self.mutable.contains(&reg) {
+            self.wide.insert(reg, wide);
+        }
+        wide
+    }
+
+    /// The lower 32 bits of an index.
+    pub(super) fn narrow(&mut self, value: Val) -> Val {
+        if value.ty() == Ty::S32 {
+            return value;
+        }
+        if value.reg().is_none() {
+            return Operand::bits(Ty::S32, constant_bits(value));
+        }
+        let low = view(value, Ty::U64);
+        let low = self.e.cvt_as(Ty::U32, nvptx_builder::Convert::Usual, low);
+        view(low.operand(), Ty::S32)
+    }
+}
+
+/// The type that holds values of an element type; an `index` of 64 bits.
+pub(super) fn ty_of(dtype: DType) -> Ty {
+    match dtype {
+        DType::Float64 => Ty::F64,
+        DType::Float32 => Ty::F32,
+        DType::Float16 => Ty::F16,
+        DType::BFloat16 => Ty::Bf16,
+        DType::Int8 | DType::Int16 | DType::Int32 => Ty::S32,
+        DType::Uint8 | DType::Uint16 | DType::Uint32 => Ty::U32,
+        DType::Int64 | DType::Index => Ty::S64,
+        DType::Uint64 => Ty::U64,
+        DType::Bool => Ty::Pred,
+    }
+}
+
+/// The type of an element in memory.
+pub(super) fn memory_type(dtype: DType) -> Ty {
+    match dtype {
+        DType::Int8 => Ty::S8,
+        DType::Int16 => Ty::S16,
+        DType::Uint8 | DType::Bool => Ty::U8,
+        DType::Uint16 => Ty::U16,
+        _ => ty_of(dtype),
+    }
+}
+
+/// The same bits as a type of the same class.
+pub(super) fn view(value: Val, ty: Ty) -> Val {
+    match value.reg() {
+        Some(reg) => match reg.view(ty) {
+            Some(reg) => reg.operand(),
+            None => crate::bug!("a {} is used as {ty}", reg.ty()),
+        },
+        None => Operand::bits(ty, constant_bits(value)),
+    }
+}
+
+/// The bits of a constant.
+pub(super) fn constant_bits(value: Val) -> u64 {
+    value.constant_bits().expect("a constant")
+}

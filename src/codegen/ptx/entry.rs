@@ -1,0 +1,277 @@
+//! One entry: its parameters, where its buffers are, its body.
+
+use super::emit::{Base, Emitter, Memory, Place, memory_type, ty_of};
+use super::launch::{Launch, LaunchParam};
+use super::memory::constant_lanes;
+use super::split::Piece;
+use super::unroll::{MAX_REGISTERS, elements};
+use crate::ir::arith::Facts;
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
+use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
+use std::collections::{HashMap, HashSet};
+
+/// What tensors and temporaries begin at a multiple of: what vector accesses may ask for.
+pub(super) const TENSOR_ALIGNMENT: u32 = 16;
+
+/// What each entry of a kernel needs to know.
+pub(super) struct Context<'a> {
+    pub(super) kernel: &'a Kernel,
+    /// Temporaries, by buffer.
+    pub(super) workspaces: &'a HashMap<Buffer, usize>,
+    /// Tables of the module, by buffer.
+    pub(super) tables: &'a HashMap<Buffer, Symbol>,
+    /// What holds wherever the kernel runs.
+    pub(super) facts: Facts,
+}
+
+/// Emits the entry of a launch, and says how to launch it. `alignments` gets what vector accesses
+/// want of tensors.
+pub(super) fn emit_entry(
+    module: &mut Module,
+    name: &str,
+    piece: &Piece,
+    context: &Context<'_>,
+    alignments: &mut HashMap<Buffer, u32>,
+) -> Launch {
+    let survey = Survey::of(&piece.body);
+    let shared = survey.shared_bytes();
+    let dynamic = shared > u64::from(Target::STATIC_SHARED);
+    let entry = module.entry(name);
+    let [x, y, z] = piece.block;
+    entry.max_threads(x, y, z);
+    let mut emitter = Emitter::new(entry, context.facts.clone(), dynamic);
+    let params = emitter.parameters(piece, context);
+    emitter.allocate(&survey);
+    survey.know_variables(&piece.body, &mut emitter);
+    for table in &piece.tables {
+        let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
+        emitter.places.insert(table.clone(), place);
+    }
+    emitter.stmt(&piece.body);
+    emitter.e.ret();
+    for (buffer, bytes) in &emitter.alignments {
+        let wanted = alignments.entry(buffer.clone()).or_insert(1);
+        *wanted = (*wanted).max(*bytes);
+    }
+    Launch {
+        name: name.to_string(),
+        grid: piece.grid.clone(),
+        block: piece.block,
+        static_shared: emitter.static_shared,
+        dynamic_shared: emitter.dynamic_shared,
+        params,
+    }
+}
+
+impl Emitter<'_> {
+    /// Declares and loads the parameters: buffers, then variables.
+    fn parameters(&mut self, piece: &Piece, context: &Context<'_>) -> Vec<LaunchParam> {
+        let mut params = Vec::new();
+        let mut symbols = Vec::new();
+        for buffer in &piece.buffers {
+            symbols.push(self.e.param_pointer(&buffer.name, buffer.dtype.bytes() as u32));
+            params.push(buffer_param(buffer, context));
+        }
+        for var in &piece.free {
+            let (param, ty) = match context.kernel.params.iter().position(|p| is_var(p, var)) {
+                Some(at) => (LaunchParam::Param(at), param_type(&context.kernel.params[at])),
+                None => match piece.outer.get(var) {
+                    Some(value) => (LaunchParam::Index(value.clone()), Ty::S64),
+                    None => crate::bug!("variable `{}` is not bound", var.name()),
+                },
+            };
+            symbols.push(self.e.param_as(ty, var.name()));
+            params.push(param);
+        }
+        let (pointers, values) = symbols.split_at(piece.buffers.len());
+        for (buffer, symbol) in piece.buffers.iter().zip(pointers) {
+            let address = self.e.ld_param::<U64>(symbol);
+            let address = self.e.cvta_to_global(address).erase();
+            let read_only = !piece.written.contains(buffer);
+            let place = self.global(Base::Reg(address), read_only, TENSOR_ALIGNMENT);
+            self.places.insert(buffer.clone(), place);
+        }
+        for (var, symbol) in piece.free.iter().zip(values) {
+            self.numbers.know(var);
+            let param = context.kernel.params.iter().find(|p| is_var(p, var));
+            if let Some(Param::Scalar { dtype, .. }) = param {
+                let value = self.scalar(*dtype, symbol);
+                self.bind(var, value);
+                continue;
+            }
+            match piece.outer.get(var) {
+                Some(value) => {
+                    let range = self.ranges.of(value);
+                    self.ranges.bind(var, range);
+                    self.facts.define(var, value);
+                }
+                None => self.ranges.bind_runtime(var, &context.facts),
+            }
+            let loaded = self.e.ld_param_as(Ty::S64, symbol);
+            self.bind_index(var, loaded);
+        }
+        params
+    }
+
+    /// A scalar argument in its compute type.
+    fn scalar(&mut self, dtype: DType, symbol: &Symbol) -> Operand {
+        let how = Ld::from(Space::Param);
+        match dtype {
+            DType::Bool => {
+                let byte = self.e.ld_extended(Ty::U8, Ty::U32, how, symbol);
+                let zero = Operand::int(Ty::U32, 0);
+                self.e.setp(nvptx_builder::Cmp::Ne, byte.operand(), zero).erase().operand()
+            }
+            _ if dtype.is_half() => {
+                let bits = self.e.ld_as(ty_of(dtype), how, symbol);
+                self.widen_half(dtype, bits.operand())
+            }
+            _ => self.e.ld_extended(memory_type(dtype), ty_of(dtype), how, symbol).operand(),
+        }
+    }
+
+    /// Gives every buffer of a block or a thread its place.
+    fn allocate(&mut self, survey: &Survey) {
+        let mut offset = 0u32;
+        for buffer in &survey.allocated {
+            let Some(count) = elements(buffer) else {
+                crate::bug!("the extents of `{}` are not constant", buffer.name);
+            };
+            let place = match buffer.scope {
+                Scope::Shared => self.shared(buffer, count as u32, &mut offset),
+                _ if survey.in_registers(buffer) => {
+                    let ty = ty_of(buffer.dtype);
+                    let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
+                    self.mutable.extend(regs.iter().copied());
+                    Place::Registers(regs)
+                }
+                _ => {
+                    let ty = storage_type(buffer.dtype);
+                    let symbol = self.e.local_as(ty, &buffer.name, count.max(1) as u32, 16);
+                    self.memory(Space::Local, Base::Symbol(symbol, 0))
+                }
+            };
+            self.places.insert(buffer.clone(), place);
+        }
+    }
+
+    fn shared(&mut self, buffer: &Buffer, count: u32, offset: &mut u32) -> Place {
+        let bytes = count * buffer.dtype.bytes() as u32;
+        if self.shared_is_dynamic {
+            let symbol = self.e.dynamic_shared(16);
+            let place = self.memory(Space::Shared, Base::Symbol(symbol, *offset));
+            *offset += bytes.next_multiple_of(16);
+            self.dynamic_shared = *offset;
+            return place;
+        }
+        self.static_shared += bytes.next_multiple_of(16);
+        let ty = storage_type(buffer.dtype);
+        let symbol = self.e.shared_as(ty, &buffer.name, count.max(1), 16);
+        self.memory(Space::Shared, Base::Symbol(symbol, 0))
+    }
+
+    fn memory(&mut self, space: Space, base: Base) -> Place {
+        let id = self.memory_id();
+        Place::Memory(Memory { id, space, base, read_only: false, align: 16 })
+    }
+}
+
+/// The type of the elements of a variable in the text.
+pub(super) fn storage_type(dtype: DType) -> Ty {
+    memory_type(dtype).untyped()
+}
+
+fn buffer_param(buffer: &Buffer, context: &Context<'_>) -> LaunchParam {
+    let is_it = |param: &Param| matches!(param, Param::Tensor { buffer: b, .. } if b == buffer);
+    match context.kernel.params.iter().position(is_it) {
+        Some(at) => LaunchParam::Param(at),
+        None => match context.workspaces.get(buffer) {
+            Some(at) => LaunchParam::Workspace(*at),
+            None => crate::bug!("buffer `{}` is not visible here", buffer.name),
+        },
+    }
+}
+
+fn is_var(param: &Param, var: &crate::ir::Var) -> bool {
+    matches!(param, Param::Scalar { var: v, .. } | Param::Runtime { var: v, .. } if v == var)
+}
+
+fn param_type(param: &Param) -> Ty {
+    match param {
+        Param::Scalar { dtype, .. } => memory_type(*dtype),
+        _ => Ty::S64,
+    }
+}
+
+/// The buffers that a launch allocates, in textual order.
+#[derive(Default)]
+struct Survey {
+    allocated: Vec<Buffer>,
+    /// Accessed with an index that is not constant, or under a mask.
+    varying: HashSet<Buffer>,
+}
+
+impl Survey {
+    fn of(stmt: &Stmt) -> Survey {
+        let mut survey = Survey::default();
+        survey.stmt(stmt, &mut HashSet::new());
+        survey
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, seen: &mut HashSet<usize>) {
+        match stmt {
+            Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
+            Stmt::Store { buffer, indices, mask, .. } => {
+                self.access(buffer, &indices[0], mask.is_some());
+            }
+            _ => {}
+        }
+        for_each_expr(stmt, &mut |expr| self.expr(expr, seen));
+        for_each_stmt(stmt, &mut |inner| self.stmt(inner, seen));
+    }
+
+    fn expr(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
+        if !seen.insert(expr.id()) {
+            return;
+        }
+        if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
+            self.access(buffer, &indices[0], mask.is_some());
+        }
+        for_each_child(expr, &mut |child| self.expr(child, seen));
+    }
+
+    fn access(&mut self, buffer: &Buffer, index: &Expr, masked: bool) {
+        let inside = constant_lanes(index).is_some_and(|lanes| {
+            let count = elements(buffer).unwrap_or(0);
+            lanes.iter().all(|lane| (*lane as i128) < count)
+        });
+        if masked || !inside {
+            self.varying.insert(buffer.clone());
+        }
+    }
+
+    /// Whether a buffer of a thread becomes registers.
+    fn in_registers(&self, buffer: &Buffer) -> bool {
+        !self.varying.contains(buffer)
+            && elements(buffer).is_some_and(|count| count <= MAX_REGISTERS)
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        let shared = self.allocated.iter().filter(|buffer| buffer.scope == Scope::Shared);
+        shared
+            .map(|buffer| {
+                let count = elements(buffer).unwrap_or(0) as u64;
+                (count * buffer.dtype.bytes()).next_multiple_of(16)
+            })
+            .sum()
+    }
+
+    /// Variables of statements are bound once, so that what depends on them has a value number.
+    fn know_variables(&self, stmt: &Stmt, emitter: &mut Emitter<'_>) {
+        if let Stmt::For { var, .. } | Stmt::Let { var, .. } = stmt {
+            emitter.numbers.know(var);
+        }
+        for_each_stmt(stmt, &mut |inner| self.know_variables(inner, emitter));
+    }
+}

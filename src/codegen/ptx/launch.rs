@@ -1,0 +1,104 @@
+//! What the PTX back end hands to modules, to the emulator and to the manifest: the text, and how
+//! to launch what is in it.
+//!
+//! A kernel of a `.te` file is a list of launches in order, each of one `.entry` of the text;
+//! everything that one wrote is visible to the next. The host computes the grid, the bytes of
+//! temporaries and the values of [`LaunchParam::Index`] from the run-time integers of a call.
+
+use crate::ir::Expr;
+
+/// The PTX of a module.
+#[derive(Clone, Debug)]
+pub struct PtxModule {
+    /// The whole text: `.version`, `.target`, data, every entry.
+    pub text: String,
+    /// `.version`: the lowest that has all instructions used.
+    pub version: (u32, u32),
+    /// One per kernel, in their order.
+    pub kernels: Vec<PtxKernel>,
+}
+
+/// How to run one kernel.
+#[derive(Clone, Debug)]
+pub struct PtxKernel {
+    /// The kernel's name.
+    pub name: String,
+    /// Temporaries in global memory, allocated for a call.
+    pub workspaces: Vec<Workspace>,
+    /// In order.
+    pub launches: Vec<Launch>,
+    /// For each of the kernel's parameters, what a tensor's address is a multiple of, in bytes:
+    /// of its element, or of the vectors that it is read and written by.
+    pub alignments: Vec<u32>,
+}
+
+/// A temporary tensor in global memory. It begins at a multiple of 256 bytes and holds anything
+/// before the first launch.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// The tensor's name.
+    pub name: String,
+    /// Type `index`, over the kernel's run-time integers.
+    pub bytes: Expr,
+}
+
+/// A launch of one `.entry`.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The entry's name in the text.
+    pub name: String,
+    /// Blocks in x, y and z: type `index`, over the kernel's run-time integers, 1 where no axis is
+    /// bound. Nothing is launched where one of them is 0 or less.
+    pub grid: [Expr; 3],
+    /// Threads of a block in x, y and z; as in `.reqntid` or `.maxntid`.
+    pub block: [u32; 3],
+    /// Bytes of the entry's `.shared` variables.
+    pub static_shared: u32,
+    /// Bytes of `.extern .shared` memory that a launch has to ask for.
+    pub dynamic_shared: u32,
+    /// The entry's parameters, in order.
+    pub params: Vec<LaunchParam>,
+}
+
+/// What a parameter of an `.entry` is given.
+#[derive(Clone, Debug)]
+pub enum LaunchParam {
+    /// The parameter of this number in [`Kernel::params`](crate::ir::Kernel::params): a tensor's
+    /// address (`.u64`, in global memory), a scalar in its declared type (`.f64`, `.f32`, `.b16`
+    /// for the bits of halves, `.s8` to `.u64`, `.u8` for `bool`, 0 or 1), or a run-time integer
+    /// (`.s64`).
+    Param(usize),
+    /// The address of a [`PtxKernel::workspaces`] (`.u64`, in global memory).
+    Workspace(usize),
+    /// A value of type `index` over the kernel's run-time integers (`.s64`).
+    Index(Expr),
+}
+
+impl PtxKernel {
+    /// Bytes of all temporaries.
+    pub fn workspace_bytes(&self) -> Expr {
+        let bytes = self.workspaces.iter().map(|workspace| workspace.bytes.clone());
+        bytes.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))
+    }
+
+    /// What the host computes for a call, all of type `index`: the bytes of each temporary, then
+    /// for each launch its grid and its [`LaunchParam::Index`]es.
+    pub fn numbers(&self) -> Vec<Expr> {
+        let mut numbers: Vec<Expr> = self.workspaces.iter().map(|w| w.bytes.clone()).collect();
+        for launch in &self.launches {
+            numbers.extend(launch.grid.iter().cloned());
+            numbers.extend(launch.params.iter().filter_map(|param| match param {
+                LaunchParam::Index(value) => Some(value.clone()),
+                LaunchParam::Param(_) | LaunchParam::Workspace(_) => None,
+            }));
+        }
+        numbers
+    }
+}
+
+impl Launch {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+}

@@ -1,0 +1,326 @@
+//! Loads and stores: of registers that stand for buffers, of vectors where they are aligned, of one
+//! element at a time else.
+
+use super::address::Term;
+use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
+use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
+
+/// Where the lanes of an access are.
+enum Lanes {
+    /// The first one's address, and bytes from one to the next.
+    Strided(Address, i64),
+    /// Each on its own.
+    Each(Vec<Address>),
+}
+
+impl Lanes {
+    fn at(&self, lane: usize) -> Address {
+        match self {
+            Lanes::Strided(first, step) => first.clone().plus(step * lane as i64),
+            Lanes::Each(all) => all[lane].clone(),
+        }
+    }
+}
+
+/// What tells a load's result: the buffer and its state, the place, the lanes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Loaded {
+    memory: u32,
+    changes: (u32, u32),
+    terms: Vec<Term>,
+    constant: i128,
+    lanes: u32,
+}
+
+impl Emitter<'_> {
+    /// All lanes of a load.
+    pub(super) fn load(&mut self, expr: &Expr) -> Vec<Val> {
+        let ExprKind::Load { buffer, indices, mask } = &expr.kind else {
+            crate::bug!("no load");
+        };
+        let index = flat(buffer, indices);
+        let memory = match self.place(buffer) {
+            Place::Registers(regs) => {
+                let elements = constant_elements(buffer, index);
+                return elements.map(|at| regs[at].operand()).collect();
+            }
+            Place::Memory(memory) => memory,
+        };
+        let key = self.loaded(&memory, index).filter(|_| mask.is_none() && self.guard.is_none());
+        if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
+            return values;
+        }
+        let masks = mask.as_ref().map(|mask| self.lanes(mask));
+        let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
+        let lanes = self.locate(&memory, dtype, index);
+        let chunk = match masks {
+            None => self.chunk(buffer, &memory, index),
+            Some(_) => 1,
+        };
+        let mut values = Vec::with_capacity(count);
+        for lane in (0..count).step_by(chunk) {
+            let mask = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
+            let guard = self.both(self.guard, mask);
+            let regs = self.load_chunk(&memory, dtype, chunk, lanes.at(lane), guard);
+            values.extend(regs.into_iter().map(|reg| self.from_memory(dtype, reg)));
+        }
+        if let Some(key) = key {
+            self.loads.insert(key, values.clone());
+        }
+        values
+    }
+
+    /// What tells this load from others; none if it is of scattered elements.
+    fn loaded(&mut self, memory: &Memory, index: &Expr) -> Option<Loaded> {
+        let (first, lanes) = match &index.kind {
+            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => (base, index.ty.lanes),
+            _ if index.ty.is_scalar() => (index, 1),
+            _ => return None,
+        };
+        let (terms, constant) = self.access_key(first)?;
+        let changes = match memory.read_only {
+            true => (0, 0),
+            false => (self.changes.get(&memory.id).copied().unwrap_or(0), self.all_changes),
+        };
+        Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
+    }
+
+    /// `buffer[index] = value`.
+    pub(super) fn store(
+        &mut self,
+        buffer: &Buffer,
+        indices: &[Expr],
+        value: &Expr,
+        mask: Option<&Expr>,
+    ) {
+        let index = flat(buffer, indices);
+        let memory = match self.place(buffer) {
+            Place::Registers(regs) => {
+                if mask.is_some() {
+                    crate::bug!("a masked store to registers of `{}`", buffer.name);
+                }
+                let elements: Vec<usize> = constant_elements(buffer, index).collect();
+                return match elements[..] {
+                    [at] => self.compute_into(regs[at], value),
+                    _ => {
+                        let values = self.lanes(value);
+                        let values: Vec<Val> =
+                            values.into_iter().map(|value| self.settled(value)).collect();
+                        for (at, value) in elements.into_iter().zip(values) {
+                            self.e.to(regs[at]).mov(value);
+                        }
+                    }
+                };
+            }
+            Place::Memory(memory) => memory,
+        };
+        let values = self.lanes(value);
+        let masks = mask.map(|mask| self.lanes(mask));
+        let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
+        let lanes = self.locate(&memory, dtype, index);
+        let chunk = match masks {
+            None => self.chunk(buffer, &memory, index),
+            Some(_) => 1,
+        };
+        let values: Vec<Val> = values.into_iter().map(|x| self.to_memory(dtype, x)).collect();
+        for lane in (0..count).step_by(chunk) {
+            let guard = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
+            let values = &values[lane..lane + chunk];
+            self.store_chunk(&memory, dtype, lanes.at(lane), values, guard);
+        }
+        *self.changes.entry(memory.id).or_insert(0) += 1;
+    }
+
+    /// The value of an expression, in this register.
+    fn compute_into(&mut self, dst: Reg, value: &Expr) {
+        let float = value.ty.dtype.is_float();
+        match &value.kind {
+            ExprKind::Call(Intrinsic::Fma, args) => {
+                let args: Vec<Val> = args.iter().map(|arg| self.float_operand(arg)).collect();
+                self.e.to(dst).fma(args[0], args[1], args[2]);
+            }
+            ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul), a, b) if float => {
+                let (x, y) = (self.float_operand(a), self.float_operand(b));
+                match op {
+                    BinOp::Add => self.e.to(dst).add(x, y),
+                    BinOp::Sub => self.e.to(dst).sub(x, y),
+                    _ => self.e.to(dst).mul(x, y),
+                };
+            }
+            _ => {
+                let value = self.expr(value);
+                self.e.to(dst).mov(value);
+            }
+        }
+    }
+
+    pub(super) fn place(&self, buffer: &Buffer) -> Place {
+        match self.places.get(buffer) {
+            Some(place) => place.clone(),
+            None => crate::bug!("buffer `{}` is not visible here", buffer.name),
+        }
+    }
+
+    fn locate(&mut self, memory: &Memory, dtype: DType, index: &Expr) -> Lanes {
+        let bytes = dtype.bytes() as u32;
+        match &index.kind {
+            _ if index.ty.is_scalar() => Lanes::Strided(self.address(memory, bytes, index), 0),
+            ExprKind::Ramp(base, stride) if stride.as_int().is_some() => {
+                let step = stride.as_int().expect("it was looked at") as i64 * i64::from(bytes);
+                Lanes::Strided(self.address(memory, bytes, base), step)
+            }
+            _ => {
+                let indices = self.lanes(index);
+                let each = |index| self.address_of_lane(memory, bytes, index);
+                Lanes::Each(indices.into_iter().map(each).collect())
+            }
+        }
+    }
+
+    /// How many lanes are loaded or stored at once: as many as are provably aligned.
+    fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
+        let ExprKind::Ramp(base, stride) = &index.kind else { return 1 };
+        if stride.as_int() != Some(1) {
+            return 1;
+        }
+        let bytes = buffer.dtype.bytes() as u32;
+        // Halves are packed, so that eight make a vector of four words.
+        let most = if buffer.dtype.is_half() { 8 } else { 4 };
+        for chunk in [8, 4, 2] {
+            let size = chunk * bytes;
+            if chunk <= most
+                && size <= memory.align.min(16)
+                && index.ty.lanes.is_multiple_of(chunk)
+                && self.is_multiple(base, chunk)
+            {
+                let wanted = self.alignments.entry(buffer.clone()).or_insert(1);
+                *wanted = (*wanted).max(size);
+                return chunk as usize;
+            }
+        }
+        1
+    }
+
+    /// Neighbours, as they are in memory.
+    fn load_chunk(
+        &mut self,
+        memory: &Memory,
+        dtype: DType,
+        lanes: usize,
+        address: Address,
+        guard: Option<Reg>,
+    ) -> Vec<Reg> {
+        let how = Ld::from(memory.space);
+        let how = if memory.read_only && memory.space == Space::Global { how.nc() } else { how };
+        let packed = lanes == 8;
+        let (mem, reg, count) = match packed {
+            true => (Ty::B32, Ty::B32, 4),
+            false => (memory_type(dtype), register_type(dtype), lanes),
+        };
+        let regs = match guard {
+            None => self.e.ld_vec_extended(mem, reg, count, how, address),
+            Some(guard) => {
+                let zero = Operand::bits(reg, 0);
+                let regs: Vec<Reg> = (0..count).map(|_| self.e.mov(zero)).collect();
+                self.e.when(guard, |e| {
+                    e.to_all(&regs).ld_vec_extended(mem, reg, count, how, address)
+                });
+                regs
+            }
+        };
+        if !packed {
+            return regs;
+        }
+        regs.into_iter().flat_map(|word| self.e.unpack_as(ty_of(dtype), word)).collect()
+    }
+
+    fn store_chunk(
+        &mut self,
+        memory: &Memory,
+        dtype: DType,
+        address: Address,
+        values: &[Val],
+        guard: Option<Reg>,
+    ) {
+        let how = St::to(memory.space);
+        let mut mem = memory_type(dtype);
+        let mut values = values.to_vec();
+        if values.len() == 8 {
+            let halves: Vec<Reg> = values
+                .iter()
+                .map(|value| value.reg().unwrap_or_else(|| self.e.mov(*value)))
+                .collect();
+            let pairs = halves.chunks(2);
+            values = pairs.map(|pair| self.e.pack_as(Ty::B32, pair).operand()).collect();
+            mem = Ty::B32;
+        }
+        match guard {
+            None => self.e.st_vec_truncated(mem, how, address, &values),
+            Some(guard) => {
+                self.e.when(guard, |e| e.st_vec_truncated(mem, how, address, &values));
+            }
+        }
+    }
+
+    /// The value of what a load gave.
+    fn from_memory(&mut self, dtype: DType, loaded: Reg) -> Val {
+        match dtype {
+            DType::Bool => {
+                let zero = Operand::int(Ty::U32, 0);
+                self.e.setp(Cmp::Ne, loaded.operand(), zero).erase().operand()
+            }
+            _ => loaded.operand(),
+        }
+    }
+
+    /// What a store writes for a value.
+    fn to_memory(&mut self, dtype: DType, value: Val) -> Val {
+        match dtype {
+            DType::Bool => {
+                let pred = value.reg().and_then(|reg| reg.typed()).expect("a predicate");
+                let (zero, one) = (Operand::int(Ty::U32, 0), Operand::int(Ty::U32, 1));
+                self.e.selp(one, zero, pred).operand()
+            }
+            _ => view(value, ty_of(dtype)),
+        }
+    }
+
+    /// Where a tensor or a temporary in global memory begins.
+    pub(super) fn global(&mut self, base: Base, read_only: bool, align: u32) -> Place {
+        let id = self.memory_id();
+        Place::Memory(Memory { id, space: Space::Global, base, read_only, align })
+    }
+}
+
+/// The type of the register that an element is loaded into.
+fn register_type(dtype: DType) -> Ty {
+    if dtype == DType::Bool { Ty::U32 } else { ty_of(dtype) }
+}
+
+/// The one index of an access.
+fn flat<'e>(buffer: &Buffer, indices: &'e [Expr]) -> &'e Expr {
+    match indices {
+        [index] => index,
+        _ => crate::bug!("access to `{}` is not flat", buffer.name),
+    }
+}
+
+/// The elements of an access to a buffer in registers.
+fn constant_elements(buffer: &Buffer, index: &Expr) -> std::vec::IntoIter<usize> {
+    match constant_lanes(index) {
+        Some(lanes) => lanes.into_iter(),
+        None => crate::bug!("an index of `{}` is not constant", buffer.name),
+    }
+}
+
+/// The elements of an access whose index is constant.
+pub(super) fn constant_lanes(index: &Expr) -> Option<Vec<usize>> {
+    let (first, step) = match &index.kind {
+        ExprKind::Ramp(base, stride) => (base.as_int()?, stride.as_int()?),
+        _ if index.ty.is_scalar() => (index.as_int()?, 0),
+        _ => return None,
+    };
+    let lanes = 0..i128::from(index.ty.lanes);
+    lanes.map(|lane| usize::try_from(first + step * lane).ok()).collect()
+}

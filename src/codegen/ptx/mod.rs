@@ -1,0 +1,140 @@
+//! The PTX back end: kernels for NVIDIA GPUs.
+//!
+//! [`compile_ptx`] makes one text of all kernels, each launch an `.entry`; [`launch`] says how the
+//! host runs them. `split` finds the launches, `entry` sets one up, `stmt`, `expr`, `divide` and
+//! `cast` emit its code, `address` and `memory` its accesses. Every float operation carries its
+//! rounding, so results are those of the loop IR to the bit, whatever `ptxas` does.
+//!
+//! What is computed once stays at hand while its place dominates (`number`, `scoped`). Index
+//! arithmetic is done in 32 bits where constant bounds (`range`) show that it fits.
+
+mod address;
+mod cast;
+mod divide;
+mod emit;
+mod entry;
+mod expr;
+pub mod launch;
+mod memory;
+mod number;
+mod range;
+mod scoped;
+mod split;
+mod stmt;
+#[cfg(test)]
+mod tests;
+mod unroll;
+
+pub use launch::{Launch, LaunchParam, PtxKernel, PtxModule, Workspace};
+
+use crate::diag::{Diag, Result};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_kernel;
+use crate::ir::{Buffer, Kernel, Param};
+use crate::target::Target;
+use nvptx_builder::{ErrorKind, Module, Symbol};
+use std::collections::{HashMap, HashSet};
+
+/// Makes the PTX of lowered kernels.
+pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
+    let mut module = Module::new(machine(target));
+    module.comment(&format!("tec {}, target {target}", env!("CARGO_PKG_VERSION")));
+    let mut names: HashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
+    let mut tables = HashMap::new();
+    let mut compiled = Vec::new();
+    for kernel in kernels {
+        compiled.push(compile_kernel(&mut module, kernel, &mut names, &mut tables));
+    }
+    let ptx = match module.finish() {
+        Ok(ptx) => ptx,
+        Err(errors) => return Err(refuse(&errors.0, target)),
+    };
+    let version = (u32::from(ptx.version.major), u32::from(ptx.version.minor));
+    Ok(PtxModule { text: ptx.text, version, kernels: compiled })
+}
+
+/// The builder's name for a target.
+fn machine(target: &Target) -> nvptx_builder::Target {
+    let name = target.name.strip_prefix("nvptx-").unwrap_or(target.name);
+    match name.parse() {
+        Ok(machine) => machine,
+        Err(_) => crate::bug!("no PTX for target `{target}`"),
+    }
+}
+
+/// What the target lacks is the user's matter, everything else ours.
+fn refuse(errors: &[nvptx_builder::Error], target: &Target) -> Box<Diag> {
+    for error in errors {
+        if let ErrorKind::Target { needs, .. } = &error.kind {
+            let (entry, instruction) = (&error.entry, &error.instruction);
+            let message = format!("`{entry}` needs the instruction `{instruction}`");
+            let note = format!("it needs {}, the target is {target}", needs.targets());
+            return Box::new(Diag::global("E0403", message).note(note));
+        }
+    }
+    crate::bug!("{}", nvptx_builder::Errors(errors.to_vec()))
+}
+
+fn compile_kernel(
+    module: &mut Module,
+    kernel: &Kernel,
+    names: &mut HashSet<String>,
+    tables: &mut HashMap<Buffer, Symbol>,
+) -> PtxKernel {
+    let (body, changed) = unroll::unroll_locals(kernel.body.clone());
+    let mut kernel = Kernel { body, ..kernel.clone() };
+    if changed {
+        kernel = simplify_kernel(kernel);
+    }
+    let split = split::split_kernel(&kernel);
+    let workspaces: HashMap<Buffer, usize> =
+        split.workspaces.iter().enumerate().map(|(at, one)| (one.0.clone(), at)).collect();
+    let mut facts = Facts::new();
+    for fact in &kernel.facts {
+        facts.assume(fact);
+    }
+    for piece in &split.pieces {
+        for table in &piece.tables {
+            if !tables.contains_key(table) {
+                let name = format!("{}_{}", kernel.name, table.name);
+                let init = table.init.as_deref().expect("tables have values");
+                let symbol = module.global(&name, entry::storage_type(table.dtype), init);
+                tables.insert(table.clone(), symbol);
+            }
+        }
+    }
+    let context = entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts };
+    let mut alignments = HashMap::new();
+    let single = split.pieces.len() == 1;
+    let mut launches = Vec::new();
+    for (at, piece) in split.pieces.iter().enumerate() {
+        let name = match single {
+            true => kernel.name.clone(),
+            false => {
+                // A stage of an operator is called `P.M`.
+                let stage = piece.stage.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+                unique(names, format!("{}_{at}_{stage}", kernel.name))
+            }
+        };
+        launches.push(entry::emit_entry(module, &name, piece, &context, &mut alignments));
+    }
+    let alignments = kernel.params.iter().map(|param| match param {
+        Param::Tensor { buffer, .. } => {
+            let wanted = alignments.get(buffer).copied().unwrap_or(1);
+            wanted.max(buffer.dtype.bytes() as u32)
+        }
+        _ => 1,
+    });
+    let alignments = alignments.collect();
+    let workspaces = split.workspaces.into_iter().map(|(_, workspace)| workspace).collect();
+    PtxKernel { name: kernel.name, workspaces, launches, alignments }
+}
+
+/// The name, or with underscores after it the first that is free.
+fn unique(names: &mut HashSet<String>, wanted: String) -> String {
+    let mut name = wanted;
+    while !names.insert(name.clone()) {
+        name.push('_');
+    }
+    name
+}

@@ -1,0 +1,219 @@
+//! The launches of a kernel: what each statement of its body is to the host.
+//!
+//! A body is a sequence of launches under allocations in global memory and `let`s of run-time
+//! integers. Temporaries become workspaces, `let`s parameters of the launches that use them. A
+//! launch is a nest with thread loops, whose extents are its grid and its block.
+
+use super::launch::Workspace;
+use crate::ir::visit::{substitute, walk_expr, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Var};
+use std::collections::{HashMap, HashSet};
+
+/// A kernel taken apart.
+pub(super) struct Split {
+    /// Temporaries, in the order of their allocations.
+    pub workspaces: Vec<(Buffer, Workspace)>,
+    /// In order.
+    pub pieces: Vec<Piece>,
+}
+
+/// One launch.
+pub(super) struct Piece {
+    /// The stage it computes.
+    pub stage: String,
+    /// What its threads run.
+    pub body: Stmt,
+    /// Blocks along x, y, z, over run-time integers.
+    pub grid: [Expr; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
+    /// Tensors and temporaries in global memory, in the order of their first uses.
+    pub buffers: Vec<Buffer>,
+    /// Those that it writes.
+    pub written: HashSet<Buffer>,
+    /// Tables, in the order of their first uses.
+    pub tables: Vec<Buffer>,
+    /// Variables that it does not bind, in the order of their first uses.
+    pub free: Vec<Var>,
+    /// What the free variables that are no parameters of the kernel stand for.
+    pub outer: HashMap<Var, Expr>,
+}
+
+/// Takes a kernel apart.
+pub(super) fn split_kernel(kernel: &Kernel) -> Split {
+    let mut splitter = Splitter {
+        split: Split { workspaces: Vec::new(), pieces: Vec::new() },
+        outer: HashMap::new(),
+    };
+    splitter.stmt(&kernel.body, "");
+    splitter.split
+}
+
+struct Splitter {
+    split: Split,
+    outer: HashMap<Var, Expr>,
+}
+
+impl Splitter {
+    fn stmt(&mut self, stmt: &Stmt, stage: &str) {
+        match stmt {
+            Stmt::Block(stmts) if !stmts.iter().all(|one| is_inside(one)) => {
+                stmts.iter().for_each(|one| self.stmt(one, stage));
+            }
+            Stmt::Block(stmts) if stmts.is_empty() => {}
+            Stmt::Allocate { buffer, body } if buffer.scope == Scope::Global => {
+                let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
+                let workspace = Workspace { name: buffer.name.clone(), bytes: self.host(&bytes) };
+                self.split.workspaces.push((buffer.clone(), workspace));
+                self.stmt(body, stage);
+            }
+            Stmt::Let { var, value, body } if !has_load(value) => {
+                let value = self.host(value);
+                self.outer.insert(var.clone(), value);
+                self.stmt(body, stage);
+            }
+            Stmt::Produce { name, body } if holds_launches(body) => self.stmt(body, name),
+            Stmt::Produce { name, .. } => self.piece(stmt, name),
+            _ => self.piece(stmt, stage),
+        }
+    }
+
+    /// A value that the host computes: variables of `let`s around are replaced.
+    fn host(&self, value: &Expr) -> Expr {
+        substitute(value, &mut |var| self.outer.get(var).cloned())
+    }
+
+    fn piece(&mut self, body: &Stmt, stage: &str) {
+        let mut piece = Piece {
+            stage: stage.to_string(),
+            body: body.clone(),
+            grid: std::array::from_fn(|_| Expr::index(1)),
+            block: [1; 3],
+            buffers: Vec::new(),
+            written: HashSet::new(),
+            tables: Vec::new(),
+            free: Vec::new(),
+            outer: self.outer.clone(),
+        };
+        let mut extents: HashMap<String, Expr> = HashMap::new();
+        walk_stmt(
+            body,
+            &mut |stmt| {
+                if let Stmt::For { extent, kind: ForKind::Thread(tag), .. } = stmt {
+                    let known = extents.entry(tag.clone()).or_insert_with(|| extent.clone());
+                    if let (Some(a), Some(b)) = (known.as_int(), extent.as_int())
+                        && b > a
+                    {
+                        *known = extent.clone();
+                    }
+                }
+            },
+            &mut |_| {},
+        );
+        for (axis, letter) in ["x", "y", "z"].into_iter().enumerate() {
+            if let Some(extent) = extents.get(&format!("blockIdx.{letter}")) {
+                piece.grid[axis] = self.host(extent);
+            }
+            if let Some(extent) = extents.get(&format!("threadIdx.{letter}")) {
+                let threads = extent.as_int().and_then(|threads| u32::try_from(threads).ok());
+                let Some(threads) = threads else {
+                    crate::bug!("the extent of threadIdx.{letter} is not constant");
+                };
+                piece.block[axis] = threads;
+            }
+        }
+        if piece.block.iter().product::<u32>() == 0 {
+            // No thread, nothing to run.
+            return;
+        }
+        collect_uses(&mut piece);
+        self.split.pieces.push(piece);
+    }
+}
+
+/// Whether a statement of a block belongs to a launch around the block, not to the host.
+fn is_inside(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Store { .. } | Stmt::Barrier | Stmt::Evaluate(_) | Stmt::Prefetch { .. })
+}
+
+/// Whether a stage's mark stands around several launches.
+fn holds_launches(body: &Stmt) -> bool {
+    match body {
+        Stmt::Block(stmts) => stmts.iter().any(|one| matches!(one, Stmt::Produce { .. })),
+        Stmt::Allocate { buffer, body } => buffer.scope == Scope::Global && holds_launches(body),
+        Stmt::Let { body, .. } => holds_launches(body),
+        _ => false,
+    }
+}
+
+fn has_load(expr: &Expr) -> bool {
+    let mut found = false;
+    walk_expr(expr, &mut |e| found |= matches!(e.kind, ExprKind::Load { .. }));
+    found
+}
+
+/// Fills in what the body of a launch uses from around it.
+fn collect_uses(piece: &mut Piece) {
+    let body = piece.body.clone();
+    let mut uses = Uses::default();
+    uses.stmt(&body);
+    piece.buffers = uses.buffers;
+    piece.written = uses.written;
+    piece.tables = uses.tables;
+    piece.free = uses.free.into_iter().filter(|var| !uses.bound.contains(var)).collect();
+}
+
+#[derive(Default)]
+struct Uses {
+    buffers: Vec<Buffer>,
+    seen: HashSet<Buffer>,
+    written: HashSet<Buffer>,
+    tables: Vec<Buffer>,
+    free: Vec<Var>,
+    met: HashSet<Var>,
+    bound: HashSet<Var>,
+    /// Nodes seen, kept so that addresses stay unique.
+    known: HashMap<usize, Expr>,
+}
+
+impl Uses {
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::For { var, .. } | Stmt::Let { var, .. } => {
+                self.bound.insert(var.clone());
+            }
+            Stmt::Store { buffer, .. } => {
+                self.written.insert(buffer.clone());
+                self.buffer(buffer);
+            }
+            _ => {}
+        }
+        crate::ir::visit::for_each_expr(stmt, &mut |expr| self.expr(expr));
+        crate::ir::visit::for_each_stmt(stmt, &mut |inner| self.stmt(inner));
+    }
+
+    fn buffer(&mut self, buffer: &Buffer) {
+        if self.seen.insert(buffer.clone()) {
+            match buffer.scope {
+                Scope::Global => self.buffers.push(buffer.clone()),
+                Scope::Constant => self.tables.push(buffer.clone()),
+                Scope::Shared | Scope::Local | Scope::Register => {}
+            }
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        if self.known.insert(expr.id(), expr.clone()).is_some() {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Var(var) if self.met.insert(var.clone()) => self.free.push(var.clone()),
+            ExprKind::Let(var, ..) => {
+                self.bound.insert(var.clone());
+            }
+            ExprKind::Load { buffer, .. } => self.buffer(buffer),
+            _ => {}
+        }
+        crate::ir::visit::for_each_child(expr, &mut |child| self.expr(child));
+    }
+}

@@ -1,0 +1,185 @@
+//! Statements to instructions.
+
+use super::address::Moving;
+use super::emit::{Emitter, Val, view};
+use super::range::WORD;
+use crate::ir::arith::Interval;
+use crate::ir::print::print_expr;
+use crate::ir::{Expr, ForKind, Stmt, Var};
+use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
+
+impl Emitter<'_> {
+    /// Emits a statement.
+    pub(super) fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Block(stmts) => stmts.iter().for_each(|one| self.stmt(one)),
+            Stmt::For { var, extent, kind: ForKind::Thread(tag), body, .. } => {
+                self.thread_loop(var, extent, tag, body);
+            }
+            Stmt::For { var, min, extent, body, .. } => self.serial_loop(var, min, extent, body),
+            Stmt::If { cond, then, otherwise } => self.branches(cond, then, otherwise.as_deref()),
+            Stmt::Store { buffer, indices, value, mask } => {
+                self.store(buffer, indices, value, mask.as_ref());
+                self.next_statement();
+            }
+            Stmt::Let { var, value, body } => {
+                let value_now = self.expr(value);
+                let value_now = self.settled(value_now);
+                self.next_statement();
+                self.bind(var, value_now);
+                if value.ty.dtype.is_int() {
+                    let range = self.ranges.of(value);
+                    self.ranges.bind(var, range);
+                    self.facts.define(var, value);
+                }
+                self.stmt(body);
+            }
+            Stmt::Allocate { body, .. } => self.stmt(body),
+            Stmt::Produce { name, body } => {
+                self.e.comment(&format!("produce {name}"));
+                self.stmt(body);
+            }
+            Stmt::Tensorize { body, .. } | Stmt::SimdKernel { body } => self.stmt(body),
+            Stmt::Barrier => {
+                self.e.bar_sync(0);
+                self.all_changes += 1;
+            }
+            // Neither changes a result; caches of GPUs are filled by the warps themselves.
+            Stmt::Prefetch { .. } | Stmt::Evaluate(_) => {}
+            Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),
+        }
+    }
+
+    /// The index of a thread or block is a special register.
+    fn thread_loop(&mut self, var: &Var, extent: &Expr, tag: &str, body: &Stmt) {
+        let special = match tag {
+            "threadIdx.x" => Special::TidX,
+            "threadIdx.y" => Special::TidY,
+            "threadIdx.z" => Special::TidZ,
+            "blockIdx.x" => Special::CtaidX,
+            "blockIdx.y" => Special::CtaidY,
+            "blockIdx.z" => Special::CtaidZ,
+            _ => crate::bug!("a loop over `{tag}` is left"),
+        };
+        let index = self.e.special(special).s32().erase().operand();
+        let most = self.ranges.of(extent).hi.clamp(1, WORD.hi);
+        self.ranges.bind(var, Interval::new(0, most - 1));
+        self.facts.bind(var, &Expr::index(0), extent);
+        self.bind(var, index);
+        self.stmt(body);
+    }
+
+    fn serial_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
+        let count = extent.as_int();
+        if count.is_some_and(|count| count <= 0) {
+            return;
+        }
+        let (low, trips) = (self.ranges.of(min), self.ranges.of(extent));
+        let end_of = Expr::add(min.clone(), extent.clone());
+        let last = low.hi.saturating_add(trips.hi.max(1)).saturating_sub(1);
+        let range = Interval::new(low.lo, last);
+        self.ranges.bind(var, range);
+        // The counter reaches the end itself.
+        let counter_range = Interval::new(low.lo, last.saturating_add(1));
+        let ty = if WORD.covers(counter_range) { Ty::S32 } else { Ty::S64 };
+        let begin = self.expr(min);
+        let begin = self.counter_value(ty, begin);
+        if count == Some(1) {
+            let begin = self.settled(begin);
+            self.next_statement();
+            self.bind(var, begin);
+            self.facts.bind(var, min, extent);
+            return self.stmt(body);
+        }
+        let end = self.expr(&end_of);
+        let end = self.counter_value(ty, end);
+        let end = self.settled(end);
+        self.next_statement();
+        let (name, from, extent_text) = (var.name(), print_expr(min), print_expr(extent));
+        self.e.comment(&format!("for ({name}, {from}, {extent_text})"));
+        let done = self.e.label(&format!("{name}_done"));
+        if count.is_none() {
+            let some = self.e.setp(Cmp::Lt, begin, end);
+            self.e.when(!some, |e| e.bra(done));
+        }
+        let counter = self.e.reg_named_as(ty, name);
+        self.e.to(counter).mov(begin);
+        self.push();
+        self.loops.push(var.clone());
+        self.facts.bind(var, min, extent);
+        self.bind(var, counter.operand());
+        let moving = self.prepare_loop(var, begin, body);
+        self.loop_body((counter, end), &moving, body, name);
+        self.loops.pop();
+        self.pop();
+        self.vars.remove(var);
+        if count.is_none() {
+            self.e.place(done);
+        }
+    }
+
+    fn loop_body(
+        &mut self,
+        (counter, end): (Reg, Val),
+        moving: &[Moving],
+        body: &Stmt,
+        name: &str,
+    ) {
+        let next = self.e.label(name);
+        self.e.place(next);
+        self.all_changes += 1;
+        self.push();
+        self.stmt(body);
+        self.pop();
+        self.all_changes += 1;
+        self.move_on(moving);
+        let one = Operand::int(counter.ty(), 1);
+        self.e.to(counter).add(counter.operand(), one);
+        let more = self.e.setp(Cmp::Lt, counter.operand(), end);
+        self.e.when(more, |e| e.bra(next));
+    }
+
+    fn counter_value(&mut self, ty: Ty, value: Val) -> Val {
+        if ty == Ty::S32 { self.narrow(value) } else { self.widen(value) }
+    }
+
+    fn branches(&mut self, cond: &Expr, then: &Stmt, otherwise: Option<&Stmt>) {
+        if let Some(value) = cond.as_int() {
+            return match (value != 0, otherwise) {
+                (true, _) => self.stmt(then),
+                (false, Some(otherwise)) => self.stmt(otherwise),
+                (false, None) => {}
+            };
+        }
+        let pred = self.expr(cond).reg().expect("conditions are predicates");
+        self.next_statement();
+        let skip = self.e.label(if otherwise.is_some() { "else" } else { "skip" });
+        self.e.when(!Guard::from(pred), |e| e.bra(skip));
+        self.inner(then);
+        let Some(otherwise) = otherwise else {
+            self.e.place(skip);
+            return;
+        };
+        let done = self.e.label("end");
+        self.e.bra(done);
+        self.e.place(skip);
+        self.inner(otherwise);
+        self.e.place(done);
+    }
+
+    fn inner(&mut self, stmt: &Stmt) {
+        self.push();
+        self.stmt(stmt);
+        self.pop();
+    }
+
+    /// A parameter's value in the form that variables have.
+    pub(super) fn bind_index(&mut self, var: &Var, loaded: Reg) {
+        let value = loaded.operand();
+        let value = match WORD.covers(self.ranges.of(&Expr::var(var))) {
+            true => self.narrow(value),
+            false => view(value, Ty::S64),
+        };
+        self.bind(var, value);
+    }
+}

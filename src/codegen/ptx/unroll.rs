@@ -1,0 +1,96 @@
+//! Loops over buffers of a thread are written out, so that the buffers become registers, and so are
+//! short loops, so that their addresses become constants and their loads overlap.
+//!
+//! Before: `local C[8]; for (j, 0, 8) { C[j] = C[j] + A[j] }`
+//! After:  `local C[8]; C[0] = C[0] + A[0]; C[1] = …`
+//! A loop is written out if its extent is constant, an index of a `local` buffer inside depends on
+//! its variable, or if nothing inside waits; and the whole does not become too long.
+
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
+use std::collections::HashMap;
+
+/// A buffer with more elements stays in memory: registers are 255.
+pub(super) const MAX_REGISTERS: i128 = 256;
+
+/// Stores that one written-out nest over a thread's buffers may have.
+const MAX_STORES: i128 = 4096;
+
+/// Stores that another written-out nest may have.
+const MAX_SHORT: i128 = 512;
+
+/// Writes out the loops over buffers that could be registers; whether there were any.
+pub(super) fn unroll_locals(stmt: Stmt) -> (Stmt, bool) {
+    let mut changed = false;
+    let stmt = unroll(stmt, &mut changed);
+    (stmt, changed)
+}
+
+fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
+    let stmt = map_stmts(stmt, &mut |inner| unroll(inner, changed));
+    let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
+    let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return stmt };
+    if matches!(kind, ForKind::Thread(_)) {
+        return stmt;
+    }
+    let (stores, waits) = count_stores(body);
+    let local = count * stores <= MAX_STORES && indexes_local(body, var);
+    let short = count * stores <= MAX_SHORT && !waits;
+    if !local && !short {
+        return stmt;
+    }
+    *changed = true;
+    let copy = |at: i128| {
+        let value = Expr::add(min.clone(), Expr::index(at as i64));
+        fresh_copy(body, &HashMap::from([(var.clone(), value)]))
+    };
+    Stmt::Block((0..count).map(copy).collect())
+}
+
+/// The stores in a statement, loops counted once, and whether there is a loop or a barrier.
+fn count_stores(stmt: &Stmt) -> (i128, bool) {
+    let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
+    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::For { .. });
+    for_each_stmt(stmt, &mut |inner| {
+        let (stores, inside) = count_stores(inner);
+        count += stores;
+        waits |= inside;
+    });
+    (count, waits)
+}
+
+/// Whether a buffer of a thread, small enough for registers, has an index with `var`.
+fn indexes_local(stmt: &Stmt, var: &Var) -> bool {
+    let mut found = false;
+    let mentions = |index: &Expr| {
+        let mut found = false;
+        walk_expr(index, &mut |e| found |= e.as_var() == Some(var));
+        found
+    };
+    if let Stmt::Store { buffer, indices, .. } = stmt {
+        found |= is_small_local(buffer) && indices.iter().any(mentions);
+    }
+    for_each_expr(stmt, &mut |expr| {
+        walk_expr(expr, &mut |e| {
+            if let ExprKind::Load { buffer, indices, .. } = &e.kind {
+                found |= is_small_local(buffer) && indices.iter().any(mentions);
+            }
+        });
+    });
+    for_each_stmt(stmt, &mut |inner| found = found || indexes_local(inner, var));
+    found
+}
+
+fn is_small_local(buffer: &Buffer) -> bool {
+    matches!(buffer.scope, Scope::Local | Scope::Register)
+        && elements(buffer).is_some_and(|count| count <= MAX_REGISTERS)
+}
+
+/// The elements of a buffer with constant extents.
+pub(super) fn elements(buffer: &Buffer) -> Option<i128> {
+    let extents = buffer.shape.iter();
+    extents
+        .map(|extent| extent.as_int().map(|n| n.max(0)))
+        .try_fold(1i128, |product, extent| product.checked_mul(extent?))
+}

@@ -1,0 +1,237 @@
+//! Kernels for GPUs in the PTX emulator, which knows nothing but their text: results, and what is
+//! wrong with the text beyond results.
+//!
+//! [`Emulator::new`] reads the text once; [`Emulator::run`] does what the entries of a module do
+//! for a call: the kernel's own checks, the temporaries, the launches in order.
+
+use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
+use crate::diag::{Diag, Result};
+use crate::ir::interp::{self, Evaluator, Trap, Value, encode_float, encode_int};
+use crate::ir::{DType, Kernel, Param, Stmt, Var};
+use nvptx_emulator::{BufferId, Memory, Module, Report};
+use std::fmt::Write;
+
+/// A module's text, ready to run.
+pub struct Emulator<'a> {
+    ptx: &'a PtxModule,
+    module: Module,
+}
+
+/// What a call did beside its results.
+#[derive(Clone, Debug, Default)]
+pub struct Emulation {
+    /// Of all launches together; none if there was none, for a grid without blocks.
+    pub report: Option<Report>,
+    /// Outputs with bytes that no launch wrote, and how many.
+    pub unwritten: Vec<(String, usize)>,
+}
+
+/// In which orders blocks and warps run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Orders {
+    /// One after the other.
+    Natural,
+    /// Then a second time, shuffled: a different result is a finding.
+    Both,
+}
+
+impl<'a> Emulator<'a> {
+    /// Reads the text. What the emulator does not understand is an error.
+    pub fn new(ptx: &'a PtxModule) -> Result<Emulator<'a>> {
+        let module = Module::parse(&ptx.text).map_err(refuse)?;
+        Ok(Emulator { ptx, module })
+    }
+
+    /// Calls kernel number `index` of the module, which is `kernel`; outputs among `args` come back
+    /// filled.
+    pub fn run(
+        &self,
+        kernel: &Kernel,
+        index: usize,
+        args: &mut [Value],
+        orders: Orders,
+    ) -> Result<Emulation> {
+        check(kernel, args)?;
+        let launched = &self.ptx.kernels[index];
+        let numbers = self.numbers(kernel, launched, args)?;
+        let mut call = Call::new(kernel, launched, args, &numbers);
+        let mut next = launched.workspaces.len();
+        for launch in &launched.launches {
+            let (grid, rest) = numbers[next..].split_at(3);
+            next += 3 + call.launch(&self.module, launch, grid, rest, orders)?;
+        }
+        Ok(call.finish(args))
+    }
+
+    /// [`PtxKernel::numbers`] of a call.
+    fn numbers(&self, kernel: &Kernel, launched: &PtxKernel, args: &[Value]) -> Result<Vec<i64>> {
+        let (mut vars, mut values): (Vec<Var>, Vec<u64>) = (Vec::new(), Vec::new());
+        for (param, arg) in kernel.params.iter().zip(args) {
+            if let (Param::Runtime { var, .. }, Value::Index(value)) = (param, arg) {
+                vars.push(var.clone());
+                values.push(*value as u64);
+            }
+        }
+        let evaluator = Evaluator::new(&launched.numbers(), &vars).map_err(|trap| failed(&trap))?;
+        let numbers = evaluator.eval(&values).map_err(|trap| failed(&trap))?;
+        Ok(numbers.into_iter().map(|number| number as i64).collect())
+    }
+}
+
+/// The kernel's own checks, by the interpreter.
+fn check(kernel: &Kernel, args: &mut [Value]) -> Result<()> {
+    let checks = Kernel { body: Stmt::nothing(), ..kernel.clone() };
+    interp::run(&checks, args).map_err(|trap| failed(&trap))
+}
+
+fn failed(trap: &Trap) -> Box<Diag> {
+    match trap {
+        Trap::Check(message) => Box::new(Diag::global("E0525", message.clone())),
+        Trap::Bug(message) => crate::bug!("{message}"),
+    }
+}
+
+fn refuse(error: nvptx_emulator::Error) -> Box<Diag> {
+    Box::new(Diag::global("E0549", format!("the emulator does not run this: {error}")))
+}
+
+/// A call under way.
+struct Call<'a> {
+    kernel: &'a Kernel,
+    memory: Memory,
+    /// Bytes of each parameter that is no tensor, the buffer of each that is.
+    params: Vec<Argument>,
+    workspaces: Vec<BufferId>,
+    report: Option<Report>,
+}
+
+enum Argument {
+    Buffer(BufferId),
+    Bytes(Vec<u8>),
+}
+
+impl<'a> Call<'a> {
+    fn new(kernel: &'a Kernel, launched: &PtxKernel, args: &[Value], numbers: &[i64]) -> Call<'a> {
+        let mut memory = Memory::new();
+        let argument = |(param, arg): (&Param, &Value)| match (param, arg) {
+            (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
+                Argument::Buffer(memory.output(&buffer.name, tensor.data.len()))
+            }
+            (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
+                Argument::Buffer(memory.input(&buffer.name, &tensor.data))
+            }
+            (Param::Scalar { dtype, .. }, Value::Int(value)) => {
+                scalar(*dtype, encode_int(*dtype, *value))
+            }
+            (Param::Scalar { dtype, .. }, Value::Float(value)) => {
+                scalar(*dtype, encode_float(*dtype, *value))
+            }
+            (Param::Runtime { .. }, Value::Index(value)) => {
+                Argument::Bytes(value.to_le_bytes().to_vec())
+            }
+            (param, value) => crate::bug!("parameter {} given {value:?}", param.name()),
+        };
+        let params = kernel.params.iter().zip(args).map(argument).collect();
+        let workspaces = launched.workspaces.iter().zip(numbers);
+        let workspaces = workspaces
+            .map(|(workspace, bytes)| memory.workspace(&workspace.name, (*bytes).max(0) as usize))
+            .collect();
+        Call { kernel, memory, params, workspaces, report: None }
+    }
+
+    /// Makes a launch; how many numbers beyond the grid it took.
+    fn launch(
+        &mut self,
+        module: &Module,
+        launch: &Launch,
+        grid: &[i64],
+        numbers: &[i64],
+        orders: Orders,
+    ) -> Result<usize> {
+        let taken = launch.params.iter().filter(|p| matches!(p, LaunchParam::Index(_))).count();
+        if grid.iter().any(|blocks| *blocks <= 0) {
+            return Ok(taken);
+        }
+        let too_many = |_| {
+            let text =
+                format!("a grid of {} x {} x {} blocks is too large", grid[0], grid[1], grid[2]);
+            Box::new(Diag::global("E0549", text))
+        };
+        let mut blocks = [0; 3];
+        for (blocks, number) in blocks.iter_mut().zip(grid) {
+            *blocks = u32::try_from(*number).map_err(too_many)?;
+        }
+        // What the launches together leave unwritten counts, not one of them.
+        let mut run = nvptx_emulator::Launch::new(module, &launch.name)
+            .grid(blocks)
+            .block(launch.block)
+            .shared(launch.dynamic_shared)
+            .partial();
+        let mut numbers = numbers.iter();
+        for param in &launch.params {
+            run = match param {
+                LaunchParam::Param(index) => match &self.params[*index] {
+                    Argument::Buffer(buffer) => run.buffer(*buffer),
+                    Argument::Bytes(bytes) => run.bytes(bytes),
+                },
+                LaunchParam::Workspace(index) => run.buffer(self.workspaces[*index]),
+                LaunchParam::Index(_) => run.value(*numbers.next().expect("one for each")),
+            };
+        }
+        let report = match orders {
+            Orders::Natural => run.run(&mut self.memory),
+            Orders::Both => run.run_twice(&mut self.memory),
+        };
+        let report = report.map_err(refuse)?;
+        match &mut self.report {
+            Some(all) => all.add(report),
+            None => self.report = Some(report),
+        }
+        Ok(taken)
+    }
+
+    /// Results into the arguments.
+    fn finish(self, args: &mut [Value]) -> Emulation {
+        let mut unwritten = Vec::new();
+        for ((param, argument), arg) in self.kernel.params.iter().zip(&self.params).zip(args) {
+            let (
+                Param::Tensor { buffer, output: true, .. },
+                Argument::Buffer(id),
+                Value::Tensor(tensor),
+            ) = (param, argument, arg)
+            else {
+                continue;
+            };
+            tensor.data.copy_from_slice(self.memory.bytes(*id));
+            let missing = self.memory.unwritten(*id);
+            if missing > 0 {
+                unwritten.push((buffer.name.clone(), missing));
+            }
+        }
+        Emulation { report: self.report, unwritten }
+    }
+}
+
+/// A scalar as the entry's parameter holds it.
+fn scalar(dtype: DType, bits: u64) -> Argument {
+    Argument::Bytes(bits.to_le_bytes()[..dtype.bytes() as usize].to_vec())
+}
+
+impl Emulation {
+    /// Nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.unwritten.is_empty() && self.report.as_ref().is_none_or(Report::is_clean)
+    }
+
+    /// Findings and counters, for people.
+    pub fn describe(&self) -> String {
+        let mut text = match &self.report {
+            Some(report) => report.to_string(),
+            None => "nothing was launched\n".to_string(),
+        };
+        for (name, bytes) in &self.unwritten {
+            let _ = writeln!(text, "output not written: {bytes} bytes of `{name}`");
+        }
+        text
+    }
+}

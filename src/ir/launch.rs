@@ -1,0 +1,148 @@
+//! What a launch is made of (see `ir::stmt`): its indices, its shared stages, and which values all
+//! threads of a block agree on.
+
+use super::visit::{for_each_child, for_each_stmt, map_stmts, walk_stmt};
+use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, Var};
+use std::collections::{HashMap, HashSet};
+
+/// An index of a launch.
+#[derive(Clone, Debug)]
+pub struct Dim {
+    /// One of [`GPU_INDICES`].
+    pub index: &'static str,
+    /// Its variable, the same in all loops.
+    pub var: Var,
+    /// The number of blocks or threads along it.
+    pub extent: Expr,
+}
+
+impl Dim {
+    /// Whether threads of one block differ in it.
+    pub fn is_thread(&self) -> bool {
+        is_thread_index(self.index)
+    }
+}
+
+/// Whether threads of one block differ in an index: `threadIdx.y`, not `blockIdx.y`.
+pub fn is_thread_index(index: &str) -> bool {
+    index.starts_with("threadIdx")
+}
+
+/// The indices that loops of the statement name, in the order of [`GPU_INDICES`].
+pub fn find_dims(stmt: &Stmt) -> Vec<Dim> {
+    let mut dims: Vec<Dim> = Vec::new();
+    walk_stmt(
+        stmt,
+        &mut |inner| {
+            if let Stmt::For { var, extent, kind, .. } = inner
+                && let Some(index) = kind.gpu_index()
+                && dims.iter().all(|dim| dim.index != index)
+            {
+                dims.push(Dim { index, var: var.clone(), extent: extent.clone() });
+            }
+        },
+        &mut |_| {},
+    );
+    dims.sort_by_key(|dim| GPU_INDICES.iter().position(|index| *index == dim.index));
+    dims
+}
+
+/// Whether a loop about a GPU index is in the statement.
+pub fn has_threads(stmt: &Stmt) -> bool {
+    if let Stmt::For { kind, .. } = stmt
+        && kind.gpu_index().is_some()
+    {
+        return true;
+    }
+    let mut found = false;
+    for_each_stmt(stmt, &mut |inner| found = found || has_threads(inner));
+    found
+}
+
+/// The statement with `f` of every launch in the launch's place.
+pub fn map_launches(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
+    match stmt {
+        Stmt::Produce { .. } if has_threads(&stmt) => f(stmt),
+        other => map_stmts(other, &mut |inner| map_launches(inner, f)),
+    }
+}
+
+/// Whether a `Produce` with this body is a shared stage: threads meet before and after it.
+pub fn is_shared_stage(body: &Stmt) -> bool {
+    match body {
+        Stmt::Produce { .. } => false,
+        Stmt::Store { buffer, .. } => buffer.scope == Scope::Shared,
+        other => {
+            let mut found = false;
+            for_each_stmt(other, &mut |inner| found = found || is_shared_stage(inner));
+            found
+        }
+    }
+}
+
+/// Whether all threads of a block meet somewhere in the statement.
+pub fn has_meeting(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Barrier => true,
+        Stmt::Produce { body, .. } if is_shared_stage(body) => true,
+        other => {
+            let mut found = false;
+            for_each_stmt(other, &mut |inner| found = found || has_meeting(inner));
+            found
+        }
+    }
+}
+
+/// Which variables have values that may differ between the threads of a block.
+#[derive(Clone, Default, Debug)]
+pub struct Varying {
+    vars: HashSet<Var>,
+}
+
+impl Varying {
+    /// Enters a loop: its variable differs between threads if it is their index, or if its bounds
+    /// do.
+    pub fn enter_loop(&mut self, var: &Var, kind: &ForKind, min: &Expr, extent: &Expr) {
+        let varies = match kind.gpu_index() {
+            Some(index) => is_thread_index(index),
+            None => !self.agrees(min) || !self.agrees(extent),
+        };
+        if varies {
+            self.vars.insert(var.clone());
+        }
+    }
+
+    /// Enters the scope of a `let`.
+    pub fn enter_let(&mut self, var: &Var, value: &Expr) {
+        if !self.agrees(value) {
+            self.vars.insert(var.clone());
+        }
+    }
+
+    /// Whether the variable may differ.
+    pub fn contains(&self, var: &Var) -> bool {
+        self.vars.contains(var)
+    }
+
+    /// Whether an expression has the same value in all threads of a block that evaluate it
+    /// without a meeting in between.
+    pub fn agrees(&self, expr: &Expr) -> bool {
+        self.agrees_in(expr, &mut HashMap::new())
+    }
+
+    fn agrees_in(&self, expr: &Expr, known: &mut HashMap<usize, bool>) -> bool {
+        if let Some(known) = known.get(&expr.id()) {
+            return *known;
+        }
+        let mut agrees = match &expr.kind {
+            ExprKind::Var(var) => !self.vars.contains(var),
+            ExprKind::Load { buffer, .. } => {
+                !matches!(buffer.scope, Scope::Local | Scope::Register)
+            }
+            _ => true,
+        };
+        for_each_child(expr, &mut |child| agrees = agrees && self.agrees_in(child, known));
+        known.insert(expr.id(), agrees);
+        agrees
+    }
+}

@@ -1,0 +1,226 @@
+//! Inject virtual threads: what several virtual threads do is written side by side, so that they
+//! share the loops around, the meetings of the block, and whatever is the same for all of them.
+//!
+//! Before: `// attr [iter_var(v, , vthread)] virtual_thread = 2`
+//!         `allocate L[4]  for k { produce S { S[t] = A[k, t] }`
+//!         `  for i { L[i] = L[i] + S[v*4 + i] } }`
+//! After:  `allocate L[2, 4]  for k { produce S { S[t] = A[k, t] }`
+//!         `  for i { L[0, i] = L[0, i] + S[i]  L[1, i] = L[1, i] + S[4 + i] } }`
+//! A buffer allocated inside whose contents differ between the virtual threads has a copy for each
+//! of them, along a new outermost dimension. Statements that do not differ stand once. More than
+//! 15 virtual threads are a loop around each statement instead.
+//! Needs: one index per dimension; iterations that do not depend on each other.
+//! Ensures: no `vthread` loop is left; every variable is bound once.
+
+use crate::diag::Result;
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{
+    for_each_child, for_each_expr, for_each_stmt, map_exprs, map_stmts, rewrite_expr, walk_stmt,
+};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
+use crate::target::Target;
+use std::collections::{HashMap, HashSet};
+
+/// As in TVM: fewer are written out.
+const LOOP_FROM: i64 = 16;
+
+/// Writes out every `vthread` loop, innermost first.
+pub fn inject_virtual_threads(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    Ok(Kernel { body: inject(kernel.body), ..kernel })
+}
+
+fn inject(stmt: Stmt) -> Stmt {
+    let stmt = map_stmts(stmt, &mut inject);
+    match stmt {
+        Stmt::For { var, extent, kind, body, .. } if kind.is_vthread() => {
+            let count = extent.as_int().and_then(|count| i64::try_from(count).ok());
+            let Some(count) = count else {
+                crate::bug!("an unknown number of virtual threads");
+            };
+            if count == 1 {
+                return fresh_copy(&body, &HashMap::from([(var, Expr::index(0))]));
+            }
+            let touched = Touched::find(&var, &body);
+            Injector { var, count, touched, copies: HashMap::new() }.stmt(*body)
+        }
+        other => other,
+    }
+}
+
+/// What differs between the virtual threads.
+struct Touched {
+    vars: HashSet<Var>,
+    /// Allocated inside.
+    own: HashSet<Buffer>,
+    /// Those of them whose contents differ.
+    buffers: HashSet<Buffer>,
+}
+
+impl Touched {
+    fn find(var: &Var, body: &Stmt) -> Touched {
+        let mut own = HashSet::new();
+        walk_stmt(
+            body,
+            &mut |stmt| {
+                if let Stmt::Allocate { buffer, .. } = stmt {
+                    own.insert(buffer.clone());
+                }
+            },
+            &mut |_| {},
+        );
+        let vars = HashSet::from([var.clone()]);
+        let mut touched = Touched { vars, own, buffers: HashSet::new() };
+        // Contents flow from buffer to buffer, also around loops.
+        loop {
+            let known = (touched.vars.len(), touched.buffers.len());
+            touched.visit(body, false);
+            if known == (touched.vars.len(), touched.buffers.len()) {
+                return touched;
+            }
+        }
+    }
+
+    /// `control`: whether the statement is run differs.
+    fn visit(&mut self, stmt: &Stmt, control: bool) {
+        let mut differs = control;
+        for_each_expr(stmt, &mut |expr| differs |= self.expr(expr));
+        match stmt {
+            Stmt::For { var, .. } | Stmt::Let { var, .. } if differs => {
+                self.vars.insert(var.clone());
+            }
+            Stmt::Store { buffer, .. } if differs && self.own.contains(buffer) => {
+                self.buffers.insert(buffer.clone());
+            }
+            _ => {}
+        }
+        let control = match stmt {
+            Stmt::For { .. } | Stmt::If { .. } => differs,
+            _ => control,
+        };
+        for_each_stmt(stmt, &mut |inner| self.visit(inner, control));
+    }
+
+    fn expr(&self, expr: &Expr) -> bool {
+        self.expr_in(expr, &mut HashMap::new())
+    }
+
+    fn expr_in(&self, expr: &Expr, known: &mut HashMap<usize, bool>) -> bool {
+        if let Some(known) = known.get(&expr.id()) {
+            return *known;
+        }
+        let mut found = match &expr.kind {
+            ExprKind::Var(var) => self.vars.contains(var),
+            ExprKind::Load { buffer, .. } => self.buffers.contains(buffer),
+            _ => false,
+        };
+        for_each_child(expr, &mut |child| found = found || self.expr_in(child, known));
+        known.insert(expr.id(), found);
+        found
+    }
+
+    /// Whether anything in the statement differs.
+    fn stmt(&self, stmt: &Stmt) -> bool {
+        let mut found = match stmt {
+            Stmt::Store { buffer, .. } => self.buffers.contains(buffer),
+            _ => false,
+        };
+        for_each_expr(stmt, &mut |expr| found = found || self.expr(expr));
+        for_each_stmt(stmt, &mut |inner| found = found || self.stmt(inner));
+        found
+    }
+}
+
+struct Injector {
+    var: Var,
+    count: i64,
+    touched: Touched,
+    /// For a buffer met, the one with a copy for each virtual thread.
+    copies: HashMap<Buffer, Buffer>,
+}
+
+impl Injector {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::Block(stmts) => {
+                Stmt::Block(stmts.into_iter().map(|inner| self.stmt(inner)).collect())
+            }
+            Stmt::Allocate { buffer, body } if self.touched.buffers.contains(&buffer) => {
+                let copies = self.with_copies(&buffer);
+                self.copies.insert(buffer, copies.clone());
+                Stmt::Allocate { buffer: copies, body: Box::new(self.stmt(*body)) }
+            }
+            Stmt::Allocate { .. } | Stmt::Produce { .. } => {
+                map_stmts(stmt, &mut |inner| self.stmt(inner))
+            }
+            stmt if !self.touched.stmt(&stmt) => stmt,
+            Stmt::For { .. } | Stmt::Let { .. } | Stmt::If { .. } => {
+                let mut differs = false;
+                for_each_expr(&stmt, &mut |expr| differs |= self.touched.expr(expr));
+                match differs {
+                    true => self.replicate(&stmt),
+                    false => map_stmts(stmt, &mut |inner| self.stmt(inner)),
+                }
+            }
+            other => self.replicate(&other),
+        }
+    }
+
+    /// The buffer with one more dimension, outermost.
+    fn with_copies(&self, buffer: &Buffer) -> Buffer {
+        let mut shape = buffer.shape.clone();
+        shape.insert(0, Expr::index(self.count));
+        let strides = buffer.strides.clone().map(|mut strides| {
+            strides.insert(0, buffer.len());
+            strides
+        });
+        let double = buffer.double_buffered;
+        Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, double)
+    }
+
+    /// The statement for every virtual thread.
+    fn replicate(&self, stmt: &Stmt) -> Stmt {
+        let copy = |value: Expr| {
+            let own = self.redirect(stmt.clone(), &value);
+            fresh_copy(&own, &HashMap::from([(self.var.clone(), value)]))
+        };
+        if self.count < LOOP_FROM {
+            return Stmt::Block((0..self.count).map(|at| copy(Expr::index(at))).collect());
+        }
+        let var = Var::index(self.var.name());
+        let (min, extent) = (Expr::index(0), Expr::index(self.count));
+        let body = Box::new(copy(Expr::var(&var)));
+        Stmt::For { var, min, extent, kind: ForKind::Serial, body }
+    }
+
+    /// Every access of a buffer with copies goes to the one of the virtual thread.
+    fn redirect(&self, stmt: Stmt, value: &Expr) -> Stmt {
+        let place = |buffer: &Buffer, indices: &[Expr]| {
+            let copies = self.copies.get(buffer)?;
+            let indices = std::iter::once(value).chain(indices).cloned().collect();
+            Some((copies.clone(), indices))
+        };
+        let stmt = map_exprs(stmt, &mut |expr| {
+            rewrite_expr(expr, &mut |e| match &e.kind {
+                ExprKind::Load { buffer, indices, mask } => match place(buffer, indices) {
+                    Some((buffer, indices)) => {
+                        let mask = mask.clone();
+                        Expr::new(e.ty, ExprKind::Load { buffer, indices, mask })
+                    }
+                    None => e,
+                },
+                _ => e,
+            })
+        });
+        match stmt {
+            Stmt::Store { buffer, indices, value, mask } => {
+                let (buffer, indices) = place(&buffer, &indices).unwrap_or((buffer, indices));
+                Stmt::Store { buffer, indices, value, mask }
+            }
+            Stmt::Prefetch { buffer, indices } => {
+                let (buffer, indices) = place(&buffer, &indices).unwrap_or((buffer, indices));
+                Stmt::Prefetch { buffer, indices }
+            }
+            other => map_stmts(other, &mut |inner| self.redirect(inner, value)),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Insert barriers: threads of a block meet where one of them may access shared memory that
+//! another one wrote, or write what another one accessed, and nowhere else.
+//!
+//! Before: `for k { produce S { S[tx] = A[k, tx] }  C[tx] = C[tx] + S[7 - tx] }`
+//! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
+//! Before and after a shared stage threads meet (`ir::stmt`); its mark goes, and what is needed of
+//! these meetings becomes barriers. Accesses without a meeting between them, or certainly of one
+//! thread, need none (`conflict`). Between two statements that clash the barrier stands before the
+//! second one; for two iterations of a loop before the first statement of the body that clashes
+//! with an earlier iteration. No barrier stands that could be left out.
+//! Needs: launches as `hoist_threads` leaves them; flat indices.
+//! Ensures: no shared stage is left; barriers order all accesses of shared memory.
+
+mod conflict;
+
+use crate::diag;
+use crate::ir::arith::Facts;
+use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
+use crate::ir::visit::for_each_child;
+use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
+use crate::target::Target;
+use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+/// Orders the threads of every launch.
+pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let body = map_launches(kernel.body, &mut |launch| synchronize(launch, &facts));
+    Ok(Kernel { body, ..kernel })
+}
+
+fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
+    let Stmt::Produce { name, body } = launch else { crate::bug!("a launch is a produce") };
+    let dims = find_dims(&body);
+    let varying = find_varying(&body, &dims);
+    let clashes = Clashes::new(facts.clone(), dims, varying.clone());
+    let mut builder = Builder { clashes, varying };
+    let mut root = builder.node(*body, &None, false);
+    let mut placer = Placer { clashes: builder.clashes, placing: true };
+    placer.visit(&mut root).expect("what is placed is right");
+    placer.placing = false;
+    // A barrier for one clash may stand where it serves another one, too.
+    for number in (0..count_barriers(&root)).rev() {
+        set_barrier(&mut root, &mut number.clone(), false);
+        if placer.visit(&mut root).is_err() {
+            set_barrier(&mut root, &mut number.clone(), true);
+        }
+    }
+    Stmt::Produce { name, body: Box::new(root.into_stmt()) }
+}
+
+/// The variables that may differ between threads, anywhere in the launch.
+fn find_varying(body: &Stmt, dims: &[Dim]) -> Varying {
+    let mut varying = Varying::default();
+    for dim in dims {
+        let kind = ForKind::Thread(dim.index.to_string());
+        varying.enter_loop(&dim.var, &kind, &Expr::index(0), &dim.extent);
+    }
+    crate::ir::visit::walk_stmt(
+        body,
+        &mut |stmt| match stmt {
+            Stmt::For { var, min, extent, kind, .. } => {
+                varying.enter_loop(var, kind, min, extent);
+            }
+            Stmt::Let { var, value, .. } => varying.enter_let(var, value),
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    varying
+}
+
+/// A launch's body as far as control flow goes.
+enum Node {
+    Block {
+        nodes: Vec<Node>,
+        /// Threads differ in whether they get here.
+        divergent: bool,
+    },
+    /// A statement around another one that always runs once: its head, with nothing in it.
+    Around(Stmt, Box<Node>),
+    Loop {
+        head: Stmt,
+        binding: Rc<Binding>,
+        /// Certainly not without iterations.
+        runs: bool,
+        /// Threads differ in its iterations.
+        divergent: bool,
+        body: Box<Node>,
+    },
+    If {
+        cond: Expr,
+        then: Box<Node>,
+        otherwise: Option<Box<Node>>,
+    },
+    Leaf {
+        stmt: Stmt,
+        accesses: Vec<usize>,
+    },
+    /// Where a shared stage begins or ends.
+    Meeting,
+    /// Whether it stands.
+    Barrier(bool),
+}
+
+impl Node {
+    fn into_stmt(self) -> Stmt {
+        match self {
+            Node::Block { nodes, .. } => {
+                let mut stmts = Vec::new();
+                for node in nodes {
+                    match node.into_stmt() {
+                        Stmt::Block(inner) => stmts.extend(inner),
+                        stmt => stmts.push(stmt),
+                    }
+                }
+                if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+            }
+            Node::Around(head, body) | Node::Loop { head, body, .. } => {
+                let mut body = Some(body.into_stmt());
+                crate::ir::visit::map_stmts(head, &mut |_| body.take().expect("one body"))
+            }
+            Node::If { cond, then, otherwise } => Stmt::If {
+                cond,
+                then: Box::new(then.into_stmt()),
+                otherwise: otherwise.map(|node| Box::new(node.into_stmt())),
+            },
+            Node::Leaf { stmt, .. } => stmt,
+            Node::Barrier(true) => Stmt::Barrier,
+            Node::Meeting | Node::Barrier(false) => Stmt::nothing(),
+        }
+    }
+}
+
+/// Finds accesses and control flow.
+struct Builder {
+    clashes: Clashes,
+    varying: Varying,
+}
+
+impl Builder {
+    fn node(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
+        match stmt {
+            Stmt::Block(stmts) => {
+                let nodes = stmts.into_iter().map(|inner| self.node(inner, context, divergent));
+                let nodes = nodes.collect();
+                Node::Block { nodes, divergent }
+            }
+            Stmt::Produce { body, .. } if is_shared_stage(&body) => {
+                let body = self.node(*body, context, divergent);
+                let nodes = vec![Node::Meeting, body, Node::Meeting];
+                Node::Block { nodes, divergent }
+            }
+            Stmt::For { ref kind, .. } if kind.gpu_index().is_some() => {
+                self.around(stmt, context, divergent)
+            }
+            Stmt::Produce { .. }
+            | Stmt::Allocate { .. }
+            | Stmt::Tensorize { .. }
+            | Stmt::SimdKernel { .. } => self.around(stmt, context, divergent),
+            Stmt::Let { ref var, ref value, .. } => {
+                let reads = self.reads(&[value], context);
+                let kind = BindingKind::Let { var: var.clone(), value: value.clone() };
+                let inner = bind(kind, context);
+                after(reads, self.around(stmt, &Some(inner), divergent), divergent)
+            }
+            Stmt::For { .. } => self.for_loop(stmt, context, divergent),
+            Stmt::If { cond, then, otherwise } => {
+                let reads = self.reads(&[&cond], context);
+                let parts = divergent || !self.varying.agrees(&cond);
+                let mut branch = |stmt: Stmt, truth: bool| {
+                    let inner = bind(BindingKind::If { cond: cond.clone(), truth }, context);
+                    Box::new(self.node(stmt, &Some(inner), parts))
+                };
+                let then = branch(*then, true);
+                let otherwise = otherwise.map(|stmt| branch(*stmt, false));
+                after(reads, Node::If { cond, then, otherwise }, divergent)
+            }
+            Stmt::Store { ref buffer, ref indices, ref value, ref mask } => {
+                let exprs: Vec<&Expr> = indices.iter().chain([value]).chain(mask).collect();
+                let mut accesses = self.collect(&exprs, context);
+                if buffer.scope == Scope::Shared {
+                    let (buffer, index) = (buffer.clone(), indices[0].clone());
+                    let context = context.clone();
+                    accesses.push(self.clashes.accesses.len());
+                    let access = Access { buffer, index, is_write: true, context };
+                    self.clashes.accesses.push(access);
+                }
+                Node::Leaf { stmt, accesses }
+            }
+            Stmt::Evaluate(ref value) => {
+                let accesses = self.collect(&[value], context);
+                Node::Leaf { stmt, accesses }
+            }
+            Stmt::Barrier => Node::Barrier(true),
+            Stmt::Prefetch { .. } | Stmt::Assert { .. } => {
+                Node::Leaf { stmt, accesses: Vec::new() }
+            }
+        }
+    }
+
+    fn around(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
+        let (head, body) = take_body(stmt);
+        Node::Around(head, Box::new(self.node(body, context, divergent)))
+    }
+
+    fn for_loop(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
+        let (head, body) = take_body(stmt);
+        let Stmt::For { var, min, extent, .. } = &head else { crate::bug!("a loop is expected") };
+        let reads = self.reads(&[min, extent], context);
+        let parts = divergent || !self.varying.agrees(min) || !self.varying.agrees(extent);
+        let (var, min, extent) = (var.clone(), min.clone(), extent.clone());
+        let runs = extent.as_int().is_some_and(|extent| extent > 0);
+        let binding = bind(BindingKind::Loop { var, min, extent }, context);
+        let body = Box::new(self.node(body, &Some(binding.clone()), parts));
+        after(reads, Node::Loop { head, binding, runs, divergent: parts, body }, divergent)
+    }
+
+    /// What a head reads, as a statement before it.
+    fn reads(&mut self, exprs: &[&Expr], context: &Context) -> Option<Node> {
+        let accesses = self.collect(exprs, context);
+        let stmt = Stmt::nothing();
+        (!accesses.is_empty()).then_some(Node::Leaf { stmt, accesses })
+    }
+
+    fn collect(&mut self, exprs: &[&Expr], context: &Context) -> Vec<usize> {
+        let first = self.clashes.accesses.len();
+        let mut seen = HashSet::new();
+        exprs.iter().for_each(|expr| self.collect_in(expr, context, &mut seen));
+        (first..self.clashes.accesses.len()).collect()
+    }
+
+    fn collect_in(&mut self, expr: &Expr, context: &Context, seen: &mut HashSet<usize>) {
+        if !seen.insert(expr.id()) {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Load { buffer, indices, .. } if buffer.scope == Scope::Shared => {
+                let (buffer, index) = (buffer.clone(), indices[0].clone());
+                let context = context.clone();
+                let access = Access { buffer, index, is_write: false, context };
+                self.clashes.accesses.push(access);
+            }
+            ExprKind::Let(var, value, body) => {
+                self.collect_in(value, context, seen);
+                let kind = BindingKind::Let { var: var.clone(), value: value.clone() };
+                let inner = bind(kind, context);
+                return self.collect_in(body, &Some(inner), seen);
+            }
+            _ => {}
+        }
+        for_each_child(expr, &mut |child| self.collect_in(child, context, seen));
+    }
+}
+
+fn bind(kind: BindingKind, outer: &Context) -> Rc<Binding> {
+    Rc::new(Binding { kind, outer: outer.clone() })
+}
+
+fn after(reads: Option<Node>, node: Node, divergent: bool) -> Node {
+    match reads {
+        Some(reads) => Node::Block { nodes: vec![reads, node], divergent },
+        None => node,
+    }
+}
+
+/// A statement around one other, without it, and the other.
+fn take_body(stmt: Stmt) -> (Stmt, Stmt) {
+    let mut body = None;
+    let head = crate::ir::visit::map_stmts(stmt, &mut |inner| {
+        body = Some(inner);
+        Stmt::nothing()
+    });
+    (head, body.expect("a statement around another one"))
+}
+
+/// A node as seen from outside.
+struct Summary {
+    /// Accesses that no barrier separates from its start.
+    first: Vec<Reach>,
+    /// Accesses that no barrier separates from its end.
+    last: Vec<Reach>,
+    /// There is a way through without a barrier.
+    open: bool,
+    /// There is a way through with a meeting.
+    meets: bool,
+}
+
+/// Two accesses may clash.
+#[derive(Debug)]
+struct Clash;
+
+type Visited = std::result::Result<Summary, Clash>;
+
+/// Puts barriers where something clashes, or tells that it does.
+struct Placer {
+    clashes: Clashes,
+    placing: bool,
+}
+
+impl Placer {
+    fn visit(&mut self, node: &mut Node) -> Visited {
+        let nothing = || Summary { first: Vec::new(), last: Vec::new(), open: true, meets: false };
+        match node {
+            Node::Block { nodes, divergent } => self.block(nodes, *divergent),
+            Node::Around(_, body) => self.visit(body),
+            Node::Loop { .. } => self.for_loop(node),
+            Node::If { then, otherwise, .. } => {
+                let mut summary = self.visit(then)?;
+                let other = match otherwise {
+                    Some(otherwise) => self.visit(otherwise)?,
+                    None => nothing(),
+                };
+                summary.first.extend(other.first);
+                summary.last.extend(other.last);
+                summary.open |= other.open;
+                summary.meets |= other.meets;
+                Ok(summary)
+            }
+            Node::Leaf { accesses, .. } => {
+                let reach = accesses.iter().map(|access| Reach { access: *access, meets: false });
+                let reach: Vec<Reach> = reach.collect();
+                Ok(Summary { first: reach.clone(), last: reach, ..nothing() })
+            }
+            Node::Meeting => Ok(Summary { meets: true, ..nothing() }),
+            Node::Barrier(stands) => Ok(Summary { open: !*stands, ..nothing() }),
+        }
+    }
+
+    fn block(&mut self, nodes: &mut Vec<Node>, divergent: bool) -> Visited {
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        let (mut open, mut meets) = (true, false);
+        let mut position = 0;
+        while position < nodes.len() {
+            let inner = self.visit(&mut nodes[position])?;
+            if self.clashes.any(&last, &inner.first, None) {
+                self.may_place(divergent)?;
+                nodes.insert(position, Node::Barrier(true));
+                position += 1;
+                (last, open) = (Vec::new(), false);
+            }
+            if open {
+                first.extend(inner.first.into_iter().map(|reach| reach.past(meets)));
+            }
+            if !inner.open {
+                last.clear();
+            }
+            last = last.into_iter().map(|reach: Reach| reach.past(inner.meets)).collect();
+            last.extend(inner.last);
+            open &= inner.open;
+            meets |= inner.meets;
+            position += 1;
+        }
+        Ok(Summary { first, last, open, meets })
+    }
+
+    fn for_loop(&mut self, node: &mut Node) -> Visited {
+        let Node::Loop { binding, runs, divergent, body, .. } = node else {
+            crate::bug!("a loop is expected")
+        };
+        let mut inner = around_loop(self.visit(body)?);
+        let edge = BackEdge { around: binding.clone(), adjacent: !inner.open };
+        if self.clashes.any(&inner.last, &inner.first, Some(&edge)) {
+            self.may_place(*divergent)?;
+            self.cut(body, &inner.last, &edge)?;
+            inner = around_loop(self.visit(body)?);
+        }
+        Ok(Summary { open: inner.open || !*runs, ..inner })
+    }
+
+    /// Puts a barrier before the first part of a loop's body that clashes with `earlier`
+    /// iterations.
+    fn cut(&mut self, body: &mut Node, earlier: &[Reach], edge: &BackEdge) -> Result<(), Clash> {
+        match body {
+            Node::Around(_, body) => self.cut(body, earlier, edge),
+            Node::Block { nodes, .. } => {
+                let mut meets = false;
+                for position in 0..nodes.len() {
+                    let inner = self.visit(&mut nodes[position])?;
+                    let first = inner.first.into_iter().map(|reach| reach.past(meets));
+                    if self.clashes.any(earlier, &first.collect::<Vec<_>>(), Some(edge)) {
+                        nodes.insert(position, Node::Barrier(true));
+                        return Ok(());
+                    }
+                    meets |= inner.meets;
+                }
+                // Only by way of a whole iteration in between.
+                nodes.insert(0, Node::Barrier(true));
+                Ok(())
+            }
+            node => {
+                let whole = std::mem::replace(node, Node::Barrier(true));
+                let nodes = vec![Node::Barrier(true), whole];
+                *node = Node::Block { nodes, divergent: false };
+                Ok(())
+            }
+        }
+    }
+
+    fn may_place(&self, divergent: bool) -> Result<(), Clash> {
+        if !self.placing {
+            return Err(Clash);
+        }
+        if divergent {
+            crate::bug!("threads meet where only some of them come");
+        }
+        Ok(())
+    }
+}
+
+impl Reach {
+    /// The same access, seen from behind something that may be a meeting.
+    fn past(self, meets: bool) -> Reach {
+        Reach { meets: self.meets || meets, ..self }
+    }
+}
+
+/// The body's accesses as the loop's: other iterations may be in between.
+fn around_loop(body: Summary) -> Summary {
+    let other = body.open && body.meets;
+    let past = |list: Vec<Reach>| list.into_iter().map(|reach| reach.past(other)).collect();
+    Summary { first: past(body.first), last: past(body.last), ..body }
+}
+
+fn count_barriers(node: &Node) -> usize {
+    match node {
+        Node::Block { nodes, .. } => nodes.iter().map(count_barriers).sum(),
+        Node::Around(_, body) | Node::Loop { body, .. } => count_barriers(body),
+        Node::If { then, otherwise, .. } => {
+            count_barriers(then) + otherwise.as_ref().map_or(0, |node| count_barriers(node))
+        }
+        Node::Leaf { .. } | Node::Meeting => 0,
+        Node::Barrier(_) => 1,
+    }
+}
+
+/// Sets the barrier of this number; `number` is counted down.
+fn set_barrier(node: &mut Node, number: &mut usize, stands: bool) {
+    match node {
+        Node::Block { nodes, .. } => {
+            nodes.iter_mut().for_each(|node| set_barrier(node, number, stands))
+        }
+        Node::Around(_, body) | Node::Loop { body, .. } => set_barrier(body, number, stands),
+        Node::If { then, otherwise, .. } => {
+            set_barrier(then, number, stands);
+            if let Some(otherwise) = otherwise {
+                set_barrier(otherwise, number, stands);
+            }
+        }
+        Node::Leaf { .. } | Node::Meeting => {}
+        Node::Barrier(value) => {
+            if *number == 0 {
+                *value = stands;
+            }
+            *number = number.wrapping_sub(1);
+        }
+    }
+}

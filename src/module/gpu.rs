@@ -1,0 +1,184 @@
+//! The memory of a GPU, for `tec run`: tensors are copied there, a kernel of a module is called
+//! through its packed entry, results are copied back. The CUDA driver is the one that modules find
+//! (docs/ABI.md), opened when it is needed.
+
+use super::load::{Arg, LoadedKernel};
+use crate::diag::{Diag, Result};
+use libloading::{Library, Symbol};
+use std::ffi::{CStr, c_char, c_void};
+
+/// The first GPU of this machine.
+#[derive(Debug)]
+pub struct Gpu {
+    library: Library,
+}
+
+type CuResult = i32;
+
+impl Gpu {
+    /// Starts the driver and makes the first GPU's primary context current for this thread.
+    pub fn open() -> Result<Gpu> {
+        let file = std::env::var("TEC_CUDA_LIBRARY").ok().filter(|file| !file.is_empty());
+        let file = file.unwrap_or_else(|| "libcuda.so.1".to_string());
+        // SAFETY: loading runs the constructors of the driver's library, or of the file that the
+        // user named.
+        let library = unsafe { Library::new(&file) }.map_err(|error| {
+            // The loader's text names the file.
+            missing("there is no CUDA driver").note(error.to_string())
+        })?;
+        let gpu = Gpu { library };
+        gpu.start()?;
+        Ok(gpu)
+    }
+
+    /// Calls a kernel with tensors that are copied to the GPU and, outputs, back.
+    pub fn call(&self, kernel: &LoadedKernel, mut args: Vec<Arg<'_>>) -> Result<()> {
+        let mut memory = Vec::new();
+        for arg in &args {
+            let bytes: Option<&[u8]> = match arg {
+                Arg::Input(_, _, bytes) => Some(bytes),
+                Arg::Output(_, _, bytes) => Some(bytes),
+                _ => None,
+            };
+            memory.push(bytes.map(|bytes| self.upload(bytes)).transpose()?);
+        }
+        let addresses: Vec<u64> = memory.iter().flatten().map(|memory| memory.address).collect();
+        kernel.call_on_gpu(&args, &addresses)?;
+        self.check("running the kernel", |gpu| {
+            // SAFETY: this is the function's signature; null is the default stream.
+            unsafe {
+                let wait: Symbol<'_, unsafe extern "C" fn(*mut c_void) -> CuResult> =
+                    gpu.symbol("cuStreamSynchronize")?;
+                Ok(wait(std::ptr::null_mut()))
+            }
+        })?;
+        for (arg, memory) in args.iter_mut().zip(&memory) {
+            if let (Arg::Output(_, _, bytes), Some(memory)) = (arg, memory) {
+                self.download(memory, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> Result<()> {
+        self.check("the CUDA driver does not start", |gpu| {
+            // SAFETY: the functions have these signatures, and the pointers live as long as the
+            // calls.
+            unsafe {
+                let init: Symbol<'_, unsafe extern "C" fn(u32) -> CuResult> =
+                    gpu.symbol("cuInit")?;
+                let get: Symbol<'_, unsafe extern "C" fn(*mut i32, i32) -> CuResult> =
+                    gpu.symbol("cuDeviceGet")?;
+                let retain: Symbol<'_, unsafe extern "C" fn(*mut *mut c_void, i32) -> CuResult> =
+                    gpu.symbol("cuDevicePrimaryCtxRetain")?;
+                let push: Symbol<'_, unsafe extern "C" fn(*mut c_void) -> CuResult> =
+                    gpu.symbol("cuCtxPushCurrent_v2")?;
+                let (mut device, mut context) = (0, std::ptr::null_mut());
+                let mut result = init(0);
+                if result == 0 {
+                    result = get(&mut device, 0);
+                }
+                if result == 0 {
+                    result = retain(&mut context, device);
+                }
+                Ok(if result == 0 { push(context) } else { result })
+            }
+        })
+    }
+
+    /// Memory on the GPU with these contents.
+    fn upload(&self, bytes: &[u8]) -> Result<Memory<'_>> {
+        let mut memory = Memory { gpu: self, address: 0 };
+        if bytes.is_empty() {
+            return Ok(memory);
+        }
+        self.check("memory of the GPU", |gpu| {
+            // SAFETY: the functions have these signatures; as many bytes are allocated as are
+            // copied.
+            unsafe {
+                let alloc: Symbol<'_, unsafe extern "C" fn(*mut u64, usize) -> CuResult> =
+                    gpu.symbol("cuMemAlloc_v2")?;
+                let copy: Symbol<'_, unsafe extern "C" fn(u64, *const u8, usize) -> CuResult> =
+                    gpu.symbol("cuMemcpyHtoD_v2")?;
+                let result = alloc(&mut memory.address, bytes.len());
+                Ok(match result {
+                    0 => copy(memory.address, bytes.as_ptr(), bytes.len()),
+                    _ => result,
+                })
+            }
+        })?;
+        Ok(memory)
+    }
+
+    fn download(&self, memory: &Memory<'_>, bytes: &mut [u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.check("copying a result", |gpu| {
+            // SAFETY: the function has this signature; the memory was made for as many bytes.
+            unsafe {
+                let copy: Symbol<'_, unsafe extern "C" fn(*mut u8, u64, usize) -> CuResult> =
+                    gpu.symbol("cuMemcpyDtoH_v2")?;
+                Ok(copy(bytes.as_mut_ptr(), memory.address, bytes.len()))
+            }
+        })
+    }
+
+    /// Runs calls of the driver; what they fail with is an error.
+    fn check(&self, what: &str, run: impl FnOnce(&Gpu) -> Result<CuResult>) -> Result<()> {
+        match run(self)? {
+            0 => Ok(()),
+            result => Err(missing(&format!("{what}: {}", self.words(result))).into()),
+        }
+    }
+
+    /// What the driver says of a result.
+    fn words(&self, result: CuResult) -> String {
+        type Words = unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult;
+        let mut text = std::ptr::null();
+        // SAFETY: the function has this signature and gives a text that is never freed.
+        unsafe {
+            let found = self.symbol::<Words>("cuGetErrorString");
+            if found.is_ok_and(|words| words(result, &mut text) == 0) && !text.is_null() {
+                return CStr::from_ptr(text).to_string_lossy().into_owned();
+            }
+        }
+        format!("error {result}")
+    }
+
+    /// # Safety
+    /// `T` must be the function's type.
+    unsafe fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>> {
+        // SAFETY: as the caller says.
+        unsafe { self.library.get(name.as_bytes()) }.map_err(|error| {
+            missing("the CUDA driver is incomplete").note(error.to_string()).into()
+        })
+    }
+}
+
+/// Memory of a GPU; freed when it is dropped.
+struct Memory<'a> {
+    gpu: &'a Gpu,
+    /// 0: none.
+    address: u64,
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        if self.address == 0 {
+            return;
+        }
+        // SAFETY: the function has this signature, and the address is from `cuMemAlloc_v2`. There
+        // is nobody to tell that freeing failed.
+        unsafe {
+            let free = self.gpu.symbol::<unsafe extern "C" fn(u64) -> CuResult>("cuMemFree_v2");
+            if let Ok(free) = free {
+                free(self.address);
+            }
+        }
+    }
+}
+
+fn missing(text: &str) -> Diag {
+    Diag::global("E0548", text)
+}

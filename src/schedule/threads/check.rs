@@ -1,0 +1,362 @@
+//! What the stages of a launch must fulfil, and what the target allows it.
+
+use super::{ThreadIndex, bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::print::print_expr;
+use crate::ir::visit::{walk_expr, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, Scope};
+use crate::schedule::bounds::{Placed, StageBounds};
+use crate::schedule::state::{Attach, Schedule, Stage, StageId};
+use crate::target::Gpu;
+use crate::te::Graph;
+
+/// Bytes of `local` memory that a thread can have.
+const MAX_LOCAL_BYTES: i128 = 512 << 10;
+
+/// What names, scopes and places tell, before extents are known.
+pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
+    if !has_launches(schedule) {
+        return Ok(());
+    }
+    check_entry(&schedule.graph)?;
+    for id in schedule.order.iter().copied() {
+        let stage = schedule.stage(id);
+        match stage.attach {
+            Attach::Root => check_root(schedule, stage)?,
+            Attach::At { span, .. } => check_attached(schedule, id, stage, span)?,
+            Attach::Inline { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// The entry runs on the CPU, where it cannot see what the data are.
+fn check_entry(graph: &Graph) -> Result<()> {
+    let loads = |expr: &Expr| {
+        let mut found: Option<Buffer> = None;
+        walk_expr(expr, &mut |e| {
+            if let (None, ExprKind::Load { buffer, .. }) = (&found, &e.kind) {
+                found = Some(buffer.clone());
+            }
+        });
+        found
+    };
+    let mut checked: Option<Buffer> = None;
+    for check in &graph.checks {
+        walk_stmt(check, &mut |_| {}, &mut |expr| checked = checked.take().or_else(|| loads(expr)));
+    }
+    let Some(buffer) = checked else { return Ok(()) };
+    let reads = |stage: &&crate::te::Stage| {
+        let mut reads = false;
+        stage.body.for_each_expr(&mut |expr| {
+            walk_expr(expr, &mut |e| {
+                if let ExprKind::Load { indices, .. } = &e.kind {
+                    reads |= indices.iter().filter_map(loads).any(|index| index == buffer);
+                }
+            });
+        });
+        reads
+    };
+    let stage = graph.stages.iter().find(reads).or(graph.stages.first());
+    let span = stage.map(|stage| stage.span).unwrap_or_default();
+    let name = &buffer.name;
+    let text = format!("an index that depends on the data of `{name}` may be out of bounds");
+    Err(Box::new(
+        Diag::new("E0261", span, text)
+            .note(format!("the entry runs on the CPU and cannot read `{name}` in a GPU's memory"))
+            .help("bring the index into its range with `clamp` or `%`"),
+    ))
+}
+
+/// A root stage is a launch: it is spread over threads, and later ones read it.
+fn check_root(schedule: &Schedule, stage: &Stage) -> Result<()> {
+    let name = &stage.te.name;
+    if let Some(scope @ (Scope::Shared | Scope::Local)) = stage.scope {
+        let text = format!("`{name}` is `{}` and computed at the root", scope.name());
+        return Err(Box::new(
+            Diag::new("E0386", stage.span, text)
+                .note(match scope {
+                    Scope::Shared => "shared memory is gone after its block of threads",
+                    _ => "local memory is gone after its thread",
+                })
+                .help(format!("compute it where it is read: `{name}.compute_at(READER, AXIS)`")),
+        ));
+    }
+    if is_bound(stage) || stage.te.axes.is_empty() {
+        return Ok(());
+    }
+    let axis = stage.leaves.first().map_or("i", |leaf| &stage.axis(*leaf).name[..]);
+    let text = format!("no axis of `{name}` is bound");
+    let diag = Diag::new("E0385", stage.span, text).note(format!(
+        "each stage at the root is run by all threads of the GPU, and {} has no loops for one \
+         thread alone",
+        schedule.target
+    ));
+    Err(Box::new(diag.help(format!(
+        "bind one: `{name}.bind({axis}, blockIdx.x)`, or compute it inside another stage"
+    ))))
+}
+
+/// An attached stage is computed by the threads of one block, or by each thread for itself.
+fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -> Result<()> {
+    let name = &stage.te.name;
+    for leaf in &stage.leaves {
+        let Some(index) = bound_index(stage, *leaf) else { continue };
+        let (place, axis) = (span_of(stage, *leaf), &stage.axis(*leaf).name);
+        match (index, stage.scope) {
+            (ThreadIndex::Block(_), _) => {
+                let text =
+                    format!("`{name}` is computed inside a block and binds `{}`", { index.name() });
+                return Err(Box::new(
+                    Diag::new("E0380", place, text)
+                        .related(span, "computed inside a block here")
+                        .note("each block computes what its own threads read")
+                        .help(format!("bind `{axis}` to `threadIdx`, or leave it unbound")),
+                ));
+            }
+            (ThreadIndex::Thread(_), Some(Scope::Local)) => {
+                let text = format!(
+                    "`{name}` is `local`, and its axis `{axis}` is shared out to `{}`",
+                    index.name()
+                );
+                return Err(Box::new(
+                    Diag::new("E0387", place, text)
+                        .note(
+                            "a thread reads only what it computed in local memory itself, and \
+                             would miss what the others compute",
+                        )
+                        .help(format!(
+                            "leave `{axis}` unbound, or store it for all: \
+                             `{name}.set_scope(shared)`"
+                        )),
+                ));
+            }
+            _ => {}
+        }
+    }
+    if stage.scope == Some(Scope::Global) {
+        let around = indices_around(schedule, id);
+        let text = format!("`{name}` is `global` and computed inside a GPU kernel");
+        let note = match around.is_empty() {
+            true => "the loops around it are bound to no thread, so that all threads run them",
+            false => "nothing orders what one block writes there before what another one reads",
+        };
+        return Err(Box::new(Diag::new("E0386", span, text).note(note).help(format!(
+            "store it in the block or the thread: `{name}.set_scope(shared)` or \
+             `{name}.set_scope(local)`, or leave it at the root"
+        ))));
+    }
+    Ok(())
+}
+
+/// The extent of an index, and the first stage that binds it.
+pub(in crate::schedule) struct Extent {
+    launch: StageId,
+    index: ThreadIndex,
+    extent: Expr,
+    stage: StageId,
+    span: Span,
+}
+
+/// All stages of a launch give an index the same extent. `known` holds those of the stages before.
+pub(in crate::schedule) fn check_extents(
+    schedule: &Schedule,
+    id: StageId,
+    bounds: &StageBounds,
+    known: &mut Vec<Extent>,
+) -> Result<()> {
+    let Some(launch) = launch_of(schedule, id).filter(|_| has_launches(schedule)) else {
+        return Ok(());
+    };
+    let stage = schedule.stage(id);
+    for leaf in &stage.leaves {
+        let Some(index) = bound_index(stage, *leaf) else { continue };
+        let (extent, span) = (&bounds.extents[leaf.0], span_of(stage, *leaf));
+        let axis = &stage.axis(*leaf).name;
+        if !matches!(index, ThreadIndex::Block(_)) && extent.as_int().is_none() {
+            let name = &stage.te.name;
+            let text = format!(
+                "`{}` needs a constant extent, `{axis}` has {}",
+                index.name(),
+                print_expr(extent)
+            );
+            return Err(Box::new(Diag::new("E0330", span, text).help(format!(
+                "split off a constant part: `let o, i = {name}.split({axis}, factor=64)`, then \
+                 `{name}.bind(i, {})`",
+                index.name()
+            ))));
+        }
+        if index == ThreadIndex::Virtual {
+            continue;
+        }
+        let first = known.iter().find(|other| (other.launch, other.index) == (launch, index));
+        let Some(first) = first else {
+            let extent = extent.clone();
+            known.push(Extent { launch, index, extent, stage: id, span });
+            continue;
+        };
+        if crate::ir::equal::equal(extent, &first.extent) {
+            continue;
+        }
+        let (here, there) = (print_expr(extent), print_expr(&first.extent));
+        let (name, other) = (&stage.te.name, &schedule.stage(first.stage).te.name);
+        let text =
+            format!("`{name}` gives `{}` the extent {here}, `{other}` {there}", { index.name() });
+        return Err(Box::new(
+            Diag::new("E0381", span, text)
+                .related(first.span, format!("{there} here"))
+                .note(format!("both are computed by the kernel of `{}`", {
+                    &schedule.stage(launch).te.name
+                }))
+                .help(format!("split `{axis}` into that many parts: `nparts={there}`")),
+        ));
+    }
+    Ok(())
+}
+
+/// What the target allows each launch.
+pub(in crate::schedule) fn check_launches(placed: &Placed) -> Result<()> {
+    let schedule = &placed.schedule;
+    let Some(gpu) = schedule.target.gpu.filter(|_| has_launches(schedule)) else { return Ok(()) };
+    let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
+    for launch in roots.copied() {
+        let of = |id: &StageId| launch_of(schedule, *id) == Some(launch);
+        let stages: Vec<StageId> = schedule.order.iter().copied().filter(of).collect();
+        schedule.checked(check_threads(placed, launch, &stages))?;
+        schedule.checked(check_memory(placed, launch, &stages, gpu))?;
+    }
+    Ok(())
+}
+
+/// Threads of a block and blocks of the grid.
+fn check_threads(placed: &Placed, launch: StageId, stages: &[StageId]) -> Result<()> {
+    let schedule = &placed.schedule;
+    let name = &schedule.stage(launch).te.name;
+    let mut threads: Vec<(ThreadIndex, i128, Span)> = Vec::new();
+    for id in stages.iter().rev() {
+        let stage = schedule.stage(*id);
+        for leaf in &stage.leaves {
+            let (Some(index), Some(extent)) =
+                (bound_index(stage, *leaf), placed.of(*id).extents[leaf.0].as_int())
+            else {
+                continue;
+            };
+            let span = span_of(stage, *leaf);
+            let (limit, what, code) = match index {
+                ThreadIndex::Block(at) => (Gpu::MAX_GRID[at], "blocks of a grid", "E0383"),
+                ThreadIndex::Thread(at) => (Gpu::MAX_BLOCK[at], "threads of a block", "E0382"),
+                ThreadIndex::Virtual => continue,
+            };
+            if extent > i128::from(limit) {
+                let text = format!("`{}` would have the extent {extent}", index.name());
+                let axis = &stage.axis(*leaf).name;
+                let help = match (index, code) {
+                    (ThreadIndex::Block(1 | 2), _) => "bind the longest axis to `blockIdx.x`",
+                    _ => "split it further, and leave a part to a loop",
+                };
+                let note = format!("{what} along it: at most {limit}");
+                return Err(Box::new(
+                    Diag::new(code, span, text).note(note).help(format!("{help}: `{axis}`")),
+                ));
+            }
+            let known = threads.iter().any(|(other, ..)| *other == index);
+            if matches!(index, ThreadIndex::Thread(_)) && !known {
+                threads.push((index, extent, span));
+            }
+        }
+    }
+    let total: i128 = threads.iter().map(|(_, extent, _)| *extent).product();
+    let limit = i128::from(Gpu::MAX_THREADS);
+    let last = threads.iter().max_by_key(|(.., span)| span.start);
+    match last {
+        Some((.., span)) if total > limit => {
+            let parts: Vec<String> = threads
+                .iter()
+                .map(|(index, extent, _)| format!("`{}` has {extent}", index.name()))
+                .collect();
+            let text = format!("a block of `{name}` would have {total} threads");
+            Err(Box::new(
+                Diag::new("E0382", *span, text)
+                    .note(parts.join(", "))
+                    .note(format!("at most {limit} on {}", schedule.target))
+                    .help("bind fewer iterations, and leave the rest to a loop in each thread"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Shared memory of a block and local memory of a thread.
+fn check_memory(placed: &Placed, launch: StageId, stages: &[StageId], gpu: Gpu) -> Result<()> {
+    let schedule = &placed.schedule;
+    let name = &schedule.stage(launch).te.name;
+    for scope in [Scope::Shared, Scope::Local] {
+        let (mut total, mut parts) = (0i128, Vec::new());
+        let mut largest: Option<(i128, Span)> = None;
+        for id in stages.iter().copied().filter(|id| schedule.stage(*id).scope == Some(scope)) {
+            let stage = schedule.stage(id);
+            let bytes = stage_bytes(stage, placed.of(id))?;
+            total = total.saturating_add(bytes);
+            parts.push(format!("`{}` has {bytes}", stage.te.name));
+            if largest.is_none_or(|(most, _)| bytes > most) {
+                let attached = match stage.attach {
+                    Attach::At { span, .. } => span,
+                    _ => stage.span,
+                };
+                largest = Some((bytes, attached));
+            }
+        }
+        let (limit, whose) = match scope {
+            Scope::Shared => (i128::from(gpu.shared_bytes), "a block"),
+            _ => (MAX_LOCAL_BYTES, "a thread"),
+        };
+        if let (true, Some((_, span))) = (total > limit, largest) {
+            let text =
+                format!("{whose} of `{name}` would need {total} bytes of {} memory", scope.name());
+            return Err(Box::new(
+                Diag::new("E0384", span, text)
+                    .note(parts.join(", "))
+                    .note(format!("{} has {limit} for {whose}", schedule.target))
+                    .help("take smaller tiles, or compute less of it at once further inside"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a stage's box, all components and halves of it, each from a multiple of 16 on.
+fn stage_bytes(stage: &Stage, bounds: &StageBounds) -> Result<i128> {
+    let mut extents = Vec::new();
+    for (axis, extent) in stage.te.axes.iter().zip(&bounds.shape) {
+        let Some(extent) = extent.as_int() else {
+            let (name, axis) = (&stage.te.name, axis.var.name());
+            let scope = stage.scope.unwrap_or(Scope::Global).name();
+            let span = match stage.attach {
+                Attach::At { span, .. } => span,
+                _ => stage.span,
+            };
+            let text = format!(
+                "`{name}` is `{scope}` and would have the extent {} along `{axis}`",
+                print_expr(extent)
+            );
+            return Err(Box::new(
+                Diag::new("E0388", span, text)
+                    .note(format!("{scope} memory is laid out when the program is compiled"))
+                    .help("split the axes of its readers by constants, and attach it inside"),
+            ));
+        };
+        extents.push(extent);
+    }
+    let strides = crate::schedule::strides(stage, &bounds.shape);
+    let outermost = strides.as_ref().and_then(|strides| strides.first()?.as_int());
+    let elements = match (outermost, extents.first()) {
+        (Some(stride), Some(extent)) => extent.saturating_mul(stride),
+        _ => extents.iter().fold(1i128, |product, extent| product.saturating_mul(*extent)),
+    };
+    let halves = if stage.double_buffer.is_some() { 2 } else { 1 };
+    let bytes = stage.te.buffers.iter().map(|buffer| {
+        let bytes = elements.saturating_mul(halves * buffer.dtype.bytes() as i128);
+        bytes.saturating_add(15) / 16 * 16
+    });
+    Ok(bytes.fold(0, i128::saturating_add))
+}

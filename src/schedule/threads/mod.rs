@@ -1,0 +1,282 @@
+//! Threads of GPUs: `bind`, and what a launch is.
+//!
+//! Before: `C.bind(xo, blockIdx.x)`, `C.bind(xi, threadIdx.x)`, `S.compute_at(C, ko)`.
+//! After: `C` with all that is attached to it is one launch. Whatever its stages bind to one index
+//! has one variable, so that the threads that compute a stage are the threads that read it; every
+//! attached stage has a scope; what a `shared` stage computes is bounded by what all threads of a
+//! block read ([`is_private`]); conditions that differ between threads stand around single
+//! statements where threads have to meet ([`place_guards`]).
+
+mod check;
+
+use super::bounds::{Guard, StageBounds, attach_depth};
+use super::directives::{Call, Value};
+use super::loops::annotate;
+use super::state::{Annotation, Attach, AxisId, AxisKind, Schedule, Stage, StageId};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::visit::walk_expr;
+use crate::ir::{BinOp, Expr, Scope, Var};
+
+pub(super) use check::{check_extents, check_launches, check_stages};
+
+/// What an axis is bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ThreadIndex {
+    /// `blockIdx`: 0 is x, 1 is y, 2 is z.
+    Block(usize),
+    /// `threadIdx`, likewise.
+    Thread(usize),
+    /// `vthread`: the work of several threads, done by one.
+    Virtual,
+}
+
+impl ThreadIndex {
+    /// All of them.
+    pub const ALL: [ThreadIndex; 7] = [
+        ThreadIndex::Block(0),
+        ThreadIndex::Block(1),
+        ThreadIndex::Block(2),
+        ThreadIndex::Thread(0),
+        ThreadIndex::Thread(1),
+        ThreadIndex::Thread(2),
+        ThreadIndex::Virtual,
+    ];
+
+    /// As in schedules and in loops.
+    pub fn name(self) -> &'static str {
+        match self {
+            ThreadIndex::Block(at) => ["blockIdx.x", "blockIdx.y", "blockIdx.z"][at],
+            ThreadIndex::Thread(at) => ["threadIdx.x", "threadIdx.y", "threadIdx.z"][at],
+            ThreadIndex::Virtual => "vthread",
+        }
+    }
+}
+
+/// `S.bind(i, INDEX)`: each iteration of `i` is run by the block or thread of that number.
+pub fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    if !schedule.target.is_gpu() {
+        let diag = Diag::new("E0311", call.span, "`bind` needs an nvptx target");
+        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
+    }
+    let word = call.word(1).unwrap_or_default();
+    let Some(index) = ThreadIndex::ALL.into_iter().find(|index| index.name() == word) else {
+        let names = ThreadIndex::ALL.map(ThreadIndex::name);
+        let diag = Diag::new("E0380", call.span_of(1), format!("there is no index `{word}`"));
+        return Err(Box::new(match crate::diag::closest(word, names) {
+            Some(close) => diag.help(format!("did you mean `{close}`?")),
+            None => diag.note(format!("indices: {}", names.join(", "))),
+        }));
+    };
+    let stage = schedule.stage(call.stage());
+    let bound = stage.leaves.iter().find_map(|leaf| match stage.axis(*leaf).annotation {
+        Some((Annotation::Thread(other), span)) if other == index => Some((*leaf, span)),
+        _ => None,
+    });
+    if let (Some((leaf, span)), true) = (bound, index != ThreadIndex::Virtual) {
+        let other = &stage.axis(leaf).name;
+        let text = format!("`{}` of `{}` is bound twice", index.name(), stage.te.name);
+        return Err(Box::new(
+            Diag::new("E0380", call.span, text)
+                .related(span, format!("axis `{other}` is bound to it here"))
+                .help("fuse the two axes, or bind one of them to another index"),
+        ));
+    }
+    annotate(schedule, call, Annotation::Thread(index))
+}
+
+/// The index that a loop of a stage is bound to.
+pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
+    match stage.axis(leaf).annotation {
+        Some((Annotation::Thread(index), _)) => Some(index),
+        _ => None,
+    }
+}
+
+/// Whether the schedule is one of launches: that of a GPU, but for the plain loops, which are
+/// nobody's schedule.
+pub(super) fn has_launches(schedule: &Schedule) -> bool {
+    schedule.target.is_gpu() && schedule.text != "default"
+}
+
+/// The root stage whose launch a stage belongs to; `None` if its chain of attachments has no end
+/// in the order.
+pub(super) fn launch_of(schedule: &Schedule, id: StageId) -> Option<StageId> {
+    let mut at = id;
+    for _ in 0..=schedule.order.len() {
+        match schedule.stage(at).attach {
+            Attach::Root => return Some(at),
+            Attach::At { stage, .. } => at = stage,
+            Attach::Inline { .. } => return None,
+        }
+    }
+    None
+}
+
+/// The indices bound by the loops around the place where a stage is computed.
+fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
+    let mut indices = Vec::new();
+    let mut at = id;
+    for _ in 0..=schedule.order.len() {
+        let Attach::At { stage: consumer, axis, .. } = schedule.stage(at).attach else { break };
+        let stage = schedule.stage(consumer);
+        let inside = attach_depth(stage, axis).map_or(0, |depth| depth + 1);
+        indices.extend(stage.leaves[..inside].iter().filter_map(|leaf| bound_index(stage, *leaf)));
+        at = consumer;
+    }
+    indices
+}
+
+/// Gives every attached stage a scope, and all axes of a launch that are bound to one index the
+/// same variable.
+pub(super) fn join_threads(schedule: &mut Schedule) {
+    if !has_launches(schedule) {
+        return;
+    }
+    for id in schedule.order.clone() {
+        let attached = matches!(schedule.stage(id).attach, Attach::At { .. });
+        if attached && schedule.stage(id).scope.is_none() {
+            let around = indices_around(schedule, id);
+            let private = |index: &ThreadIndex| !matches!(index, ThreadIndex::Block(_));
+            let scope = match around.iter().any(private) {
+                true => Scope::Local,
+                false if around.is_empty() => Scope::Global,
+                false => Scope::Shared,
+            };
+            schedule.stage_mut(id).scope = Some(scope);
+        }
+    }
+    let mut vars: Vec<(StageId, ThreadIndex, Var)> = Vec::new();
+    for id in schedule.order.clone() {
+        let Some(launch) = launch_of(schedule, id) else { continue };
+        for leaf in schedule.stage(id).leaves.clone() {
+            let Some(index) = bound_index(schedule.stage(id), leaf) else { continue };
+            if index == ThreadIndex::Virtual {
+                continue;
+            }
+            let known = vars.iter().find(|(l, i, _)| (*l, *i) == (launch, index));
+            let var = match known {
+                Some((.., var)) => var.clone(),
+                None => {
+                    let var = Var::index(index.name());
+                    vars.push((launch, index, var.clone()));
+                    var
+                }
+            };
+            schedule.stage_mut(id).axis_mut(leaf).var = var;
+        }
+    }
+}
+
+/// Whether the variable is a thread's own: threads of one block, virtual ones included, have
+/// different values of it.
+pub(super) fn is_private(schedule: &Schedule, var: &Var) -> bool {
+    schedule.order.iter().any(|id| {
+        let stage = schedule.stage(*id);
+        stage.leaves.iter().any(|leaf| {
+            stage.axis(*leaf).var == *var
+                && matches!(
+                    bound_index(stage, *leaf),
+                    Some(ThreadIndex::Thread(_) | ThreadIndex::Virtual)
+                )
+        })
+    })
+}
+
+/// Conditions that keep threads from doing what others do: of a stage whose elements several
+/// threads see, only the threads with number 0 compute along an index that it does not bind. And
+/// no condition that differs between threads stands around a `shared` stage, where all threads
+/// meet.
+pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds>]) {
+    if !has_launches(schedule) {
+        return;
+    }
+    for id in schedule.order.iter().copied() {
+        let Some(launch) = launch_of(schedule, id) else { continue };
+        let indices = thread_loops(schedule, bounds, launch);
+        let placed = bounds[id.0].as_ref().expect("all are inferred");
+        let (mut guards, mut threads) = (placed.guards.clone(), Vec::new());
+        let stage = schedule.stage(id);
+        if stage.attach == Attach::Root || stage.scope != Some(Scope::Local) {
+            let own = |index: ThreadIndex| {
+                stage.leaves.iter().any(|leaf| bound_index(stage, *leaf) == Some(index))
+            };
+            for (index, var, extent) in indices.iter().filter(|(index, ..)| !own(*index)).rev() {
+                if placed.around.iter().all(|(around, ..)| around != var) {
+                    threads.insert(0, (*index, var.clone(), extent.clone()));
+                }
+                let cond = Expr::binary(BinOp::Eq, Expr::var(var), Expr::index(0));
+                let (depth, initial_depth, kind) = (None, None, AxisKind::Data);
+                guards.insert(0, Guard { cond, depth, initial_depth, kind, innermost: false });
+            }
+        }
+        if stage.attach == Attach::Root && !is_bound(stage) && indices.is_empty() {
+            // A single element: one thread computes it.
+            let index = ThreadIndex::Block(0);
+            threads.push((index, Var::index(index.name()), Expr::index(1)));
+        }
+        let last = stage.leaves.len().checked_sub(1);
+        for guard in &mut guards {
+            let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
+            let depth = if terms_only { last } else { guard.depth };
+            if differs(schedule, &guard.cond) && meets_inside(schedule, id, depth) {
+                (guard.depth, guard.innermost) = (last, true);
+            }
+        }
+        let placed = bounds[id.0].as_mut().expect("all are inferred");
+        (placed.guards, placed.threads) = (guards, threads);
+    }
+}
+
+/// Whether a loop of the stage is bound to a block or thread.
+fn is_bound(stage: &Stage) -> bool {
+    let real = |index| matches!(index, ThreadIndex::Block(_) | ThreadIndex::Thread(_));
+    stage.leaves.iter().any(|leaf| bound_index(stage, *leaf).is_some_and(real))
+}
+
+/// The indices of threads of a launch that take more than one value, each with its variable and
+/// extent.
+fn thread_loops(
+    schedule: &Schedule,
+    bounds: &[Option<StageBounds>],
+    launch: StageId,
+) -> Vec<(ThreadIndex, Var, Expr)> {
+    let mut found: Vec<(ThreadIndex, Var, Expr)> = Vec::new();
+    for id in schedule.order.iter().copied() {
+        if launch_of(schedule, id) != Some(launch) {
+            continue;
+        }
+        let stage = schedule.stage(id);
+        let extents = &bounds[id.0].as_ref().expect("all are inferred").extents;
+        for leaf in &stage.leaves {
+            let Some(index @ ThreadIndex::Thread(_)) = bound_index(stage, *leaf) else { continue };
+            let (var, extent) = (stage.axis(*leaf).var.clone(), extents[leaf.0].clone());
+            if extent.as_int() != Some(1) && found.iter().all(|(other, ..)| *other != index) {
+                found.push((index, var, extent));
+            }
+        }
+    }
+    found
+}
+
+/// Whether threads of a block may disagree about a condition.
+fn differs(schedule: &Schedule, cond: &Expr) -> bool {
+    let mut differs = false;
+    walk_expr(cond, &mut |e| differs |= e.as_var().is_some_and(|var| is_private(schedule, var)));
+    differs
+}
+
+/// Whether something `shared` is computed inside loop `depth` of a stage, so that threads meet
+/// there.
+fn meets_inside(schedule: &Schedule, id: StageId, depth: Option<usize>) -> bool {
+    schedule.order.iter().copied().any(|other| {
+        let Attach::At { stage, axis, .. } = schedule.stage(other).attach else { return false };
+        let inside = stage == id && attach_depth(schedule.stage(id), axis) >= depth;
+        let shared = schedule.stage(other).scope == Some(Scope::Shared);
+        inside && (shared || meets_inside(schedule, other, None))
+    })
+}
+
+/// Where an annotation stands.
+fn span_of(stage: &Stage, leaf: AxisId) -> Span {
+    stage.axis(leaf).annotation.map_or(stage.span, |(_, span)| span)
+}

@@ -1,0 +1,146 @@
+//! Where barriers stand.
+
+use crate::build::*;
+use crate::passes::{after, check_barriers_are_needed, check_passes, count_barriers};
+use tec::ir::print::{Style, print_kernel};
+use tec::ir::{Expr, Kernel, Scope, Stmt};
+
+/// The text after `insert_barriers`, without its first and last line.
+fn barriers(kernel: &Kernel) -> String {
+    let kernel =
+        after(&after(&after(kernel, "flatten_storage"), "hoist_threads"), "insert_barriers");
+    let text = print_kernel(&kernel, Style::Simple);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("// attr")).collect();
+    let lines = lines.iter().map(|line| line.strip_prefix("  ").unwrap_or(line));
+    lines.collect::<Vec<_>>()[1..].join("\n")
+}
+
+fn seven_minus(index: Expr) -> Expr {
+    Expr::sub(int(7), index)
+}
+
+#[test]
+fn none_where_a_thread_reads_what_it_wrote() {
+    let (a, c) = (global("A", &[8, 4]), global("C", &[8, 4]));
+    let s = buffer("S", &[8, 4], Scope::Shared);
+    let [tx, i, j, k] = vars(["threadIdx.x", "i", "j", "k"]);
+    let at = |var| [get(&tx), get(var)];
+    let fill = produce("S", serial(&i, 4, store(&s, &at(&i), load(&a, &at(&i)))));
+    let value = load(&s, &[get(&tx), Expr::sub(int(3), get(&j))]);
+    let read = serial(&j, 4, store(&c, &at(&j), value));
+    let body = serial(&k, 3, allocate(&s, block([fill, read])));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    assert_eq!(count_barriers(&check_passes(&kernel, 0)), 0);
+    assert_eq!(count_barriers(&check_passes(&kernel, 3)), 0);
+}
+
+#[test]
+fn before_the_readers_and_before_the_next_writers() {
+    let (a, c) = (global("A", &[4, 8]), global("C", &[4, 8]));
+    let s = buffer("S", &[8], Scope::Shared);
+    let [tx, k] = vars(["threadIdx.x", "k"]);
+    let fill = produce("S", store(&s, &[get(&tx)], load(&a, &[get(&k), get(&tx)])));
+    let read = store(&c, &[get(&k), get(&tx)], load(&s, &[seven_minus(get(&tx))]));
+    let body = serial(&k, 4, allocate(&s, block([fill, read])));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    let expected = "allocate S[float32 * 8]
+for (k, 0, 4) {
+  tvm_storage_sync(\"shared\")
+  S[threadIdx.x] = A[((k*8) + threadIdx.x)]
+  tvm_storage_sync(\"shared\")
+  C[((k*8) + threadIdx.x)] = S[(7 - threadIdx.x)]
+}
+}";
+    assert_eq!(barriers(&kernel), expected);
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
+}
+
+#[test]
+fn one_for_two_stages() {
+    let (a, c) = (global("A", &[8]), global("C", &[8]));
+    let (s, t) = (buffer("S", &[8], Scope::Shared), buffer("T", &[8], Scope::Shared));
+    let [tx] = vars(["threadIdx.x"]);
+    let fill = |buffer| produce("S", store(buffer, &[get(&tx)], load(&a, &[get(&tx)])));
+    let from = [seven_minus(get(&tx))];
+    let sum = add(load(&s, &from), load(&t, &from));
+    let body = block([fill(&s), fill(&t), store(&c, &[get(&tx)], sum)]);
+    let body = allocate(&s, allocate(&t, threads(&tx, 8, body)));
+    let kernel = kernel(&[&a], &[&c], produce("C", body));
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 1);
+}
+
+/// `S[0]` is written by thread 0 alone, read by all.
+#[test]
+fn around_what_one_thread_does() {
+    let (a, c) = (global("A", &[4, 5]), global("C", &[4, 8]));
+    let s = buffer("S", &[1], Scope::Shared);
+    let [tx, k, i] = vars(["threadIdx.x", "k", "i"]);
+    let start = store(&s, &[int(0)], float(0.0));
+    let sum = add(load(&s, &[int(0)]), load(&a, &[get(&k), get(&i)]));
+    let fill = block([start, serial(&i, 5, store(&s, &[int(0)], sum))]);
+    let fill = produce("S", when(Expr::eq(get(&tx), int(0)), fill));
+    let read = store(&c, &[get(&k), get(&tx)], load(&s, &[int(0)]));
+    let body = serial(&k, 4, allocate(&s, block([fill, read])));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 0)), 2);
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
+}
+
+/// A condition on the block is the same for all threads; a barrier in it is not there for what
+/// follows.
+#[test]
+fn under_conditions_that_all_threads_share() {
+    let (a, c) = (global("A", &[2, 8]), global("C", &[2, 8]));
+    let s = buffer("S", &[8], Scope::Shared);
+    let [bx, tx] = vars(["blockIdx.x", "threadIdx.x"]);
+    let fill = |at: Expr| produce("S", store(&s, &[at], load(&a, &[get(&bx), get(&tx)])));
+    let again = when(Expr::lt(get(&bx), int(1)), fill(seven_minus(get(&tx))));
+    let from = modulo(add(get(&tx), int(3)), 8);
+    let read = store(&c, &[get(&bx), get(&tx)], load(&s, &[from]));
+    let body = allocate(&s, threads(&tx, 8, block([fill(get(&tx)), again, read])));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&bx, 2, body)));
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
+}
+
+/// Nothing of one iteration clashes, but the next one writes what a slow thread still reads.
+#[test]
+fn between_the_iterations_of_an_outer_loop() {
+    let (a, c) = (global("A", &[3, 8]), global("C", &[3, 4, 8]));
+    let s = buffer("S", &[8], Scope::Shared);
+    let [tx, k, j] = vars(["threadIdx.x", "k", "j"]);
+    let fill = produce("S", store(&s, &[get(&tx)], load(&a, &[get(&k), get(&tx)])));
+    let from = modulo(add(get(&tx), get(&j)), 8);
+    let read = store(&c, &[get(&k), get(&j), get(&tx)], load(&s, &[from]));
+    let body = serial(&k, 3, allocate(&s, block([fill, serial(&j, 4, read)])));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    let expected = "allocate S[float32 * 8]
+for (k, 0, 3) {
+  tvm_storage_sync(\"shared\")
+  S[threadIdx.x] = A[((k*8) + threadIdx.x)]
+  tvm_storage_sync(\"shared\")
+  for (j, 0, 4) {
+    C[((k*(4*8)) + ((j*8) + threadIdx.x))] = S[floormod((threadIdx.x + j), 8)]
+  }
+}
+}";
+    assert_eq!(barriers(&kernel), expected);
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
+}
+
+/// One barrier serves the readers of one stage and the writers of the next.
+#[test]
+fn one_where_two_would_meet() {
+    let (a, c) = (global("A", &[4, 8]), global("C", &[4, 8]));
+    let (s, t) = (buffer("S", &[8], Scope::Shared), buffer("T", &[8], Scope::Shared));
+    let [tx, k] = vars(["threadIdx.x", "k"]);
+    let at = [get(&k), get(&tx)];
+    let first = produce("S", store(&s, &[get(&tx)], load(&a, &at)));
+    let turned = [seven_minus(get(&tx))];
+    let second = produce("T", store(&t, &[get(&tx)], load(&s, &turned)));
+    let read = store(&c, &at, load(&t, &turned));
+    // S, sync, T from S, sync, C from T: S of the next iteration is after that sync.
+    let stages: [Stmt; 3] = [first, second, read];
+    let body = serial(&k, 4, allocate(&s, allocate(&t, block(stages))));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
+}
