@@ -7,11 +7,15 @@
 //!         `  if likely(i + 1 < n) { produce S { S[(i + 1) % 2, …] = f(i + 1) } }`
 //!         `  … S[i % 2, …] …`
 //!         `}`
+//! On GPUs, a shared stage that reads global memory alone is fetched at that place, but stored after
+//! the work of the iteration (`fetch`).
 //! Conditions around the allocation hold for the iteration that reads, so they are asked about the
 //! next one where it is computed.
 //! Needs: one index per dimension; a double buffer stands in a loop whose iterations follow each
 //! other, and what fills it reads nothing that the same iteration computes.
 //! Ensures: no buffer is marked; every variable is bound once.
+
+mod fetch;
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
@@ -133,7 +137,8 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
         _ => Expr::add(min.clone(), extent.clone()),
     };
     let mut first: Vec<Stmt> = Vec::new();
-    let mut ahead: Vec<Stmt> = Vec::new();
+    let (mut ahead, mut behind): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
+    let mut kept: Vec<Buffer> = Vec::new();
     let mut halves: HashMap<Buffer, Buffer> = HashMap::new();
     let mut allocated: Vec<Buffer> = Vec::new();
     for double in found {
@@ -142,29 +147,41 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
             allocated.push(whole.clone());
             halves.insert(buffer.clone(), whole);
         }
-        let fill_at = |at: &Expr| {
-            let fill = fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
-            into_halves(fill, &halves, &half(at))
-        };
-        first.push(fill_at(&min));
-        ahead.push(fill_at(&next));
+        let fill_at =
+            |at: &Expr| fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
+        first.push(into_halves(fill_at(&min), &halves, &half(&min)));
+        let fill = fill_at(&next);
+        match fetch::take_apart(&fill, &double.buffers, &body) {
+            Some(parts) => {
+                ahead.push(parts.fetch);
+                behind.push(into_halves(parts.store, &halves, &half(&next)));
+                kept.extend(parts.kept);
+            }
+            None => ahead.push(into_halves(fill, &halves, &half(&next))),
+        }
     }
     let first = Stmt::If {
         cond: Expr::lt(Expr::index(0), extent.clone()),
         then: Box::new(Stmt::Block(first)),
         otherwise: None,
     };
-    let ahead = Stmt::If {
-        cond: Expr::unary(UnOp::Likely, Expr::lt(next, end)),
-        then: Box::new(Stmt::Block(ahead)),
+    let more = |stmts: Vec<Stmt>| Stmt::If {
+        cond: Expr::unary(UnOp::Likely, Expr::lt(next.clone(), end.clone())),
+        then: Box::new(Stmt::Block(stmts)),
         otherwise: None,
     };
-    let body = Box::new(Stmt::Block(vec![ahead, into_halves(body, &halves, &half(&here))]));
+    let mut stmts = vec![more(ahead), into_halves(body, &halves, &half(&here))];
+    if !behind.is_empty() {
+        stmts.push(more(behind));
+    }
+    let body = Box::new(allocate(kept, Stmt::Block(stmts)));
     let nest = Stmt::Block(vec![first, Stmt::For { var, min, extent, kind, body }]);
-    allocated
-        .into_iter()
-        .rev()
-        .fold(nest, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
+    allocate(allocated, nest)
+}
+
+fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
+    let around = |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) };
+    buffers.into_iter().rev().fold(body, around)
 }
 
 /// The buffer with one more dimension, outermost, of two.
