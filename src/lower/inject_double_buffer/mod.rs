@@ -7,15 +7,14 @@
 //!         `  if likely(i + 1 < n) { produce S { S[(i + 1) % 2, …] = f(i + 1) } }`
 //!         `  … S[i % 2, …] …`
 //!         `}`
-//! On GPUs, a shared stage that reads global memory alone is fetched at that place, but stored after
-//! the work of the iteration (`fetch`).
+//! What the threads of a GPU fetch for shared memory comes in two parts, see [`staged`].
 //! Conditions around the allocation hold for the iteration that reads, so they are asked about the
 //! next one where it is computed.
 //! Needs: one index per dimension; a double buffer stands in a loop whose iterations follow each
 //! other, and what fills it reads nothing that the same iteration computes.
 //! Ensures: no buffer is marked; every variable is bound once.
 
-mod fetch;
+mod staged;
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
@@ -137,8 +136,9 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
         _ => Expr::add(min.clone(), extent.clone()),
     };
     let mut first: Vec<Stmt> = Vec::new();
-    let (mut ahead, mut behind): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
-    let mut kept: Vec<Buffer> = Vec::new();
+    let mut ahead: Vec<Stmt> = Vec::new();
+    let mut behind: Vec<Stmt> = Vec::new();
+    let mut waiting: Vec<Buffer> = Vec::new();
     let mut halves: HashMap<Buffer, Buffer> = HashMap::new();
     let mut allocated: Vec<Buffer> = Vec::new();
     for double in found {
@@ -147,17 +147,19 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
             allocated.push(whole.clone());
             halves.insert(buffer.clone(), whole);
         }
-        let fill_at =
-            |at: &Expr| fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
-        first.push(into_halves(fill_at(&min), &halves, &half(&min)));
+        let fill_at = |at: &Expr| {
+            let fill = fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
+            into_halves(fill, &halves, &half(at))
+        };
+        first.push(fill_at(&min));
         let fill = fill_at(&next);
-        match fetch::take_apart(&fill, &double.buffers, &body) {
+        match staged::stage(&fill, &body) {
             Some(parts) => {
-                ahead.push(parts.fetch);
-                behind.push(into_halves(parts.store, &halves, &half(&next)));
-                kept.extend(parts.kept);
+                ahead.push(parts.load);
+                behind.push(parts.store);
+                waiting.push(parts.buffer);
             }
-            None => ahead.push(into_halves(fill, &halves, &half(&next))),
+            None => ahead.push(fill),
         }
     }
     let first = Stmt::If {
@@ -165,16 +167,16 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
         then: Box::new(Stmt::Block(first)),
         otherwise: None,
     };
-    let more = |stmts: Vec<Stmt>| Stmt::If {
+    let in_next = |stmts: Vec<Stmt>| Stmt::If {
         cond: Expr::unary(UnOp::Likely, Expr::lt(next.clone(), end.clone())),
         then: Box::new(Stmt::Block(stmts)),
         otherwise: None,
     };
-    let mut stmts = vec![more(ahead), into_halves(body, &halves, &half(&here))];
+    let mut body = vec![in_next(ahead), into_halves(body, &halves, &half(&here))];
     if !behind.is_empty() {
-        stmts.push(more(behind));
+        body.push(in_next(behind));
     }
-    let body = Box::new(allocate(kept, Stmt::Block(stmts)));
+    let body = Box::new(allocate(waiting, Stmt::Block(body)));
     let nest = Stmt::Block(vec![first, Stmt::For { var, min, extent, kind, body }]);
     allocate(allocated, nest)
 }
