@@ -1,8 +1,8 @@
 //! Kernels for GPUs in the PTX emulator, which knows nothing but their text: results, and what is
 //! wrong with the text beyond results.
 //!
-//! [`Emulator::new`] reads the text once; [`Emulator::run`] does what the entries of a module do for
-//! a call: the kernel's own checks, the temporaries, the launches in order.
+//! [`Emulator::new`] reads the text once; [`Emulator::run`] does what the entries of a module do
+//! for a call: the kernel's own checks, the temporaries, the launches in order.
 
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::diag::{Diag, Result};

@@ -91,6 +91,41 @@ fn wrong_names_are_status_1_with_a_code() {
 }
 
 #[test]
+fn kernels_for_gpus_are_emulated() {
+    const BATCH_NORM: &str = "samples/batch_norm.te";
+    let gpu = ["--target", "nvptx-sm_80", "--kernel", "batch_norm"];
+    let run = |schedule: &str| {
+        let args =
+            [&["run", BATCH_NORM, "--emulate", "--verify", "--schedule", schedule], &gpu[..]];
+        succeeds(&args.concat())
+    };
+    let text = run("batch_norm.optimized");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("Y: float32[32, 28, 28]  min "), "{text}");
+    assert_eq!(lines[1], "Y: bit-identical to the interpreter");
+    assert_eq!(lines[2], "no findings");
+    assert!(lines[3].starts_with("blocks 25, thread instructions "), "{text}");
+    assert!(lines[4].starts_with("global memory: "), "{text}");
+    // A thread takes a row: neighbours are far apart.
+    let sectors = |text: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with("global memory")).expect("a line");
+        line.split(' ').nth(2).and_then(|number| number.parse().ok()).expect("a number")
+    };
+    assert!(sectors(&run("batch_norm.bound")) > 2 * sectors(&text));
+
+    // Terms in another order than the source's: the judge adds in that order.
+    let args = ["run", "samples/conv.te", "--emulate", "--verify", "--schedule", "vthread"];
+    let text = succeeds(&[&args[..], &gpu[..2]].concat());
+    assert!(text.contains("Y: bit-identical to the interpreter, terms in the schedule's order\n"));
+
+    let message = fails(&["run", MATMUL, "--emulate"], 2, "--emulate is for GPUs");
+    assert!(message.contains("`--target nvptx-sm_80`"), "{message}");
+    fails(&[&["run", "m.so", "--emulate"], &gpu[..2]].concat(), 2, "needs the `.te` file");
+    let large = ["run", "samples/vector_add.te", "--emulate", "-D", "n=100000000"];
+    fails(&[&large[..], &gpu[..2], &["--schedule", "parallel"]].concat(), 1, "E0549");
+}
+
+#[test]
 fn schedules_are_chosen_set_and_shown() {
     let tree = succeeds(&["lower", MATMUL, "--schedule-tree", "--schedule", "cached_block"]);
     assert!(tree.starts_with("C: output float32[1024, 1024]\n└─ parallel xy 1024\n"), "{tree}");

@@ -1,34 +1,76 @@
-//! The PTX of the samples: under `auto` and under their schedules for GPUs, `ptxas` takes it for
-//! every target that has what it uses.
+//! The PTX of the samples: `ptxas` takes it for every architecture, the emulator finds nothing
+//! wrong with it, its results are the interpreter's to the bit, and a module launches it as the
+//! emulator does.
 //!
-//! `TEC_PTX_DUMP=DIR` keeps the texts; `TEC_CASE=NAME` picks the samples whose name contains it.
+//! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
+//! "skipped".
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use tec::codegen::ptx::{PtxModule, compile_ptx};
-use tec::driver::{self, Failure, Options, Trace, with_stack};
-use tec::ir::Kernel;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tec::codegen::ptx::PtxModule;
+use tec::driver::{self, Options, Trace};
+use tec::emulate::{Emulator, Orders};
+use tec::ir::interp::{Tensor, Value};
+use tec::ir::{DType, Kernel, Param, interp};
 use tec::lang::Loader;
-use tec::schedule::Fallback;
+use tec::module::gpu::Gpu;
+use tec::module::load::{LoadedModule, args_of};
+use tec::module::{BuildInfo, KernelInfo, ModuleKind, build_gpu_module};
 use tec::target::Target;
+use tec::te::Graph;
 
-/// Schedules for GPUs: file, which is the kernel's name too, and schedule.
-const SCHEDULES: &[(&str, &str)] = &[
-    ("vector_add", "parallel"),
-    ("broadcast_add", "continuous"),
-    ("broadcast_add", "alternate"),
-    ("matmul", "blocked"),
-    ("conv", "bound"),
-    ("conv", "tiling"),
-    ("conv", "vthread"),
-    ("depthwise_conv", "bound"),
-    ("depthwise_conv", "tiling"),
-    ("max_pool", "optimized"),
-    ("avg_pool", "optimized"),
-    ("batch_norm", "bound"),
-    ("batch_norm", "optimized"),
+/// Architectures that every sample is assembled for, if it has what the sample needs.
+const ARCHES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
+
+/// Sizes of kernels beside the default one, small enough for the interpreter: such that blocks and
+/// threads are partly used, single, many. A kernel that is not here has its default size alone.
+const SIZES: &[(&str, &[&str])] = &[
+    ("vector_add", &["n=1", "n=64", "n=1000"]),
+    ("broadcast_add", &["m1=40 n1=1 m2=40 n2=50", "m1=1 n1=600 m2=70 n2=600"]),
+    ("matmul", &["n=64", "n=128 m=64 l=96", "n=130 m=70 l=36"]),
+    ("conv", &["oc=8 ic=3 nh=20 nw=33", "oc=6 ic=4 nh=9 kh=1 ph=0", "oc=4 ic=2 nh=17 sh=2"]),
+    ("depthwise_conv", &["ic=3 nh=20 nw=67", "ic=5 nh=16 ph=0 sh=2"]),
+    ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
+    ("avg_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
+    ("batch_norm", &["c=3 n=40", "c=1 n=5"]),
 ];
+
+/// A schedule for GPUs of a sample.
+#[derive(Clone, Debug)]
+struct Sample {
+    file: PathBuf,
+    kernel: String,
+    schedule: String,
+}
+
+/// Every schedule for GPUs that the samples have.
+fn samples() -> Vec<Sample> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    let files = std::fs::read_dir(folder).expect("the samples");
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.expect("a file").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "te"));
+    files.sort();
+    let mut found = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a sample in UTF-8");
+        for rest in text.split("\nschedule ").skip(1) {
+            let head = rest.split('{').next().unwrap_or_default();
+            let name = head.split(['(', ' ', '\n']).next().unwrap_or_default();
+            if let (true, Some((kernel, schedule))) =
+                (head.contains("for nvptx"), name.split_once('.'))
+            {
+                let (kernel, schedule) = (kernel.to_string(), schedule.to_string());
+                found.push(Sample { file: file.clone(), kernel, schedule });
+            }
+        }
+    }
+    assert!(found.len() >= 13, "{found:?}");
+    found
+}
 
 struct Disk;
 
@@ -38,128 +80,401 @@ impl Loader for Disk {
     }
 }
 
-fn text_of(failure: Failure) -> String {
-    match failure {
-        Failure::User(diags) => diags.iter().map(|diag| format!("{diag}\n")).collect(),
-        Failure::Bug { pass, message, ir } => format!("bug in {pass}: {message}\n{ir}"),
-    }
+/// A sample, compiled.
+struct Compiled {
+    graph: Graph,
+    kernel: Kernel,
+    ptx: PtxModule,
+    target: Target,
 }
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The lowered kernels of a sample.
-fn lower(file: &str, schedule: Option<&str>, target: &Target) -> Result<Vec<Kernel>, String> {
-    let path = root().join("samples").join(format!("{file}.te"));
-    let mut options = Options::new(target.clone());
-    options.fallback = Fallback::Auto;
-    if let Some(schedule) = schedule {
-        options.schedule = Some((Some(file.to_string()), schedule.to_string()));
-        options.kernels = Some(vec![file.to_string()]);
-    }
-    let mut trace = Trace::default();
-    let path = path.to_str().expect("a path in UTF-8");
-    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, failure)| text_of(failure))?;
-    let graphs = driver::elaborate(&program, &options, &mut trace).map_err(text_of)?;
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(text_of)?;
-    let lowered = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
-    lowered.collect::<Result<_, _>>().map_err(text_of)
-}
-
-fn compile(file: &str, schedule: Option<&str>, target: &Target) -> Result<PtxModule, String> {
-    let kernels = lower(file, schedule, target)?;
-    let compiled = std::panic::catch_unwind(|| compile_ptx(&kernels, target));
-    let message = |panic: Box<dyn std::any::Any + Send>| {
-        panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_string())
+/// Compiles a sample with these parameters; the message, if the target cannot do it.
+fn compile(sample: &Sample, defines: &str, target: &str) -> Result<Compiled, String> {
+    let mut options = Options::new(Target::parse(target).expect("a target"));
+    options.kernels = Some(vec![sample.kernel.clone()]);
+    options.schedule = Some((Some(sample.kernel.clone()), sample.schedule.clone()));
+    let define = |text: &str| {
+        let (name, value) = text.split_once('=').expect("a name and a value");
+        (Some(sample.kernel.clone()), name.to_string(), value.to_string())
     };
-    compiled.map_err(message)?.map_err(|diag| diag.to_string())
+    options.defines = defines.split_whitespace().map(define).collect();
+    let mut trace = Trace::default();
+    let path = sample.file.to_str().expect("a path in UTF-8");
+    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| format!("{f:?}"))?;
+    let failed = |failure: driver::Failure| match failure {
+        driver::Failure::User(diags) => {
+            diags.iter().map(|diag| format!("{}: {}\n", diag.code, diag.message)).collect()
+        }
+        bug => format!("{bug:?}"),
+    };
+    let graphs = driver::elaborate(&program, &options, &mut trace).map_err(failed)?;
+    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(failed)?;
+    let placed = placed.into_iter().next().expect("the kernel");
+    let kernel = driver::lower(&placed, &options, None, &mut trace).map_err(failed)?;
+    let kernels = std::slice::from_ref(&kernel);
+    let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).map_err(failed)?;
+    Ok(Compiled { graph: placed.schedule.graph, kernel, ptx, target: options.target })
 }
 
-/// `TEC_PTXAS`, else the one of the wheel in `.venv`.
-fn find_ptxas() -> Option<PathBuf> {
-    let found = std::env::var_os("TEC_PTXAS").map(PathBuf::from).or_else(|| {
-        for python in root().join(".venv/lib").read_dir().ok()?.flatten() {
-            let nvidia = python.path().join("site-packages/nvidia");
-            for package in nvidia.read_dir().into_iter().flatten().flatten() {
-                let path = package.path().join("bin/ptxas");
-                if path.is_file() {
-                    return Some(path);
-                }
+/// Random arguments of the right shapes; outputs are zero.
+fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut argument = |param: &Param| match param {
+        Param::Tensor { buffer, output, .. } => {
+            let extent = |extent: &tec::ir::Expr| extent.as_int().expect("constant shapes") as i64;
+            let shape: Vec<i64> = buffer.shape.iter().map(extent).collect();
+            let count = shape.iter().product::<i64>() as usize;
+            assert_eq!(buffer.dtype, DType::Float32, "samples for GPUs are in float32");
+            let mut number = || if *output { 0.0 } else { random.random::<f32>() };
+            let data = (0..count).flat_map(|_| number().to_le_bytes()).collect();
+            Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
+        }
+        other => panic!("samples for GPUs have tensors alone, not {}", other.name()),
+    };
+    kernel.params.iter().map(&mut argument).collect()
+}
+
+/// What the interpreter makes of the arguments: of the plain loops, or, where the schedule says in
+/// which order terms are added, of the scheduled ones.
+fn interpret(compiled: &Compiled, args: &mut [Value]) {
+    let judge = match compiled.kernel.reassociated {
+        true => compiled.kernel.clone(),
+        false => driver::lower_naively(&compiled.graph, &compiled.target).expect("plain loops"),
+    };
+    interp::run(&judge, args).expect("the interpreter accepts the arguments");
+}
+
+/// Default and other sizes of a sample's kernel.
+fn sizes(sample: &Sample) -> Vec<&'static str> {
+    let more = SIZES.iter().find(|(kernel, _)| *kernel == sample.kernel);
+    let default = if sample.kernel == "matmul" { "n=32" } else { "" };
+    std::iter::once(default)
+        .chain(more.into_iter().flat_map(|(_, more)| more.iter().copied()))
+        .collect()
+}
+
+#[test]
+fn the_emulator_agrees_and_finds_nothing() {
+    driver::with_stack(|| {
+        for sample in samples() {
+            for size in sizes(&sample) {
+                let what = format!("{}.{} {size}", sample.kernel, sample.schedule);
+                let compiled = match compile(&sample, size, "nvptx-sm_80") {
+                    Ok(compiled) => compiled,
+                    // A size that a schedule is not for.
+                    Err(message) if message.starts_with("E03") => continue,
+                    Err(message) => panic!("{what}: {message}"),
+                };
+                let mut actual = arguments(&compiled.kernel, 1);
+                let mut expected = actual.clone();
+                interpret(&compiled, &mut expected);
+                let emulator = Emulator::new(&compiled.ptx).expect("the text is understood");
+                let emulation = emulator.run(&compiled.kernel, 0, &mut actual, Orders::Both);
+                let emulation = emulation.expect("it runs");
+                assert!(emulation.is_clean(), "{what}:\n{}", emulation.describe());
+                assert!(actual == expected, "{what}: results differ");
             }
         }
-        None
+    });
+}
+
+// ---- ptxas ----
+
+fn ptxas() -> Option<PathBuf> {
+    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
+    let found = named.or_else(|| {
+        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
+        let pythons = lib.read_dir().ok()?.flatten();
+        pythons
+            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
+            .find(|path| path.exists())
     });
     if found.is_none() {
-        eprintln!("skipped: no ptxas (set TEC_PTXAS, or install requirements.txt into .venv)");
+        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
     }
     found
 }
 
-/// What `ptxas -v` says.
-fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<String, String> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
+/// What `ptxas -v` says of each entry: registers, and bytes of spills.
+fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let directory = tempfile::tempdir().expect("a directory");
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let stem = format!("tec-ptx-{}-{number}", std::process::id());
-    let source = std::env::temp_dir().join(format!("{stem}.ptx"));
-    let binary = std::env::temp_dir().join(format!("{stem}.cubin"));
-    std::fs::write(&source, text).expect("a temporary file");
-    let run = Command::new(ptxas)
-        .args(["-v", &format!("-arch={arch}")])
-        .arg(&source)
-        .arg("-o")
-        .arg(&binary)
+    let path = directory.path().join(format!("{number}.ptx"));
+    std::fs::write(&path, text).expect("the text is written");
+    let output = Command::new(ptxas)
+        .args(["-v", &format!("-arch={arch}"), "-o", "/dev/null"])
+        .arg(&path)
         .output()
         .expect("ptxas runs");
-    let _ = std::fs::remove_file(&source);
-    let _ = std::fs::remove_file(&binary);
-    let said = String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).into_owned();
-    if run.status.success() { Ok(said) } else { Err(said) }
-}
-
-fn keep(name: &str, text: &str) {
-    if let Some(folder) = std::env::var_os("TEC_PTX_DUMP") {
-        std::fs::write(PathBuf::from(folder).join(name), text).expect("a folder");
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(said.to_string());
     }
-}
-
-fn cases() -> Vec<(String, Option<&'static str>)> {
-    let only = std::env::var("TEC_CASE").unwrap_or_default();
-    let mut files: Vec<String> = root()
-        .join("samples")
-        .read_dir()
-        .expect("samples")
-        .flatten()
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".te")?.to_string()))
-        .collect();
-    files.sort();
-    let mut cases: Vec<_> = files.into_iter().map(|file| (file, None)).collect();
-    let named = SCHEDULES.iter().map(|(file, name)| (file.to_string(), Some(*name)));
-    cases.extend(named);
-    cases.retain(|(file, _)| file.contains(&only));
-    cases
+    let number_before = |line: &str, what: &str| -> Option<u32> {
+        line.split(what).next()?.split([' ', ',']).rfind(|word| !word.is_empty())?.parse().ok()
+    };
+    let (mut registers, mut spills) = (0, 0);
+    for line in said.lines() {
+        if line.contains("bytes spill stores") {
+            spills += number_before(line, " bytes spill stores").expect("a number");
+        }
+        if line.contains(" registers") {
+            registers = registers.max(number_before(line, " registers").expect("a number"));
+        }
+    }
+    assert!(registers > 0, "{said}");
+    Ok((registers, spills))
 }
 
 #[test]
-fn ptxas_takes_the_samples() {
-    let Some(ptxas) = find_ptxas() else { return };
-    let wrong = with_stack(|| {
-        let mut wrong = Vec::new();
-        for (file, schedule) in cases() {
-            let name = format!("{file}.{}", schedule.unwrap_or("auto"));
-            let target = Target::parse("nvptx-sm_80").expect("a target");
-            match compile(&file, schedule, &target) {
-                Err(error) => wrong.push(format!("{name}: {error}")),
-                Ok(ptx) => {
-                    keep(&format!("{name}.ptx"), &ptx.text);
-                    match assemble(&ptxas, &ptx.text, "sm_80") {
-                        Ok(said) => eprintln!("{name}: {said}"),
-                        Err(said) => wrong.push(format!("{name}: {said}")),
-                    }
+fn ptxas_takes_every_sample() {
+    let Some(ptxas) = ptxas() else { return };
+    driver::with_stack(|| {
+        for sample in samples() {
+            for arch in ARCHES {
+                let what = format!("{}.{} on {arch}", sample.kernel, sample.schedule);
+                let compiled = match compile(&sample, "", &format!("nvptx-{arch}")) {
+                    Ok(compiled) => compiled,
+                    Err(message) if message.starts_with("E0403") => continue,
+                    Err(message) => panic!("{what}: {message}"),
+                };
+                let (registers, spills) = match assemble(&ptxas, &compiled.ptx.text, arch) {
+                    Ok(told) => told,
+                    Err(said) => panic!("{what}: {said}"),
+                };
+                if sample.schedule == "fast" {
+                    assert_eq!(spills, 0, "{what}: bytes of spills");
+                    assert!(registers <= 128, "{what}: {registers} registers");
                 }
             }
         }
-        wrong
     });
-    assert!(wrong.is_empty(), "{} fail\n{}", wrong.len(), wrong.join("\n"));
+}
+
+// ---- modules ----
+
+/// Memory of the driver in `tests/c/fake_cuda.c`: where an address's block begins, and its bytes.
+type FindMemory = unsafe extern "C" fn(u64, *mut u64) -> u64;
+
+static FIND_MEMORY: Mutex<Option<FindMemory>> = Mutex::new(None);
+
+/// Runs a launch of the fake driver in the emulator, on the process's memory.
+unsafe extern "C" fn emulate_launch(
+    ptx: *const std::ffi::c_char,
+    kernel: *const std::ffi::c_char,
+    grid: *const u32,
+    block: *const u32,
+    shared: u32,
+    count: i32,
+    sizes: *const i32,
+    params: *const *const u8,
+) -> i32 {
+    use nvptx_emulator::{Launch, Memory, Module};
+    let find = FIND_MEMORY.lock().unwrap().expect("the test set it");
+    // SAFETY: the fake driver gives texts that end, three numbers each, and as many parameters and
+    // sizes as it says.
+    let (text, name, grid, block, params) = unsafe {
+        let text = |text| std::ffi::CStr::from_ptr(text).to_str().expect("UTF-8");
+        let three = |at: *const u32| [*at, *at.add(1), *at.add(2)];
+        let param = |i: usize| std::slice::from_raw_parts(*params.add(i), *sizes.add(i) as usize);
+        let params: Vec<&[u8]> = (0..count as usize).map(param).collect();
+        (text(ptx), text(kernel), three(grid), three(block), params)
+    };
+    let module = Module::parse(text).expect("the text is understood");
+    let mut memory = Memory::new();
+    let mut launch = Launch::new(&module, name).grid(grid).block(block).shared(shared).partial();
+    let mut buffers = Vec::new();
+    for param in params {
+        let address = param.try_into().map_or(0, u64::from_le_bytes);
+        let mut bytes = 0;
+        // SAFETY: the function has this signature.
+        let start = unsafe { find(address, &mut bytes) };
+        if start == 0 {
+            launch = launch.bytes(param);
+            continue;
+        }
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>(start as usize);
+        // SAFETY: the driver allocated so many bytes there, and nobody else uses them now.
+        let data = unsafe { std::slice::from_raw_parts_mut(pointer, bytes as usize) };
+        let buffer = memory.inout("memory", data);
+        launch = launch.buffer_at(buffer, address - start);
+        buffers.push((buffer, data));
+    }
+    let report = launch.run(&mut memory).expect("it runs");
+    assert!(report.is_clean(), "{report}");
+    for (buffer, data) in buffers {
+        data.copy_from_slice(memory.bytes(buffer));
+    }
+    0
+}
+
+/// A module of a compiled sample, loaded.
+fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModule {
+    let work =
+        tec::ir::cost::Work { flops: tec::ir::Expr::index(0), bytes: tec::ir::Expr::index(0) };
+    let info = BuildInfo {
+        module: "m".into(),
+        target: compiled.target.clone(),
+        fp_contract: "fast".into(),
+        opt: 3,
+        sources: vec![],
+        kernels: vec![KernelInfo { parameters: vec![], schedule: "default".into(), work }],
+    };
+    let kernels = std::slice::from_ref(&compiled.kernel);
+    let built = build_gpu_module(kernels, &compiled.ptx, &info, ModuleKind::SharedObject);
+    let path = directory.join(format!("m{number}.so"));
+    std::fs::write(&path, built.expect("a module").bytes).expect("it is written");
+    LoadedModule::open(&path).expect("it loads")
+}
+
+#[test]
+fn modules_launch_what_the_emulator_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let library = directory.path().join("libfake_cuda.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/fake_cuda.c");
+    let compiled = Command::new("cc")
+        .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"])
+        .arg(source)
+        .arg("-o")
+        .arg(&library)
+        .status();
+    assert!(compiled.expect("a C compiler is there").success());
+    // SAFETY: no other test of this file reads or writes the environment while it is changed, and
+    // the fake driver's functions have these signatures.
+    let driver_library = unsafe {
+        std::env::set_var("TEC_CUDA_LIBRARY", &library);
+        let opened = libloading::Library::new(&library).expect("the driver loads");
+        let find = opened.get::<FindMemory>(b"fake_memory").expect("its function");
+        *FIND_MEMORY.lock().unwrap() = Some(*find);
+        type OnLaunch = unsafe extern "C" fn(*const std::ffi::c_void);
+        let on_launch = opened.get::<OnLaunch>(b"fake_on_launch").expect("its function");
+        on_launch(emulate_launch as *const std::ffi::c_void);
+        opened
+    };
+    let gpu = Gpu::open().expect("the driver starts");
+    driver::with_stack(|| {
+        for (number, sample) in samples().into_iter().enumerate() {
+            let size = if sample.kernel == "matmul" { "n=128" } else { "" };
+            let compiled = compile(&sample, size, "nvptx-sm_80").expect("it compiles");
+            let mut actual = arguments(&compiled.kernel, 2);
+            let mut expected = actual.clone();
+            interpret(&compiled, &mut expected);
+            let module = module_of(&compiled, directory.path(), number);
+            let kernel = module.kernel(&sample.kernel).expect("its kernel");
+            gpu.call(&kernel, args_of(&compiled.kernel, &mut actual)).expect("it runs");
+            assert!(actual == expected, "{}.{}", sample.kernel, sample.schedule);
+        }
+    });
+    drop(driver_library);
+}
+
+// ---- what would go wrong ----
+
+/// Sizes at which every barrier of a kernel is needed: loops run more than twice, blocks are whole.
+const WHOLE: &[(&str, &str)] =
+    &[("matmul", "n=128 m=128 l=128"), ("conv", "oc=32 ic=8 nh=32 nw=64")];
+
+#[test]
+fn every_barrier_is_needed() {
+    driver::with_stack(|| {
+        let mut removed = 0;
+        for sample in samples() {
+            let size = WHOLE.iter().find(|(kernel, _)| *kernel == sample.kernel);
+            let size = size.map_or("", |(_, size)| size);
+            let Compiled { kernel, ptx, .. } =
+                compile(&sample, size, "nvptx-sm_80").expect("it compiles");
+            let lines: Vec<&str> = ptx.text.lines().collect();
+            let waits = |line: &str| line.contains("bar.sync") || line.contains("cp.async.wait");
+            for at in (0..lines.len()).filter(|at| waits(lines[*at])) {
+                let mut without = lines.clone();
+                // The line stays, so that the others keep their numbers.
+                without[at] = "";
+                let without = PtxModule { text: without.join("\n"), ..ptx.clone() };
+                let emulator = Emulator::new(&without).expect("the text is understood");
+                let mut args = arguments(&kernel, 3);
+                let emulation = emulator.run(&kernel, 0, &mut args, Orders::Natural);
+                let emulation = emulation.expect("it runs");
+                let what =
+                    format!("{}.{}: without line {}", sample.kernel, sample.schedule, at + 1);
+                assert!(!emulation.is_clean(), "{what} nothing is reported");
+                removed += 1;
+            }
+        }
+        assert!(removed >= 6, "{removed} barriers in all samples");
+    });
+}
+
+#[test]
+fn virtual_threads_have_fewer_bank_conflicts() {
+    driver::with_stack(|| {
+        let conflicts = |schedule: &str| {
+            let sample =
+                samples().into_iter().find(|s| s.kernel == "conv" && s.schedule == schedule);
+            let sample = sample.expect("a schedule of the sample");
+            let compiled =
+                compile(&sample, "oc=32 ic=8 nh=64", "nvptx-sm_80").expect("it compiles");
+            let emulator = Emulator::new(&compiled.ptx).expect("the text is understood");
+            let mut args = arguments(&compiled.kernel, 4);
+            let emulation = emulator.run(&compiled.kernel, 0, &mut args, Orders::Natural);
+            let report = emulation.expect("it runs").report.expect("something is launched");
+            let (taken, ideal) = report.counters.wavefronts();
+            assert_eq!(report.counters.bank_conflicts(), taken - ideal);
+            taken - ideal
+        };
+        let (tiling, vthread) = (conflicts("tiling"), conflicts("vthread"));
+        assert!(0 < vthread && vthread < tiling, "vthread {vthread}, tiling {tiling}");
+    });
+}
+
+/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what is
+/// between a label and a branch back to it.
+fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
+    let lines: Vec<&str> = listing.lines().map(str::trim).collect();
+    let is_instruction = |line: &&&str| line.starts_with("/*") && line.ends_with(';');
+    let mut best = (0, 0);
+    for (end, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("BRA `(")) {
+        let label = line.split("`(").nth(1).and_then(|rest| rest.split(')').next());
+        let head = format!("{}:", label.expect("a branch has a target"));
+        let Some(start) = lines[..end].iter().position(|line| *line == head) else { continue };
+        let body = || lines[start..=end].iter().filter(is_instruction);
+        let wanted = body().filter(|line| line.split_whitespace().any(|word| word == opcode));
+        let count = wanted.count();
+        if count > best.1 {
+            best = (body().count(), count);
+        }
+    }
+    best
+}
+
+#[test]
+fn the_fast_product_is_multiply_adds() {
+    let Some(ptxas) = ptxas() else { return };
+    let named = std::env::var_os("TEC_NVDISASM").map(PathBuf::from);
+    let disassembler = named.unwrap_or_else(|| ptxas.with_file_name("nvdisasm"));
+    if !disassembler.exists() {
+        eprintln!("skipped: no nvdisasm beside ptxas");
+        return;
+    }
+    driver::with_stack(|| {
+        let is_it = |s: &Sample| s.kernel == "matmul" && s.schedule == "fast";
+        let sample = samples().into_iter().find(is_it).expect("a schedule of the sample");
+        for arch in ARCHES {
+            let compiled = compile(&sample, "", &format!("nvptx-{arch}")).expect("it compiles");
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = |name: &str| directory.path().join(name);
+            std::fs::write(path("fast.ptx"), &compiled.ptx.text).expect("the text is written");
+            let run = |program: &Path, args: &[&str]| {
+                let output =
+                    Command::new(program).args(args).current_dir(directory.path()).output();
+                let output = output.expect("it runs");
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stdout).expect("UTF-8")
+            };
+            run(&ptxas, &[&format!("-arch={arch}"), "fast.ptx", "-o", "fast.cubin"]);
+            let listing = run(&disassembler, &["-c", "fast.cubin"]);
+            let (all, fused) = loop_with(&listing, "FFMA");
+            assert!(fused * 100 >= all * 85, "{arch}: {fused} FFMA of {all} instructions");
+        }
+    });
 }

@@ -334,10 +334,10 @@ def compare(torch, case, inputs, actual):
     # Each term is rounded once in float32, the result once in its own type.
     bound = (case.terms + 4) * unit["float32"] * scale + unit[case.result] * exact.abs() + 1e-30
     error = (actual.double() - exact).abs()
-    finite = bool(torch.isfinite(actual).all())
+    if not bool(torch.isfinite(actual).all()):
+        return {"right": False, "error": "the result has elements that are not finite"}
     worst = float((error / bound).max())
-    return {"max_abs_error": float(error.max()), "error_of_bound": worst,
-            "right": finite and worst <= 1.0}
+    return {"max_abs_error": float(error.max()), "error_of_bound": worst, "right": worst <= 1.0}
 
 
 def check(torch, case, schedule, path, args):
@@ -356,7 +356,7 @@ def check(torch, case, schedule, path, args):
     call()
     torch.cuda.synchronize()
     line.update(compare(torch, case, inputs, output))
-    if args.no_times:
+    if args.no_times or not line["right"]:
         return line
     line.update(milliseconds(torch, call, args.seconds))
     seconds = line["median_ms"] * 1e-3
@@ -447,6 +447,7 @@ def measure(torch, args, result):
                 except (RuntimeError, OSError) as error:
                     line.update(right=False, error=str(error))
                 result["results"].append(line)
+                save(result, args.out)
                 print(describe(line), flush=True)
 
 
@@ -464,6 +465,38 @@ def describe(line):
     return text
 
 
+def save(result, path):
+    """Writes the result; the file is complete at every moment."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
+    os.replace(temporary, path)
+
+
+def table(path):
+    """A result as rows of Markdown, for docs/BENCHMARKS.md."""
+    result = json.loads(path.read_text())
+    if result["status"] == "skipped":
+        return f"not measured: {result['reason']}"
+    told = result["machine"]
+    rows = [
+        f"{told['gpu']}, driver {told.get('driver_version', 'unknown')}, PyTorch {told['torch']} "
+        f"with CUDA {told['cuda']} and cuDNN {told['cudnn']}, TF32 off; {result['target']}, "
+        f"{result['when'][:10]}.",
+        "",
+        "| case | schedule | ms | TFLOP/s | GB/s | speed of PyTorch |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in result["results"]:
+        head = f"| {line['case']} | `{line['schedule']}` |"
+        if "median_ms" not in line:
+            said = "right" if line["right"] else line.get("error", "wrong")
+            rows.append(f"{head} {said} | | | |")
+            continue
+        rows.append(f"{head} {line['median_ms']:.4f} | {line['tflops']:.2f} | {line['gbs']:.0f} | "
+                    f"{line['speed_of_torch']:.2f} |")
+    return "\n".join(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = ROOT / "tec" if (ROOT / "tec").exists() else ROOT / "target/release/tec"
@@ -476,22 +509,25 @@ def main():
     parser.add_argument("--compile", action="store_true", help="measure torch.compile too")
     parser.add_argument("--bundle", type=pathlib.Path, metavar="OUT.tar.gz",
                         help="pack everything for another machine instead")
+    parser.add_argument("--table", type=pathlib.Path, metavar="FILE.json",
+                        help="print a result as Markdown instead")
     args = parser.parse_args()
+    if args.table:
+        print(table(args.table))
+        return 0
     if args.bundle:
         return bundle(args.tec, args.bundle, args.quick)
     now = datetime.datetime.now(datetime.timezone.utc)
-    result = {"when": now.isoformat(timespec="seconds"), "status": "skipped", "results": []}
+    result = {"when": now.isoformat(timespec="seconds"), "status": "unfinished", "results": []}
     torch, reason = find_gpu()
     if torch is None:
-        result["reason"] = reason
+        result.update(status="skipped", reason=reason)
         print(f"skipped: {reason}")
     else:
         measure(torch, args, result)
         right = all(line["right"] for line in result["results"])
         result["status"] = "right" if right and result["results"] else "wrong"
-    temporary = args.out.with_name(args.out.name + ".part")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(temporary, args.out)
+    save(result, args.out)
     return 1 if result["status"] == "wrong" else 0
 
 

@@ -211,8 +211,8 @@ pub fn write_outputs(
     Ok(())
 }
 
-/// Runs the naive program in the interpreter on the same inputs, or `scheduled`, if that is given: a
-/// line per result, and whether all are the same bits.
+/// Runs the naive program in the interpreter on the same inputs, or `scheduled`, if that is given:
+/// a line per result, and whether all are the same bits.
 pub fn verify(
     source: &Source,
     kernel: &Kernel,

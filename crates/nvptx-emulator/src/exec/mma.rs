@@ -10,15 +10,13 @@
 use super::Machine;
 use super::warp::Warp;
 use crate::decode::op::{Elem, Mma};
-use crate::float::{F16, F32, NAN16, NAN32, Round, bf16_to_f32, f16_to_f32};
+use crate::float::{F16, NAN16, NAN32, Round, bf16_to_f32, f16_to_f32};
 use crate::report::Kind;
 use crate::ty::Ty;
 
-/// The largest fragment: m16n8k32 has 16 * 32 elements of `a`.
-const MAX: usize = 16 * 32;
-
-/// A matrix of up to `MAX` elements, row by row.
-type Matrix<T> = [T; MAX];
+/// The most elements of `a` in a product of floats, m16n8k16, and of integers, m16n8k32.
+const MAX_FLOAT: usize = 16 * 16;
+const MAX_INT: usize = 16 * 32;
 
 impl Machine<'_> {
     pub(super) fn mma(&mut self, warp: &mut Warp, mma: &Mma, active: u32, pc: u32) {
@@ -42,8 +40,7 @@ impl Machine<'_> {
         };
         let width = if mma.a_ty == Elem::TF32 { 32 } else { 16 };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let mut a: Matrix<f64> = [0.0; MAX];
-        let mut b: Matrix<f64> = [0.0; MAX];
+        let (mut a, mut b) = ([0.0; MAX_FLOAT], [0.0; MAX_FLOAT]);
         self.input(warp, mma.a, (m, k), width, |row, column, bits| {
             a[row * k + column] = value(bits);
         });
@@ -58,14 +55,14 @@ impl Machine<'_> {
                 _ => f64::from(f32::from_bits(bits)),
             };
         });
-        product(&a, &b, &mut sums, m, k);
+        fast_product(&a, &b, &mut sums[..m], k);
         self.result(warp, mma, active, |row, column| {
             let sum = sums[row][column];
             match mma.d_ty {
                 Ty::F16 if sum.is_nan() => NAN16,
                 Ty::F16 => F16.round(sum, Round::Rn) as u32,
                 _ if sum.is_nan() => NAN32,
-                _ => F32.round(sum, Round::Rn) as u32,
+                _ => (sum as f32).to_bits(),
             }
         });
     }
@@ -75,8 +72,7 @@ impl Machine<'_> {
             if ty == Elem::S8 { i32::from(bits as u8 as i8) } else { i32::from(bits as u8) }
         };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let mut a: Matrix<i32> = [0; MAX];
-        let mut b: Matrix<i32> = [0; MAX];
+        let (mut a, mut b) = ([0i32; MAX_INT], [0i32; MAX_INT]);
         self.input(warp, mma.a, (m, k), 8, |row, column, bits| {
             a[row * k + column] = value(mma.a_ty, bits);
         });
@@ -182,15 +178,34 @@ impl Machine<'_> {
     }
 }
 
-/// Adds the products to the sums, in ascending order of k.
-fn product(a: &Matrix<f64>, b: &Matrix<f64>, sums: &mut [[f64; 8]; 16], m: usize, k: usize) {
-    for (row, out) in sums.iter_mut().enumerate().take(m) {
-        for i in 0..k {
-            let x = a[row * k + i];
-            let line: &[f64] = &b[8 * i..8 * i + 8];
-            for (sum, y) in out.iter_mut().zip(line) {
-                *sum += x * y;
+/// Adds the products to the sums, in ascending order of k. A product is exact, so that a fused
+/// multiply-add gives the same as a product and a sum.
+#[inline(always)]
+fn product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize, fused: bool) {
+    for (out, row) in sums.iter_mut().zip(a.chunks_exact(k)) {
+        let mut sum = *out;
+        for (x, line) in row.iter().zip(b.chunks_exact(8)) {
+            for (sum, y) in sum.iter_mut().zip(line) {
+                *sum = if fused { x.mul_add(*y, *sum) } else { *sum + x * y };
             }
         }
+        *out = sum;
     }
+}
+
+/// `product` by the processor's widest instructions.
+fn fast_product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma")]
+        fn wide(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
+            product(a, b, sums, k, true);
+        }
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        {
+            // SAFETY: the processor has the features.
+            return unsafe { wide(a, b, sums, k) };
+        }
+    }
+    product(a, b, sums, k, false);
 }
