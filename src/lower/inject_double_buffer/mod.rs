@@ -153,7 +153,7 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
         };
         first.push(fill_at(&min));
         let fill = fill_at(&next);
-        match staged::stage(&fill) {
+        match staged::stage(&fill, &body) {
             Some(parts) => {
                 ahead.push(parts.load);
                 behind.push(parts.store);

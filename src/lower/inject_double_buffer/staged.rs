@@ -6,9 +6,9 @@
 //!         `produce S { for (j, 0, 4) { S[1, f(j)] = S.next[j] } }`
 
 use crate::ir::copy::fresh_copy;
-use crate::ir::visit::{map_stmts, walk_expr};
+use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Elements of a thread beyond which there would be too few registers for the rest.
 const MAX_ELEMENTS: i128 = 16;
@@ -23,10 +23,16 @@ pub(super) struct Staged {
     pub(super) store: Stmt,
 }
 
-/// Takes a fill apart: one store of a value that is read from global memory, in loops of few
-/// iterations besides those about threads.
-pub(super) fn stage(fill: &Stmt) -> Option<Staged> {
+/// Takes a fill apart: one store of a value that is read from global memory, which `work` between
+/// the two parts does not write, in loops of few iterations besides those about threads.
+pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
     let mut search = Search::default();
+    let mut see = |stmt: &Stmt| {
+        if let Stmt::Store { buffer, .. } = stmt {
+            search.written.insert(buffer.clone());
+        }
+    };
+    walk_stmt(work, &mut see, &mut |_| {});
     search.visit(fill)?;
     let target = search.buffer?;
     let elements: i128 = search.loops.iter().map(|(_, extent)| *extent).product();
@@ -52,6 +58,8 @@ struct Search {
     /// The loops that are none about threads, outermost first.
     loops: Vec<(Var, i128)>,
     buffer: Option<Buffer>,
+    /// What changes before the second part.
+    written: HashSet<Buffer>,
 }
 
 impl Search {
@@ -79,7 +87,7 @@ impl Search {
                 walk_expr(value, &mut |e| {
                     if let ExprKind::Load { buffer, .. } = &e.kind {
                         reads = true;
-                        global &= buffer.scope == Scope::Global;
+                        global &= buffer.scope == Scope::Global && !self.written.contains(buffer);
                     }
                 });
                 let first = self.buffer.replace(buffer.clone()).is_none();
