@@ -28,7 +28,9 @@ pub struct Entry {
     pub(crate) errors: Vec<Error>,
     lines: Vec<Line>,
     counts: [u32; Class::ALL.len()],
-    named: Vec<(Ty, String)>,
+    named: Vec<String>,
+    /// The declarations of registers with names.
+    declared: Vec<String>,
     names: HashSet<String>,
     labels: Vec<LabelState>,
     vars: Vec<String>,
@@ -72,6 +74,7 @@ impl Entry {
             lines: Vec::new(),
             counts: [0; Class::ALL.len()],
             named: Vec::new(),
+            declared: Vec::new(),
             names: HashSet::new(),
             labels: Vec::new(),
             vars: Vec::new(),
@@ -235,21 +238,39 @@ impl Entry {
         self.fresh(ty)
     }
 
-    /// A new register with a name of its own: `%acc`, or `%acc_2` if there is one already.
+    /// A new register with a name of its own: `%acc`, or `%acc_2x` if there is one already.
     pub fn reg_named<T: Static>(&mut self, name: &str) -> Reg<T> {
         self.reg_named_as(T::STATIC, name).cast(T::STATIC)
     }
 
     /// A new register with a name, of a type known at run time.
     pub fn reg_named_as(&mut self, ty: Ty, name: &str) -> Reg {
-        // A trailing digit could be taken for a register without a name (`%r1`).
-        let mut name = identifier(name);
-        if name.ends_with(|c: char| c.is_ascii_digit()) {
-            name.push('_');
-        }
-        let name = self.unique(format!("%{name}"));
-        self.named.push((ty, name));
+        let name = self.register_name(name);
+        self.declared.push(format!(".reg .{} \t{name}", ty.class().declared()));
+        self.named.push(name);
         Reg::new(ty, self.named.len() as u32 - 1, true)
+    }
+
+    /// New registers with one name and a number each: `%acc_0`, `%acc_1`, …
+    pub fn reg_array_as(&mut self, ty: Ty, name: &str, len: u32) -> Vec<Reg> {
+        let name = self.register_name(name);
+        self.declared.push(format!(".reg .{} \t{name}_<{len}>", ty.class().declared()));
+        let first = self.named.len() as u32;
+        self.named.extend((0..len).map(|i| format!("{name}_{i}")));
+        (first..first + len).map(|index| Reg::new(ty, index, true)).collect()
+    }
+
+    /// A name for registers. One with digits at its end could be that of a register without a
+    /// name (`%r1`), or of an array's.
+    fn register_name(&mut self, name: &str) -> String {
+        let wanted = format!("%{}", identifier(name));
+        let mut name = wanted.clone();
+        let mut count = 1;
+        while name.ends_with(|c: char| c.is_ascii_digit()) || !self.names.insert(name.clone()) {
+            count += 1;
+            name = format!("{wanted}_{count}x");
+        }
+        name
     }
 
     pub(crate) fn fresh(&mut self, ty: Ty) -> Reg {
@@ -453,7 +474,7 @@ impl Entry {
 
     pub(crate) fn name_of(&self, reg: Reg) -> String {
         if reg.named {
-            return self.named[reg.index as usize].1.clone();
+            return self.named[reg.index as usize].clone();
         }
         format!("%{}{}", reg.ty.class().prefix(), reg.index)
     }
@@ -534,8 +555,8 @@ impl Entry {
                 out += &format!("\t.reg .{declared} \t%{prefix}<{count}>;\n");
             }
         }
-        for (ty, name) in &self.named {
-            out += &format!("\t.reg .{} \t{name};\n", ty.class().declared());
+        for declared in &self.declared {
+            out += &format!("\t{declared};\n");
         }
         for var in &self.vars {
             out += &format!("\t{var};\n");

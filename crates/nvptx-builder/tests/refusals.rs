@@ -105,5 +105,5 @@ fn names_are_unique() {
     let (a, b) = (e.reg_named::<F32>("acc"), e.reg_named::<F32>("acc"));
     e.to(a).mov(b);
     let text = module.finish().unwrap().text;
-    assert!(text.contains("mov.f32 %acc, %acc_2;"), "{text}");
+    assert!(text.contains("mov.f32 %acc, %acc_2x;"), "{text}");
 }

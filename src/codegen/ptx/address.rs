@@ -31,7 +31,7 @@ pub(super) enum Atom {
 }
 
 /// A product of atoms, sorted, times a constant.
-type Term = (Vec<Atom>, i128);
+pub(super) type Term = (Vec<Atom>, i128);
 
 /// The buffer, and what is added to its address, in elements.
 pub(super) type Key = (u32, Vec<Term>);
@@ -194,6 +194,13 @@ impl Emitter<'_> {
         self.e.add(pointer, offset).at(0)
     }
 
+    /// What tells an access of neighbours from others, while the buffer does not change; none if
+    /// that depends on memory.
+    pub(super) fn access_key(&mut self, index: &Expr) -> Option<(Vec<Term>, i128)> {
+        let poly = self.poly(index);
+        poly.opaque.is_empty().then(|| (poly.list(), poly.constant))
+    }
+
     /// Whether every value of an index is a multiple of `n`.
     pub(super) fn is_multiple(&mut self, index: &Expr, n: u32) -> bool {
         if self.poly(index).is_multiple_of(i128::from(n)) {
@@ -302,32 +309,80 @@ impl Emitter<'_> {
     /// `sum / scale` of terms with a common factor, and that factor.
     fn sum(&mut self, terms: &[Term], opaque: &[Expr]) -> (Val, i128) {
         let common = terms.iter().fold(0, |common, (_, scale)| gcd(common, *scale)).max(1);
+        let divided: Vec<Term> =
+            terms.iter().map(|(factors, scale)| (factors.clone(), scale / common)).collect();
+        let range = self.range_of(&divided, opaque);
+        let ty = if WORD.covers(range) { Ty::S32 } else { Ty::S64 };
+        (self.sum_in(ty, &divided, opaque), common)
+    }
+
+    /// The value of an index that is a sum, by its terms, so that it shares them with others.
+    pub(super) fn index_sum(&mut self, expr: &Expr) -> Option<Val> {
+        let poly = self.poly(expr);
+        if !poly.opaque.is_empty() || poly.terms.is_empty() {
+            return None;
+        }
+        let terms = poly.list();
+        let constant = Interval::point(poly.constant);
+        let range = self.range_of(&terms, &[]).add(constant);
+        let narrow = WORD.covers(range) || self.ranges.is_word(expr);
+        let ty = if narrow { Ty::S32 } else { Ty::S64 };
+        let sum = self.sum_in(ty, &terms, &[]);
+        if poly.constant == 0 {
+            return Some(sum);
+        }
+        // Modulo 2^32 any constant is one of 32 bits.
+        Some(self.e.add(sum, Operand::int(ty, poly.constant as i64)).operand())
+    }
+
+    fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
         let mut range = Interval::point(0);
-        let mut products = Vec::new();
         for (factors, scale) in terms {
-            let mut product = Interval::point(scale / common);
-            let mut values = Vec::new();
+            let mut product = Interval::point(*scale);
             for atom in factors {
-                let expr = match atom {
-                    Atom::Number(number) => self.numbers.expr(*number).clone(),
-                    Atom::Opaque(at) => opaque[*at as usize].clone(),
-                };
+                let expr = self.expr_of(*atom, opaque);
                 product = product.mul(self.ranges.of(&expr));
-                values.push(self.expr(&expr));
             }
             range = range.add(product);
-            products.push((values, scale / common));
         }
-        let ty = if WORD.covers(range) { Ty::S32 } else { Ty::S64 };
+        range
+    }
+
+    fn expr_of(&self, atom: Atom, opaque: &[Expr]) -> Expr {
+        match atom {
+            Atom::Number(number) => self.numbers.expr(number).clone(),
+            Atom::Opaque(at) => opaque[at as usize].clone(),
+        }
+    }
+
+    /// A sum in a type, or its lower half, outermost loop first. Its beginnings stay at hand.
+    fn sum_in(&mut self, ty: Ty, terms: &[Term], opaque: &[Expr]) -> Val {
+        let mut ranked: Vec<(u64, Term)> =
+            terms.iter().map(|term| (self.rank(term, opaque), term.clone())).collect();
+        ranked.sort_by(|a, b| a.0.cmp(&b.0));
+        let terms: Vec<Term> = ranked.into_iter().map(|(_, term)| term).collect();
+        let lasting = |terms: &[Term]| terms.iter().all(|(atoms, _)| atoms.iter().all(is_number));
         let mut sum: Option<Val> = None;
-        for (values, scale) in products {
-            let values: Vec<Val> = values
-                .into_iter()
-                .map(|value| if ty == Ty::S32 { self.narrow(value) } else { self.widen(value) })
-                .collect();
-            sum = Some(self.add_product(ty, sum, &values, scale));
+        for (at, (factors, scale)) in terms.iter().enumerate() {
+            let key = (ty, terms[..=at].to_vec());
+            if let Some(known) = self.sums.get(&key) {
+                sum = Some(known);
+                continue;
+            }
+            let mut values = Vec::new();
+            for atom in factors {
+                let expr = self.expr_of(*atom, opaque);
+                let value = self.expr(&expr);
+                let fit = if ty == Ty::S32 { self.narrow(value) } else { self.widen(value) };
+                values.push(fit);
+            }
+            let next = self.add_product(ty, sum, &values, *scale);
+            if lasting(&key.1) {
+                self.sums.insert(key, next);
+            }
+            sum = Some(next);
         }
-        (sum.expect("there are terms"), common)
+        sum.expect("there are terms")
     }
 
     /// `sum + scale * values…`

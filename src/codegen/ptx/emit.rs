@@ -67,6 +67,14 @@ pub(super) struct Emitter<'a> {
     memo: Scoped<usize, (HeldExpr, Vec<Val>)>,
     /// Values of 32 bits that are there in 64 too.
     pub(super) wide: Scoped<Reg, Val>,
+    /// Sums of terms at hand, in 32 or 64 bits.
+    pub(super) sums: Scoped<(Ty, Vec<super::address::Term>), Val>,
+    /// What loads gave, by buffer, its state, place and lanes.
+    pub(super) loads: Scoped<super::memory::Loaded, Vec<Val>>,
+    /// How often each buffer may have changed so far.
+    pub(super) changes: HashMap<u32, u32>,
+    /// How often all buffers that change may have changed.
+    pub(super) all_changes: u32,
     /// Addresses at hand.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
     /// Polynomials of indices, by address of the node, which is held.
@@ -104,6 +112,10 @@ impl<'a> Emitter<'a> {
             known: Scoped::new(),
             memo: Scoped::new(),
             wide: Scoped::new(),
+            sums: Scoped::new(),
+            loads: Scoped::new(),
+            changes: HashMap::new(),
+            all_changes: 0,
             pointers: Scoped::new(),
             polys: HashMap::new(),
             mutable: HashSet::new(),
@@ -128,6 +140,8 @@ impl<'a> Emitter<'a> {
     pub(super) fn push(&mut self) {
         self.known.push();
         self.wide.push();
+        self.sums.push();
+        self.loads.push();
         self.pointers.push();
         self.facts.push();
     }
@@ -135,6 +149,8 @@ impl<'a> Emitter<'a> {
     pub(super) fn pop(&mut self) {
         self.known.pop();
         self.wide.pop();
+        self.sums.pop();
+        self.loads.pop();
         self.pointers.pop();
         self.facts.pop();
     }

@@ -8,7 +8,7 @@ use super::unroll::{MAX_REGISTERS, elements};
 use crate::ir::arith::Facts;
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
-use nvptx_builder::{Ld, Module, Operand, Reg, Source, Space, Symbol, Target, Ty, U64};
+use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
 
 /// What tensors and temporaries begin at a multiple of: what vector accesses may ask for.
@@ -142,8 +142,7 @@ impl Emitter<'_> {
                 Scope::Shared => self.shared(buffer, count as u32, &mut offset),
                 _ if survey.in_registers(buffer) => {
                     let ty = ty_of(buffer.dtype);
-                    let regs: Vec<Reg> =
-                        (0..count).map(|_| self.e.reg_named_as(ty, &buffer.name)).collect();
+                    let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
                     self.mutable.extend(regs.iter().copied());
                     Place::Registers(regs)
                 }

@@ -29,6 +29,16 @@ impl Emitter<'_> {
                 let (x, y) = (self.float_operand(a), self.float_operand(b));
                 self.binary(*op, dtype, x, y, false)
             }
+            ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul), a, b)
+                if dtype == DType::Index =>
+            {
+                if let Some(sum) = self.index_sum(expr) {
+                    return sum;
+                }
+                let (x, y) = (self.expr(a), self.expr(b));
+                let narrow = self.is_narrow(expr);
+                self.binary(*op, dtype, x, y, narrow)
+            }
             ExprKind::Binary(op, a, b) => {
                 let (x, y) = (self.expr(a), self.expr(b));
                 let narrow = self.is_narrow_binary(*op, expr, a, b);
@@ -254,6 +264,11 @@ impl Emitter<'_> {
         if op.is_comparison() {
             return self.compare(op, dtype, x, y).operand();
         }
+        if !dtype.is_float()
+            && let Some(value) = fold(op, x, y)
+        {
+            return Operand::bits(x.ty(), dtype.wrap(value) as u64);
+        }
         let value = match op {
             BinOp::Add => self.e.add(x, y),
             BinOp::Sub => self.e.sub(x, y),
@@ -443,6 +458,25 @@ impl Emitter<'_> {
         self.pop_memo();
         self.guard = outer;
         values
+    }
+}
+
+/// Sums and products of constants.
+fn fold(op: BinOp, x: Val, y: Val) -> Option<i128> {
+    let number = |value: Val| {
+        let bits = value.constant_bits()?;
+        Some(match value.ty() {
+            Ty::S32 => i128::from(bits as i32),
+            Ty::S64 => i128::from(bits as i64),
+            _ => i128::from(bits),
+        })
+    };
+    let (x, y) = (number(x)?, number(y)?);
+    match op {
+        BinOp::Add => Some(x + y),
+        BinOp::Sub => Some(x - y),
+        BinOp::Mul => Some(x * y),
+        _ => None,
     }
 }
 

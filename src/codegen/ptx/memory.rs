@@ -1,6 +1,7 @@
 //! Loads and stores: of registers that stand for buffers, of vectors where they are aligned, of one
 //! element at a time else.
 
+use super::address::Term;
 use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
 use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
@@ -22,6 +23,16 @@ impl Lanes {
     }
 }
 
+/// What tells a load's result: the buffer and its state, the place, the lanes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Loaded {
+    memory: u32,
+    changes: (u32, u32),
+    terms: Vec<Term>,
+    constant: i128,
+    lanes: u32,
+}
+
 impl Emitter<'_> {
     /// All lanes of a load.
     pub(super) fn load(&mut self, expr: &Expr) -> Vec<Val> {
@@ -36,6 +47,10 @@ impl Emitter<'_> {
             }
             Place::Memory(memory) => memory,
         };
+        let key = self.loaded(&memory, index).filter(|_| mask.is_none() && self.guard.is_none());
+        if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
+            return values;
+        }
         let masks = mask.as_ref().map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -50,7 +65,25 @@ impl Emitter<'_> {
             let regs = self.load_chunk(&memory, dtype, chunk, lanes.at(lane), guard);
             values.extend(regs.into_iter().map(|reg| self.from_memory(dtype, reg)));
         }
+        if let Some(key) = key {
+            self.loads.insert(key, values.clone());
+        }
         values
+    }
+
+    /// What tells this load from others; none if it is of scattered elements.
+    fn loaded(&mut self, memory: &Memory, index: &Expr) -> Option<Loaded> {
+        let (first, lanes) = match &index.kind {
+            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => (base, index.ty.lanes),
+            _ if index.ty.is_scalar() => (index, 1),
+            _ => return None,
+        };
+        let (terms, constant) = self.access_key(first)?;
+        let changes = match memory.read_only {
+            true => (0, 0),
+            false => (self.changes.get(&memory.id).copied().unwrap_or(0), self.all_changes),
+        };
+        Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
     }
 
     /// `buffer[index] = value`.
@@ -96,6 +129,7 @@ impl Emitter<'_> {
             let values = &values[lane..lane + chunk];
             self.store_chunk(&memory, dtype, lanes.at(lane), values, guard);
         }
+        *self.changes.entry(memory.id).or_insert(0) += 1;
     }
 
     /// The value of an expression, in this register.

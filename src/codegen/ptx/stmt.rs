@@ -40,7 +40,10 @@ impl Emitter<'_> {
                 self.stmt(body);
             }
             Stmt::Tensorize { body, .. } | Stmt::SimdKernel { body } => self.stmt(body),
-            Stmt::Barrier => self.e.bar_sync(0),
+            Stmt::Barrier => {
+                self.e.bar_sync(0);
+                self.all_changes += 1;
+            }
             // Neither changes a result; caches of GPUs are filled by the warps themselves.
             Stmt::Prefetch { .. } | Stmt::Evaluate(_) => {}
             Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),
@@ -124,9 +127,11 @@ impl Emitter<'_> {
     ) {
         let next = self.e.label(name);
         self.e.place(next);
+        self.all_changes += 1;
         self.push();
         self.stmt(body);
         self.pop();
+        self.all_changes += 1;
         self.move_on(moving);
         let one = Operand::int(counter.ty(), 1);
         self.e.to(counter).add(counter.operand(), one);

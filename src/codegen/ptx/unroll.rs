@@ -1,9 +1,10 @@
-//! Loops over buffers of a thread are written out, so that the buffers become registers.
+//! Loops over buffers of a thread are written out, so that the buffers become registers, and so are
+//! short loops, so that their addresses become constants and their loads overlap.
 //!
 //! Before: `local C[8]; for (j, 0, 8) { C[j] = C[j] + A[j] }`
 //! After:  `local C[8]; C[0] = C[0] + A[0]; C[1] = …`
 //! A loop is written out if its extent is constant, an index of a `local` buffer inside depends on
-//! its variable, and the whole does not become too long.
+//! its variable, or if nothing inside waits; and the whole does not become too long.
 
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
@@ -13,8 +14,11 @@ use std::collections::HashMap;
 /// A buffer with more elements stays in memory: registers are 255.
 pub(super) const MAX_REGISTERS: i128 = 256;
 
-/// Statements that one written-out nest may have.
-const MAX_STATEMENTS: i128 = 4096;
+/// Stores that one written-out nest over a thread's buffers may have.
+const MAX_STORES: i128 = 4096;
+
+/// Stores that another written-out nest may have.
+const MAX_SHORT: i128 = 512;
 
 /// Writes out the loops over buffers that could be registers; whether there were any.
 pub(super) fn unroll_locals(stmt: Stmt) -> (Stmt, bool) {
@@ -27,8 +31,13 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     let stmt = map_stmts(stmt, &mut |inner| unroll(inner, changed));
     let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
     let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return stmt };
-    let thread = matches!(kind, ForKind::Thread(_));
-    if thread || count * count_statements(body) > MAX_STATEMENTS || !indexes_local(body, var) {
+    if matches!(kind, ForKind::Thread(_)) {
+        return stmt;
+    }
+    let (stores, waits) = count_stores(body);
+    let local = count * stores <= MAX_STORES && indexes_local(body, var);
+    let short = count * stores <= MAX_SHORT && !waits;
+    if !local && !short {
         return stmt;
     }
     *changed = true;
@@ -39,10 +48,16 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     Stmt::Block((0..count).map(copy).collect())
 }
 
-fn count_statements(stmt: &Stmt) -> i128 {
-    let mut count = 1;
-    for_each_stmt(stmt, &mut |inner| count += count_statements(inner));
-    count
+/// The stores in a statement, loops counted once, and whether there is a loop or a barrier.
+fn count_stores(stmt: &Stmt) -> (i128, bool) {
+    let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
+    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::For { .. });
+    for_each_stmt(stmt, &mut |inner| {
+        let (stores, inside) = count_stores(inner);
+        count += stores;
+        waits |= inside;
+    });
+    (count, waits)
 }
 
 /// Whether a buffer of a thread, small enough for registers, has an index with `var`.

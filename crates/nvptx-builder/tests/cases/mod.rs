@@ -255,6 +255,11 @@ cases! {
     Base ".maxnreg 64" |e| e.max_registers(64);
     Base "%acc" |e, a: F32| { let acc = e.reg_named::<F32>("acc"); e.to(acc).mov(a) };
 
+    Base ".reg .f32 \t%acc_<4>" |e, a: F32| {
+        let acc = e.reg_array_as(Ty::F32, "acc", 4);
+        e.to(acc[3]).mov(a.erase())
+    };
+
     Tanh "tanh.approx.f32" |e, a: F32| e.approx(Approx::Tanh, a);
     Ldmatrix "ldmatrix.sync.aligned.m8n8.x4.shared.b16" |e| {
         let t = tile(e);
