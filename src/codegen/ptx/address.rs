@@ -290,7 +290,8 @@ impl Emitter<'_> {
         self.depth_of(&expr)
     }
 
-    fn depth_of(&self, expr: &Expr) -> u32 {
+    /// The loops around the place where all variables of an expression are known.
+    pub(super) fn depth_of(&self, expr: &Expr) -> u32 {
         fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut HashSet<usize>) -> u32 {
             if let ExprKind::Var(var) = &expr.kind {
                 return emitter.vars.get(var).map_or(u32::MAX, |binding| binding.depth);
@@ -335,7 +336,8 @@ impl Emitter<'_> {
         Some(self.e.add(sum, Operand::int(ty, poly.constant as i64)).operand())
     }
 
-    fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
+    /// Constant bounds of a sum.
+    pub(super) fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
         let mut range = Interval::point(0);
         for (factors, scale) in terms {
             let mut product = Interval::point(*scale);

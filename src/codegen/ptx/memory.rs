@@ -51,6 +51,7 @@ impl Emitter<'_> {
         if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
             return values;
         }
+        self.flush_for(&memory, index);
         let masks = mask.as_ref().map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -124,12 +125,21 @@ impl Emitter<'_> {
             Some(_) => 1,
         };
         let values: Vec<Val> = values.into_iter().map(|x| self.to_memory(dtype, x)).collect();
+        self.flush_for(&memory, index);
+        *self.changes.entry(memory.id).or_insert(0) += 1;
+        if mask.is_none()
+            && self.may_wait(&memory, value)
+            && let Some(span) = self.span(index)
+        {
+            let chunks = values.chunks(chunk).enumerate();
+            let stores = chunks.map(|(at, values)| (lanes.at(at * chunk), values.to_vec()));
+            return self.postpone(&memory, span, dtype, stores.collect());
+        }
         for lane in (0..count).step_by(chunk) {
             let guard = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
             let values = &values[lane..lane + chunk];
             self.store_chunk(&memory, dtype, lanes.at(lane), values, guard);
         }
-        *self.changes.entry(memory.id).or_insert(0) += 1;
     }
 
     /// The value of an expression, in this register.
@@ -235,7 +245,8 @@ impl Emitter<'_> {
         regs.into_iter().flat_map(|word| self.e.unpack_as(ty_of(dtype), word)).collect()
     }
 
-    fn store_chunk(
+    /// Emits a store of neighbours.
+    pub(super) fn store_chunk(
         &mut self,
         memory: &Memory,
         dtype: DType,
