@@ -57,6 +57,8 @@ pub(super) struct Emitter<'a> {
     pub(super) e: &'a mut Entry,
     pub(super) places: HashMap<Buffer, Place>,
     pub(super) vars: HashMap<Var, Binding>,
+    /// The lanes of variables that are vectors.
+    pub(super) vectors: HashMap<Var, Vec<Val>>,
     pub(super) ranges: Ranges,
     /// For proofs of alignment.
     pub(super) facts: Facts,
@@ -108,6 +110,7 @@ impl<'a> Emitter<'a> {
             e,
             places: HashMap::new(),
             vars: HashMap::new(),
+            vectors: HashMap::new(),
             ranges: Ranges::default(),
             facts,
             numbers: Numbers::default(),
@@ -210,7 +213,10 @@ impl<'a> Emitter<'a> {
             return vec![self.expr(expr)];
         }
         if let ExprKind::Var(var) = &expr.kind {
-            crate::bug!("variable `{}` is a vector", var.name());
+            return match self.vectors.get(var) {
+                Some(values) => values.clone(),
+                None => crate::bug!("variable `{}` is not bound", var.name()),
+            };
         }
         if let Some((_, values)) = self.memo.get(&expr.id()) {
             return values;

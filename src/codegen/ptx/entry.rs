@@ -145,6 +145,11 @@ impl Emitter<'_> {
                     let ty = ty_of(buffer.dtype);
                     let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
                     self.mutable.extend(regs.iter().copied());
+                    if survey.conditional.contains(buffer) {
+                        for reg in &regs {
+                            self.e.to(*reg).mov(Operand::bits(ty, 0));
+                        }
+                    }
                     Place::Registers(regs)
                 }
                 _ => {
@@ -211,25 +216,32 @@ struct Survey {
     allocated: Vec<Buffer>,
     /// Accessed with an index that is not constant, or under a mask.
     varying: HashSet<Buffer>,
+    /// Written under a condition: where both sides of a choice are evaluated, an element may be
+    /// read, and not used, that has no value.
+    conditional: HashSet<Buffer>,
 }
 
 impl Survey {
     fn of(stmt: &Stmt) -> Survey {
         let mut survey = Survey::default();
-        survey.stmt(stmt, &mut HashSet::new());
+        survey.stmt(stmt, false, &mut HashSet::new());
         survey
     }
 
-    fn stmt(&mut self, stmt: &Stmt, seen: &mut HashSet<usize>) {
+    fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut HashSet<usize>) {
         match stmt {
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
             Stmt::Store { buffer, indices, mask, .. } => {
                 self.access(buffer, &indices[0], mask.is_some());
+                if inside_if {
+                    self.conditional.insert(buffer.clone());
+                }
             }
             _ => {}
         }
+        let inside_if = inside_if || matches!(stmt, Stmt::If { .. });
         for_each_expr(stmt, &mut |expr| self.expr(expr, seen));
-        for_each_stmt(stmt, &mut |inner| self.stmt(inner, seen));
+        for_each_stmt(stmt, &mut |inner| self.stmt(inner, inside_if, seen));
     }
 
     fn expr(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {

@@ -22,6 +22,13 @@ impl Emitter<'_> {
                 self.store(buffer, indices, value, mask.as_ref());
                 self.next_statement();
             }
+            Stmt::Let { var, value, body } if !value.ty.is_scalar() => {
+                let values = self.lanes(value);
+                let values = values.into_iter().map(|value| self.settled(value)).collect();
+                self.next_statement();
+                self.vectors.insert(var.clone(), values);
+                self.stmt(body);
+            }
             Stmt::Let { var, value, body } => {
                 let value_now = self.expr(value);
                 let value_now = self.settled(value_now);

@@ -184,7 +184,8 @@ impl Machine<'_> {
         let Group { pc, mask, .. } = warp.groups[at];
         self.find(Kind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
             format!(
-                "runs this with lanes {mask:#010x} of its warp, while its other members are elsewhere"
+                "runs this with lanes {mask:#010x} of its warp, \
+                 while its other members are elsewhere"
             )
         });
         true
