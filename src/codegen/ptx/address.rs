@@ -361,7 +361,7 @@ impl Emitter<'_> {
     fn sum_in(&mut self, ty: Ty, terms: &[Term], opaque: &[Expr]) -> Val {
         let mut ranked: Vec<(u64, Term)> =
             terms.iter().map(|term| (self.rank(term, opaque), term.clone())).collect();
-        ranked.sort_by(|a, b| a.0.cmp(&b.0));
+        ranked.sort_by_key(|(rank, _)| *rank);
         let terms: Vec<Term> = ranked.into_iter().map(|(_, term)| term).collect();
         let lasting = |terms: &[Term]| terms.iter().all(|(atoms, _)| atoms.iter().all(is_number));
         let mut sum: Option<Val> = None;

@@ -7,7 +7,7 @@ use super::split::Piece;
 use super::unroll::{MAX_REGISTERS, elements};
 use crate::ir::arith::{Facts, Interval};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
 
@@ -146,8 +146,12 @@ impl Emitter<'_> {
                     let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
                     self.mutable.extend(regs.iter().copied());
                     if survey.conditional.contains(buffer) {
+                        let zero = match buffer.dtype {
+                            DType::Bool => self.constant(DType::Bool, Const::Int(0)),
+                            _ => Operand::bits(ty, 0),
+                        };
                         for reg in &regs {
-                            self.e.to(*reg).mov(Operand::bits(ty, 0));
+                            self.e.to(*reg).mov(zero);
                         }
                     }
                     Place::Registers(regs)

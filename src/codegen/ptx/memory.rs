@@ -64,7 +64,7 @@ impl Emitter<'_> {
             let mask = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
             let guard = self.both(self.guard, mask);
             let regs = self.load_chunk(&memory, dtype, chunk, lanes.at(lane), guard);
-            values.extend(regs.into_iter().map(|reg| self.from_memory(dtype, reg)));
+            values.extend(regs.into_iter().map(|reg| self.loaded_value(dtype, reg)));
         }
         if let Some(key) = key {
             self.loads.insert(key, values.clone());
@@ -124,7 +124,7 @@ impl Emitter<'_> {
             None => self.chunk(buffer, &memory, index),
             Some(_) => 1,
         };
-        let values: Vec<Val> = values.into_iter().map(|x| self.to_memory(dtype, x)).collect();
+        let values: Vec<Val> = values.into_iter().map(|x| self.stored_value(dtype, x)).collect();
         self.flush_for(&memory, index);
         *self.changes.entry(memory.id).or_insert(0) += 1;
         if mask.is_none()
@@ -275,7 +275,7 @@ impl Emitter<'_> {
     }
 
     /// The value of what a load gave.
-    fn from_memory(&mut self, dtype: DType, loaded: Reg) -> Val {
+    fn loaded_value(&mut self, dtype: DType, loaded: Reg) -> Val {
         match dtype {
             DType::Bool => {
                 let zero = Operand::int(Ty::U32, 0);
@@ -286,7 +286,7 @@ impl Emitter<'_> {
     }
 
     /// What a store writes for a value.
-    fn to_memory(&mut self, dtype: DType, value: Val) -> Val {
+    fn stored_value(&mut self, dtype: DType, value: Val) -> Val {
         match dtype {
             DType::Bool => {
                 let pred = value.reg().and_then(|reg| reg.typed()).expect("a predicate");
