@@ -81,6 +81,8 @@ pub(super) struct Emitter<'a> {
     pub(super) pointers: Scoped<super::address::Key, Reg>,
     /// Polynomials of indices, by address of the node, which is held.
     pub(super) polys: HashMap<usize, (Expr, super::address::Poly)>,
+    /// Stores that wait, by level: code that runs as a whole or not.
+    pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that a loop or a store changes.
     pub(super) mutable: HashSet<Reg>,
     /// The loops around the current place, innermost last.
@@ -121,6 +123,7 @@ impl<'a> Emitter<'a> {
             all_changes: 0,
             pointers: Scoped::new(),
             polys: HashMap::new(),
+            pending: vec![Vec::new()],
             mutable: HashSet::new(),
             loops: Vec::new(),
             guard: None,

@@ -412,6 +412,8 @@ impl Emitter<'_> {
             let pairs = ts.into_iter().zip(fs);
             return pairs.map(|(t, f)| self.choose(dtype, cond, t, f)).collect();
         }
+        // What waits at this level is emitted before it branches.
+        self.flush();
         let (no, done) = (self.e.label("else"), self.e.label("end"));
         self.e.when(!Guard::from(pred), |e| e.bra(no));
         let ts = self.branch(t);
