@@ -223,8 +223,10 @@ fn barriers() {
     );
     assert_eq!(report.of(Kind::NoProgress).count(), 2, "{report}");
     run.finds(Kind::DivergentBarrier, 1, "bar.sync 0, 48;");
-    let report = run.run("A: bra A;");
-    assert!(report.has(Kind::NoProgress), "{report}");
+    for endless in ["A: bra A;", "A: bar.sync 0; bra A;"] {
+        let report = run.run(endless);
+        assert!(report.has(Kind::NoProgress), "{report}");
+    }
 }
 
 #[test]

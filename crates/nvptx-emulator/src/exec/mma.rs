@@ -1,11 +1,11 @@
 //! `mma.sync`: fragments to matrices, the product, and back.
 //!
-//! Model of the sum: products of the elements are exact. `f16`, `bf16`, `tf32` and 8-bit products are
-//! added to the accumulator in `f64` in ascending order of k and rounded once, to nearest, to
-//! the type of the result. The hardware aligns and cuts the terms of a sum instead, so results
-//! agree to a tolerance, not to the bit. `f64` is a chain of fused multiply-adds, integers are
-//! exact modulo 2^32 (or saturate with `.satfinite`). Of a `tf32` operand the low 13 bits are
-//! ignored.
+//! Model of the sum: products of the elements are exact. `f16`, `bf16`, `tf32` and 8-bit float
+//! products are added to the accumulator in `f64` in ascending order of k and rounded once, to
+//! nearest, to the type of the result. The hardware aligns and cuts the terms of a sum instead,
+//! so results agree to a tolerance, not to the bit. `f64` is a chain of fused multiply-adds,
+//! integers are exact modulo 2^32 (or saturate with `.satfinite`). Of a `tf32` operand the low 13
+//! bits are ignored.
 
 use super::Machine;
 use super::warp::Warp;
