@@ -9,26 +9,35 @@
 
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::visit::{map_stmts, substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
+use crate::te::{Body, contract_floats};
 use std::collections::HashMap;
 
-/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic.
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic;
+/// `around`: the ranges of the loops around it.
 pub fn match_intrinsic(
     stage: &Stage,
     tensorize: &Tensorize,
     nest: &Stmt,
+    around: Facts,
     target: &Target,
 ) -> Result<()> {
     let first = stage.leaves.iter().position(|leaf| stage.axis(*leaf).kind == AxisKind::Reduce);
     let at = stage.leaves.iter().position(|leaf| *leaf == tensorize.axis);
     let inner_of_reduction = first.is_some_and(|first| Some(first) <= at);
-    let kernel = super::build_loops::build_plain_loops(&tensorize.intrinsic, target)?;
+    let mut intrinsic = tensorize.intrinsic.clone();
+    // Its sums are fused where those of the stage are.
+    if matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused) {
+        intrinsic = contract_floats(intrinsic);
+    }
+    let kernel = super::build_loops::build_plain_loops(&intrinsic, target)?;
     let mut pattern = match kernel.body {
         Stmt::Block(stmts) if stmts.len() == 1 => stmts.into_iter().next(),
         _ => None,
@@ -46,7 +55,7 @@ pub fn match_intrinsic(
         .take(at.unwrap_or(0))
         .find(|leaf| matches!(stage.axis(**leaf).annotation, Some((Annotation::Vectorize, _))));
     let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
-    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new() };
+    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new(), facts: around };
     let unified = match lanes {
         Some(name) => Err(format!("loop `{name}` around it is vectorized")),
         None => unifier.stmt(&pattern, nest),
@@ -64,6 +73,31 @@ pub fn match_intrinsic(
             ))
         }
     }
+}
+
+/// A nest that is an instruction with lanes: the outer loop's iterations are the lanes, the terms of
+/// a lane are written out; `reversed`: the last one first.
+///
+/// Before: `for (j, 0, 16) { for (k, 0, 2) { C[j] = C[j] + A[k]*B[j*2 + k] } }`
+/// After:  `vectorized (j, 0, 16) { C[j] = C[j] + A[1]*B[j*2 + 1]; C[j] = C[j] + A[0]*B[j*2] }`
+pub fn in_lanes(nest: Stmt, reversed: bool) -> Stmt {
+    let Stmt::For { var, min, extent, body, .. } = nest else {
+        crate::bug!("an instruction with lanes that is no loop");
+    };
+    let body = Box::new(written_out(*body, reversed));
+    Stmt::For { var, min, extent, kind: ForKind::Vectorized, body }
+}
+
+fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
+    let Stmt::For { var, extent, body, .. } = stmt else {
+        return map_stmts(stmt, &mut |inner| written_out(inner, reversed));
+    };
+    let count = extent.as_int().expect("compared with the intrinsic's") as i64;
+    let term = |at: i64| {
+        let at = if reversed { count - 1 - at } else { at };
+        fresh_copy(&body, &HashMap::from([(var.clone(), Expr::index(at))]))
+    };
+    Stmt::Block((0..count).map(term).collect())
 }
 
 /// The nest of an update alone: the start value is set elsewhere.
@@ -87,6 +121,8 @@ struct Unifier {
     vars: Vec<(Var, Var)>,
     /// Which part of which buffer a tensor of the intrinsic stands for.
     parts: HashMap<Buffer, Part>,
+    /// The ranges of all variables.
+    facts: Facts,
 }
 
 struct Part {
@@ -153,6 +189,7 @@ impl Unifier {
             return Err(format!("loop `{name}` has an extent of {got}, {wanted} is expected"));
         }
         self.vars.push((p.clone(), var.clone()));
+        self.facts.bind(var, min, extent);
         self.stmt(pbody, body)
     }
 
@@ -201,6 +238,8 @@ impl Unifier {
             ));
         }
         let flat = super::flatten_storage::flat_index(buffer, indices);
+        // In a packed layout quotients and remainders of the nest's variables have to go.
+        let flat = simplify_expr(&flat, &self.facts);
         let inner: Vec<Var> = self.vars.iter().map(|(_, var)| var.clone()).collect();
         let unclear = || format!("`{shown}` is not read at regular distances");
         let first = at_zero(&flat, &inner);
