@@ -24,7 +24,7 @@ use tec::target::Target;
 fn options(target: &str, schedule: &str) -> Options {
     let target = Target::parse(target).expect("a target");
     let mut options = Options::new(target);
-    options.schedule = Some(schedule.to_string());
+    options.schedule = Some((None, schedule.to_string()));
     options
 }
 
@@ -96,7 +96,8 @@ fn all_ways(a: &str, b: &str, sum: &str, head: &str, targets: &[&str]) {
                 }
                 // All terms in one instruction: it sets the start values too.
                 let lines = "    let yo, yl = C.split(y, factor=16)\n    C.tensorize(yl, NAME)\n";
-                let extents = if sum == "int32" { "n = 3, m = 32, l = 4" } else { "n = 3, m = 32, l = 2" };
+                let extents =
+                    if sum == "int32" { "n = 3, m = 32, l = 4" } else { "n = 3, m = 32, l = 2" };
                 same(&product(a, b, sum, extents, head, lines), &options, 9);
             }
         }
@@ -128,8 +129,14 @@ const SHAPE: (usize, usize, usize) = (6, 64, 24);
 
 /// A bfloat16 product with these elements of A and B, after the passes.
 fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
-    let text =
-        product("bfloat16", "bfloat16", "float32", "n = 6, m = 64, l = 24", "reassociate ", WAYS[0]);
+    let text = product(
+        "bfloat16",
+        "bfloat16",
+        "float32",
+        "n = 6, m = 64, l = 24",
+        "reassociate ",
+        WAYS[0],
+    );
     let case = Case { text, kernel: "product".into(), vars: Vec::new(), seed: 0 };
     let Ok(mut judged) = judge::interpret(&case, options) else { panic!("it compiles") };
     for (arg, values) in judged.args.iter_mut().zip([a, b]) {

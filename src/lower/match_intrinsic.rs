@@ -17,7 +17,6 @@ use crate::ir::visit::{map_stmts, substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
-use crate::te::{Body, contract_floats};
 use std::collections::HashMap;
 
 /// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic;
@@ -32,12 +31,7 @@ pub fn match_intrinsic(
     let first = stage.leaves.iter().position(|leaf| stage.axis(*leaf).kind == AxisKind::Reduce);
     let at = stage.leaves.iter().position(|leaf| *leaf == tensorize.axis);
     let inner_of_reduction = first.is_some_and(|first| Some(first) <= at);
-    let mut intrinsic = tensorize.intrinsic.clone();
-    // Its sums are fused where those of the stage are.
-    if matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused) {
-        intrinsic = contract_floats(intrinsic);
-    }
-    let kernel = super::build_loops::build_plain_loops(&intrinsic, target)?;
+    let kernel = super::build_loops::build_plain_loops(&tensorize.intrinsic, target)?;
     let mut pattern = match kernel.body {
         Stmt::Block(stmts) if stmts.len() == 1 => stmts.into_iter().next(),
         _ => None,
