@@ -17,6 +17,7 @@ mod expr;
 pub mod launch;
 mod memory;
 mod number;
+mod pending;
 mod range;
 mod scoped;
 mod split;
