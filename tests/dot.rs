@@ -57,24 +57,51 @@ fn product(a: &str, b: &str, sum: &str, extents: &str, head: &str, lines: &str) 
 /// Ways to write the loops around the instruction.
 const WAYS: [&str; 5] = [
     // A tile in registers, a loop over tiles.
-    "    let xo, yo, xi, yi = C.tile(x, y, 3, 32)\n    let yv, yl = C.split(yi, factor=16)\n    \
-     let ko, ki = C.split(k, factor=TERMS)\n    C.reorder(yo, xo, ko, xi, yv, yl, ki)\n    \
-     C.unroll(xi)\n    C.unroll(yv)\n    C.tensorize(yl, NAME)\n",
+    "
+    let xo, yo, xi, yi = C.tile(x, y, 3, 32)
+    let yv, yl = C.split(yi, factor=16)
+    let ko, ki = C.split(k, factor=TERMS)
+    C.reorder(yo, xo, ko, xi, yv, yl, ki)
+    C.unroll(xi)
+    C.unroll(yv)
+    C.tensorize(yl, NAME)
+",
     // Sums in a buffer of their own.
-    "    let T = C.cache_write(local)\n    let xo, yo, xi, yi = C.tile(x, y, 2, 16)\n    \
-     T.compute_at(C, yo)\n    let ko, ki = T.split(k, factor=TERMS)\n    T.reorder(ko, x, y, ki)\n    \
-     T.unroll(x)\n    T.tensorize(y, NAME)\n    C.vectorize(yi)\n",
+    "
+    let T = C.cache_write(local)
+    let xo, yo, xi, yi = C.tile(x, y, 2, 16)
+    T.compute_at(C, yo)
+    let ko, ki = T.split(k, factor=TERMS)
+    T.reorder(ko, x, y, ki)
+    T.unroll(x)
+    T.tensorize(y, NAME)
+    C.vectorize(yi)
+",
     // Loops that stay loops: sums in memory.
-    "    let yo, yl = C.split(y, factor=16)\n    let ko, ki = C.split(k, factor=TERMS)\n    \
-     C.reorder(ko, x, yo, yl, ki)\n    C.tensorize(yl, NAME)\n",
+    "
+    let yo, yl = C.split(y, factor=16)
+    let ko, ki = C.split(k, factor=TERMS)
+    C.reorder(ko, x, yo, yl, ki)
+    C.tensorize(yl, NAME)
+",
     // The terms of a few steps at once, on threads.
-    "    let yo, yl = C.split(y, factor=16)\n    let ko, km, ki = C.split(k, factors=[2, TERMS])\n    \
-     C.reorder(x, yo, ko, km, yl, ki)\n    C.unroll(km)\n    C.parallel(x)\n    \
-     C.tensorize(yl, NAME)\n",
+    "
+    let yo, yl = C.split(y, factor=16)
+    let ko, km, ki = C.split(k, factors=[2, TERMS])
+    C.reorder(x, yo, ko, km, yl, ki)
+    C.unroll(km)
+    C.parallel(x)
+    C.tensorize(yl, NAME)
+",
     // The outer loop is a row, with a tail of rows.
-    "    let yo, yl = C.split(y, factor=16)\n    let xo, xi = C.split(x, factor=4)\n    \
-     let ko, ki = C.split(k, factor=TERMS)\n    C.reorder(xo, yo, ko, xi, yl, ki)\n    \
-     C.unroll(xi)\n    C.tensorize(yl, NAME)\n",
+    "
+    let yo, yl = C.split(y, factor=16)
+    let xo, xi = C.split(x, factor=4)
+    let ko, ki = C.split(k, factor=TERMS)
+    C.reorder(xo, yo, ko, xi, yl, ki)
+    C.unroll(xi)
+    C.tensorize(yl, NAME)
+",
 ];
 
 fn same(text: &str, options: &Options, seed: u64) {
@@ -109,6 +136,13 @@ fn sums_of_bytes_are_those_of_the_interpreter() {
     let targets = ["x86-avx512+vnni", "x86-avx512", "x86-avx2", "aarch64"];
     all_ways("uint8", "int8", "int32", "", &targets);
     all_ways("int8", "uint8", "int32", "", &targets[..2]);
+    with_stack(|| {
+        let text = product("uint8", "int8", "int32", "n = 6, m = 64, l = 24", "", WAYS[0]);
+        let swapped = "(B[k, y] as int32) * (A[x, k] as int32)";
+        let text = text.replace("(A[x, k] as int32) * (B[k, y] as int32)", swapped);
+        assert!(text.contains(swapped));
+        same(&text, &options(targets[0], "s"), 5);
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_stmts, substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
 use std::collections::HashMap;
@@ -69,8 +69,8 @@ pub fn match_intrinsic(
     }
 }
 
-/// A nest that is an instruction with lanes: the outer loop's iterations are the lanes, the terms of
-/// a lane are written out; `reversed`: the last one first.
+/// A nest that is an instruction with lanes: the outer loop's iterations are the lanes, the terms
+/// of a lane are written out; `reversed`: the last one first.
 ///
 /// Before: `for (j, 0, 16) { for (k, 0, 2) { C[j] = C[j] + A[k]*B[j*2 + k] } }`
 /// After:  `vectorized (j, 0, 16) { C[j] = C[j] + A[1]*B[j*2 + 1]; C[j] = C[j] + A[0]*B[j*2] }`
@@ -119,6 +119,7 @@ struct Unifier {
     facts: Facts,
 }
 
+#[derive(Clone)]
 struct Part {
     buffer: Buffer,
     /// Where the part begins.
@@ -197,6 +198,12 @@ impl Unifier {
                 pattern.ty
             ));
         }
+        if let Some(((x, y, p), (z, w, e))) = factors(pattern).zip(factors(expr))
+            && p.is_some() == e.is_some()
+        {
+            self.product((x, y), (z, w))?;
+            return p.zip(e).map_or(Ok(()), |(p, e)| self.expr(p, e));
+        }
         let (pairs, alike): (Vec<(&Expr, &Expr)>, bool) = match (&pattern.kind, &expr.kind) {
             (Load { buffer: p, indices: pi, .. }, Load { buffer, indices, mask: None }) => {
                 return self.access((p, pi), (buffer, indices));
@@ -219,6 +226,20 @@ impl Unifier {
             return Err(format!("`{got}` stands where the intrinsic has `{wanted}`"));
         }
         pairs.into_iter().try_for_each(|(p, e)| self.expr(p, e))
+    }
+
+    /// The factors of a product may change places.
+    fn product(&mut self, (x, y): (&Expr, &Expr), (z, w): (&Expr, &Expr)) -> Unified {
+        let before = self.parts.clone();
+        let straight = self.expr(x, z).and_then(|()| self.expr(y, w));
+        if straight.is_err() {
+            self.parts = before.clone();
+            if self.expr(x, w).and_then(|()| self.expr(y, z)).is_ok() {
+                return Ok(());
+            }
+            self.parts = before;
+        }
+        straight
     }
 
     /// An access of the intrinsic's tensor is one of the part that it stands for.
@@ -281,6 +302,15 @@ impl Unifier {
             }
         }
         Ok(())
+    }
+}
+
+/// The factors of a product, and what a fused one is added to.
+fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
+    match &expr.kind {
+        ExprKind::Binary(BinOp::Mul, x, y) => Some((x, y, None)),
+        ExprKind::Call(Intrinsic::Fma, args) => Some((&args[0], &args[1], Some(&args[2]))),
+        _ => None,
     }
 }
 
