@@ -203,6 +203,16 @@ impl Target {
         self.gpu.is_some()
     }
 
+    /// Whether it has the instruction of an intrinsic of `lib/intrinsics.te`.
+    pub fn has_intrinsic(&self, name: &str) -> bool {
+        let feature = match name {
+            "dot4_u8_i8" | "dot4_i8_u8" => "vnni",
+            "dot2_bf16" => "bf16",
+            _ => return false,
+        };
+        self.features.contains(&feature)
+    }
+
     /// Lanes of the widest vector of a type; 1 without vectors.
     pub fn lanes(&self, dtype: DType) -> u32 {
         (self.vector_bytes / dtype.bytes() as u32).max(1)

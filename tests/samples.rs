@@ -89,6 +89,8 @@ const CASES: &[Case] = &[
     case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5"),
     case("matmul_add", "matmul_add", "-D N=14 -D L=7 -D M=150"),
     case("matmul_add", "matmul_add", "-D N=9 -D L=17 -D M=5 -D T=int8"),
+    case("dot_int8", "dot_int8", "-D n=16 -D m=64 -D l=12"),
+    case("dot_bf16", "dot_bf16", "-D n=16 -D m=64 -D l=12"),
     case("conv_bwd_weight", "conv_bwd_weight_steps", "-D batch=2 -D in_channel=3 -D in_h=6"),
     case("conv_bwd_weight", "conv_bwd_weight", "-D batch=2 -D in_channel=3 -D in_h=6"),
     case("conv_bwd_weight", "conv_bwd_weight", "-D batch=2 -D in_channel=33 -D in_h=5"),

@@ -6,7 +6,7 @@
 //! Ensures: accesses have one index per dimension; stages that are no output are allocated where
 //! they are attached, or around everything; every variable is bound once.
 
-use super::match_intrinsic::match_intrinsic;
+use super::match_intrinsic::{in_lanes, match_intrinsic};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -98,7 +98,8 @@ impl<'a> Nests<'a> {
         let (start, mut inner) = self.statements(stage, bounds);
         for at in (first..count).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
+            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.mark_intrinsic(stage, bounds, at, inner)?;
         }
         if let Some(start) = start {
             let start = self.initial_nest(stage, bounds, first, start);
@@ -106,7 +107,8 @@ impl<'a> Nests<'a> {
         }
         for at in (0..first).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
+            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.mark_intrinsic(stage, bounds, at, inner)?;
         }
         inner = self.inside(id, stage, bounds, None, inner)?;
         for (index, var, extent) in bounds.threads.iter().rev() {
@@ -118,11 +120,35 @@ impl<'a> Nests<'a> {
     }
 
     /// Loop `at` of a stage with all inside, marked if it is to be an intrinsic.
-    fn mark_intrinsic(&self, stage: &Stage, at: usize, nest: Stmt) -> Result<Stmt> {
+    fn mark_intrinsic(
+        &self,
+        stage: &Stage,
+        bounds: &StageBounds,
+        at: usize,
+        nest: Stmt,
+    ) -> Result<Stmt> {
         let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
-        match_intrinsic(stage, tensorize, &nest, &self.placed.schedule.target)?;
-        Ok(Stmt::Tensorize { name: tensorize.intrinsic.name.clone(), body: Box::new(nest) })
+        let (intrinsic, target) = (&tensorize.intrinsic, &self.placed.schedule.target);
+        let mut around = Facts::new();
+        for leaf in &stage.leaves[..at] {
+            let (min, extent) = (loop_min(stage, *leaf), &bounds.extents[leaf.0]);
+            around.bind(&stage.axis(*leaf).var, &min, extent);
+        }
+        match_intrinsic(stage, tensorize, &nest, around, target)?;
+        let body = match target.has_intrinsic(&intrinsic.name) {
+            true => in_lanes(nest, intrinsic.reassociate),
+            false => nest,
+        };
+        Ok(Stmt::Tensorize { name: intrinsic.name.clone(), body: Box::new(body) })
+    }
+
+    /// Whether a loop's iterations are the lanes of an instruction.
+    fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
+        stage.tensorize.as_ref().is_some_and(|tensorize| {
+            tensorize.axis == stage.leaves[at]
+                && self.placed.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
+        })
     }
 
     /// What stands inside a loop: the stages attached there, then `inner`, all under the guards of
@@ -217,6 +243,11 @@ impl<'a> Nests<'a> {
         for at in data.rev() {
             inner = wrap_guards(bounds, inner, |guard| guard.initial_depth == Some(at));
             inner = wrap_loop(stage, bounds, at, inner);
+            if let Stmt::For { kind, .. } = &mut inner
+                && self.is_lanes(stage, at)
+            {
+                *kind = ForKind::Vectorized;
+            }
         }
         rename_loops(inner)
     }

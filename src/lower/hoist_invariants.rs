@@ -138,8 +138,12 @@ impl<'a> Hoister<'a> {
     fn visit_stmt(&mut self, stmt: Stmt) -> Stmt {
         let stmt = map_exprs(stmt, &mut |expr| self.visit_expr(expr, false));
         match stmt {
-            // A nest is compiled on its own: nothing in it becomes a value outside.
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::SimdKernel { .. } => stmt,
+            // A nest is compiled on its own: nothing in it becomes a value outside. What is one
+            // instruction stays whole.
+            Stmt::For { .. }
+            | Stmt::If { .. }
+            | Stmt::SimdKernel { .. }
+            | Stmt::Tensorize { .. } => stmt,
             other => map_stmts(other, &mut |inner| self.visit_stmt(inner)),
         }
     }

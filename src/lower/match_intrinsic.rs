@@ -9,20 +9,23 @@
 
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var};
+use crate::ir::visit::{map_stmts, substitute, walk_expr};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
 use std::collections::HashMap;
 
-/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic.
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic;
+/// `around`: the ranges of the loops around it.
 pub fn match_intrinsic(
     stage: &Stage,
     tensorize: &Tensorize,
     nest: &Stmt,
+    around: Facts,
     target: &Target,
 ) -> Result<()> {
     let first = stage.leaves.iter().position(|leaf| stage.axis(*leaf).kind == AxisKind::Reduce);
@@ -46,7 +49,7 @@ pub fn match_intrinsic(
         .take(at.unwrap_or(0))
         .find(|leaf| matches!(stage.axis(**leaf).annotation, Some((Annotation::Vectorize, _))));
     let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
-    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new() };
+    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new(), facts: around };
     let unified = match lanes {
         Some(name) => Err(format!("loop `{name}` around it is vectorized")),
         None => unifier.stmt(&pattern, nest),
@@ -64,6 +67,31 @@ pub fn match_intrinsic(
             ))
         }
     }
+}
+
+/// A nest that is an instruction with lanes: the outer loop's iterations are the lanes, the terms
+/// of a lane are written out; `reversed`: the last one first.
+///
+/// Before: `for (j, 0, 16) { for (k, 0, 2) { C[j] = C[j] + A[k]*B[j*2 + k] } }`
+/// After:  `vectorized (j, 0, 16) { C[j] = C[j] + A[1]*B[j*2 + 1]; C[j] = C[j] + A[0]*B[j*2] }`
+pub fn in_lanes(nest: Stmt, reversed: bool) -> Stmt {
+    let Stmt::For { var, min, extent, body, .. } = nest else {
+        crate::bug!("an instruction with lanes that is no loop");
+    };
+    let body = Box::new(written_out(*body, reversed));
+    Stmt::For { var, min, extent, kind: ForKind::Vectorized, body }
+}
+
+fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
+    let Stmt::For { var, extent, body, .. } = stmt else {
+        return map_stmts(stmt, &mut |inner| written_out(inner, reversed));
+    };
+    let count = extent.as_int().expect("compared with the intrinsic's") as i64;
+    let term = |at: i64| {
+        let at = if reversed { count - 1 - at } else { at };
+        fresh_copy(&body, &HashMap::from([(var.clone(), Expr::index(at))]))
+    };
+    Stmt::Block((0..count).map(term).collect())
 }
 
 /// The nest of an update alone: the start value is set elsewhere.
@@ -87,8 +115,11 @@ struct Unifier {
     vars: Vec<(Var, Var)>,
     /// Which part of which buffer a tensor of the intrinsic stands for.
     parts: HashMap<Buffer, Part>,
+    /// The ranges of all variables.
+    facts: Facts,
 }
 
+#[derive(Clone)]
 struct Part {
     buffer: Buffer,
     /// Where the part begins.
@@ -153,6 +184,7 @@ impl Unifier {
             return Err(format!("loop `{name}` has an extent of {got}, {wanted} is expected"));
         }
         self.vars.push((p.clone(), var.clone()));
+        self.facts.bind(var, min, extent);
         self.stmt(pbody, body)
     }
 
@@ -165,6 +197,12 @@ impl Unifier {
                 expr.ty,
                 pattern.ty
             ));
+        }
+        if let Some(((x, y, p), (z, w, e))) = factors(pattern).zip(factors(expr))
+            && p.is_some() == e.is_some()
+        {
+            self.product((x, y), (z, w))?;
+            return p.zip(e).map_or(Ok(()), |(p, e)| self.expr(p, e));
         }
         let (pairs, alike): (Vec<(&Expr, &Expr)>, bool) = match (&pattern.kind, &expr.kind) {
             (Load { buffer: p, indices: pi, .. }, Load { buffer, indices, mask: None }) => {
@@ -190,6 +228,20 @@ impl Unifier {
         pairs.into_iter().try_for_each(|(p, e)| self.expr(p, e))
     }
 
+    /// The factors of a product may change places.
+    fn product(&mut self, (x, y): (&Expr, &Expr), (z, w): (&Expr, &Expr)) -> Unified {
+        let before = self.parts.clone();
+        let straight = self.expr(x, z).and_then(|()| self.expr(y, w));
+        if straight.is_err() {
+            self.parts = before.clone();
+            if self.expr(x, w).and_then(|()| self.expr(y, z)).is_ok() {
+                return Ok(());
+            }
+            self.parts = before;
+        }
+        straight
+    }
+
     /// An access of the intrinsic's tensor is one of the part that it stands for.
     fn access(&mut self, pattern: (&Buffer, &[Expr]), access: (&Buffer, &[Expr])) -> Unified {
         let ((tensor, pattern_indices), (buffer, indices)) = (pattern, access);
@@ -201,6 +253,8 @@ impl Unifier {
             ));
         }
         let flat = super::flatten_storage::flat_index(buffer, indices);
+        // In a packed layout quotients and remainders of the nest's variables have to go.
+        let flat = simplify_expr(&flat, &self.facts);
         let inner: Vec<Var> = self.vars.iter().map(|(_, var)| var.clone()).collect();
         let unclear = || format!("`{shown}` is not read at regular distances");
         let first = at_zero(&flat, &inner);
@@ -248,6 +302,15 @@ impl Unifier {
             }
         }
         Ok(())
+    }
+}
+
+/// The factors of a product, and what a fused one is added to.
+fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
+    match &expr.kind {
+        ExprKind::Binary(BinOp::Mul, x, y) => Some((x, y, None)),
+        ExprKind::Call(Intrinsic::Fma, args) => Some((&args[0], &args[1], Some(&args[2]))),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use super::directives::{Call, Value};
 use super::state::{Schedule, Tensorize};
 use crate::diag::{Diag, Result, closest};
 use crate::lang::intrinsics;
-use crate::te::{elaborate, kernel_names};
+use crate::te::{Body, contract_floats, elaborate, kernel_names};
 
 /// `S.tensorize(i, NAME)`: the nest from loop `i` inwards becomes the intrinsic `NAME`.
 pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -28,9 +28,37 @@ pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let Ok(graphs) = elaborate(&program, Some(&[name.to_string()]), &Vec::new()) else {
         crate::bug!("`{name}` of lib/intrinsics.te is wrong")
     };
-    let intrinsic = graphs.into_iter().next().expect("one kernel is asked for");
+    let mut intrinsic = graphs.into_iter().next().expect("one kernel is asked for");
+    if intrinsic.reassociate {
+        check_order(schedule, call, name)?;
+        schedule.reassociated = true;
+    }
+    let stage = schedule.stage_mut(call.stage());
+    // Its sums are fused where those of the stage are.
+    if matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused) {
+        intrinsic = contract_floats(intrinsic);
+    }
     stage.tensorize = Some(Tensorize { axis, intrinsic, span: call.span });
     stage.axis_mut(axis).used = Some(("tensorize", call.span));
     stage.touched = true;
     Ok(Vec::new())
+}
+
+/// Whether the stage allows the order in which the intrinsic adds terms.
+fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
+    let stage = schedule.stage(call.stage());
+    let source = match &stage.te.body {
+        Body::Reduce(reduction) => reduction.reassociate,
+        Body::Map(_) => true,
+    };
+    if source || schedule.graph.reassociate || call.flag(2) {
+        return Ok(());
+    }
+    let (stage, axis) = (&stage.te.name, &stage.axis(call.axis(0)).name);
+    let text = format!("`{name}` changes the order in which `{stage}` adds its terms");
+    Err(Box::new(
+        Diag::new("E0333", call.span, text)
+            .note("another order may round differently, and it takes numbers below 2^-126 for 0")
+            .help(format!("allow it: `{stage}.tensorize({axis}, {name}, reassociate=true)`")),
+    ))
 }

@@ -477,6 +477,40 @@ def test_matmul_add(build, rng, schedule, dtype):
         assert (np.abs(out - exact) <= tolerance).all()
 
 
+def has_feature(flag):
+    """Whether this processor has an instruction set, by its name in /proc/cpuinfo."""
+    try:
+        return flag in open("/proc/cpuinfo").read().split()
+    except OSError:
+        return False
+
+
+def ways(flag, feature):
+    """Schedules and targets of a dot product; that with the instruction is skipped without it."""
+    lacks = pytest.mark.skipif(not has_feature(flag), reason=f"this processor has no {flag}")
+    fast = pytest.param("fast", f"x86-avx512+{feature}", marks=lacks)
+    return [("default", None), ("fast", None), fast]
+
+
+@pytest.mark.parametrize("schedule, target", ways("avx512_vnni", "vnni"))
+def test_dot_int8(build, rng, schedule, target):
+    a = rng.integers(0, 256, (16, 40), np.uint8)
+    b = rng.integers(-128, 128, (40, 96), np.int8)
+    out = empty(16, 96, dtype=np.int32)
+    build("samples/dot_int8.te", schedule, target, n=16, l=40, m=96).dot_int8(a, b, out)
+    np.testing.assert_array_equal(out, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("schedule, target", ways("avx512_bf16", "bf16"))
+def test_dot_bf16(build, rng, schedule, target):
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((16, 40), (40, 96)))
+    out = empty(16, 96)
+    module = Module(build.path("samples/dot_bf16.te", schedule, target, n=16, l=40, m=96))
+    assert module.dl("dot_bf16", a, b, out) == 0, module.last_error()
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    assert_sum_close(out, a @ b, np.abs(a) @ np.abs(b), 40)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("schedule", ["default", "fast"])
 def test_conv_bwd_weight(build, rng, schedule, stride):

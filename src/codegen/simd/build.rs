@@ -142,8 +142,12 @@ impl Builder {
 
     /// `a * b + c`. [`super::fold`] chooses which operand the result takes the place of.
     pub(super) fn fma(&mut self, double: bool, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
+        self.accumulate(if double { VOp::Fma231Pd } else { VOp::Fma231Ps }, width, a, b, c)
+    }
+
+    /// `c + a op b`, in the place of `c`.
+    pub(super) fn accumulate(&mut self, op: VOp, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
         let to = self.vec();
-        let op = if double { VOp::Fma231Pd } else { VOp::Fma231Ps };
         let args = vec![Arg::Mod { from: c, to }, Arg::Use(a), Arg::Use(b)];
         let mut inst = Inst::new(self.vop(op, width), args);
         inst.foldable = self.foldable(op, width);

@@ -330,8 +330,19 @@ impl Selector<'_> {
         value: &Expr,
         mask: Option<&Expr>,
     ) {
-        let lanes = index.ty.lanes;
         let value = self.value(value);
+        self.store_value(buffer, index, value, mask);
+    }
+
+    /// The same for a value that is in registers.
+    pub(super) fn store_value(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        value: Val,
+        mask: Option<&Expr>,
+    ) {
+        let lanes = index.ty.lanes;
         if let Some(parts) = self.registers.get_mut(buffer) {
             let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
             parts.insert(first as i64, Some(value.reg()));

@@ -117,7 +117,7 @@ impl<'c> Selector<'c> {
         self.b.finish(&self.layout)
     }
 
-    fn stmt(&mut self, stmt: &Stmt) {
+    pub(super) fn stmt(&mut self, stmt: &Stmt) {
         self.memo.clear();
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
@@ -593,7 +593,7 @@ fn for_name(kind: &ForKind) -> &'static str {
 }
 
 /// Text for a listing: not longer than a line.
-fn shortened(mut text: String) -> String {
+pub(super) fn shortened(mut text: String) -> String {
     const MAX: usize = 160;
     if text.len() > MAX {
         let end = (0..=MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

@@ -491,4 +491,14 @@ instructions! {
         EVEX_Vpackusdw_xmm_k1z_xmm_xmmm128b32,
         EVEX_Vpackusdw_ymm_k1z_ymm_ymmm256b32,
         EVEX_Vpackusdw_zmm_k1z_zmm_zmmm512b32;
+    DotU8I8, 4,
+        INVALID, INVALID,
+        EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpdpbusd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32;
+    DotBf16, 4,
+        INVALID, INVALID,
+        EVEX_Vdpbf16ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vdpbf16ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vdpbf16ps_zmm_k1z_zmm_zmmm512b32;
 }

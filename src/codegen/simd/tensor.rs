@@ -1,12 +1,168 @@
 //! Instructions that do what an intrinsic of `lib/intrinsics.te` does.
 
-use super::nest::Selector;
-use crate::ir::Stmt;
+use super::address::Terms;
+use super::inst::Width;
+use super::nest::{Selector, Val, shortened};
+use super::table::VOp;
+use crate::ir::equal::equal;
+use crate::ir::print::print_expr;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt};
+
+/// Lanes of every instruction here: 32 bits each.
+const LANES: u32 = 16;
+
+/// `c[j] += a[0]*b[j, 0] + a[1]*b[j, 1] + …`: the same few elements of `a` for every lane, as many
+/// of `b` for each lane, one after the other.
+struct Dot {
+    op: VOp,
+    /// The instruction's first factor is `b`.
+    swapped: bool,
+    a: DType,
+    b: DType,
+    /// The order in which the terms of a lane are added.
+    order: &'static [i64],
+}
+
+impl Dot {
+    fn of(name: &str) -> Option<Dot> {
+        const INTS: &[i64] = &[0, 1, 2, 3];
+        let (op, swapped, a, b, order): (_, _, _, _, &[i64]) = match name {
+            "dot4_u8_i8" => (VOp::DotU8I8, false, DType::Uint8, DType::Int8, INTS),
+            "dot4_i8_u8" => (VOp::DotU8I8, true, DType::Int8, DType::Uint8, INTS),
+            "dot2_bf16" => (VOp::DotBf16, false, DType::BFloat16, DType::BFloat16, &[1, 0]),
+            _ => return None,
+        };
+        Some(Dot { op, swapped, a, b, order })
+    }
+
+    /// A term of all lanes: `c[…] = c[…] + a[i]*b[ramp(j, terms, 16)]`.
+    fn term<'s>(&self, stmt: &'s Stmt) -> Option<Term<'s>> {
+        let Stmt::Store { buffer, indices, value, mask: None } = stmt else { return None };
+        let (x, y, sum) = match &value.kind {
+            ExprKind::Call(Intrinsic::Fma, args) => (&args[0], &args[1], &args[2]),
+            ExprKind::Binary(BinOp::Add, p, q) => match (&p.kind, &q.kind) {
+                (_, ExprKind::Binary(BinOp::Mul, x, y)) => (x, y, p),
+                (ExprKind::Binary(BinOp::Mul, x, y), _) => (x, y, q),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let (read, from) = load_of(sum)?;
+        let whole = is_ramp(&indices[0], 1) && read == buffer && equal(from, &indices[0]);
+        let (a, b) = match (self.shared(x), self.shared(y)) {
+            (Some(a), None) => (a, self.each(y)?),
+            (None, Some(a)) => (a, self.each(x)?),
+            _ => return None,
+        };
+        whole.then_some(Term { c: (buffer, &indices[0]), a, b })
+    }
+
+    /// An element that all lanes read, converted.
+    fn shared<'s>(&self, expr: &'s Expr) -> Option<Place<'s>> {
+        let (mut inner, mut casts) = (expr, 0);
+        loop {
+            match &inner.kind {
+                ExprKind::Broadcast(one) => inner = one,
+                ExprKind::Cast(one) => (inner, casts) = (one, casts + 1),
+                _ => break,
+            }
+        }
+        let (buffer, index) = load_of(inner)?;
+        let index = match &index.kind {
+            ExprKind::Broadcast(one) => one,
+            _ => index,
+        };
+        (casts == 1 && buffer.dtype == self.a && index.ty.lanes == 1).then_some((buffer, index))
+    }
+
+    /// An element for each lane, converted: that of the first lane.
+    fn each<'s>(&self, expr: &'s Expr) -> Option<Place<'s>> {
+        let ExprKind::Cast(inner) = &expr.kind else { return None };
+        let (buffer, index) = load_of(inner)?;
+        let ExprKind::Ramp(first, _) = &index.kind else { return None };
+        let fits = buffer.dtype == self.b && is_ramp(index, self.order.len() as i128);
+        fits.then_some((buffer, first))
+    }
+}
+
+/// A buffer and an index.
+type Place<'s> = (&'s Buffer, &'s Expr);
+
+struct Term<'s> {
+    c: Place<'s>,
+    a: Place<'s>,
+    b: Place<'s>,
+}
+
+fn load_of(expr: &Expr) -> Option<Place<'_>> {
+    match &expr.kind {
+        ExprKind::Load { buffer, indices, mask: None } => Some((buffer, &indices[0])),
+        _ => None,
+    }
+}
+
+fn is_ramp(index: &Expr, step: i128) -> bool {
+    let by_step = matches!(&index.kind, ExprKind::Ramp(_, s) if s.as_int() == Some(step));
+    by_step && index.ty.lanes == LANES
+}
 
 impl Selector<'_> {
     /// Selects the instruction for a nest that `tensorize` matched; `false` if there is none and
     /// the loops have to run.
-    pub(super) fn tensor_instruction(&mut self, _name: &str, _body: &Stmt) -> bool {
-        false
+    pub(super) fn tensor_instruction(&mut self, name: &str, body: &Stmt) -> bool {
+        let Some(dot) = Dot::of(name) else { return false };
+        let mut stmts = Vec::new();
+        flatten(body, &mut stmts);
+        let Some(count) = stmts.len().checked_sub(dot.order.len()) else { return false };
+        let (before, terms) = stmts.split_at(count);
+        let terms: Option<Vec<Term>> = terms.iter().map(|stmt| dot.term(stmt)).collect();
+        let Some(terms) = terms else { return false };
+        // The terms stand in the order of the instruction, on consecutive elements.
+        let first = dot.order.iter().position(|at| *at == 0).expect("there is a first element");
+        let c = terms[0].c;
+        let same = terms.iter().all(|term| term.c.0 == c.0 && equal(term.c.1, c.1));
+        if !same
+            || !self.is_run(&dot, terms.iter().map(|term| term.a).collect())
+            || !self.is_run(&dot, terms.iter().map(|term| term.b).collect())
+        {
+            return false;
+        }
+        before.iter().for_each(|stmt| self.stmt(stmt));
+        let Term { a, b, .. } = terms[first];
+        self.mark(|| {
+            let text = |(buffer, index): Place| format!("{}[{}]", buffer.name, print_expr(index));
+            shortened(format!("{} += {name}({}, {})", text(c), text(a), text(b)))
+        });
+        self.dot(&dot, c, a, b);
+        true
+    }
+
+    /// Whether these are consecutive elements of one buffer, in the order of the instruction.
+    fn is_run(&mut self, dot: &Dot, places: Vec<Place>) -> bool {
+        let terms: Vec<(Terms, i64)> = places.iter().map(|place| self.terms(place.1)).collect();
+        let start = terms[0].1 - dot.order[0];
+        let parts = places.iter().zip(&terms).zip(dot.order);
+        parts.clone().all(|((place, (sum, constant)), at)| {
+            place.0 == places[0].0 && *sum == terms[0].0 && *constant == start + at
+        })
+    }
+
+    fn dot(&mut self, dot: &Dot, c: Place, a: Place, b: Place) {
+        let sum = self.load(c.0, c.1, None).reg();
+        let at = self.address(b.0, b.1);
+        let each = self.read(b.0, at, Width::Z.bytes(), false, Width::Z);
+        let at = self.address(a.0, a.1);
+        let shared = self.read(a.0, at, Width::Z.bytes() / u64::from(LANES), true, Width::Z);
+        let (x, y) = if dot.swapped { (each, shared) } else { (shared, each) };
+        let sum = self.b.accumulate(dot.op, Width::Z, x, y, sum);
+        self.store_value(c.0, c.1, Val::Vec(sum), None);
+    }
+}
+
+/// The statements of nested blocks in one list.
+fn flatten<'s>(stmt: &'s Stmt, stmts: &mut Vec<&'s Stmt>) {
+    match stmt {
+        Stmt::Block(inner) => inner.iter().for_each(|stmt| flatten(stmt, stmts)),
+        other => stmts.push(other),
     }
 }
