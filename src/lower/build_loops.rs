@@ -7,10 +7,12 @@
 //! they are attached, or around everything; every variable is bound once.
 
 use super::match_intrinsic::match_intrinsic;
+use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
@@ -98,7 +100,7 @@ impl<'a> Nests<'a> {
         let (start, mut inner) = self.statements(stage, bounds);
         for at in (first..count).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
+            inner = self.mark_intrinsic(id, stage, at, wrap_loop(stage, bounds, at, inner))?;
         }
         if let Some(start) = start {
             let start = self.initial_nest(stage, bounds, first, start);
@@ -106,7 +108,7 @@ impl<'a> Nests<'a> {
         }
         for at in (0..first).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = self.mark_intrinsic(stage, at, wrap_loop(stage, bounds, at, inner))?;
+            inner = self.mark_intrinsic(id, stage, at, wrap_loop(stage, bounds, at, inner))?;
         }
         inner = self.inside(id, stage, bounds, None, inner)?;
         for (index, var, extent) in bounds.threads.iter().rev() {
@@ -118,10 +120,15 @@ impl<'a> Nests<'a> {
     }
 
     /// Loop `at` of a stage with all inside, marked if it is to be an intrinsic.
-    fn mark_intrinsic(&self, stage: &Stage, at: usize, nest: Stmt) -> Result<Stmt> {
+    fn mark_intrinsic(&self, id: StageId, stage: &Stage, at: usize, nest: Stmt) -> Result<Stmt> {
         let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
-        match_intrinsic(stage, tensorize, &nest, &self.placed.schedule.target)?;
+        match WarpProduct::of(&tensorize.intrinsic.name) {
+            Some(product) => {
+                match_product(product, (self.placed, id, stage), tensorize, &nest)?;
+            }
+            None => match_intrinsic(stage, tensorize, &nest, &self.placed.schedule.target)?,
+        }
         Ok(Stmt::Tensorize { name: tensorize.intrinsic.name.clone(), body: Box::new(nest) })
     }
 

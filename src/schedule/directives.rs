@@ -303,8 +303,12 @@ pub const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "tensorize",
         on_inputs: false,
-        params: &[need("i", Kind::Axis), need("intrinsic", Kind::Word)],
-        usage: "tensorize(i, NAME)",
+        params: &[
+            need("i", Kind::Axis),
+            need("intrinsic", Kind::Word),
+            may("reassociate", Kind::Bool),
+        ],
+        usage: "tensorize(i, NAME) or tensorize(i, NAME, reassociate=true)",
         run: tensorize::tensorize,
     },
     Directive {

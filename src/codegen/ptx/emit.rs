@@ -83,6 +83,8 @@ pub(super) struct Emitter<'a> {
     pub(super) mutable: HashSet<Reg>,
     /// The loops around the current place, innermost last.
     pub(super) loops: Vec<Var>,
+    /// The number of a thread in its warp, if `threadIdx.x` is bound.
+    pub(super) lane: Option<Var>,
     /// Loads happen only where this predicate holds.
     pub(super) guard: Option<Reg>,
     /// Bytes of dynamic shared memory that are taken.
@@ -120,6 +122,7 @@ impl<'a> Emitter<'a> {
             polys: HashMap::new(),
             mutable: HashSet::new(),
             loops: Vec::new(),
+            lane: None,
             guard: None,
             dynamic_shared: 0,
             static_shared: 0,

@@ -7,6 +7,7 @@ use super::split::Piece;
 use super::unroll::{MAX_REGISTERS, elements};
 use crate::ir::arith::Facts;
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
@@ -224,6 +225,13 @@ impl Survey {
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
             Stmt::Store { buffer, indices, mask, .. } => {
                 self.access(buffer, &indices[0], mask.is_some());
+            }
+            Stmt::Tensorize { name, body } => {
+                // The nest of a warp's product stands for four elements of its sum.
+                if let Some(product) = WarpProduct::of(name) {
+                    let (buffer, indices) = super::tensor::sums(product, body);
+                    return indices.iter().for_each(|index| self.access(&buffer, index, false));
+                }
             }
             _ => {}
         }

@@ -86,6 +86,18 @@ impl Emitter<'_> {
         Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
     }
 
+    /// What tells a load of matrices from others: how many there are, and whether transposed.
+    pub(super) fn loaded_matrices(
+        &mut self,
+        memory: &Memory,
+        index: &Expr,
+        (count, transposed): (usize, bool),
+    ) -> Option<Loaded> {
+        // No vector has so many lanes.
+        let lanes = (u32::MAX / 2) + 2 * count as u32 + u32::from(transposed);
+        Some(Loaded { lanes, ..self.loaded(memory, index)? })
+    }
+
     /// `buffer[index] = value`.
     pub(super) fn store(
         &mut self,
@@ -235,7 +247,7 @@ impl Emitter<'_> {
         regs.into_iter().flat_map(|word| self.e.unpack_as(ty_of(dtype), word)).collect()
     }
 
-    fn store_chunk(
+    pub(super) fn store_chunk(
         &mut self,
         memory: &Memory,
         dtype: DType,

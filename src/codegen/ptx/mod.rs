@@ -21,6 +21,7 @@ mod range;
 mod scoped;
 mod split;
 mod stmt;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod unroll;

@@ -5,6 +5,7 @@ use super::emit::{Emitter, Val, view};
 use super::range::WORD;
 use crate::ir::arith::Interval;
 use crate::ir::print::print_expr;
+use crate::ir::warp::WarpProduct;
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
 
@@ -39,7 +40,11 @@ impl Emitter<'_> {
                 self.e.comment(&format!("produce {name}"));
                 self.stmt(body);
             }
-            Stmt::Tensorize { body, .. } | Stmt::SimdKernel { body } => self.stmt(body),
+            Stmt::Tensorize { name, body } => match WarpProduct::of(name) {
+                Some(product) => self.warp_product(product, body),
+                None => self.stmt(body),
+            },
+            Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Barrier => {
                 self.e.bar_sync(0);
                 self.all_changes += 1;
@@ -61,6 +66,9 @@ impl Emitter<'_> {
             "blockIdx.z" => Special::CtaidZ,
             _ => crate::bug!("a loop over `{tag}` is left"),
         };
+        if tag == "threadIdx.x" {
+            self.lane = Some(var.clone());
+        }
         let index = self.e.special(special).s32().erase().operand();
         let most = self.ranges.of(extent).hi.clamp(1, WORD.hi);
         self.ranges.bind(var, Interval::new(0, most - 1));

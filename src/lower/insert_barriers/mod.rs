@@ -17,6 +17,7 @@ use crate::diag;
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
 use crate::ir::visit::for_each_child;
+use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
 use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
@@ -36,7 +37,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     let dims = find_dims(&body);
     let varying = find_varying(&body, &dims);
     let clashes = Clashes::new(facts.clone(), dims, varying.clone());
-    let mut builder = Builder { clashes, varying };
+    let mut builder = Builder { clashes, varying, by_warp: false };
     let mut root = builder.node(*body, &None, false);
     let mut placer = Placer { clashes: builder.clashes, placing: true };
     placer.visit(&mut root).expect("what is placed is right");
@@ -138,6 +139,8 @@ impl Node {
 struct Builder {
     clashes: Clashes,
     varying: Varying,
+    /// Within a product by a warp.
+    by_warp: bool,
 }
 
 impl Builder {
@@ -155,6 +158,12 @@ impl Builder {
             }
             Stmt::For { ref kind, .. } if kind.gpu_index().is_some() => {
                 self.around(stmt, context, divergent)
+            }
+            Stmt::Tensorize { .. } if is_warp_product(&stmt) => {
+                self.by_warp = true;
+                let node = self.around(stmt, context, divergent);
+                self.by_warp = false;
+                node
             }
             Stmt::Produce { .. }
             | Stmt::Allocate { .. }
@@ -185,7 +194,7 @@ impl Builder {
                     let (buffer, index) = (buffer.clone(), indices[0].clone());
                     let context = context.clone();
                     accesses.push(self.clashes.accesses.len());
-                    let access = Access { buffer, index, is_write: true, context };
+                    let access = Access { buffer, index, is_write: true, by_warp: false, context };
                     self.clashes.accesses.push(access);
                 }
                 Node::Leaf { stmt, accesses }
@@ -240,7 +249,8 @@ impl Builder {
             ExprKind::Load { buffer, indices, .. } if buffer.scope == Scope::Shared => {
                 let (buffer, index) = (buffer.clone(), indices[0].clone());
                 let context = context.clone();
-                let access = Access { buffer, index, is_write: false, context };
+                let by_warp = self.by_warp;
+                let access = Access { buffer, index, is_write: false, by_warp, context };
                 self.clashes.accesses.push(access);
             }
             ExprKind::Let(var, value, body) => {
