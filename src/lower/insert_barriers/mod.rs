@@ -16,7 +16,7 @@ mod conflict;
 use crate::diag;
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{for_each_child, for_each_stmt};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
 use crate::target::Target;
@@ -28,8 +28,66 @@ use std::rc::Rc;
 pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let body = map_launches(kernel.body, &mut |launch| synchronize(launch, &facts));
-    Ok(Kernel { body, ..kernel })
+    let mut apart = None;
+    let body = map_launches(kernel.body, &mut |launch| {
+        if let Stmt::Produce { body, .. } = &launch {
+            apart = apart.take().or_else(|| product_apart(body));
+        }
+        synchronize(launch, &facts)
+    });
+    match apart {
+        None => Ok(Kernel { body, ..kernel }),
+        Some(name) => {
+            let text = format!("only some threads of a warp would compute `{name}`");
+            Err(Box::new(
+                diag::Diag::global("E0390", text)
+                    .note(format!(
+                        "in kernel `{}`; the 32 threads compute it together",
+                        kernel.name
+                    ))
+                    .help("tile so that the factors divide, or that no condition tells them apart"),
+            ))
+        }
+    }
+}
+
+/// A product by a warp that not all lanes come to.
+fn product_apart(body: &Stmt) -> Option<String> {
+    let mut varying = Varying::default();
+    crate::ir::visit::walk_stmt(
+        body,
+        &mut |stmt| match stmt {
+            // Threads of other warps go their own way.
+            Stmt::For { kind: ForKind::Thread(index), .. } if index != "threadIdx.x" => {}
+            Stmt::For { var, min, extent, kind, .. } => {
+                varying.enter_loop(var, kind, min, extent);
+            }
+            Stmt::Let { var, value, .. } => varying.enter_let(var, value),
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    fn find(stmt: &Stmt, varying: &Varying, apart: bool) -> Option<String> {
+        let apart = apart
+            || match stmt {
+                Stmt::If { cond, .. } => !varying.agrees(cond),
+                Stmt::For { min, extent, kind, .. } if kind.gpu_index().is_none() => {
+                    !varying.agrees(min) || !varying.agrees(extent)
+                }
+                _ => false,
+            };
+        match stmt {
+            Stmt::Tensorize { name, .. } if is_warp_product(stmt) => apart.then(|| name.clone()),
+            _ => {
+                let mut found = None;
+                for_each_stmt(stmt, &mut |inner| {
+                    found = found.take().or_else(|| find(inner, varying, apart));
+                });
+                found
+            }
+        }
+    }
+    find(body, &varying, false)
 }
 
 fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
