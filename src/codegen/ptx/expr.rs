@@ -49,6 +49,10 @@ impl Emitter<'_> {
                 self.choose(dtype, c, t, f)
             }
             ExprKind::IfThenElse(c, t, f) => self.if_then_else(c, t, f)[0],
+            ExprKind::Cast(a) if same_half(dtype, a).is_some() => {
+                let half = same_half(dtype, a).expect("it was looked at");
+                self.expr(half)
+            }
             ExprKind::Cast(a) => {
                 let x = self.expr(a);
                 self.cast(a.ty.dtype, dtype, x)
@@ -118,6 +122,10 @@ impl Emitter<'_> {
                 pairs.map(|(c, (t, f))| self.choose(dtype, c, t, f)).collect()
             }
             ExprKind::IfThenElse(c, t, f) => self.if_then_else(c, t, f),
+            ExprKind::Cast(a) if same_half(dtype, a).is_some() => {
+                let half = same_half(dtype, a).expect("it was looked at");
+                self.lanes(half)
+            }
             ExprKind::Cast(a) => {
                 let from = a.ty.dtype;
                 let xs = self.lanes(a);
@@ -516,4 +524,14 @@ fn has_load(expr: &Expr) -> bool {
         found
     }
     search(expr, &mut HashSet::new())
+}
+
+/// What `to(wide)` is, if it was a half of that very type before: widening is exact.
+fn same_half(to: DType, wide: &Expr) -> Option<&Expr> {
+    match &wide.kind {
+        ExprKind::Cast(half) if wide.ty.dtype == DType::Float32 => {
+            (to.is_half() && half.ty.dtype == to).then_some(half)
+        }
+        _ => None,
+    }
 }

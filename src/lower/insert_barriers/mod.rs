@@ -40,7 +40,7 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
         Some(name) => {
             let text = format!("only some threads of a warp would compute `{name}`");
             Err(Box::new(
-                diag::Diag::global("E0390", text)
+                diag::Diag::global("E0378", text)
                     .note(format!(
                         "in kernel `{}`; the 32 threads compute it together",
                         kernel.name
