@@ -213,8 +213,8 @@ pub fn write_outputs(
     Ok(())
 }
 
-/// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its absolute
-/// terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts them off.
+/// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its
+/// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts them off.
 const WARP_BOUND: f64 = 1.0 / 8192.0;
 
 /// Whether tensor cores add floats.
@@ -273,8 +273,8 @@ pub fn verify(
         if let Some(scales) = scales.as_ref().filter(|_| difference.elements > 0) {
             let beyond = data::beyond(actual, expected, scales[at].1, WARP_BOUND);
             text.push_str(&format!(
-                "{name}: {} elements differ from the interpreter, by {:e} at most, {beyond} by more \
-                 than 2^-13 of their absolute terms\n",
+                "{name}: {} elements differ from the interpreter, by {:e} at most, {beyond} by \
+                 more than 2^-13 of their absolute terms\n",
                 difference.elements, difference.absolute
             ));
             same &= beyond == 0;

@@ -1,8 +1,8 @@
 //! Match product: whether a loop nest is one thread's part of a product by a warp (`ir::warp`).
 //!
 //! The nest, in a launch with `threadIdx.x` in 0..32:
-//! `for (h, 0, 2) { for (j, 0, 2) { for (k, 0, 16) { C[h, j] = C[h, j] + A[h*8 + threadIdx.x//4, k] *
-//! B[k, threadIdx.x%4*2 + j] } } }`
+//! `for (h, 0, 2) { for (j, 0, 2) { for (k, 0, 16) {`
+//! `C[h, j] = C[h, j] + A[h*8 + threadIdx.x//4, k] * B[k, threadIdx.x%4*2 + j] } } }`
 //! `A` and `B` may begin anywhere in shared memory, and be stored by rows or by columns. What the
 //! threads of the warp read is then a tile of each, which the instruction reads as a whole.
 
