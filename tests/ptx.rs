@@ -444,8 +444,8 @@ fn virtual_threads_have_fewer_bank_conflicts() {
     });
 }
 
-/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what is
-/// between a label and a branch back to it.
+/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what
+/// is between a label and a branch back to it.
 fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
     let lines: Vec<&str> = listing.lines().map(str::trim).collect();
     let is_instruction = |line: &&&str| line.starts_with("/*") && line.ends_with(';');

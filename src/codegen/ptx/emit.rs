@@ -83,6 +83,10 @@ pub(super) struct Emitter<'a> {
     pub(super) mutable: HashSet<Reg>,
     /// The loops around the current place, innermost last.
     pub(super) loops: Vec<Var>,
+    /// Copies into shared memory need no registers here.
+    pub(super) copies_async: bool,
+    /// Some of them may be under way.
+    pub(super) copying: bool,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
     /// Loads happen only where this predicate holds.
@@ -122,6 +126,8 @@ impl<'a> Emitter<'a> {
             polys: HashMap::new(),
             mutable: HashSet::new(),
             loops: Vec::new(),
+            copies_async: false,
+            copying: false,
             lane: None,
             guard: None,
             dynamic_shared: 0,

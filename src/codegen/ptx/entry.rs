@@ -49,7 +49,9 @@ pub(super) fn emit_entry(
         let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
         emitter.places.insert(table.clone(), place);
     }
+    emitter.copies_async = survey.warp_products;
     emitter.stmt(&piece.body);
+    emitter.wait_for_copies();
     emitter.e.ret();
     for (buffer, bytes) in &emitter.alignments {
         let wanted = alignments.entry(buffer.clone()).or_insert(1);
@@ -211,6 +213,8 @@ struct Survey {
     allocated: Vec<Buffer>,
     /// Accessed with an index that is not constant, or under a mask.
     varying: HashSet<Buffer>,
+    /// Warps multiply matrices.
+    warp_products: bool,
 }
 
 impl Survey {
@@ -229,6 +233,7 @@ impl Survey {
             Stmt::Tensorize { name, body } => {
                 // The nest of a warp's product stands for four elements of its sum.
                 if let Some(product) = WarpProduct::of(name) {
+                    self.warp_products = true;
                     let (buffer, indices) = super::tensor::sums(product, body);
                     return indices.iter().for_each(|index| self.access(&buffer, index, false));
                 }

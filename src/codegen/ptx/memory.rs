@@ -51,6 +51,9 @@ impl Emitter<'_> {
         if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
             return values;
         }
+        if memory.space == Space::Shared {
+            self.wait_for_copies();
+        }
         let masks = mask.as_ref().map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -127,7 +130,15 @@ impl Emitter<'_> {
             }
             Place::Memory(memory) => memory,
         };
+        let same = super::expr::same_half(value).unwrap_or(value);
+        if mask.is_none() && self.copy_async((buffer, &memory), index, same) {
+            *self.changes.entry(memory.id).or_insert(0) += 1;
+            return;
+        }
         let values = self.lanes(value);
+        if memory.space == Space::Shared {
+            self.wait_for_copies();
+        }
         let masks = mask.map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -191,7 +202,7 @@ impl Emitter<'_> {
     }
 
     /// How many lanes are loaded or stored at once: as many as are provably aligned.
-    fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
+    pub(super) fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
         let ExprKind::Ramp(base, stride) = &index.kind else { return 1 };
         if stride.as_int() != Some(1) {
             return 1;

@@ -10,6 +10,7 @@
 
 mod address;
 mod cast;
+mod copy;
 mod divide;
 mod emit;
 mod entry;

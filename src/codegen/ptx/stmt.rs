@@ -46,6 +46,7 @@ impl Emitter<'_> {
             },
             Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Barrier => {
+                self.wait_for_copies();
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
@@ -117,11 +118,13 @@ impl Emitter<'_> {
         self.facts.bind(var, min, extent);
         self.bind(var, counter.operand());
         let moving = self.prepare_loop(var, begin, body);
+        let copying = self.copying;
         self.loop_body((counter, end), &moving, body, name);
         self.loops.pop();
         self.pop();
         self.vars.remove(var);
         if count.is_none() {
+            self.copying |= copying;
             self.e.place(done);
         }
     }
@@ -138,6 +141,7 @@ impl Emitter<'_> {
         self.all_changes += 1;
         self.push();
         self.stmt(body);
+        self.wait_in_loop(body);
         self.pop();
         self.all_changes += 1;
         self.move_on(moving);
@@ -163,15 +167,19 @@ impl Emitter<'_> {
         self.next_statement();
         let skip = self.e.label(if otherwise.is_some() { "else" } else { "skip" });
         self.e.when(!Guard::from(pred), |e| e.bra(skip));
+        let copying = self.copying;
         self.inner(then);
         let Some(otherwise) = otherwise else {
+            self.copying |= copying;
             self.e.place(skip);
             return;
         };
+        let after_then = std::mem::replace(&mut self.copying, copying);
         let done = self.e.label("end");
         self.e.bra(done);
         self.e.place(skip);
         self.inner(otherwise);
+        self.copying |= after_then;
         self.e.place(done);
     }
 
