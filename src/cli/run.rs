@@ -214,7 +214,8 @@ pub fn write_outputs(
 }
 
 /// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its
-/// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts them off.
+/// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts
+/// them off.
 const WARP_BOUND: f64 = 1.0 / 8192.0;
 
 /// Whether tensor cores add floats.

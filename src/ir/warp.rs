@@ -1,10 +1,10 @@
 //! Products of small matrices by a warp: the intrinsics that tensor cores compute.
 //!
 //! `mma_m16n8k16_bf16`: 32 threads add the product of a 16×16 and a 16×8 matrix to a 16×8 one. The
-//! thread with `threadIdx.x = lane` holds four elements of the sum, rows `lane // 4` and `lane // 4
-//! + 8`, columns `lane % 4 * 2` and the next one. Its part is the nest
-//! `for half in 0..2, column in 0..2, k in 0..16: c[half, column] = c[half, column] +
-//! a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]`,
+//! thread with `threadIdx.x = lane` holds four elements of the sum, of rows `lane // 4` and that
+//! plus 8, columns `lane % 4 * 2` and the next one. Its part is the nest
+//! `for half in 0..2, column in 0..2, k in 0..16: c[half, column] = c[half, column] +`
+//! `a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]`,
 //! which is what the loop IR says and what the interpreter runs, thread by thread.
 
 use super::arith::Facts;
