@@ -340,7 +340,23 @@ fn archives_hold_the_text() {
         .unwrap()
         .map(|entry| entry.unwrap().path().unwrap().display().to_string())
         .collect();
-    assert_eq!(names, ["m.json", "m.h", "m.ptx"]);
+    assert_eq!(names, ["m.json", "m.h", "m.ptx", "m.o", "tec_runtime.o"]);
+}
+
+/// The entries in the program itself, without a shared object.
+#[test]
+fn archives_are_linked_into_programs() {
+    let dir = directory(TARGET);
+    let bytes = build(ModuleKind::Archive, TARGET).bytes;
+    tar::Archive::new(&bytes[..]).unpack(dir.path()).expect("it is unpacked");
+    let driver = ["./libfake_cuda.so", "-Wl,-rpath,.", "-pthread", "-ldl"];
+    for more in [&["-no-pie"][..], &["-fPIE", "-pie"]] {
+        let args = [&["m.o", "tec_runtime.o"], &driver[..], more].concat();
+        let program = compile(&dir, "cuda.c", "static", &args);
+        for part in ["launches", "checks"] {
+            succeeds(&run(&dir, &program, &[part], "./libfake_cuda.so"));
+        }
+    }
 }
 
 #[test]

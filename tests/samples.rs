@@ -130,8 +130,8 @@ fn verify(case: &Case, options: &[&str]) -> Result<(), String> {
 fn schedules(case: &Case) -> Vec<String> {
     let path = samples().join(format!("{}.te", case.file));
     let text = std::fs::read_to_string(&path).expect("a sample in UTF-8");
-    let head = format!("schedule {}.", case.kernel);
-    let named = text.split(&format!("\n{head}")).skip(1);
+    let head = format!("\nschedule {}.", case.kernel);
+    let named = text.split(&head[..]).skip(1);
     let here = |rest: &&str| !rest.split('{').next().unwrap().contains("for nvptx");
     named.filter(here).map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }

@@ -3,7 +3,8 @@
 
     tools/bench_table.py ROWS.jsonl [MORE.jsonl …] > tables.md
 
-A row is a JSON object with `workload`, `size`, `threads`, `peer`, `median_s` and `gflops` or `gbps`.
+A row is a JSON object with `workload`, `size`, `threads`, `peer`, `median_s` and a rate, `gflops`
+or `gbps`.
 `tec` is compared with the fastest peer of the same thread count on plain layouts; a peer that has
 no row for two threads competes with its row for one. `-any` and `-packed` peers had their
 operands in a layout of their own choice, the time for that not counted: they have a column apart.
@@ -66,6 +67,7 @@ def main():
                 continue
             plain = fastest(group, threads, lambda peer: peer not in OTHER_LAYOUT)
             other = fastest(group, threads, lambda peer: peer in OTHER_LAYOUT)
+            size = "seed 000" if len(size) > 15 else size
             name = workload if ours["peer"] == "tec" else f"{workload} ({ours['peer'][4:]})"
             print(
                 f"| {name} | {size} | {ours['median_s'] * 1e6:,.1f} µs | {rate(ours)} "

@@ -6,6 +6,7 @@
 //! - `NAME.body(params…) -> i32`: 0 when done, 1 when out of memory, 2 when the host's function
 //!   for parallel loops failed. It verifies nothing.
 //! - `NAME.check(params…, dims…, values) -> i32`: 0, or 1 + the index of the `Assert` that failed.
+//!
 //! Parallel loops of the body are functions `NAME.task.K`, called by the runtime. Kernels for GPUs
 //! are compiled by [`ptx`]; the entries of a module for them launch what it made.
 //!

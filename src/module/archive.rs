@@ -1,6 +1,6 @@
 //! Modules as `.tar`: the parts, for whoever links them. The same parts give the same bytes.
 
-use super::link::{arch_name, runtime_object};
+use super::link::{arch_name, launcher_runtime, runtime_object};
 use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
@@ -29,12 +29,21 @@ The runtime that the module's object refers to. Compile it once for the machine 
 (for aarch64 add -mno-outline-atomics) and link tec_runtime.o with the object files of all modules.
 ";
 
-/// An archive of a module for GPUs: PTX, header, manifest.
-pub fn make_ptx_archive(module: &str, ptx: &str, header: &str, manifest: &str) -> Vec<u8> {
+/// An archive of a module for GPUs: the PTX, header, manifest, and the entries, which are code for
+/// this machine's CPU family, with their runtime.
+pub fn make_ptx_archive(
+    module: &str,
+    ptx: &str,
+    object: &[u8],
+    header: &str,
+    manifest: &str,
+) -> Vec<u8> {
     let mut archive = Archive(Builder::new(Vec::new()));
     archive.add(&format!("{module}.json"), manifest.as_bytes());
     archive.add(&format!("{module}.h"), header.as_bytes());
     archive.add(&format!("{module}.ptx"), ptx.as_bytes());
+    archive.add(&format!("{module}.o"), object);
+    archive.add("tec_runtime.o", launcher_runtime());
     archive.0.into_inner().expect("memory takes all bytes")
 }
 

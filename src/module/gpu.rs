@@ -2,7 +2,7 @@
 //! through its packed entry, results are copied back. The CUDA driver is the one that modules find
 //! (docs/ABI.md), opened when it is needed.
 
-use super::load::{Arg, LoadedKernel};
+use super::load::{Arg, LoadedKernel, words};
 use crate::diag::{Diag, Result};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
@@ -24,7 +24,7 @@ impl Gpu {
         // user named.
         let library = unsafe { Library::new(&file) }.map_err(|error| {
             // The loader's text names the file.
-            missing("there is no CUDA driver").note(error.to_string())
+            missing("there is no CUDA driver").note(words(&error))
         })?;
         let gpu = Gpu { library };
         gpu.start()?;
@@ -128,18 +128,18 @@ impl Gpu {
     fn check(&self, what: &str, run: impl FnOnce(&Gpu) -> Result<CuResult>) -> Result<()> {
         match run(self)? {
             0 => Ok(()),
-            result => Err(missing(&format!("{what}: {}", self.words(result))).into()),
+            result => Err(missing(&format!("{what}: {}", self.explain(result))).into()),
         }
     }
 
     /// What the driver says of a result.
-    fn words(&self, result: CuResult) -> String {
+    fn explain(&self, result: CuResult) -> String {
         type Words = unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult;
         let mut text = std::ptr::null();
         // SAFETY: the function has this signature and gives a text that is never freed.
         unsafe {
             let found = self.symbol::<Words>("cuGetErrorString");
-            if found.is_ok_and(|words| words(result, &mut text) == 0) && !text.is_null() {
+            if found.is_ok_and(|found| found(result, &mut text) == 0) && !text.is_null() {
                 return CStr::from_ptr(text).to_string_lossy().into_owned();
             }
         }
@@ -150,9 +150,8 @@ impl Gpu {
     /// `T` must be the function's type.
     unsafe fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>> {
         // SAFETY: as the caller says.
-        unsafe { self.library.get(name.as_bytes()) }.map_err(|error| {
-            missing("the CUDA driver is incomplete").note(error.to_string()).into()
-        })
+        unsafe { self.library.get(name.as_bytes()) }
+            .map_err(|error| missing("the CUDA driver is incomplete").note(words(&error)).into())
     }
 }
 
@@ -180,5 +179,5 @@ impl Drop for Memory<'_> {
 }
 
 fn missing(text: &str) -> Diag {
-    Diag::global("E0548", text)
+    Diag::global("E0548", text).help("`tec run FILE.te --emulate` needs no GPU")
 }

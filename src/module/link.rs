@@ -46,10 +46,15 @@ pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
 /// Links the entries of a module for GPUs, which are code for this machine, and their runtime.
 pub fn link_launchers(object: &[u8]) -> Vec<u8> {
     let arch = Target::host_baseline().arch;
-    match link(arch, &[("module.o", object), ("tec_runtime.o", runtimes::cuda_object())]) {
+    match link(arch, &[("module.o", object), ("tec_runtime.o", launcher_runtime())]) {
         Ok(bytes) => bytes,
         Err(error) => bug!("linking failed: {error:?}"),
     }
+}
+
+/// The runtime of the entries of modules for GPUs; it serves modules for the CPU too.
+pub fn launcher_runtime() -> &'static [u8] {
+    runtimes::cuda_object()
 }
 
 /// The family's name, as in compiler triples.

@@ -127,7 +127,7 @@ impl LoadedModule {
             Ok(library) => Ok(LoadedModule { library: Arc::new(library) }),
             Err(error) => Err(Box::new(
                 Diag::global("E0523", format!("cannot load module `{}`", path.display()))
-                    .note(error.to_string()),
+                    .note(words(&error)),
             )),
         }
     }
@@ -319,6 +319,11 @@ impl TensorView {
             byte_offset: 0,
         })
     }
+}
+
+/// What the system's loader says: libloading's own words hide it.
+pub(super) fn words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn missing(what: &str) -> Box<Diag> {

@@ -116,18 +116,18 @@ pub fn build_gpu_module(
     let described = Manifest::new(kernels, Some(ptx), info);
     let manifest = described.to_json();
     let header = header::make_header(kernels, info);
+    let object = || {
+        let (module, manifest) = (info.module.clone(), manifest.clone());
+        let options = ObjectOptions { module, manifest, listing: false, opt: info.opt };
+        compile_launchers(kernels, ptx, &info.target, &options)
+    };
     let bytes = match kind {
         ModuleKind::Ptx => (ptx.text.clone() + &described.to_comment()).into_bytes(),
         ModuleKind::Archive => {
-            archive::make_ptx_archive(&info.module, &ptx.text, &header, &manifest)
+            let object = object()?.bytes;
+            archive::make_ptx_archive(&info.module, &ptx.text, &object, &header, &manifest)
         }
-        ModuleKind::SharedObject => {
-            let (module, listing) = (info.module.clone(), false);
-            let options =
-                ObjectOptions { module, manifest: manifest.clone(), listing, opt: info.opt };
-            let object = compile_launchers(kernels, ptx, &info.target, &options)?;
-            link::link_launchers(&object.bytes)
-        }
+        ModuleKind::SharedObject => link::link_launchers(&object()?.bytes),
         ModuleKind::Object => {
             return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.tar` or `.so`"));
         }

@@ -144,3 +144,22 @@ fn one_where_two_would_meet() {
     let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
+
+/// What nothing reads any more makes room; the next stage waits for its last readers.
+#[test]
+fn stages_one_after_the_other_share_memory() {
+    let (a, c) = (global("A", &[8]), global("C", &[8]));
+    let stages = ["S", "T", "U"].map(|name| buffer(name, &[8], Scope::Shared));
+    let [tx] = vars(["threadIdx.x"]);
+    let turned = [seven_minus(get(&tx))];
+    let fill = |to: usize, from: Expr| produce("S", store(&stages[to], &[get(&tx)], from));
+    let read = store(&c, &[get(&tx)], load(&stages[2], &turned));
+    let last = allocate(&stages[2], block([fill(2, load(&stages[1], &turned)), read]));
+    let middle = allocate(&stages[1], block([fill(1, load(&stages[0], &turned)), last]));
+    let body = allocate(&stages[0], block([fill(0, load(&a, &[get(&tx)])), middle]));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    let done = check_passes(&kernel, 3);
+    let text = print_kernel(&done, Style::Full);
+    assert_eq!(text.matches("allocate").count(), 2, "{text}");
+    assert_eq!(check_barriers_are_needed(&done), 3, "{text}");
+}

@@ -190,6 +190,9 @@ impl Generator {
         parts.extend(self.virtual_thread());
         let mut value = load(local, &[get(&j)]);
         for buffer in shared {
+            if self.below(3) == 0 {
+                continue;
+            }
             let at = self.mixed(&parts, Self::length(buffer));
             let at = self.place(buffer, at);
             value = add(value, load(buffer, &at));
@@ -210,7 +213,7 @@ impl Generator {
     fn kernel(mut self) -> Kernel {
         let local = buffer("L", &[self.width], Scope::Local);
         let (mut outer, mut inner, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
-        for number in 0..self.below(3) {
+        for number in 0..self.below(5) {
             let stage = self.shared(&format!("S{number}"), &buffers.clone(), false);
             buffers.push(stage.buffer.clone());
             outer.push(stage);

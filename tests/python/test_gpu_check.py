@@ -6,6 +6,9 @@ import re
 import subprocess
 import sys
 
+import types
+
+import numpy as np
 import pytest
 
 from conftest import ROOT
@@ -62,3 +65,29 @@ def test_a_gpu_gets_the_best_target_that_it_runs(script):
     assert script.find_target(8, 6, known) == "nvptx-sm_80"
     assert script.find_target(12, 0, known) == "nvptx-sm_100"
     assert script.find_target(7, 0, known) is None
+
+
+class Tensor(np.ndarray):
+    """As much of PyTorch's tensor as the comparison uses."""
+
+    def double(self):
+        return self.astype(np.float64)
+
+    def abs(self):
+        return np.abs(self)
+
+
+@pytest.mark.parametrize("name", ["vector_add", "broadcast_add", "matmul", "batch_norm"])
+def test_wrong_results_are_seen(script, rng, name):
+    torch = types.SimpleNamespace(isfinite=np.isfinite, sqrt=np.sqrt)
+    (case, *_) = [case for case in script.cases(quick=True) if case.kernel == name]
+    inputs = [rng.random(shape, np.float32).view(Tensor) for shape in case.shapes]
+    result = case.reference(torch, *inputs)
+    assert result.dtype == np.float32
+    told = script.compare(torch, case, inputs, result)
+    assert told["right"] and told["error_of_bound"] <= 1
+    for wrong in (1.001, np.nan):
+        other = result.copy()
+        other.flat[other.size // 2] *= wrong
+        assert not script.compare(torch, case, inputs, other)["right"]
+    assert not script.compare(torch, case, inputs, 0 * result)["right"]

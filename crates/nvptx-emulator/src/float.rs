@@ -111,6 +111,44 @@ pub(crate) fn bf16_to_f32(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
+/// The value of `e4m3` bits: no infinities, one NaN.
+pub(crate) fn e4m3_to_f32(bits: u32) -> f32 {
+    if bits & 0x7f == 0x7f {
+        return f32::NAN;
+    }
+    let (exponent, mantissa) = ((bits >> 3 & 15) as i32, (bits & 7) as f32);
+    let magnitude = match exponent {
+        0 => mantissa * 2f32.powi(-9),
+        _ => (8.0 + mantissa) * 2f32.powi(exponent - 10),
+    };
+    if bits & 0x80 != 0 { -magnitude } else { magnitude }
+}
+
+/// The value of `e5m2` bits: the upper half of an `f16`.
+pub(crate) fn e5m2_to_f32(bits: u32) -> f32 {
+    f16_to_f32((bits & 0xff) << 8)
+}
+
+/// To `e4m3`, to nearest; beyond the largest number, 448, that one.
+pub(crate) fn to_e4m3(value: f64) -> u32 {
+    if value.is_nan() {
+        return 0x7f;
+    }
+    // With one bit more of exponent and the value scaled by the difference of the biases, the
+    // largest exponent of e4m3 is an ordinary one.
+    let wide = Format { exponent: 5, mantissa: 3 };
+    let bits = wide.round(value.clamp(-448.0, 448.0) / 256.0, Round::Rn) as u32;
+    (bits & 0x7f) | (bits >> 1 & 0x80)
+}
+
+/// To `e5m2`, to nearest; beyond the largest number, 57344, that one.
+pub(crate) fn to_e5m2(value: f64) -> u32 {
+    if value.is_nan() {
+        return 0x7f;
+    }
+    Format { exponent: 5, mantissa: 2 }.round(value.clamp(-57344.0, 57344.0), Round::Rn) as u32
+}
+
 /// `a + b` rounded to odd.
 #[inline]
 pub(crate) fn add_odd(a: f64, b: f64) -> f64 {

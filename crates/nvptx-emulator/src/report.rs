@@ -47,7 +47,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn title(self) -> &'static str {
+    /// Its name in words, as `Display` shows it.
+    pub fn title(self) -> &'static str {
         match self {
             Kind::SharedRace => "race in shared memory",
             Kind::GlobalRace => "race in global memory",
@@ -68,6 +69,12 @@ impl Kind {
             Kind::Trap => "trap",
             Kind::OrderDependent => "result depends on the order",
         }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title())
     }
 }
 

@@ -112,6 +112,13 @@ impl Shadow {
         tid == me.tid() || old.clock() < clocks[tid as usize >> 5]
     }
 
+    /// Atomic and other strong accesses do not race with each other.
+    #[inline]
+    fn races(&self, old: Stamp, me: Stamp, clocks: &Clocks) -> bool {
+        let both_strong = me.is_strong() && old.is_strong();
+        !both_strong && !self.is_before(old, me, clocks)
+    }
+
     #[inline]
     fn cells(&mut self, offset: usize, bytes: u32) -> std::ops::Range<usize> {
         let first = offset >> self.shift;
@@ -130,18 +137,17 @@ impl Shadow {
         let mut found = None;
         for at in self.cells(offset, bytes) {
             let cell = self.cells[at];
-            if !self.is_before(cell.writer, me, clocks)
-                && !(me.is_strong() && cell.writer.is_strong())
-            {
+            if self.races(cell.writer, me, clocks) {
                 found = Some((Race::ReadAfterWrite, cell.writer));
             }
             let [first, second] = cell.readers;
             if first == me {
                 continue;
             }
-            let slot = if self.is_replaceable(first, me, clocks) {
+            // A reader that came before this one tells nothing that this one does not.
+            let slot = if self.is_before(first, me, clocks) {
                 0
-            } else if self.is_replaceable(second, me, clocks)
+            } else if self.is_before(second, me, clocks)
                 || (first.tid() >> 5 == second.tid() >> 5 && first.tid() >> 5 != me.tid() >> 5)
             {
                 1
@@ -151,12 +157,6 @@ impl Shadow {
             self.cells[at].readers[slot] = me;
         }
         found
-    }
-
-    /// A reader that came before this one, or is it, tells nothing more than this one.
-    #[inline]
-    fn is_replaceable(&self, old: Stamp, me: Stamp, clocks: &Clocks) -> bool {
-        self.is_before(old, me, clocks)
     }
 
     /// Notes a write; gives a touch that it races with.
@@ -172,12 +172,12 @@ impl Shadow {
         for at in self.cells(offset, bytes) {
             let cell = self.cells[at];
             for reader in cell.readers {
-                if !self.is_before(reader, me, clocks) && !(me.is_strong() && reader.is_strong()) {
+                if self.races(reader, me, clocks) {
                     found = Some((Race::WriteAfterRead, reader));
                 }
             }
             let writer = cell.writer;
-            if !self.is_before(writer, me, clocks) && !(me.is_strong() && writer.is_strong()) {
+            if self.races(writer, me, clocks) {
                 found = Some((Race::WriteAfterWrite, writer));
             }
             self.cells[at].writer = me;

@@ -23,7 +23,13 @@ pub(crate) enum Ty {
     BF16x2,
     TF32,
     F32,
+    F32x2,
     F64,
+    /// The 8-bit floats, alone in matrices and in pairs in conversions.
+    E4M3,
+    E5M2,
+    E4M3x2,
+    E5M2x2,
 }
 
 /// The register file that holds a type: predicates are one bit a lane, everything up to 32 bits
@@ -57,7 +63,12 @@ const NAMES: &[(&str, Ty)] = &[
     ("bf16x2", Ty::BF16x2),
     ("tf32", Ty::TF32),
     ("f32", Ty::F32),
+    ("f32x2", Ty::F32x2),
     ("f64", Ty::F64),
+    ("e4m3", Ty::E4M3),
+    ("e5m2", Ty::E5M2),
+    ("e4m3x2", Ty::E4M3x2),
+    ("e5m2x2", Ty::E5M2x2),
 ];
 
 impl Ty {
@@ -74,10 +85,10 @@ impl Ty {
     pub fn bytes(self) -> u32 {
         match self {
             Ty::Pred => 0,
-            Ty::B8 | Ty::U8 | Ty::S8 => 1,
-            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::BF16 => 2,
+            Ty::B8 | Ty::U8 | Ty::S8 | Ty::E4M3 | Ty::E5M2 => 1,
+            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::BF16 | Ty::E4M3x2 | Ty::E5M2x2 => 2,
             Ty::B32 | Ty::U32 | Ty::S32 | Ty::F16x2 | Ty::BF16x2 | Ty::TF32 | Ty::F32 => 4,
-            Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
+            Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 | Ty::F32x2 => 8,
             Ty::B128 => 16,
         }
     }
@@ -100,7 +111,12 @@ impl Ty {
     }
 
     pub fn is_float(self) -> bool {
-        matches!(self, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2 | Ty::TF32 | Ty::F32 | Ty::F64)
+        !self.is_int() && !self.is_bits() && self != Ty::Pred
+    }
+
+    /// The 8-bit floats, which only conversions and matrices have.
+    pub fn is_float8(self) -> bool {
+        matches!(self, Ty::E4M3 | Ty::E5M2 | Ty::E4M3x2 | Ty::E5M2x2)
     }
 
     pub fn is_int(self) -> bool {

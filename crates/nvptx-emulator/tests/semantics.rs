@@ -46,7 +46,7 @@ fn check(rows: &[Row]) {
         body += &format!("st.global.b{width} [%out+{}], %d{width};\n", 8 * i);
     }
     let text = format!(
-        ".version 8.6\n.target sm_100\n.address_size 64\n.visible .entry t(.param .u64 p) {{\n\
+        ".version 8.8\n.target sm_100\n.address_size 64\n.visible .entry t(.param .u64 p) {{\n\
          .reg .b16 %s16_<4>, %d16; .reg .b32 %s32_<4>, %d32; .reg .b64 %s64_<4>, %d64, %out;\n\
          ld.param.u64 %out, [p];\n{body}ret;\n}}\n"
     );
@@ -267,6 +267,13 @@ fn floats() {
         w32("abs.f32", &[0xbf80_0000], 0x3f80_0000),
         w32("abs.ftz.f32", &[MIN32 | TINY], 0),
         float("copysign.f32", &[-1.0, 5.0], -5.0),
+        w64("add.rn.f32x2", &[0x3f80_0000_4000_0000, 0x3f80_0000_3f80_0000], 0x4000_0000_4040_0000),
+        w64("mul.rn.f32x2", &[0x3f80_0000_4000_0000, 0x4040_0000_4000_0000], 0x4040_0000_4080_0000),
+        w64(
+            "fma.rn.f32x2",
+            &[0x3f80_0000_4000_0000, 0x4040_0000_4000_0000, 0x3f80_0000_0000_0000],
+            0x4080_0000_4080_0000,
+        ),
         double("add.rn.f64", &[1.0, 2.5], 3.5),
         double("sub.f64", &[1.0, 2.5], -1.5),
         double("mul.rn.f64", &[3.0, 2.5], 7.5),
@@ -304,6 +311,8 @@ fn halves() {
         w32("add.f16x2", &[0x3c00_4000, 0x3c00_3c00], 0x4000_4200),
         w32("fma.rn.f16x2", &[0x3c00_4000, 0x4200_4200, 0x0000_3c00], 0x4200_4700),
         w16("add.rn.bf16", &[0x3f80, 0x3f80], 0x4000),
+        w16("ex2.approx.ftz.bf16", &[0x4000], 0x4080),
+        w16("ex2.approx.ftz.bf16", &[0xc308], 0),
         w16("fma.rn.bf16", &[0x3f80, 0x4000, 0x3f80], 0x4040),
         w32("fma.rn.bf16x2", &[0x3f80_3f80, 0x4000_4040, 0x0000_0000], 0x4000_4040),
         w32("max.bf16x2", &[0x3f80_c000, 0x4000_bf80], 0x4000_bf80),
@@ -378,6 +387,12 @@ fn conversions() {
         mixed("cvt.f32.bf16", &[(16, 0x4040)], 32, f(3.0)),
         mixed("cvt.rn.f16x2.f32", &[(32, f(1.0)), (32, f(2.0))], 32, 0x3c00_4000),
         mixed("cvt.rn.bf16x2.f32", &[(32, f(1.0)), (32, f(3.0))], 32, 0x3f80_4040),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(448.0)), (32, f(1.0))], 16, 0x7e38),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(-1e9)), (32, u64::from(NAN))], 16, 0xfe7f),
+        mixed("cvt.rn.satfinite.e4m3x2.f32", &[(32, f(0.001)), (32, f(-0.015625))], 16, 0x0188),
+        mixed("cvt.rn.satfinite.e5m2x2.f32", &[(32, f(1e9)), (32, f(-1.0))], 16, 0x7bbc),
+        mixed("cvt.rn.f16x2.e4m3x2", &[(16, 0x7e01)], 32, 0x5f00_1800),
+        mixed("cvt.rn.f16x2.e5m2x2", &[(16, 0x7c3c)], 32, 0x7c00_3c00),
         mixed("cvt.rna.tf32.f32", &[(32, 0x3f80_1000)], 32, 0x3f80_2000),
         mixed("cvt.rn.tf32.f32", &[(32, 0x3f80_1000)], 32, 0x3f80_0000),
         mixed("cvt.rna.tf32.f32", &[(32, 0x3f80_0fff)], 32, 0x3f80_0000),
@@ -453,7 +468,8 @@ fn shuffles_and_votes() {
         warp(
             "",
             &format!(
-                "setp.lt.u32 %p0, %r0, 5; vote.sync.{kind}.pred %p1, %p0, -1; selp.u32 %r1, 1, 0, %p1;"
+                "setp.lt.u32 %p0, %r0, 5; vote.sync.{kind}.pred %p1, %p0, -1; \
+                 selp.u32 %r1, 1, 0, %p1;"
             ),
         )[0]
     };
@@ -473,9 +489,8 @@ fn shuffles_and_votes() {
 fn predicates_and_moves() {
     let out = warp(
         "",
-        "setp.lt.and.u32 %p0|%p1, %r0, 8, %p2; selp.u32 %r1, 1, 0, %p0; @%p1 add.u32 %r1, %r1, 2;"
-            .replace("setp", "setp.ge.u32 %p2, %r0, 4; setp")
-            .as_str(),
+        "setp.ge.u32 %p2, %r0, 4; setp.lt.and.u32 %p0|%p1, %r0, 8, %p2;
+         selp.u32 %r1, 1, 0, %p0; @%p1 add.u32 %r1, %r1, 2;",
     );
     // The second predicate is the negated comparison, combined in the same way.
     assert_eq!(
@@ -490,7 +505,8 @@ fn predicates_and_moves() {
     );
     let out = warp(
         "",
-        "setp.gt.u32 %p0, %r0, 3; not.pred %p1, %p0; and.pred %p1, %p1, %p0; or.pred %p1, %p1, %p0; xor.pred %p1, %p1, 1; selp.u32 %r1, 1, 0, %p1;",
+        "setp.gt.u32 %p0, %r0, 3; not.pred %p1, %p0; and.pred %p1, %p1, %p0; \
+         or.pred %p1, %p1, %p0; xor.pred %p1, %p1, 1; selp.u32 %r1, 1, 0, %p1;",
     );
     assert_eq!(out, lanes(|i| u32::from(i <= 3)));
     let out = warp("", "mov.b64 %rd2, {%r0, %r0}; shr.u64 %rd2, %rd2, 32; mov.b64 {%r1, _}, %rd2;");
@@ -573,7 +589,7 @@ fn memory_of_all_kinds() {
 #[test]
 fn atomics() {
     let shared = ".shared .align 8 .b8 s[64];";
-    let zero = "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], 5; @%p0 st.shared.u32 [s+4], 0; bar.sync 0;";
+    let zero = "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], 5; bar.sync 0;";
     let run = |op: &str| {
         let body = format!("{zero} {op} bar.sync 0; ld.shared.u32 %r1, [s];");
         warp(shared, &body)[0]
@@ -587,9 +603,8 @@ fn atomics() {
     assert_eq!(run("atom.shared.dec.u32 %r2, [s], 9;"), 3);
     assert_eq!(run("atom.shared.exch.b32 %r2, [s], 8;"), 8);
     assert_eq!(run("atom.shared.cas.b32 %r2, [s], 5, 6;"), 6);
-    let sum = run(
-        "cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; red.shared.add.f32 [s], %r3;",
-    );
+    let sum = run("cvt.rn.f32.u32 %r3, %r0; atom.shared.exch.b32 %r2, [s], 0; bar.sync 0; \
+         red.shared.add.f32 [s], %r3;");
     assert_eq!(f32::from_bits(sum), 496.0);
 }
 

@@ -290,7 +290,8 @@ impl Emitter<'_> {
         self.depth_of(&expr)
     }
 
-    fn depth_of(&self, expr: &Expr) -> u32 {
+    /// The loops around the place where all variables of an expression are known.
+    pub(super) fn depth_of(&self, expr: &Expr) -> u32 {
         fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut HashSet<usize>) -> u32 {
             if let ExprKind::Var(var) = &expr.kind {
                 return emitter.vars.get(var).map_or(u32::MAX, |binding| binding.depth);
@@ -335,7 +336,8 @@ impl Emitter<'_> {
         Some(self.e.add(sum, Operand::int(ty, poly.constant as i64)).operand())
     }
 
-    fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
+    /// Constant bounds of a sum.
+    pub(super) fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
         let mut range = Interval::point(0);
         for (factors, scale) in terms {
             let mut product = Interval::point(*scale);
@@ -359,7 +361,7 @@ impl Emitter<'_> {
     fn sum_in(&mut self, ty: Ty, terms: &[Term], opaque: &[Expr]) -> Val {
         let mut ranked: Vec<(u64, Term)> =
             terms.iter().map(|term| (self.rank(term, opaque), term.clone())).collect();
-        ranked.sort_by(|a, b| a.0.cmp(&b.0));
+        ranked.sort_by_key(|(rank, _)| *rank);
         let terms: Vec<Term> = ranked.into_iter().map(|(_, term)| term).collect();
         let lasting = |terms: &[Term]| terms.iter().all(|(atoms, _)| atoms.iter().all(is_number));
         let mut sum: Option<Val> = None;

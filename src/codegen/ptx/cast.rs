@@ -12,7 +12,7 @@ impl Emitter<'_> {
         }
         match (from, to) {
             (_, DType::Bool) => self.is_nonzero(from, x),
-            (DType::Bool, _) => self.from_bool(to, x),
+            (DType::Bool, _) => self.number_of_bool(to, x),
             _ => match (from.is_float(), to.is_float()) {
                 (false, false) => self.int_to_int(from, to, x),
                 (false, true) => self.int_to_float(from, to, x),
@@ -34,7 +34,7 @@ impl Emitter<'_> {
         self.e.setp(cmp, x, Operand::bits(x.ty(), 0)).erase().operand()
     }
 
-    fn from_bool(&mut self, to: DType, x: Val) -> Val {
+    fn number_of_bool(&mut self, to: DType, x: Val) -> Val {
         let pred = x.reg().and_then(|reg| reg.typed()).expect("truth values are predicates");
         let (zero, one) = match to {
             DType::Float64 => (Operand::f64(0.0), Operand::f64(1.0)),

@@ -57,6 +57,8 @@ pub(super) struct Emitter<'a> {
     pub(super) e: &'a mut Entry,
     pub(super) places: HashMap<Buffer, Place>,
     pub(super) vars: HashMap<Var, Binding>,
+    /// The lanes of variables that are vectors.
+    pub(super) vectors: HashMap<Var, Vec<Val>>,
     pub(super) ranges: Ranges,
     /// For proofs of alignment.
     pub(super) facts: Facts,
@@ -79,6 +81,8 @@ pub(super) struct Emitter<'a> {
     pub(super) pointers: Scoped<super::address::Key, Reg>,
     /// Polynomials of indices, by address of the node, which is held.
     pub(super) polys: HashMap<usize, (Expr, super::address::Poly)>,
+    /// Stores that wait, by level: code that runs as a whole or not.
+    pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that a loop or a store changes.
     pub(super) mutable: HashSet<Reg>,
     /// The loops around the current place, innermost last.
@@ -112,6 +116,7 @@ impl<'a> Emitter<'a> {
             e,
             places: HashMap::new(),
             vars: HashMap::new(),
+            vectors: HashMap::new(),
             ranges: Ranges::default(),
             facts,
             numbers: Numbers::default(),
@@ -124,6 +129,7 @@ impl<'a> Emitter<'a> {
             all_changes: 0,
             pointers: Scoped::new(),
             polys: HashMap::new(),
+            pending: vec![Vec::new()],
             mutable: HashSet::new(),
             loops: Vec::new(),
             copies_async: false,
@@ -216,7 +222,10 @@ impl<'a> Emitter<'a> {
             return vec![self.expr(expr)];
         }
         if let ExprKind::Var(var) = &expr.kind {
-            crate::bug!("variable `{}` is a vector", var.name());
+            return match self.vectors.get(var) {
+                Some(values) => values.clone(),
+                None => crate::bug!("variable `{}` is not bound", var.name()),
+            };
         }
         if let Some((_, values)) = self.memo.get(&expr.id()) {
             return values;

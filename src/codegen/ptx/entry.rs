@@ -5,10 +5,10 @@ use super::launch::{Launch, LaunchParam};
 use super::memory::constant_lanes;
 use super::split::Piece;
 use super::unroll::{MAX_REGISTERS, elements};
-use crate::ir::arith::Facts;
+use crate::ir::arith::{Facts, Interval};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::warp::WarpProduct;
-use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
+use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
 
@@ -52,6 +52,7 @@ pub(super) fn emit_entry(
     emitter.copies_async = survey.warp_products;
     emitter.stmt(&piece.body);
     emitter.wait_for_copies();
+    emitter.flush();
     emitter.e.ret();
     for (buffer, bytes) in &emitter.alignments {
         let wanted = alignments.entry(buffer.clone()).or_insert(1);
@@ -147,6 +148,15 @@ impl Emitter<'_> {
                     let ty = ty_of(buffer.dtype);
                     let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
                     self.mutable.extend(regs.iter().copied());
+                    if survey.conditional.contains(buffer) {
+                        let zero = match buffer.dtype {
+                            DType::Bool => self.constant(DType::Bool, Const::Int(0)),
+                            _ => Operand::bits(ty, 0),
+                        };
+                        for reg in &regs {
+                            self.e.to(*reg).mov(zero);
+                        }
+                    }
                     Place::Registers(regs)
                 }
                 _ => {
@@ -215,20 +225,26 @@ struct Survey {
     varying: HashSet<Buffer>,
     /// Warps multiply matrices.
     warp_products: bool,
+    /// Written under a condition: where both sides of a choice are evaluated, an element may be
+    /// read, and not used, that has no value.
+    conditional: HashSet<Buffer>,
 }
 
 impl Survey {
     fn of(stmt: &Stmt) -> Survey {
         let mut survey = Survey::default();
-        survey.stmt(stmt, &mut HashSet::new());
+        survey.stmt(stmt, false, &mut HashSet::new());
         survey
     }
 
-    fn stmt(&mut self, stmt: &Stmt, seen: &mut HashSet<usize>) {
+    fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut HashSet<usize>) {
         match stmt {
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
             Stmt::Store { buffer, indices, mask, .. } => {
                 self.access(buffer, &indices[0], mask.is_some());
+                if inside_if {
+                    self.conditional.insert(buffer.clone());
+                }
             }
             Stmt::Tensorize { name, body } => {
                 // The nest of a warp's product stands for four elements of its sum.
@@ -240,8 +256,9 @@ impl Survey {
             }
             _ => {}
         }
+        let inside_if = inside_if || matches!(stmt, Stmt::If { .. });
         for_each_expr(stmt, &mut |expr| self.expr(expr, seen));
-        for_each_stmt(stmt, &mut |inner| self.stmt(inner, seen));
+        for_each_stmt(stmt, &mut |inner| self.stmt(inner, inside_if, seen));
     }
 
     fn expr(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
@@ -280,10 +297,16 @@ impl Survey {
             .sum()
     }
 
-    /// Variables of statements are bound once, so that what depends on them has a value number.
+    /// Variables of statements are bound once, so that what depends on them has a value number,
+    /// and bounds where those are constant.
     fn know_variables(&self, stmt: &Stmt, emitter: &mut Emitter<'_>) {
         if let Stmt::For { var, .. } | Stmt::Let { var, .. } = stmt {
             emitter.numbers.know(var);
+        }
+        if let Stmt::For { var, min, extent, .. } = stmt
+            && let (Some(min), Some(extent)) = (min.as_int(), extent.as_int())
+        {
+            emitter.ranges.bind(var, Interval::new(min, min + (extent - 1).max(0)));
         }
         for_each_stmt(stmt, &mut |inner| self.know_variables(inner, emitter));
     }

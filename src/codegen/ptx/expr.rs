@@ -1,7 +1,7 @@
 //! Expressions to instructions. Vectors are done lane by lane.
 
 use super::emit::{Emitter, Val, constant_bits, ty_of, view};
-use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, visit};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Cmp, Convert, Guard, Operand, Reg, Source, Ty};
 use std::collections::HashSet;
 
@@ -70,8 +70,7 @@ impl Emitter<'_> {
                 crate::bug!("`{}` is left over from expand_math", function.name())
             }
             ExprKind::Let(var, value, body) => {
-                let value = self.expr(value);
-                self.bind(var, value);
+                self.bind_let(var, value);
                 self.expr(body)
             }
             ExprKind::Const(_) | ExprKind::Var(_) => unreachable!("leaves are handled before"),
@@ -146,11 +145,20 @@ impl Emitter<'_> {
                 crate::bug!("`{}` is left over from expand_math", function.name())
             }
             ExprKind::Let(var, value, body) => {
-                let value = self.expr(value);
-                self.bind(var, value);
+                self.bind_let(var, value);
                 self.lanes(body)
             }
             ExprKind::Const(_) | ExprKind::Var(_) => crate::bug!("a constant with lanes"),
+        }
+    }
+
+    fn bind_let(&mut self, var: &Var, value: &Expr) {
+        if value.ty.is_scalar() {
+            let value = self.expr(value);
+            self.bind(var, value);
+        } else {
+            let values = self.lanes(value);
+            self.vectors.insert(var.clone(), values);
         }
     }
 
@@ -412,6 +420,8 @@ impl Emitter<'_> {
             let pairs = ts.into_iter().zip(fs);
             return pairs.map(|(t, f)| self.choose(dtype, cond, t, f)).collect();
         }
+        // What waits at this level is emitted before it branches.
+        self.flush();
         let (no, done) = (self.e.label("else"), self.e.label("end"));
         self.e.when(!Guard::from(pred), |e| e.bra(no));
         let ts = self.branch(t);

@@ -54,6 +54,7 @@ impl Emitter<'_> {
         if memory.space == Space::Shared {
             self.wait_for_copies();
         }
+        self.flush_for(&memory, index);
         let masks = mask.as_ref().map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -66,7 +67,7 @@ impl Emitter<'_> {
             let mask = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
             let guard = self.both(self.guard, mask);
             let regs = self.load_chunk(&memory, dtype, chunk, lanes.at(lane), guard);
-            values.extend(regs.into_iter().map(|reg| self.from_memory(dtype, reg)));
+            values.extend(regs.into_iter().map(|reg| self.loaded_value(dtype, reg)));
         }
         if let Some(key) = key {
             self.loads.insert(key, values.clone());
@@ -146,13 +147,22 @@ impl Emitter<'_> {
             None => self.chunk(buffer, &memory, index),
             Some(_) => 1,
         };
-        let values: Vec<Val> = values.into_iter().map(|x| self.to_memory(dtype, x)).collect();
+        let values: Vec<Val> = values.into_iter().map(|x| self.stored_value(dtype, x)).collect();
+        self.flush_for(&memory, index);
+        *self.changes.entry(memory.id).or_insert(0) += 1;
+        if mask.is_none()
+            && self.may_wait(&memory, value)
+            && let Some(span) = self.span(index)
+        {
+            let chunks = values.chunks(chunk).enumerate();
+            let stores = chunks.map(|(at, values)| (lanes.at(at * chunk), values.to_vec()));
+            return self.postpone(&memory, span, dtype, stores.collect());
+        }
         for lane in (0..count).step_by(chunk) {
             let guard = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
             let values = &values[lane..lane + chunk];
             self.store_chunk(&memory, dtype, lanes.at(lane), values, guard);
         }
-        *self.changes.entry(memory.id).or_insert(0) += 1;
     }
 
     /// The value of an expression, in this register.
@@ -258,6 +268,7 @@ impl Emitter<'_> {
         regs.into_iter().flat_map(|word| self.e.unpack_as(ty_of(dtype), word)).collect()
     }
 
+    /// Emits a store of neighbours.
     pub(super) fn store_chunk(
         &mut self,
         memory: &Memory,
@@ -287,7 +298,7 @@ impl Emitter<'_> {
     }
 
     /// The value of what a load gave.
-    fn from_memory(&mut self, dtype: DType, loaded: Reg) -> Val {
+    fn loaded_value(&mut self, dtype: DType, loaded: Reg) -> Val {
         match dtype {
             DType::Bool => {
                 let zero = Operand::int(Ty::U32, 0);
@@ -298,7 +309,7 @@ impl Emitter<'_> {
     }
 
     /// What a store writes for a value.
-    fn to_memory(&mut self, dtype: DType, value: Val) -> Val {
+    fn stored_value(&mut self, dtype: DType, value: Val) -> Val {
         match dtype {
             DType::Bool => {
                 let pred = value.reg().and_then(|reg| reg.typed()).expect("a predicate");

@@ -18,6 +18,7 @@ mod expr;
 pub mod launch;
 mod memory;
 mod number;
+mod pending;
 mod range;
 mod scoped;
 mod split;

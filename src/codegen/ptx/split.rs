@@ -6,7 +6,7 @@
 
 use super::launch::Workspace;
 use crate::ir::visit::{substitute, walk_expr, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Var};
+use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, Var};
 use std::collections::{HashMap, HashSet};
 
 /// A kernel taken apart.
@@ -44,6 +44,8 @@ pub(super) fn split_kernel(kernel: &Kernel) -> Split {
     let mut splitter = Splitter {
         split: Split { workspaces: Vec::new(), pieces: Vec::new() },
         outer: HashMap::new(),
+        runtime: kernel.params.iter().filter_map(runtime_var).collect(),
+        lets: Vec::new(),
     };
     splitter.stmt(&kernel.body, "");
     splitter.split
@@ -52,12 +54,16 @@ pub(super) fn split_kernel(kernel: &Kernel) -> Split {
 struct Splitter {
     split: Split,
     outer: HashMap<Var, Expr>,
+    /// The kernel's run-time integers.
+    runtime: HashSet<Var>,
+    /// What is computed around launches and the host does not compute: each does it.
+    lets: Vec<(Var, Expr)>,
 }
 
 impl Splitter {
     fn stmt(&mut self, stmt: &Stmt, stage: &str) {
         match stmt {
-            Stmt::Block(stmts) if !stmts.iter().all(|one| is_inside(one)) => {
+            Stmt::Block(stmts) if !stmts.iter().all(is_inside) => {
                 stmts.iter().for_each(|one| self.stmt(one, stage));
             }
             Stmt::Block(stmts) if stmts.is_empty() => {}
@@ -69,8 +75,13 @@ impl Splitter {
             }
             Stmt::Let { var, value, body } if !has_load(value) => {
                 let value = self.host(value);
-                self.outer.insert(var.clone(), value);
+                if var.ty() == DType::Index.into() && self.is_host(&value) {
+                    self.outer.insert(var.clone(), value);
+                    return self.stmt(body, stage);
+                }
+                self.lets.push((var.clone(), value));
                 self.stmt(body, stage);
+                self.lets.pop();
             }
             Stmt::Produce { name, body } if holds_launches(body) => self.stmt(body, name),
             Stmt::Produce { name, .. } => self.piece(stmt, name),
@@ -83,7 +94,20 @@ impl Splitter {
         substitute(value, &mut |var| self.outer.get(var).cloned())
     }
 
+    /// Whether a value depends on run-time integers only.
+    fn is_host(&self, value: &Expr) -> bool {
+        let mut host = true;
+        walk_expr(value, &mut |e| {
+            host &= e.as_var().is_none_or(|var| self.runtime.contains(var));
+        });
+        host
+    }
+
     fn piece(&mut self, body: &Stmt, stage: &str) {
+        let body = &self.lets.iter().rev().fold(body.clone(), |body, (var, value)| {
+            let (var, value) = (var.clone(), value.clone());
+            Stmt::Let { var, value, body: Box::new(body) }
+        });
         let mut piece = Piece {
             stage: stage.to_string(),
             body: body.clone(),
@@ -143,6 +167,13 @@ fn holds_launches(body: &Stmt) -> bool {
         Stmt::Allocate { buffer, body } => buffer.scope == Scope::Global && holds_launches(body),
         Stmt::Let { body, .. } => holds_launches(body),
         _ => false,
+    }
+}
+
+fn runtime_var(param: &Param) -> Option<Var> {
+    match param {
+        Param::Runtime { var, .. } => Some(var.clone()),
+        _ => None,
     }
 }
 

@@ -23,6 +23,13 @@ impl Emitter<'_> {
                 self.store(buffer, indices, value, mask.as_ref());
                 self.next_statement();
             }
+            Stmt::Let { var, value, body } if !value.ty.is_scalar() => {
+                let values = self.lanes(value);
+                let values = values.into_iter().map(|value| self.settled(value)).collect();
+                self.next_statement();
+                self.vectors.insert(var.clone(), values);
+                self.stmt(body);
+            }
             Stmt::Let { var, value, body } => {
                 let value_now = self.expr(value);
                 let value_now = self.settled(value_now);
@@ -46,6 +53,7 @@ impl Emitter<'_> {
             },
             Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Barrier => {
+                self.flush();
                 self.wait_for_copies();
                 self.e.bar_sync(0);
                 self.all_changes += 1;
@@ -104,6 +112,7 @@ impl Emitter<'_> {
         let end = self.counter_value(ty, end);
         let end = self.settled(end);
         self.next_statement();
+        self.enter_level(&[body]);
         let (name, from, extent_text) = (var.name(), print_expr(min), print_expr(extent));
         self.e.comment(&format!("for ({name}, {from}, {extent_text})"));
         let done = self.e.label(&format!("{name}_done"));
@@ -142,6 +151,7 @@ impl Emitter<'_> {
         self.push();
         self.stmt(body);
         self.wait_in_loop(body);
+        self.leave_level();
         self.pop();
         self.all_changes += 1;
         self.move_on(moving);
@@ -165,21 +175,26 @@ impl Emitter<'_> {
         }
         let pred = self.expr(cond).reg().expect("conditions are predicates");
         self.next_statement();
+        let both: Vec<&Stmt> = std::iter::once(then).chain(otherwise).collect();
+        self.enter_level(&both);
         let skip = self.e.label(if otherwise.is_some() { "else" } else { "skip" });
         self.e.when(!Guard::from(pred), |e| e.bra(skip));
         let copying = self.copying;
         self.inner(then);
+        self.leave_level();
         let Some(otherwise) = otherwise else {
             self.copying |= copying;
             self.e.place(skip);
             return;
         };
         let after_then = std::mem::replace(&mut self.copying, copying);
+        self.enter_level(&[]);
         let done = self.e.label("end");
         self.e.bra(done);
         self.e.place(skip);
         self.inner(otherwise);
         self.copying |= after_then;
+        self.leave_level();
         self.e.place(done);
     }
 

@@ -494,7 +494,18 @@ fn run_time_extents() {
             .unwrap();
         Stmt::store(&c, vec![i], sum)
     });
-    let body = Stmt::Allocate { buffer: t, body: Box::new(Stmt::Block(vec![first, second])) };
+    // Computed around the launches, from a scalar: each of them computes it.
+    let squared = Var::new("squared", f32);
+    let third = grid("D", &|i| {
+        let old = Expr::load(&c, vec![i.clone()]);
+        Stmt::store(&c, vec![i], Expr::mul(old, Expr::var(&squared)))
+    });
+    let body = Stmt::Let {
+        var: squared.clone(),
+        value: Expr::mul(Expr::var(&scale), Expr::var(&scale)),
+        body: Box::new(Stmt::Block(vec![first, second, third])),
+    };
+    let body = Stmt::Allocate { buffer: t, body: Box::new(body) };
     let params = vec![
         tensor(&a, false),
         Param::Scalar { var: scale, dtype: f32 },

@@ -35,7 +35,11 @@ impl Memory {
             return None;
         }
         let len = len as usize;
-        let (data, written) = (vec![0; len], vec![false; len]);
+        let (mut data, mut written) = (Vec::new(), Vec::new());
+        data.try_reserve_exact(len).ok()?;
+        written.try_reserve_exact(len).ok()?;
+        data.resize(len, 0);
+        written.resize(len, false);
         Some(Memory { shape, data, written, shadows: Vec::new() })
     }
 }

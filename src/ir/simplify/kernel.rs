@@ -60,7 +60,8 @@ impl Simplifier {
                 Stmt::Let { var: var.clone(), value, body: Box::new(body) }
             }
             Stmt::Allocate { buffer, body } => match self.stmt(body) {
-                body if is_nothing(&body) => body,
+                // With its loops a launch is gone, and nothing has shared memory any more.
+                body if is_nothing(&body) || is_marks(&body) => body,
                 body => Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) },
             },
             Stmt::Produce { name, body } => {
@@ -157,4 +158,13 @@ impl Simplifier {
 
 fn is_nothing(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Block(stmts) if stmts.is_empty())
+}
+
+/// Whether nothing is left but the marks of stages.
+fn is_marks(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Block(stmts) => stmts.iter().all(is_marks),
+        Stmt::Produce { body, .. } => is_marks(body),
+        _ => false,
+    }
 }

@@ -27,7 +27,7 @@ fn outermost_threads(stmt: Stmt) -> Stmt {
 
 fn share(body: Stmt) -> Stmt {
     let mut storage = Storage::default();
-    let body = storage.collect(body);
+    let body = storage.collect(body, &[]);
     let renamed = storage.renamed();
     let body = rename_buffers(body, &renamed);
     let merged = storage.homes.into_iter().map(|home| home.merged);
@@ -49,40 +49,65 @@ struct Storage {
 }
 
 impl Storage {
-    /// The statement without allocations. A buffer lives where it is visible.
-    fn collect(&mut self, stmt: Stmt) -> Stmt {
+    /// The statement without allocations. A buffer lives where it is visible; a shared one only
+    /// as far as it is accessed, if nothing follows. `ending` are the homes of those around that
+    /// nothing accesses behind the statement.
+    fn collect(&mut self, stmt: Stmt, ending: &[usize]) -> Stmt {
         match stmt {
             Stmt::Allocate { buffer, body } if is_stored(&buffer) => {
-                let home = self.settle(&buffer);
-                let body = self.collect(*body);
-                self.homes[home].busy = false;
+                let dead = ending.iter().copied().find(|home| {
+                    let visible = self.homes[*home].tenants.last().expect("one at least");
+                    alike(visible, &buffer) && !accesses(&body, visible)
+                });
+                let home = match dead {
+                    Some(home) => self.move_in(home, &buffer),
+                    None => self.settle(&buffer),
+                };
+                let mut inner = ending.to_vec();
+                if dead.is_none() && buffer.scope == Scope::Shared {
+                    inner.push(home);
+                }
+                let body = self.collect(*body, &inner);
+                if dead.is_none() {
+                    self.homes[home].busy = false;
+                }
                 body
             }
-            other => map_stmts(other, &mut |inner| self.collect(inner)),
+            Stmt::Block(stmts) => {
+                let last = stmts.len().saturating_sub(1);
+                let stmts = stmts.into_iter().enumerate();
+                let stmts = stmts.map(|(position, inner)| match position == last {
+                    true => self.collect(inner, ending),
+                    false => self.collect(inner, &[]),
+                });
+                Stmt::Block(stmts.collect())
+            }
+            // The next iteration follows.
+            Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => {
+                map_stmts(stmt, &mut |inner| self.collect(inner, &[]))
+            }
+            other => map_stmts(other, &mut |inner| self.collect(inner, ending)),
         }
     }
 
-    fn settle(&mut self, buffer: &Buffer) -> usize {
-        let fits = |home: &Home| {
-            let first = &home.tenants[0];
-            let alike = (first.dtype, first.scope) == (buffer.dtype, buffer.scope);
-            !home.busy && alike && length(first).is_some() && length(buffer).is_some()
-        };
-        let at = match self.homes.iter().position(fits) {
-            Some(at) => at,
-            None => {
-                let (tenants, merged, busy) = (Vec::new(), buffer.clone(), true);
-                self.homes.push(Home { tenants, merged, busy });
-                self.homes.len() - 1
-            }
-        };
+    fn move_in(&mut self, at: usize, buffer: &Buffer) -> usize {
         let home = &mut self.homes[at];
-        home.busy = true;
         home.tenants.push(buffer.clone());
         if length(buffer) > length(&home.merged) {
             home.merged = buffer.clone();
         }
         at
+    }
+
+    fn settle(&mut self, buffer: &Buffer) -> usize {
+        let free = self.homes.iter().position(|home| !home.busy && alike(&home.tenants[0], buffer));
+        let at = free.unwrap_or_else(|| {
+            let (tenants, merged, busy) = (Vec::new(), buffer.clone(), true);
+            self.homes.push(Home { tenants, merged, busy });
+            self.homes.len() - 1
+        });
+        self.homes[at].busy = true;
+        self.move_in(at, buffer)
     }
 
     /// The buffer in whose place another one stands.
@@ -101,6 +126,17 @@ impl Storage {
         }
         renamed
     }
+}
+
+/// Whether two buffers may have the same memory.
+fn alike(a: &Buffer, b: &Buffer) -> bool {
+    (a.dtype, a.scope) == (b.dtype, b.scope) && length(a).is_some() && length(b).is_some()
+}
+
+fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
+    let mut found = false;
+    super::for_each_access(stmt, &mut |accessed| found |= accessed == buffer);
+    found
 }
 
 /// Registers stay where they are.

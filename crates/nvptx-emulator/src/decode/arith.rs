@@ -6,7 +6,7 @@ use super::op::{CONST, Logic, Op, PSrc, SINK, Src};
 use super::operand::Fit;
 use crate::error::Result;
 use crate::float::Round;
-use crate::lanes::convert::Convert;
+use crate::lanes::convert::{self, Convert};
 use crate::lanes::float::Mode;
 use crate::lanes::{LaneFn, compare, float, half, int};
 use crate::parse::ast::Arg;
@@ -88,8 +88,13 @@ impl Decoder {
                 self.only_nearest(mods, mode.0)?;
                 (!nan && !mode.1 && !mode.2).then(|| float::binary64(root)).flatten()
             }
-            _ if ty.is_float() => {
+            Ty::F32x2 => {
                 self.only_nearest(mods, mode.0)?;
+                (!nan && !mode.2).then(|| float::binary_pair(root, mode.1)).flatten()
+            }
+            _ if ty.is_float8() => None,
+            _ if ty.is_float() => {
+                self.half_mode(mods, mode)?;
                 let sat = if mode.2 { ".sat" } else { "" };
                 half::binary(&name(&format!("{nan_suffix}{sat}")), ty)
             }
@@ -206,6 +211,14 @@ impl Decoder {
         }
     }
 
+    /// Subnormals of the short types are always kept.
+    fn half_mode(&self, mods: &Mods<'_>, mode: (Option<Round>, bool, bool)) -> Result<()> {
+        if mode.1 {
+            return Err(mods.error("`.ftz` is not supported for this type"));
+        }
+        self.only_nearest(mods, mode.0)
+    }
+
     fn ternary(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         let root = mods.root;
         let part = mods.one_of(&["lo", "hi", "wide"]);
@@ -216,19 +229,30 @@ impl Decoder {
         let relu = mods.has("relu");
         let ty = mods.ty()?;
         let f = match ty {
-            _ if root == "sad" => int::ternary("sad", ty),
+            _ if root == "sad" && mode == (None, false, false) && part.is_none() => {
+                int::ternary("sad", ty)
+            }
             Ty::F32 if part.is_none() && !relu => {
                 Some(float::fma32(self.float_mode(mods, mode, "fma", false)?))
             }
-            Ty::F64 if part.is_none() && !relu => {
+            Ty::F64 if part.is_none() && !relu && !mode.1 && !mode.2 => {
                 self.only_nearest(mods, mode.0)?;
                 if mode.0.is_none() {
                     return Err(mods.error("needs the rounding `.rn`"));
                 }
                 Some(float::fma64())
             }
-            _ if ty.is_float() && root == "fma" => {
+            Ty::F32x2 if root == "fma" && part.is_none() && !relu && !mode.2 => {
                 self.only_nearest(mods, mode.0)?;
+                if mode.0.is_none() {
+                    return Err(mods.error("needs the rounding `.rn`"));
+                }
+                Some(float::fma_pair(mode.1))
+            }
+            Ty::F32x2 => None,
+            _ if ty.is_float8() => None,
+            _ if ty.is_float() && root == "fma" => {
+                self.half_mode(mods, mode)?;
                 if mode.0.is_none() {
                     return Err(mods.error("needs the rounding `.rn`"));
                 }
@@ -244,7 +268,9 @@ impl Decoder {
                 )
             }
             _ => match part {
-                Some(part) if root != "fma" => int::ternary(&format!("{root}.{part}"), ty),
+                Some(part) if root != "fma" && mode == (None, false, false) => {
+                    int::ternary(&format!("{root}.{part}"), ty)
+                }
                 _ => None,
             },
         };
@@ -321,12 +347,25 @@ impl Decoder {
             Ty::F64 => {
                 self.only_nearest(mods, mode.0)?;
                 let rounded = mode.0.is_some() || approx;
+                if mode.1 && !approx {
+                    return Err(mods.error("`.ftz` is for the approximations of this type"));
+                }
                 if matches!(root, "rcp" | "sqrt") && !rounded {
                     return Err(mods.error("needs the rounding `.rn`"));
                 }
                 float::unary64(root)
             }
-            _ if ty.is_float() => half::unary(root, ty),
+            Ty::BF16 | Ty::BF16x2 if root == "ex2" => {
+                if !mode.1 {
+                    return Err(mods.error("needs `.ftz`"));
+                }
+                half::unary(root, ty)
+            }
+            Ty::F32x2 | Ty::E4M3 | Ty::E5M2 | Ty::E4M3x2 | Ty::E5M2x2 => None,
+            _ if ty.is_float() => {
+                self.half_mode(mods, mode)?;
+                half::unary(root, ty)
+            }
             _ => int::unary(root, ty),
         };
         self.lane(f.ok_or_else(|| mods.unknown())?, ty, args)
@@ -571,7 +610,17 @@ impl Decoder {
         let whole = mods.one_of(&["rni", "rzi", "rmi", "rpi"]);
         let round = whole.or_else(|| mods.one_of(&["rn", "rz", "rm", "rp", "rna"]));
         let (ftz, sat, relu) = (mods.has("ftz"), mods.has("sat"), mods.has("relu"));
+        let finite = mods.has("satfinite");
         let (to, from) = (mods.ty()?, mods.ty()?);
+        if to.is_float8() || from.is_float8() {
+            if round != Some("rn") || ftz || sat || relu || finite != to.is_float8() {
+                return Err(mods.error("only `.rn.satfinite` to and `.rn` from these types"));
+            }
+            return self.convert_float8(mods, to, from, args);
+        }
+        if finite {
+            return Err(mods.error("`.satfinite` is for 8-bit floats"));
+        }
         let mode = match round {
             Some("rn" | "rni") | None => Round::Rn,
             Some("rz" | "rzi") => Round::Rz,
@@ -580,6 +629,13 @@ impl Decoder {
             Some(_) => Round::Rna,
         };
         self.check_rounding(mods, to, from, round, whole.is_some())?;
+        if ftz && to != Ty::F32 && from != Ty::F32 {
+            return Err(mods.error("`.ftz` is for conversions of `.f32`"));
+        }
+        let has_relu = matches!(to, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2 | Ty::TF32);
+        if relu && !has_relu {
+            return Err(mods.error("`.relu` is for results of short types"));
+        }
         let spec = Convert { to, from, round: mode, integral: whole.is_some(), ftz, sat, relu };
         if matches!(to, Ty::F16x2 | Ty::BF16x2) {
             self.arity(args, &[3])?;
@@ -598,6 +654,22 @@ impl Decoder {
                 Ok(Op::Convert { spec, d, a, a_wide, d_bytes: d_ty.bytes() })
             }
         }
+    }
+
+    fn convert_float8(&mut self, mods: &Mods<'_>, to: Ty, from: Ty, args: &[Arg]) -> Result<Op> {
+        let f = match (to, from) {
+            (_, Ty::F32) => convert::to_float8(to),
+            (Ty::F16x2, _) => convert::from_float8(from),
+            _ => None,
+        };
+        let f = f.ok_or_else(|| mods.unknown())?;
+        self.arity(args, &[if from == Ty::F32 { 3 } else { 2 }])?;
+        let d = self.dst(&args[0], to)?;
+        let mut s = [CONST; 4];
+        for (slot, arg) in s.iter_mut().zip(&args[1..]) {
+            *slot = self.src(arg, from)?;
+        }
+        Ok(Op::Lane { f, d, s })
     }
 
     /// A rounding is needed where the result can be inexact, and wrong elsewhere.
@@ -623,7 +695,7 @@ impl Decoder {
             _ if from.is_float() && to == from => whole || round.is_none(),
             _ => round.is_none() || (is_float_round && from.is_float() && to.is_float()),
         };
-        let known = |ty: Ty| ty != Ty::Pred && !ty.is_bits() && ty != Ty::B128;
+        let known = |ty: Ty| ty != Ty::Pred && !ty.is_bits() && ty != Ty::F32x2;
         if !known(to) || !known(from) || matches!(from, Ty::F16x2 | Ty::BF16x2 | Ty::TF32) {
             return Err(mods.unknown());
         }

@@ -25,6 +25,7 @@ const SHAPES: &[Shape] = &[
     Shape { name: "m16n8k16", mnk: (16, 8, 16), elem: &[Ty::F16, Ty::BF16], a: 4, b: 2 },
     Shape { name: "m16n8k16", mnk: (16, 8, 16), elem: &[Ty::S8, Ty::U8], a: 2, b: 1 },
     Shape { name: "m16n8k32", mnk: (16, 8, 32), elem: &[Ty::S8, Ty::U8], a: 4, b: 2 },
+    Shape { name: "m16n8k32", mnk: (16, 8, 32), elem: &[Ty::E4M3, Ty::E5M2], a: 4, b: 2 },
     Shape { name: "m8n8k16", mnk: (8, 8, 16), elem: &[Ty::S8, Ty::U8], a: 1, b: 1 },
     Shape { name: "m8n8k4", mnk: (8, 8, 4), elem: &[Ty::F64], a: 1, b: 1 },
 ];
@@ -58,6 +59,7 @@ impl Decoder {
         let sums_fit = match a_ty {
             Ty::F16 => a_ty == b_ty && [d_ty, c_ty].iter().all(|t| matches!(t, Ty::F16 | Ty::F32)),
             Ty::BF16 | Ty::TF32 => a_ty == b_ty && d_ty == Ty::F32 && c_ty == Ty::F32,
+            Ty::E4M3 | Ty::E5M2 => d_ty == Ty::F32 && c_ty == Ty::F32,
             Ty::F64 => d_ty == Ty::F64 && c_ty == Ty::F64,
             _ => d_ty == Ty::S32 && c_ty == Ty::S32,
         };
@@ -143,6 +145,8 @@ fn elem(ty: Ty) -> Elem {
         Ty::TF32 => Elem::TF32,
         Ty::S8 => Elem::S8,
         Ty::U8 => Elem::U8,
+        Ty::E4M3 => Elem::E4M3,
+        Ty::E5M2 => Elem::E5M2,
         _ => Elem::F64,
     }
 }

@@ -106,7 +106,7 @@ impl Decoder {
         };
         let ty = mods.ty()?;
         let bytes = ty.bytes() * count;
-        if ty == Ty::Pred || ty.bytes() > 8 || bytes > 32 || matches!(ty, Ty::TF32) {
+        if ty == Ty::Pred || ty.bytes() > 8 || bytes > 32 || ty == Ty::TF32 || ty.is_float8() {
             return Err(mods.error("no access of this type and size"));
         }
         if !is_load && matches!(space, MemSpace::Param | MemSpace::Const) {
@@ -187,7 +187,9 @@ impl Decoder {
             AtomOp::Exch | AtomOp::Cas => !is_red && ty.is_bits() && ty.bytes() >= 2,
             AtomOp::Inc | AtomOp::Dec => ty == Ty::U32,
         };
-        let fits = fits && !matches!(ty, Ty::U16 | Ty::S16 | Ty::TF32 | Ty::B128 | Ty::Pred);
+        let fits = fits
+            && !matches!(ty, Ty::U16 | Ty::S16 | Ty::TF32 | Ty::F32x2 | Ty::Pred)
+            && !ty.is_float8();
         if !fits {
             return Err(mods.unknown());
         }

@@ -181,6 +181,8 @@ pub(crate) enum Elem {
     S8,
     U8,
     F64,
+    E4M3,
+    E5M2,
 }
 
 /// One decoded operation.

@@ -162,7 +162,7 @@ impl Decoder {
         match arg {
             Arg::Sink => Ok((ty, SINK)),
             Arg::Name(name) => {
-                if name.starts_with('%') && self.special_name(name) {
+                if self.is_special(name) {
                     return Err(Error::at(self.line, format!("`{name}` cannot be written")));
                 }
                 let (reg, row) = self.need_reg(name)?;
@@ -173,9 +173,9 @@ impl Decoder {
         }
     }
 
-    fn special_name(&self, name: &str) -> bool {
+    fn is_special(&mut self, name: &str) -> bool {
         let declared = self.scopes.iter().any(|scope| scope.names.contains_key(name));
-        !declared && name.contains('.')
+        !declared && self.special(name).is_some()
     }
 
     /// The row of a predicate register that is read.

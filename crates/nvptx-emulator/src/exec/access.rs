@@ -191,6 +191,11 @@ impl Machine<'_> {
 
     /// The variable that a wrong shared address lies behind.
     fn near_shared(&self, at: u64) -> String {
+        let dynamic = u64::from(self.kernel.dynamic_offset);
+        if self.kernel.uses_dynamic && at >= dynamic {
+            let (byte, bytes) = (at - dynamic, self.setup.dynamic_bytes);
+            return format!(": byte {byte} of dynamic shared memory, which has {bytes}");
+        }
         let before = self.kernel.shared.iter().rev().find(|v| u64::from(v.offset) <= at);
         match before {
             Some(var) => {

@@ -80,7 +80,9 @@ impl Machine<'_> {
         }
         let own = warp.index as usize;
         state.joined[own] = state.joined[own].max(warp.clocks[own] + 1);
-        if !first && other != expected {
+        let all: u32 = self.setup.block.iter().product();
+        let threads = |n: Option<u32>| n.unwrap_or(all.next_multiple_of(32));
+        if !first && threads(other) != threads(expected) {
             self.find(Kind::DivergentBarrier, warp, lane, pc, || {
                 format!("names another number of threads at barrier {id} than those before it")
             });

@@ -39,8 +39,8 @@ impl Machine<'_> {
             let mut tile = [[0u16; 8]; 8];
             if !is_load {
                 let values = warp.s32(self.kernel, d);
-                for lane in 0..32 {
-                    place(&mut tile, lane, trans, values[lane]);
+                for (lane, value) in values.iter().enumerate() {
+                    place(&mut tile, lane, trans, *value);
                 }
             }
             for (row, line) in tile.iter_mut().enumerate() {
@@ -50,9 +50,11 @@ impl Machine<'_> {
                 }
                 let at = addresses[lane as usize] as usize;
                 if is_load {
-                    // A row is read for four lanes that are not known here: the lane that
-                    // gives the address stands for them.
-                    self.read_shared(warp, lane, at, 16, me, pc);
+                    // Two of the lanes that get values of the row read for all of them: at
+                    // least one is not the thread that wrote it.
+                    let [one, other] = receivers(row as u32, trans);
+                    self.read_shared(warp, one, at, 16, me, pc);
+                    self.read_shared(warp, other, at, 16, me, pc);
                     let data = &self.shared.data[at..at + 16];
                     for (value, pair) in line.iter_mut().zip(data.chunks_exact(2)) {
                         *value = u16::from_le_bytes([pair[0], pair[1]]);
@@ -74,6 +76,11 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// Two lanes that get values of this row of a matrix.
+fn receivers(row: u32, trans: bool) -> [u32; 2] {
+    if trans { [row / 2, row / 2 + 4] } else { [4 * row, 4 * row + 1] }
 }
 
 fn take(tile: &[[u16; 8]; 8], lane: usize, trans: bool) -> u32 {

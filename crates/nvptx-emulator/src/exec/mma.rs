@@ -1,22 +1,21 @@
 //! `mma.sync`: fragments to matrices, the product, and back.
 //!
-//! Model of the sum: products of the elements are exact. `f16`, `bf16` and `tf32` products are
-//! added to the accumulator in `f64` in ascending order of k and rounded once, to nearest, to
-//! the type of the result. The hardware aligns and cuts the terms of a sum instead, so results
-//! agree to a tolerance, not to the bit. `f64` is a chain of fused multiply-adds, integers are
-//! exact modulo 2^32 (or saturate with `.satfinite`). Of a `tf32` operand the low 13 bits are
-//! ignored.
+//! Model of the sum: products of the elements are exact. `f16`, `bf16`, `tf32` and 8-bit float
+//! products are added to the accumulator in `f64` in ascending order of k and rounded once, to
+//! nearest, to the type of the result. The hardware aligns and cuts the terms of a sum instead,
+//! so results agree to a tolerance, not to the bit. `f64` is a chain of fused multiply-adds,
+//! integers are exact modulo 2^32 (or saturate with `.satfinite`). Of a `tf32` operand the low 13
+//! bits are ignored.
 
 use super::Machine;
 use super::warp::Warp;
 use crate::decode::op::{Elem, Mma};
-use crate::float::{F16, NAN16, NAN32, Round, bf16_to_f32, f16_to_f32};
+use crate::float::{F16, NAN16, NAN32, Round, bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32};
 use crate::report::Kind;
 use crate::ty::Ty;
 
-/// The most elements of `a` in a product of floats, m16n8k16, and of integers, m16n8k32.
-const MAX_FLOAT: usize = 16 * 16;
-const MAX_INT: usize = 16 * 32;
+/// The most elements of `a`: those of m16n8k32.
+const MAX: usize = 16 * 32;
 
 impl Machine<'_> {
     pub(super) fn mma(&mut self, warp: &mut Warp, mma: &Mma, active: u32, pc: u32) {
@@ -33,20 +32,26 @@ impl Machine<'_> {
     }
 
     fn mma_float(&self, warp: &mut Warp, mma: &Mma, active: u32) {
-        let value = |bits: u32| match mma.a_ty {
+        let value = |ty: Elem, bits: u32| match ty {
             Elem::F16 => f64::from(f16_to_f32(bits)),
             Elem::BF16 => f64::from(bf16_to_f32(bits)),
+            Elem::E4M3 => f64::from(e4m3_to_f32(bits)),
+            Elem::E5M2 => f64::from(e5m2_to_f32(bits)),
             _ => f64::from(f32::from_bits(bits & !0x1fff)),
         };
-        let width = if mma.a_ty == Elem::TF32 { 32 } else { 16 };
+        let width = match mma.a_ty {
+            Elem::TF32 => 32,
+            Elem::E4M3 | Elem::E5M2 => 8,
+            _ => 16,
+        };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let (mut a, mut b) = ([0.0; MAX_FLOAT], [0.0; MAX_FLOAT]);
+        let (mut a, mut b) = ([0.0; MAX], [0.0; MAX / 2]);
         self.input(warp, mma.a, (m, k), width, |row, column, bits| {
-            a[row * k + column] = value(bits);
+            a[row * k + column] = value(mma.a_ty, bits);
         });
         // The fragment of b is that of a, with n in the place of m.
         self.input(warp, mma.b, (n, k), width, |column, row, bits| {
-            b[row * n + column] = value(bits);
+            b[row * n + column] = value(mma.b_ty, bits);
         });
         let mut sums: [[f64; 8]; 16] = [[0.0; 8]; 16];
         self.accumulator(warp, mma, |row, column, bits| {
@@ -72,7 +77,7 @@ impl Machine<'_> {
             if ty == Elem::S8 { i32::from(bits as u8 as i8) } else { i32::from(bits as u8) }
         };
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-        let (mut a, mut b) = ([0i32; MAX_INT], [0i32; MAX_INT]);
+        let (mut a, mut b) = ([0i32; MAX], [0i32; MAX / 2]);
         self.input(warp, mma.a, (m, k), 8, |row, column, bits| {
             a[row * k + column] = value(mma.a_ty, bits);
         });

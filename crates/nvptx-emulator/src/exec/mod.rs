@@ -178,6 +178,7 @@ impl Machine<'_> {
                 if warps[*at].is_ready() {
                     progress = true;
                     let event = self.turn(&mut warps[*at]);
+                    self.check_limit(&warps[*at]);
                     self.after_turn(event, warps);
                 }
                 if self.is_stopped {

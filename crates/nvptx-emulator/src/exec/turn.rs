@@ -60,7 +60,6 @@ impl Machine<'_> {
             }
             if *left == 0 {
                 warp.insert(pc, mask);
-                self.check_limits(warp, pc);
                 return Some(Event::Yield);
             }
             *left -= 1;
@@ -78,7 +77,8 @@ impl Machine<'_> {
             let count = &mut self.counts[pc as usize];
             count.warps += 1;
             count.threads += threads;
-            self.executed += threads;
+            // An instruction for no thread takes time too, or a loop of such never ended.
+            self.executed += threads.max(1);
             if active == 0 {
                 pc += 1;
                 continue;
@@ -184,7 +184,8 @@ impl Machine<'_> {
         let Group { pc, mask, .. } = warp.groups[at];
         self.find(Kind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
             format!(
-                "runs this with lanes {mask:#010x} of its warp, while its other members are elsewhere"
+                "runs this with lanes {mask:#010x} of its warp, \
+                 while its other members are elsewhere"
             )
         });
         true
@@ -218,9 +219,11 @@ impl Machine<'_> {
         }
     }
 
-    fn check_limits(&mut self, warp: &Warp, pc: u32) {
-        if self.executed > self.setup.limit {
+    /// Stops the launch where it has executed too much; asked after each turn.
+    pub(super) fn check_limit(&mut self, warp: &Warp) {
+        if self.executed > self.setup.limit && !self.is_stopped {
             let limit = self.setup.limit;
+            let pc = warp.groups.first().map_or(0, |g| g.pc);
             self.find(Kind::NoProgress, warp, 0, pc, || {
                 format!("is here when the launch has executed its limit of {limit} instructions")
             });

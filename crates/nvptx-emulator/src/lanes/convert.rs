@@ -147,6 +147,35 @@ impl Convert {
     }
 }
 
+/// Two `f32` to a pair of 8-bit floats, the first in the upper half, saturating.
+pub(crate) fn to_float8(to: Ty) -> Option<LaneFn> {
+    fn both(a: u32, b: u32, f: impl Fn(f64) -> u32) -> u32 {
+        let value = |v: u32| f64::from(f32::from_bits(v));
+        f(value(a)) << 8 | f(value(b))
+    }
+    match to {
+        Ty::E4M3x2 => Some(lanes!(A2 | a, b | both(a, b, float::to_e4m3))),
+        Ty::E5M2x2 => Some(lanes!(A2 | a, b | both(a, b, float::to_e5m2))),
+        _ => None,
+    }
+}
+
+/// A pair of 8-bit floats to a pair of `f16`.
+pub(crate) fn from_float8(from: Ty) -> Option<LaneFn> {
+    fn both(a: u32, f: impl Fn(u32) -> f32) -> u32 {
+        let half = |bits: u32| match f(bits) {
+            v if v.is_nan() => NAN16,
+            v => F16.round(f64::from(v), Round::Rn) as u32,
+        };
+        half(a >> 8 & 0xff) << 16 | half(a & 0xff)
+    }
+    match from {
+        Ty::E4M3x2 => Some(lanes!(A1 | a | both(a, float::e4m3_to_f32))),
+        Ty::E5M2x2 => Some(lanes!(A1 | a | both(a, float::e5m2_to_f32))),
+        _ => None,
+    }
+}
+
 fn quiet(v: f32) -> u32 {
     if v.is_nan() { NAN32 } else { v.to_bits() }
 }

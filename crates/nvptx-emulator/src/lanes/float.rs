@@ -146,6 +146,35 @@ pub(crate) fn fma64() -> LaneFn {
     lanes!(B3 | a, b, c | bits(f64::mul_add(value(a), value(b), value(c))))
 }
 
+/// `add`, `sub`, `mul` of pairs of `f32` in 64 bits, rounded to nearest.
+pub(crate) fn binary_pair(op: &str, ftz: bool) -> Option<LaneFn> {
+    fn both(a: u64, b: u64, f: impl Fn(u32, u32) -> u32) -> u64 {
+        let high = f((a >> 32) as u32, (b >> 32) as u32);
+        u64::from(high) << 32 | u64::from(f(a as u32, b as u32))
+    }
+    Some(match (op, ftz) {
+        ("add", false) => lanes!(B2 | a, b | both(a, b, add::<false, false>)),
+        ("sub", false) => lanes!(B2 | a, b | both(a, b, sub::<false, false>)),
+        ("mul", false) => lanes!(B2 | a, b | both(a, b, mul::<false, false>)),
+        ("add", true) => lanes!(B2 | a, b | both(a, b, add::<true, false>)),
+        ("sub", true) => lanes!(B2 | a, b | both(a, b, sub::<true, false>)),
+        ("mul", true) => lanes!(B2 | a, b | both(a, b, mul::<true, false>)),
+        _ => return None,
+    })
+}
+
+/// `fma` of pairs of `f32` in 64 bits, rounded to nearest.
+pub(crate) fn fma_pair(ftz: bool) -> LaneFn {
+    fn both(a: u64, b: u64, c: u64, f: impl Fn(u32, u32, u32) -> u32) -> u64 {
+        let high = f((a >> 32) as u32, (b >> 32) as u32, (c >> 32) as u32);
+        u64::from(high) << 32 | u64::from(f(a as u32, b as u32, c as u32))
+    }
+    match ftz {
+        false => lanes!(B3 | a, b, c | both(a, b, c, fma::<false, false>)),
+        true => lanes!(B3 | a, b, c | both(a, b, c, fma::<true, false>)),
+    }
+}
+
 /// `testp.finite` and the like: the mask of lanes where it holds.
 pub(crate) fn test32(op: &str) -> Option<fn(&R32) -> u32> {
     macro_rules! mask {

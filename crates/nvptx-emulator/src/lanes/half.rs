@@ -153,8 +153,10 @@ fn min_max<const B: bool, const MIN: bool, const NAN: bool>(a: u32, b: u32) -> u
     }
 }
 
+/// For `bf16` the instruction has `.ftz`: a subnormal result is zero.
 fn ex2<const B: bool>(a: u32) -> u32 {
-    to::<B, 0>(from::<B>(a).exp2())
+    let out = to::<B, 0>(from::<B>(a).exp2());
+    if B && out < 0x80 { 0 } else { out }
 }
 
 fn tanh<const B: bool>(a: u32) -> u32 {

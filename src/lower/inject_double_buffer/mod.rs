@@ -7,11 +7,14 @@
 //!         `  if likely(i + 1 < n) { produce S { S[(i + 1) % 2, …] = f(i + 1) } }`
 //!         `  … S[i % 2, …] …`
 //!         `}`
+//! What the threads of a GPU fetch for shared memory comes in two parts, see [`staged`].
 //! Conditions around the allocation hold for the iteration that reads, so they are asked about the
 //! next one where it is computed.
 //! Needs: one index per dimension; a double buffer stands in a loop whose iterations follow each
 //! other, and what fills it reads nothing that the same iteration computes.
 //! Ensures: no buffer is marked; every variable is bound once.
+
+mod staged;
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
@@ -134,6 +137,8 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
     };
     let mut first: Vec<Stmt> = Vec::new();
     let mut ahead: Vec<Stmt> = Vec::new();
+    let mut behind: Vec<Stmt> = Vec::new();
+    let mut waiting: Vec<Buffer> = Vec::new();
     let mut halves: HashMap<Buffer, Buffer> = HashMap::new();
     let mut allocated: Vec<Buffer> = Vec::new();
     for double in found {
@@ -147,24 +152,38 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
             into_halves(fill, &halves, &half(at))
         };
         first.push(fill_at(&min));
-        ahead.push(fill_at(&next));
+        let fill = fill_at(&next);
+        match staged::stage(&fill, &body) {
+            Some(parts) => {
+                ahead.push(parts.load);
+                behind.push(parts.store);
+                waiting.push(parts.buffer);
+            }
+            None => ahead.push(fill),
+        }
     }
     let first = Stmt::If {
         cond: Expr::lt(Expr::index(0), extent.clone()),
         then: Box::new(Stmt::Block(first)),
         otherwise: None,
     };
-    let ahead = Stmt::If {
-        cond: Expr::unary(UnOp::Likely, Expr::lt(next, end)),
-        then: Box::new(Stmt::Block(ahead)),
+    let in_next = |stmts: Vec<Stmt>| Stmt::If {
+        cond: Expr::unary(UnOp::Likely, Expr::lt(next.clone(), end.clone())),
+        then: Box::new(Stmt::Block(stmts)),
         otherwise: None,
     };
-    let body = Box::new(Stmt::Block(vec![ahead, into_halves(body, &halves, &half(&here))]));
+    let mut body = vec![in_next(ahead), into_halves(body, &halves, &half(&here))];
+    if !behind.is_empty() {
+        body.push(in_next(behind));
+    }
+    let body = Box::new(allocate(waiting, Stmt::Block(body)));
     let nest = Stmt::Block(vec![first, Stmt::For { var, min, extent, kind, body }]);
-    allocated
-        .into_iter()
-        .rev()
-        .fold(nest, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
+    allocate(allocated, nest)
+}
+
+fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
+    let around = |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) };
+    buffers.into_iter().rev().fold(body, around)
 }
 
 /// The buffer with one more dimension, outermost, of two.

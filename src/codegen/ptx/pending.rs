@@ -1,0 +1,219 @@
+//! Stores to shared memory of what comes from global memory wait until something asks for them: a
+//! barrier, the end of a loop's body, an access that may touch the same elements. So the loads are
+//! under way while other work is done.
+//!
+//! Before: `ld.global a; st.shared next, a; (work on current)`
+//! After:  `ld.global a; (work on current); st.shared next, a`
+
+use super::address::{Atom, Term};
+use super::emit::{Emitter, Memory, Place, Val};
+use crate::ir::arith::Interval;
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt};
+use nvptx_builder::{Address, Space};
+use std::collections::HashSet;
+
+/// More values than this do not wait: registers are few.
+const MAX_WAITING: usize = 32;
+
+/// The elements that an access touches: the terms, and what the constants of its lanes span.
+#[derive(Clone)]
+pub(super) struct Span {
+    terms: Vec<Term>,
+    constants: Interval,
+}
+
+/// Stores that are computed and not emitted.
+pub(super) struct Pending {
+    memory: Memory,
+    span: Span,
+    dtype: DType,
+    /// Each with its values.
+    stores: Vec<(Address, Vec<Val>)>,
+}
+
+impl Emitter<'_> {
+    /// What an access touches; none if its index depends on memory.
+    pub(super) fn span(&mut self, index: &Expr) -> Option<Span> {
+        let (first, reach) = match &index.kind {
+            ExprKind::Ramp(base, stride) => {
+                let step = Interval::point(stride.as_int()?);
+                (base, step.mul(Interval::new(0, i128::from(index.ty.lanes) - 1)))
+            }
+            _ if index.ty.is_scalar() => (index, Interval::point(0)),
+            _ => return None,
+        };
+        let (terms, constant) = self.access_key(first)?;
+        Some(Span { terms, constants: reach.add(Interval::point(constant)) })
+    }
+
+    /// Whether a store waits: one to shared memory of a value from global memory.
+    pub(super) fn may_wait(&self, memory: &Memory, value: &Expr) -> bool {
+        memory.space == Space::Shared && self.reads_global(value, &mut HashSet::new())
+    }
+
+    fn reads_global(&self, expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+        if !seen.insert(expr.id()) {
+            return false;
+        }
+        if let ExprKind::Load { buffer, .. } = &expr.kind {
+            return buffer.scope == Scope::Global;
+        }
+        let mut found = false;
+        for_each_child(expr, &mut |child| found = found || self.reads_global(child, seen));
+        found
+    }
+
+    /// Lets stores wait.
+    pub(super) fn postpone(
+        &mut self,
+        memory: &Memory,
+        span: Span,
+        dtype: DType,
+        stores: Vec<(Address, Vec<Val>)>,
+    ) {
+        let stores: Vec<(Address, Vec<Val>)> = stores
+            .into_iter()
+            .map(|(address, values)| {
+                (address, values.into_iter().map(|value| self.settled(value)).collect())
+            })
+            .collect();
+        let count =
+            |one: &Pending| one.stores.iter().map(|(_, values)| values.len()).sum::<usize>();
+        let memory = memory.clone();
+        let level = self.pending.last_mut().expect("there is the outermost level");
+        level.push(Pending { memory, span, dtype, stores });
+        if level.iter().map(count).sum::<usize>() > MAX_WAITING {
+            self.flush();
+        }
+    }
+
+    /// Emits the stores that wait at this level.
+    pub(super) fn flush(&mut self) {
+        let level = self.pending.last_mut().expect("there is the outermost level");
+        for one in std::mem::take(level) {
+            for (address, values) in one.stores {
+                self.store_chunk(&one.memory, one.dtype, address, &values, None);
+            }
+        }
+    }
+
+    /// Emits them if an access may touch what they write.
+    pub(super) fn flush_for(&mut self, memory: &Memory, index: &Expr) {
+        if self.pending.iter().all(Vec::is_empty) || memory.space != Space::Shared {
+            return;
+        }
+        if self.conflicts(memory.id, index) {
+            self.flush();
+        }
+    }
+
+    /// Before code that may not run, or more than once: what waits must not matter to it.
+    pub(super) fn enter_level(&mut self, body: &[&Stmt]) {
+        if self.pending.iter().any(|level| !level.is_empty())
+            && body.iter().any(|stmt| self.is_asked_for(stmt))
+        {
+            self.flush();
+        }
+        self.pending.push(Vec::new());
+    }
+
+    /// After it.
+    pub(super) fn leave_level(&mut self) {
+        self.flush();
+        self.pending.pop();
+    }
+
+    fn conflicts(&mut self, memory: u32, index: &Expr) -> bool {
+        let waiting: Vec<Span> = self
+            .pending
+            .iter()
+            .flatten()
+            .filter(|one| one.memory.id == memory)
+            .map(|one| one.span.clone())
+            .collect();
+        if waiting.is_empty() {
+            return false;
+        }
+        match self.span(index) {
+            None => true,
+            Some(span) => waiting.iter().any(|other| !self.are_disjoint(&span, other)),
+        }
+    }
+
+    /// Whether a statement waits for other threads or touches what waits.
+    fn is_asked_for(&mut self, stmt: &Stmt) -> bool {
+        if matches!(stmt, Stmt::Barrier) {
+            return true;
+        }
+        let mut accesses = Vec::new();
+        if let Stmt::Store { buffer, indices, .. } = stmt {
+            accesses.push((buffer.clone(), indices[0].clone()));
+        }
+        for_each_expr(stmt, &mut |expr| collect_loads(expr, &mut accesses, &mut HashSet::new()));
+        for (buffer, index) in accesses {
+            if let Some(Place::Memory(memory)) = self.places.get(&buffer) {
+                let id = memory.id;
+                if self.conflicts(id, &index) {
+                    return true;
+                }
+            }
+        }
+        let mut found = false;
+        for_each_stmt(stmt, &mut |inner| found = found || self.is_asked_for(inner));
+        found
+    }
+
+    /// Whether two accesses of one buffer certainly touch different elements.
+    fn are_disjoint(&mut self, a: &Span, b: &Span) -> bool {
+        if a.terms == b.terms {
+            return a.constants.hi < b.constants.lo || b.constants.hi < a.constants.lo;
+        }
+        // Copies of a double buffer: `size * (x % copies)` with different remainders, and the
+        // rest within one copy.
+        let (Some((term, rest_a)), Some((other, rest_b))) = (self.copy_of(a), self.copy_of(b))
+        else {
+            return false;
+        };
+        let (size, copies) = (term.1, term.2);
+        if (size, copies) != (other.1, other.2) {
+            return false;
+        }
+        let difference = Expr::sub(term.0, other.0);
+        let poly = self.access_key(&difference);
+        let apart = poly.is_some_and(|(terms, c)| terms.is_empty() && c % copies != 0);
+        let inside = Interval::new(0, size - 1);
+        apart && inside.covers(rest_a) && inside.covers(rest_b)
+    }
+
+    /// The term of a span that selects a copy (what is taken modulo the copies, the size of one,
+    /// how many there are), and the bounds of the rest.
+    fn copy_of(&mut self, span: &Span) -> Option<((Expr, i128, i128), Interval)> {
+        let mut found = None;
+        let mut rest = Vec::new();
+        for (factors, scale) in &span.terms {
+            if let ([Atom::Number(number)], true) = (&factors[..], found.is_none())
+                && let ExprKind::Binary(BinOp::FloorMod, x, n) = &self.numbers.expr(*number).kind
+                && let Some(copies) = n.as_int().filter(|n| *n > 1)
+                // Threads are taken apart by remainders too; copies depend on a loop.
+                && self.depth_of(x) > 0
+            {
+                found = Some((x.clone(), *scale, copies));
+            } else {
+                rest.push((factors.clone(), *scale));
+            }
+        }
+        let range = self.range_of(&rest, &[]).add(span.constants);
+        found.filter(|(_, size, _)| *size > 0).map(|found| (found, range))
+    }
+}
+
+fn collect_loads(expr: &Expr, acc: &mut Vec<(Buffer, Expr)>, seen: &mut HashSet<usize>) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+        acc.push((buffer.clone(), indices[0].clone()));
+    }
+    for_each_child(expr, &mut |child| collect_loads(child, acc, seen));
+}

@@ -1,0 +1,115 @@
+//! What threads fetch for the next iteration waits in registers: the loads stand before what reads
+//! the present half, the stores behind it, so that nothing waits for memory.
+//!
+//! Before: `produce S { for (j, 0, 4) { S[1, f(j)] = A[g(j)] } }`
+//! After:  `produce S { for (j, 0, 4) { S.next[j] = A[g(j)] } }` and, to be put behind the readers,
+//!         `produce S { for (j, 0, 4) { S[1, f(j)] = S.next[j] } }`
+
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
+use std::collections::{HashMap, HashSet};
+
+/// Elements of a thread beyond which there would be too few registers for the rest.
+const MAX_ELEMENTS: i128 = 16;
+
+/// The two parts of what fills a buffer.
+pub(super) struct Staged {
+    /// The registers.
+    pub(super) buffer: Buffer,
+    /// From memory into registers.
+    pub(super) load: Stmt,
+    /// From registers into the buffer.
+    pub(super) store: Stmt,
+}
+
+/// Takes a fill apart: one store of a value that is read from global memory, which `work` between
+/// the two parts does not write, in loops of few iterations besides those about threads.
+pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
+    let mut search = Search::default();
+    let mut see = |stmt: &Stmt| {
+        if let Stmt::Store { buffer, .. } = stmt {
+            search.written.insert(buffer.clone());
+        }
+    };
+    walk_stmt(work, &mut see, &mut |_| {});
+    search.visit(fill)?;
+    let target = search.buffer?;
+    let elements: i128 = search.loops.iter().map(|(_, extent)| *extent).product();
+    if target.scope != Scope::Shared || elements > MAX_ELEMENTS {
+        return None;
+    }
+    let shape = search.loops.iter().map(|(_, extent)| Expr::index(*extent as i64)).collect();
+    let name = format!("{}.next", target.name);
+    let buffer = Buffer::new(name, target.dtype, shape, Scope::Local);
+    let places: Vec<Expr> = search.loops.iter().map(|(var, _)| Expr::var(var)).collect();
+    let load =
+        rewrite(fill.clone(), &mut |_, _, value| Stmt::store(&buffer, places.clone(), value));
+    let store = rewrite(fill.clone(), &mut |target, indices, _| {
+        Stmt::store(&target, indices, Expr::load(&buffer, places.clone()))
+    });
+    // Every variable is bound once.
+    let store = fresh_copy(&store, &HashMap::new());
+    Some(Staged { buffer, load, store })
+}
+
+#[derive(Default)]
+struct Search {
+    /// The loops that are none about threads, outermost first.
+    loops: Vec<(Var, i128)>,
+    buffer: Option<Buffer>,
+    /// What changes before the second part.
+    written: HashSet<Buffer>,
+}
+
+impl Search {
+    /// `None` if the statement has another form.
+    fn visit(&mut self, stmt: &Stmt) -> Option<()> {
+        match stmt {
+            Stmt::Block(stmts) => stmts.iter().try_for_each(|stmt| self.visit(stmt)),
+            Stmt::Produce { body, .. } => self.visit(body),
+            Stmt::If { then, otherwise: None, .. } => self.visit(then),
+            Stmt::For { kind, body, .. } if kind.gpu_index().is_some() => self.visit(body),
+            Stmt::For { var, min, extent, kind, body } => {
+                let counted = matches!(
+                    kind,
+                    ForKind::Serial | ForKind::Unrolled | ForKind::UnrollHint | ForKind::Vectorized
+                );
+                let extent = extent.as_int().filter(|extent| *extent > 0)?;
+                if !counted || min.as_int() != Some(0) || self.buffer.is_some() {
+                    return None;
+                }
+                self.loops.push((var.clone(), extent));
+                self.visit(body)
+            }
+            Stmt::Store { buffer, value, mask: None, .. } => {
+                let (mut reads, mut global) = (false, true);
+                walk_expr(value, &mut |e| {
+                    if let ExprKind::Load { buffer, .. } = &e.kind {
+                        reads = true;
+                        global &= buffer.scope == Scope::Global && !self.written.contains(buffer);
+                    }
+                });
+                let first = self.buffer.replace(buffer.clone()).is_none();
+                (first && reads && global).then_some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The nest with another innermost statement. Its loops are written out: registers have no index.
+fn rewrite(stmt: Stmt, store: &mut dyn FnMut(Buffer, Vec<Expr>, Expr) -> Stmt) -> Stmt {
+    match stmt {
+        Stmt::Store { buffer, indices, value, .. } => store(buffer, indices, value),
+        Stmt::For { var, min, extent, kind, body } => {
+            let kind = match kind {
+                ForKind::Serial | ForKind::UnrollHint => ForKind::Unrolled,
+                kind => kind,
+            };
+            let body = Box::new(rewrite(*body, store));
+            Stmt::For { var, min, extent, kind, body }
+        }
+        other => map_stmts(other, &mut |inner| rewrite(inner, store)),
+    }
+}
