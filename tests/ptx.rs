@@ -32,6 +32,7 @@ const SIZES: &[(&str, &[&str])] = &[
     ("vector_add", &["n=1", "n=64", "n=1000"]),
     ("broadcast_add", &["m1=40 n1=1 m2=40 n2=50", "m1=1 n1=600 m2=70 n2=600"]),
     ("matmul", &["n=64", "n=128 m=64 l=96", "n=130 m=70 l=36"]),
+    ("matmul_bf16", &["n=256 m=128 l=192"]),
     ("conv", &["oc=8 ic=3 nh=20 nw=33", "oc=6 ic=4 nh=9 kh=1 ph=0", "oc=4 ic=2 nh=17 sh=2"]),
     ("depthwise_conv", &["ic=3 nh=20 nw=67", "ic=5 nh=16 ph=0 sh=2"]),
     ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
@@ -124,9 +125,18 @@ fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
             let extent = |extent: &tec::ir::Expr| extent.as_int().expect("constant shapes") as i64;
             let shape: Vec<i64> = buffer.shape.iter().map(extent).collect();
             let count = shape.iter().product::<i64>() as usize;
-            assert_eq!(buffer.dtype, DType::Float32, "samples for GPUs are in float32");
             let mut number = || if *output { 0.0 } else { random.random::<f32>() };
-            let data = (0..count).flat_map(|_| number().to_le_bytes()).collect();
+            let data: Vec<u8> = match buffer.dtype {
+                DType::Float32 => (0..count).flat_map(|_| number().to_le_bytes()).collect(),
+                // Small integers: the sums of tensor cores are exact, whatever their order.
+                DType::BFloat16 => (0..count)
+                    .flat_map(|_| (number() * 16.0).floor().to_bits().to_be_bytes()[..2].to_vec())
+                    .collect::<Vec<u8>>()
+                    .chunks(2)
+                    .flat_map(|pair| [pair[1], pair[0]])
+                    .collect(),
+                other => panic!("no arguments of {other}"),
+            };
             Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
         }
         other => panic!("samples for GPUs have tensors alone, not {}", other.name()),
@@ -147,7 +157,11 @@ fn interpret(compiled: &Compiled, args: &mut [Value]) {
 /// Default and other sizes of a sample's kernel.
 fn sizes(sample: &Sample) -> Vec<&'static str> {
     let more = SIZES.iter().find(|(kernel, _)| *kernel == sample.kernel);
-    let default = if sample.kernel == "matmul" { "n=32" } else { "" };
+    let default = match &sample.kernel[..] {
+        "matmul" => "n=32",
+        "matmul_bf16" => "n=128",
+        _ => "",
+    };
     std::iter::once(default)
         .chain(more.into_iter().flat_map(|(_, more)| more.iter().copied()))
         .collect()
@@ -243,7 +257,7 @@ fn ptxas_takes_every_sample() {
                     Ok(told) => told,
                     Err(said) => panic!("{what}: {said}"),
                 };
-                if sample.schedule == "fast" {
+                if ["fast", "tensor"].contains(&&sample.schedule[..]) {
                     assert_eq!(spills, 0, "{what}: bytes of spills");
                     assert!(registers <= 128, "{what}: {registers} registers");
                 }
@@ -355,7 +369,7 @@ fn modules_launch_what_the_emulator_runs() {
     let gpu = Gpu::open().expect("the driver starts");
     driver::with_stack(|| {
         for (number, sample) in samples().into_iter().enumerate() {
-            let size = if sample.kernel == "matmul" { "n=128" } else { "" };
+            let size = if sample.kernel.starts_with("matmul") { "n=128" } else { "" };
             let compiled = compile(&sample, size, "nvptx-sm_80").expect("it compiles");
             let mut actual = arguments(&compiled.kernel, 2);
             let mut expected = actual.clone();
@@ -372,8 +386,11 @@ fn modules_launch_what_the_emulator_runs() {
 // ---- what would go wrong ----
 
 /// Sizes at which every barrier of a kernel is needed: loops run more than twice, blocks are whole.
-const WHOLE: &[(&str, &str)] =
-    &[("matmul", "n=128 m=128 l=128"), ("conv", "oc=32 ic=8 nh=32 nw=64")];
+const WHOLE: &[(&str, &str)] = &[
+    ("matmul", "n=128 m=128 l=128"),
+    ("matmul_bf16", "n=128 l=192"),
+    ("conv", "oc=32 ic=8 nh=32 nw=64"),
+];
 
 #[test]
 fn every_barrier_is_needed() {

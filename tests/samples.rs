@@ -101,6 +101,7 @@ const CASES: &[Case] = &[
     case("softmax", "softmax_reciprocal", "-D m=3 -D n=130"),
     case("layer_norm", "layer_norm", "-D m=5 -D n=33"),
     case("layer_norm", "layer_norm", "-D m=2 -D n=200"),
+    case("matmul_bf16", "matmul_bf16", "-D n=24 -D m=17 -D l=9"),
     case("argmax", "argmax_rows", "--var n=5 --var m=12"),
     case("argmax", "argbest_rows", "--var n=5 --var m=12"),
     case("conv_block", "conv_block", "-D oc=2 -D ic=2 -D n=8"),

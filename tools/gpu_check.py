@@ -42,13 +42,19 @@ class Case:
     """
 
     def __init__(self, name, file, kernel, schedules, define, shapes, output, reference, terms,
-                 baseline, flops, dtype="float32", result=None, positive=(), magnitude=None):
+                 baseline, flops, dtype="float32", result=None, positive=(), magnitude=None,
+                 least=75):
         self.name, self.file, self.kernel = name, file, kernel
         self.schedules, self.define = schedules, define
         self.shapes, self.output, self.dtype = shapes, output, dtype
         self.result = result or dtype
         self.reference, self.terms, self.baseline = reference, terms, baseline
         self.flops, self.positive, self.magnitude = flops, positive, magnitude
+        self.least = least
+
+    def runs_on(self, target):
+        """Whether the target has the instructions that it needs."""
+        return int(re.search(r"sm_(\d+)", target)[1]) >= self.least
 
     def bytes(self):
         """What must move at least."""
@@ -62,6 +68,16 @@ def matmul(n, schedules):
         f"matmul {n}", "matmul.te", "matmul", schedules, {"n": n}, [(n, n), (n, n)], (n, n),
         lambda torch, a, b: a @ b, n, lambda torch, a, b: lambda: torch.mm(a, b), 2 * n**3,
         magnitude=lambda torch, a, b: a.abs() @ b.abs(),
+    )
+
+
+def matmul_bf16(n):
+    # Tensor cores cut terms off, which costs as much again as rounding.
+    return Case(
+        f"matmul_bf16 {n}", "matmul_bf16.te", "matmul_bf16", ["tensor"], {"n": n},
+        [(n, n), (n, n)], (n, n), lambda torch, a, b: a @ b, 2 * n,
+        lambda torch, a, b: lambda: torch.mm(a, b), 2 * n**3, dtype="bfloat16", result="float32",
+        magnitude=lambda torch, a, b: a.abs() @ b.abs(), least=80,
     )
 
 
@@ -148,6 +164,7 @@ def cases(quick):
             (rows, 1), (rows, rows), (rows, rows)),
     ]
     found += [matmul(size, ["blocked", "fast"]) for size in sizes]
+    found += [matmul_bf16(size) for size in sizes]
     found += [
         conv(64, image, ["bound", "tiling", "vthread"]),
         depthwise(256, image, ["bound", "tiling"]),
@@ -210,7 +227,7 @@ def bundle(tec, out, quick):
         folder = pathlib.Path(folder)
         for case in cases(quick):
             for schedule in schedules_of(case, samples):
-                for target in BUNDLE_TARGETS:
+                for target in filter(case.runs_on, BUNDLE_TARGETS):
                     _, error = build(tec, case, schedule, target, samples, folder)
                     if error:
                         failures.append(f"{case.name}, {schedule}, {target}: {error}")
@@ -431,7 +448,7 @@ def measure(torch, args, result):
     result.update(target=target, compiled="here" if can_build else "elsewhere")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(args.quick):
-            for schedule in schedules_of(case, args.samples):
+            for schedule in schedules_of(case, args.samples) if case.runs_on(target) else []:
                 line = {"case": case.name, "kernel": case.kernel, "schedule": schedule}
                 try:
                     if can_build:

@@ -223,6 +223,35 @@ pub fn compare(actual: &Tensor, expected: &Tensor) -> Difference {
     difference
 }
 
+/// How many elements differ by more than `bound` times those of `scale`.
+pub fn beyond(actual: &Tensor, expected: &Tensor, scale: &Tensor, bound: f64) -> usize {
+    let count = actual.data.len() / actual.dtype.bytes() as usize;
+    let far = |index: &usize| {
+        let (x, y) = (element(actual, *index), element(expected, *index));
+        let near = (x - y).abs() <= bound * element(scale, *index).abs();
+        !(near || x == y || x.is_nan() && y.is_nan())
+    };
+    (0..count).filter(far).count()
+}
+
+/// The values with their signs taken away.
+pub fn absolute(values: &[Value]) -> Vec<Value> {
+    let tensor = |tensor: &Tensor| {
+        let mut tensor = tensor.clone();
+        if tensor.dtype.is_float() {
+            let size = tensor.dtype.bytes() as usize;
+            tensor.data.chunks_exact_mut(size).for_each(|bytes| bytes[size - 1] &= 0x7f);
+        }
+        tensor
+    };
+    let value = |value: &Value| match value {
+        Value::Tensor(one) => Value::Tensor(tensor(one)),
+        Value::Float(one) => Value::Float(one.abs()),
+        other => other.clone(),
+    };
+    values.iter().map(value).collect()
+}
+
 fn ulp_distance(dtype: DType, a: &[u8], b: &[u8]) -> f64 {
     let order = |bytes: &[u8]| {
         let mut wide = [0u8; 8];

@@ -18,6 +18,7 @@ pub mod reference;
 pub mod simplify;
 pub mod verify;
 pub mod visit;
+pub mod warp;
 
 pub use expr::{
     BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,

@@ -7,10 +7,12 @@
 //! they are attached, or around everything; every variable is bound once.
 
 use super::match_intrinsic::{in_lanes, match_intrinsic};
+use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
@@ -99,7 +101,7 @@ impl<'a> Nests<'a> {
         for at in (first..count).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
             inner = wrap_loop(stage, bounds, at, inner);
-            inner = self.mark_intrinsic(stage, bounds, at, inner)?;
+            inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
         if let Some(start) = start {
             let start = self.initial_nest(stage, bounds, first, start);
@@ -108,7 +110,7 @@ impl<'a> Nests<'a> {
         for at in (0..first).rev() {
             inner = self.inside(id, stage, bounds, Some(at), inner)?;
             inner = wrap_loop(stage, bounds, at, inner);
-            inner = self.mark_intrinsic(stage, bounds, at, inner)?;
+            inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
         inner = self.inside(id, stage, bounds, None, inner)?;
         for (index, var, extent) in bounds.threads.iter().rev() {
@@ -122,25 +124,31 @@ impl<'a> Nests<'a> {
     /// Loop `at` of a stage with all inside, marked if it is to be an intrinsic.
     fn mark_intrinsic(
         &self,
-        stage: &Stage,
+        id: StageId,
         bounds: &StageBounds,
         at: usize,
         nest: Stmt,
     ) -> Result<Stmt> {
+        let (stage, target) = (self.placed.schedule.stage(id), &self.placed.schedule.target);
         let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
-        let (intrinsic, target) = (&tensorize.intrinsic, &self.placed.schedule.target);
+        let intrinsic = &tensorize.intrinsic;
+        let name = intrinsic.name.clone();
+        if let Some(product) = WarpProduct::of(&name) {
+            match_product(product, (self.placed, id, stage), tensorize, &nest)?;
+            return Ok(Stmt::Tensorize { name, body: Box::new(nest) });
+        }
         let mut around = Facts::new();
         for leaf in &stage.leaves[..at] {
             let (min, extent) = (loop_min(stage, *leaf), &bounds.extents[leaf.0]);
             around.bind(&stage.axis(*leaf).var, &min, extent);
         }
         match_intrinsic(stage, tensorize, &nest, around, target)?;
-        let body = match target.has_intrinsic(&intrinsic.name) {
+        let body = match target.has_intrinsic(&name) {
             true => in_lanes(nest, intrinsic.reassociate),
             false => nest,
         };
-        Ok(Stmt::Tensorize { name: intrinsic.name.clone(), body: Box::new(body) })
+        Ok(Stmt::Tensorize { name, body: Box::new(body) })
     }
 
     /// Whether a loop's iterations are the lanes of an instruction.

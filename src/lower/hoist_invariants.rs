@@ -14,6 +14,7 @@ use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::launch::has_meeting;
 use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
+use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
@@ -43,6 +44,9 @@ impl Names {
 }
 
 fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
+    if is_warp_product(&stmt) {
+        return stmt;
+    }
     let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
     match stmt {
         Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => hoist_loop(stmt, names),

@@ -2,6 +2,7 @@
 
 pub mod build_loops;
 mod match_intrinsic;
+mod match_product;
 
 pub mod inject_virtual_threads;
 

@@ -284,7 +284,9 @@ impl Inference {
             }
             for ((index, axis), span) in read.indices.iter().zip(domain).zip(&mut region) {
                 let index = simplify_expr(index, &over_roots);
-                let new = ranges.span(&index).unwrap_or_else(|| whole(&axis.extent, facts));
+                let new = ranges.span(&index);
+                let new = self.tighter(new, read.by, &index, around, facts);
+                let new = new.unwrap_or_else(|| whole(&axis.extent, facts));
                 *span = Some(match span.take() {
                     None => new,
                     Some(old) => {
@@ -300,13 +302,51 @@ impl Inference {
         region.into_iter().zip(domain).map(clip).collect()
     }
 
-    /// What each root of a stage covers while the loops of `around` stand still.
-    pub(super) fn root_spans(
+    /// Of a part of a root (`x // 8`, `x % 8`), whose values may lie apart, the loops tell more
+    /// than the root does: with `x = xo*8 + xi`, `xi` fixed, `x % 8` is `xi`.
+    fn tighter(
         &self,
-        id: StageId,
+        span: Option<Span>,
+        reader: StageId,
+        index: &Expr,
         around: &[Loop],
         facts: &Facts,
-    ) -> HashMap<Var, Span> {
+    ) -> Option<Span> {
+        let mut parts = false;
+        walk_expr(index, &mut |e| {
+            parts |= matches!(e.kind, ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..));
+        });
+        let wide = |span: &Span| span.width.as_int().is_none_or(|width| width > 0);
+        if !parts || !span.as_ref().is_none_or(wide) {
+            return span;
+        }
+        let te = &self.schedule.stage(reader).te;
+        let bounds = self.bounds[reader.0].as_ref().expect("consumers come first");
+        let roots: HashMap<&Var, &Expr> = te
+            .axes
+            .iter()
+            .chain(te.reduce_axes())
+            .map(|axis| &axis.var)
+            .zip(&bounds.values)
+            .collect();
+        let index = substitute(index, &mut |var| roots.get(var).map(|value| (*value).clone()));
+        let moving = self.moving_loops(reader, around, facts);
+        let mut inside = facts.clone();
+        for (var, span) in &moving {
+            let extent = Expr::add(span.width.clone(), Expr::index(1));
+            inside.bind(var, &span.min, &extent);
+        }
+        let index = simplify_expr(&index, &inside);
+        let new = Ranges { moving: &moving, facts }.span(&index);
+        let width = |span: &Option<Span>| span.as_ref().and_then(|span| span.width.as_int());
+        match (width(&span), width(&new)) {
+            (old, Some(new_width)) if old.is_none_or(|old| new_width < old) => new,
+            _ => span,
+        }
+    }
+
+    /// The loops of a stage and around it that run while those of `around` stand still.
+    fn moving_loops(&self, id: StageId, around: &[Loop], facts: &Facts) -> HashMap<Var, Span> {
         let stage = self.schedule.stage(id);
         let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
         let mut moving: HashMap<Var, Span> = HashMap::new();
@@ -320,6 +360,19 @@ impl Inference {
                 moving.insert(var, Span { min, width: simplify_expr(&width, facts) });
             }
         }
+        moving
+    }
+
+    /// What each root of a stage covers while the loops of `around` stand still.
+    pub(super) fn root_spans(
+        &self,
+        id: StageId,
+        around: &[Loop],
+        facts: &Facts,
+    ) -> HashMap<Var, Span> {
+        let stage = self.schedule.stage(id);
+        let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
+        let moving = self.moving_loops(id, around, facts);
         let ranges = Ranges { moving: &moving, facts };
         let mut spans = HashMap::new();
         let reduce = stage.te.reduce_axes();

@@ -10,7 +10,7 @@ use super::directives::{Call, Value};
 use super::layout::{Layout, parse_layout};
 use super::state::{AxisId, AxisKind, Schedule, Stage, StageId, Tensor};
 use crate::diag::{Diag, Result, Span};
-use crate::ir::visit::{map_children, walk_expr};
+use crate::ir::visit::{map_children, substitute, walk_expr};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Axis, Body, Input};
 use std::collections::HashMap;
@@ -21,20 +21,61 @@ pub fn cache_write(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let scope = storage_scope(schedule, call)?;
     check_untouched(schedule, call)?;
     let mut te = schedule.stage(id).te.clone();
+    let layout = write_layout(schedule, call, &te)?;
     te.output = false;
+    if let Some(layout) = &layout {
+        te = lay_out(te, layout);
+    }
     rename(schedule, &mut te, scope.name(), scope);
     let buffers = te.buffers.clone();
     let new = insert_stage(schedule, te, id, call.span);
     schedule.stage_mut(new).scope = Some(scope);
     let stage = schedule.stage_mut(id);
     let indices: Vec<Expr> = stage.te.axes.iter().map(|axis| Expr::var(&axis.var)).collect();
-    stage.te.body = Body::Map(buffers.iter().map(|b| load(b, indices.clone())).collect());
+    let places = layout.map_or(indices.clone(), |layout| layout.places(&indices));
+    stage.te.body = Body::Map(buffers.iter().map(|b| load(b, places.clone())).collect());
     // No directive has made axes yet, so those of the reduction are the last.
     stage.axes.truncate(stage.te.axes.len());
     stage.leaves.retain(|leaf| leaf.0 < stage.te.axes.len());
     stage.computed_by = Some(new);
     stage.touched = true;
     Ok(vec![Value::Stage(new)])
+}
+
+/// The layout of `C.cache_write(SCOPE, layout=[…])`, which leaves no place without an element.
+fn write_layout(schedule: &Schedule, call: &Call, te: &te::Stage) -> Result<Option<Layout>> {
+    if call.args[1].is_none() {
+        return Ok(None);
+    }
+    let axes: Vec<String> = te.axes.iter().map(|axis| axis.var.name().to_string()).collect();
+    let shape: Vec<Expr> = te.axes.iter().map(|axis| axis.extent.clone()).collect();
+    let layout = parse_layout(schedule, (call, 1), &te.name, &axes, &shape)?;
+    let places: Vec<Expr> =
+        data_axes("p", &layout.shape).iter().map(|axis| Expr::var(&axis.var)).collect();
+    if layout.inside(&places, &layout.elements(&places)).is_some() {
+        let text = format!("the layout has places without an element of `{}`", te.name);
+        return Err(Box::new(
+            Diag::new("E0353", call.span_of(1), text)
+                .note("what is computed there would be no element")
+                .help("take divisors of the extents"),
+        ));
+    }
+    Ok(Some(layout))
+}
+
+/// The stage that computes the same elements place by place, axes `p0`, `p1`, ….
+fn lay_out(te: te::Stage, layout: &Layout) -> te::Stage {
+    let axes = data_axes("p", &layout.shape);
+    let places: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
+    let elements = layout.elements(&places);
+    let mut body = te.body.clone();
+    body.map_exprs(&mut |expr| {
+        substitute(expr, &mut |var| {
+            let at = te.axes.iter().position(|axis| axis.var == *var)?;
+            Some(elements[at].clone())
+        })
+    });
+    te::Stage { axes, body, ..te }
 }
 
 /// `A.cache_read(SCOPE, [C, …], layout=[…])`: the readers read a copy. All that read `A` if none
@@ -45,7 +86,7 @@ pub fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let readers = readers_of(schedule, call, &source)?;
     let shape = source.buffers[0].shape.clone();
     let layout = match &call.args[2] {
-        Some(_) => Some(parse_layout(schedule, call, &source.name, &source.axes, &shape)?),
+        Some(_) => Some(parse_layout(schedule, (call, 2), &source.name, &source.axes, &shape)?),
         None => None,
     };
     let (axes, values) = match &layout {

@@ -321,8 +321,8 @@ pub const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "cache_write",
         on_inputs: false,
-        params: &[need("scope", Kind::Scope)],
-        usage: "cache_write(local)",
+        params: &[need("scope", Kind::Scope), may("layout", Kind::Exprs)],
+        usage: "cache_write(local) or cache_write(local, layout=[x // 8, y, x % 8])",
         run: cache::cache_write,
     },
     Directive {

@@ -36,10 +36,10 @@ struct Digit {
     scale: i64,
 }
 
-/// The layout that the third argument writes down.
+/// The layout that the argument of this number writes down.
 pub(super) fn parse_layout(
     schedule: &Schedule,
-    call: &Call,
+    (call, argument): (&Call, usize),
     name: &str,
     axes: &[String],
     source: &[Expr],
@@ -47,9 +47,9 @@ pub(super) fn parse_layout(
     let parser = Parser { name, axes, rank: source.len() };
     let mut facts = Facts::new();
     schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
-    let checker = Checker { name, source, facts: &facts, span: call.span_of(2) };
+    let checker = Checker { name, source, facts: &facts, span: call.span_of(argument) };
     let mut dims = Vec::new();
-    for argument in call.list(2) {
+    for argument in call.list(argument) {
         let Value::Expr(expr) = &argument.value else { crate::bug!("an expression is expected") };
         let sum = parser.sum(expr)?;
         if sum.digits.is_empty() || sum.constant != 0 {

@@ -41,4 +41,5 @@ pub use state::{
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use threads::{ThreadIndex, threads_around};
 pub use tree::print_tree;

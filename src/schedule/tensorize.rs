@@ -4,8 +4,12 @@
 use super::directives::{Call, Value};
 use super::state::{Schedule, Tensorize};
 use crate::diag::{Diag, Result, closest};
+use crate::ir::warp::WarpProduct;
 use crate::lang::intrinsics;
 use crate::te::{Body, contract_floats, elaborate, kernel_names};
+
+/// The first GPUs with these products, as compute capability times 10.
+const FIRST: u32 = 80;
 
 /// `S.tensorize(i, NAME)`: the nest from loop `i` inwards becomes the intrinsic `NAME`.
 pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -19,6 +23,10 @@ pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
             None => diag.note(format!("there are: {}", names.join(", "))),
         }));
+    }
+    if let Some(product) = WarpProduct::of(name) {
+        check_product(schedule, call, product)?;
+        schedule.reassociated |= product.sum.is_float();
     }
     let stage = schedule.stage_mut(call.stage());
     if let Some(old) = &stage.tensorize {
@@ -59,6 +67,32 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
     Err(Box::new(
         Diag::new("E0333", call.span, text)
             .note("another order may round differently, and it takes numbers below 2^-126 for 0")
+            .help(format!("allow it: `{stage}.tensorize({axis}, {name}, reassociate=true)`")),
+    ))
+}
+
+/// Whether the target has the instruction, and whether its order of terms is allowed.
+fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Result<()> {
+    let WarpProduct { name, instruction, .. } = product;
+    let target = &schedule.target;
+    if target.gpu.is_none_or(|gpu| gpu.capability < FIRST) {
+        let text = format!("`{name}` needs the instruction `{instruction}`");
+        return Err(Box::new(
+            Diag::new("E0403", call.span_of(1), text)
+                .note(format!("it needs nvptx-sm_{FIRST} or newer, the target is {target}")),
+        ));
+    }
+    let stage = schedule.stage(call.stage());
+    let Body::Reduce(reduction) = &stage.te.body else { return Ok(()) };
+    let allowed = call.flag(2) || reduction.reassociate || schedule.graph.reassociate;
+    if allowed || !product.sum.is_float() {
+        return Ok(());
+    }
+    let (stage, axis) = (&stage.te.name, &stage.axis(call.axis(0)).name);
+    let text = format!("`{name}` adds the terms of `{stage}` in an order of its own");
+    Err(Box::new(
+        Diag::new("E0389", call.span, text)
+            .note("another order may round differently")
             .help(format!("allow it: `{stage}.tensorize({axis}, {name}, reassociate=true)`")),
     ))
 }

@@ -87,6 +87,12 @@ pub(super) struct Emitter<'a> {
     pub(super) mutable: HashSet<Reg>,
     /// The loops around the current place, innermost last.
     pub(super) loops: Vec<Var>,
+    /// Copies into shared memory need no registers here.
+    pub(super) copies_async: bool,
+    /// Some of them may be under way.
+    pub(super) copying: bool,
+    /// The number of a thread in its warp, if `threadIdx.x` is bound.
+    pub(super) lane: Option<Var>,
     /// Loads happen only where this predicate holds.
     pub(super) guard: Option<Reg>,
     /// Bytes of dynamic shared memory that are taken.
@@ -126,6 +132,9 @@ impl<'a> Emitter<'a> {
             pending: vec![Vec::new()],
             mutable: HashSet::new(),
             loops: Vec::new(),
+            copies_async: false,
+            copying: false,
+            lane: None,
             guard: None,
             dynamic_shared: 0,
             static_shared: 0,

@@ -7,6 +7,7 @@ use super::split::Piece;
 use super::unroll::{MAX_REGISTERS, elements};
 use crate::ir::arith::{Facts, Interval};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
@@ -48,7 +49,9 @@ pub(super) fn emit_entry(
         let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
         emitter.places.insert(table.clone(), place);
     }
+    emitter.copies_async = survey.warp_products;
     emitter.stmt(&piece.body);
+    emitter.wait_for_copies();
     emitter.flush();
     emitter.e.ret();
     for (buffer, bytes) in &emitter.alignments {
@@ -220,6 +223,8 @@ struct Survey {
     allocated: Vec<Buffer>,
     /// Accessed with an index that is not constant, or under a mask.
     varying: HashSet<Buffer>,
+    /// Warps multiply matrices.
+    warp_products: bool,
     /// Written under a condition: where both sides of a choice are evaluated, an element may be
     /// read, and not used, that has no value.
     conditional: HashSet<Buffer>,
@@ -239,6 +244,14 @@ impl Survey {
                 self.access(buffer, &indices[0], mask.is_some());
                 if inside_if {
                     self.conditional.insert(buffer.clone());
+                }
+            }
+            Stmt::Tensorize { name, body } => {
+                // The nest of a warp's product stands for four elements of its sum.
+                if let Some(product) = WarpProduct::of(name) {
+                    self.warp_products = true;
+                    let (buffer, indices) = super::tensor::sums(product, body);
+                    return indices.iter().for_each(|index| self.access(&buffer, index, false));
                 }
             }
             _ => {}

@@ -49,6 +49,10 @@ impl Emitter<'_> {
                 self.choose(dtype, c, t, f)
             }
             ExprKind::IfThenElse(c, t, f) => self.if_then_else(c, t, f)[0],
+            ExprKind::Cast(a) if narrowed_back(dtype, a).is_some() => {
+                let half = narrowed_back(dtype, a).expect("it was looked at");
+                self.expr(half)
+            }
             ExprKind::Cast(a) => {
                 let x = self.expr(a);
                 self.cast(a.ty.dtype, dtype, x)
@@ -117,6 +121,10 @@ impl Emitter<'_> {
                 pairs.map(|(c, (t, f))| self.choose(dtype, c, t, f)).collect()
             }
             ExprKind::IfThenElse(c, t, f) => self.if_then_else(c, t, f),
+            ExprKind::Cast(a) if narrowed_back(dtype, a).is_some() => {
+                let half = narrowed_back(dtype, a).expect("it was looked at");
+                self.lanes(half)
+            }
             ExprKind::Cast(a) => {
                 let from = a.ty.dtype;
                 let xs = self.lanes(a);
@@ -526,4 +534,23 @@ fn has_load(expr: &Expr) -> bool {
         found
     }
     search(expr, &mut HashSet::new())
+}
+
+/// What a cast of `wide` to a half is, if `wide` was a half of that very type before: widening is
+/// exact.
+fn narrowed_back(to: DType, wide: &Expr) -> Option<&Expr> {
+    match &wide.kind {
+        ExprKind::Cast(half) if wide.ty.dtype == DType::Float32 => {
+            (to.is_half() && half.ty.dtype == to).then_some(half)
+        }
+        _ => None,
+    }
+}
+
+/// The half that a value is, if it was only widened and narrowed.
+pub(super) fn same_half(value: &Expr) -> Option<&Expr> {
+    match &value.kind {
+        ExprKind::Cast(wide) => narrowed_back(value.ty.dtype, wide),
+        _ => None,
+    }
 }

@@ -51,6 +51,9 @@ impl Emitter<'_> {
         if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
             return values;
         }
+        if memory.space == Space::Shared {
+            self.wait_for_copies();
+        }
         self.flush_for(&memory, index);
         let masks = mask.as_ref().map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
@@ -87,6 +90,18 @@ impl Emitter<'_> {
         Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
     }
 
+    /// What tells a load of matrices from others: how many there are, and whether transposed.
+    pub(super) fn loaded_matrices(
+        &mut self,
+        memory: &Memory,
+        index: &Expr,
+        (count, transposed): (usize, bool),
+    ) -> Option<Loaded> {
+        // No vector has so many lanes.
+        let lanes = (u32::MAX / 2) + 2 * count as u32 + u32::from(transposed);
+        Some(Loaded { lanes, ..self.loaded(memory, index)? })
+    }
+
     /// `buffer[index] = value`.
     pub(super) fn store(
         &mut self,
@@ -116,7 +131,15 @@ impl Emitter<'_> {
             }
             Place::Memory(memory) => memory,
         };
+        let same = super::expr::same_half(value).unwrap_or(value);
+        if mask.is_none() && self.copy_async((buffer, &memory), index, same) {
+            *self.changes.entry(memory.id).or_insert(0) += 1;
+            return;
+        }
         let values = self.lanes(value);
+        if memory.space == Space::Shared {
+            self.wait_for_copies();
+        }
         let masks = mask.map(|mask| self.lanes(mask));
         let (count, dtype) = (index.ty.lanes as usize, buffer.dtype);
         let lanes = self.locate(&memory, dtype, index);
@@ -189,7 +212,7 @@ impl Emitter<'_> {
     }
 
     /// How many lanes are loaded or stored at once: as many as are provably aligned.
-    fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
+    pub(super) fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
         let ExprKind::Ramp(base, stride) = &index.kind else { return 1 };
         if stride.as_int() != Some(1) {
             return 1;

@@ -10,6 +10,7 @@
 
 mod address;
 mod cast;
+mod copy;
 mod divide;
 mod emit;
 mod entry;
@@ -22,6 +23,7 @@ mod range;
 mod scoped;
 mod split;
 mod stmt;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod unroll;

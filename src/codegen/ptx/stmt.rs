@@ -5,6 +5,7 @@ use super::emit::{Emitter, Val, view};
 use super::range::WORD;
 use crate::ir::arith::Interval;
 use crate::ir::print::print_expr;
+use crate::ir::warp::WarpProduct;
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
 
@@ -46,9 +47,14 @@ impl Emitter<'_> {
                 self.e.comment(&format!("produce {name}"));
                 self.stmt(body);
             }
-            Stmt::Tensorize { body, .. } | Stmt::SimdKernel { body } => self.stmt(body),
+            Stmt::Tensorize { name, body } => match WarpProduct::of(name) {
+                Some(product) => self.warp_product(product, body),
+                None => self.stmt(body),
+            },
+            Stmt::SimdKernel { body } => self.stmt(body),
             Stmt::Barrier => {
                 self.flush();
+                self.wait_for_copies();
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
@@ -69,6 +75,9 @@ impl Emitter<'_> {
             "blockIdx.z" => Special::CtaidZ,
             _ => crate::bug!("a loop over `{tag}` is left"),
         };
+        if tag == "threadIdx.x" {
+            self.lane = Some(var.clone());
+        }
         let index = self.e.special(special).s32().erase().operand();
         let most = self.ranges.of(extent).hi.clamp(1, WORD.hi);
         self.ranges.bind(var, Interval::new(0, most - 1));
@@ -118,11 +127,13 @@ impl Emitter<'_> {
         self.facts.bind(var, min, extent);
         self.bind(var, counter.operand());
         let moving = self.prepare_loop(var, begin, body);
+        let copying = self.copying;
         self.loop_body((counter, end), &moving, body, name);
         self.loops.pop();
         self.pop();
         self.vars.remove(var);
         if count.is_none() {
+            self.copying |= copying;
             self.e.place(done);
         }
     }
@@ -139,6 +150,7 @@ impl Emitter<'_> {
         self.all_changes += 1;
         self.push();
         self.stmt(body);
+        self.wait_in_loop(body);
         self.leave_level();
         self.pop();
         self.all_changes += 1;
@@ -167,17 +179,21 @@ impl Emitter<'_> {
         self.enter_level(&both);
         let skip = self.e.label(if otherwise.is_some() { "else" } else { "skip" });
         self.e.when(!Guard::from(pred), |e| e.bra(skip));
+        let copying = self.copying;
         self.inner(then);
         self.leave_level();
         let Some(otherwise) = otherwise else {
+            self.copying |= copying;
             self.e.place(skip);
             return;
         };
+        let after_then = std::mem::replace(&mut self.copying, copying);
         self.enter_level(&[]);
         let done = self.e.label("end");
         self.e.bra(done);
         self.e.place(skip);
         self.inner(otherwise);
+        self.copying |= after_then;
         self.leave_level();
         self.e.place(done);
     }

@@ -8,6 +8,7 @@
 
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
+use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use std::collections::HashMap;
 
@@ -28,6 +29,9 @@ pub(super) fn unroll_locals(stmt: Stmt) -> (Stmt, bool) {
 }
 
 fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
+    if is_warp_product(&stmt) {
+        return stmt;
+    }
     let stmt = map_stmts(stmt, &mut |inner| unroll(inner, changed));
     let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
     let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return stmt };

@@ -43,6 +43,8 @@ pub struct Access {
     pub buffer: Buffer,
     pub index: Expr,
     pub is_write: bool,
+    /// A warp reads what any of its threads reads.
+    pub by_warp: bool,
     pub context: Context,
 }
 
@@ -148,8 +150,8 @@ impl Clashes {
                 None => learn_renamed(&mut facts, binding, &mut names),
             }
         }
-        let a = element(&first.index, &mut facts);
-        let b = element(&rename(&second.index, &names), &mut facts);
+        let a = element(&self.of_any_lane(first, &mut facts), &mut facts);
+        let b = element(&rename(&self.of_any_lane(second, &mut facts), &names), &mut facts);
         let (Some(a), Some(b)) = (a, b) else { return true };
         let clash = |a: &Expr, b: &Expr, facts: &Facts| {
             let equal = Expr::eq(a.clone(), b.clone());
@@ -181,6 +183,19 @@ impl Clashes {
             let case = |index: &Expr| simplify_expr(&rename(index, &names), &facts);
             clash(&case(&a), &case(&b), &facts)
         })
+    }
+
+    /// The index of an access; of one by a warp for any of its lanes, whichever thread it is.
+    fn of_any_lane(&self, access: &Access, facts: &mut Facts) -> Expr {
+        let along_x = self.dims.iter().find(|dim| dim.index == "threadIdx.x");
+        match along_x.filter(|_| access.by_warp) {
+            None => access.index.clone(),
+            Some(dim) => {
+                let lane = Var::index("lane");
+                facts.bind(&lane, &Expr::index(0), &dim.extent);
+                rename(&access.index, &HashMap::from([(dim.var.clone(), Expr::var(&lane))]))
+            }
+        }
     }
 
     /// Whether what is bound differs between threads that share it.

@@ -16,7 +16,8 @@ mod conflict;
 use crate::diag;
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{for_each_child, for_each_stmt};
+use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
 use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
@@ -27,8 +28,66 @@ use std::rc::Rc;
 pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let body = map_launches(kernel.body, &mut |launch| synchronize(launch, &facts));
-    Ok(Kernel { body, ..kernel })
+    let mut apart = None;
+    let body = map_launches(kernel.body, &mut |launch| {
+        if let Stmt::Produce { body, .. } = &launch {
+            apart = apart.take().or_else(|| product_apart(body));
+        }
+        synchronize(launch, &facts)
+    });
+    match apart {
+        None => Ok(Kernel { body, ..kernel }),
+        Some(name) => {
+            let text = format!("only some threads of a warp would compute `{name}`");
+            Err(Box::new(
+                diag::Diag::global("E0378", text)
+                    .note(format!(
+                        "in kernel `{}`; the 32 threads compute it together",
+                        kernel.name
+                    ))
+                    .help("tile so that the factors divide, or that no condition tells them apart"),
+            ))
+        }
+    }
+}
+
+/// A product by a warp that not all lanes come to.
+fn product_apart(body: &Stmt) -> Option<String> {
+    let mut varying = Varying::default();
+    crate::ir::visit::walk_stmt(
+        body,
+        &mut |stmt| match stmt {
+            // Threads of other warps go their own way.
+            Stmt::For { kind: ForKind::Thread(index), .. } if index != "threadIdx.x" => {}
+            Stmt::For { var, min, extent, kind, .. } => {
+                varying.enter_loop(var, kind, min, extent);
+            }
+            Stmt::Let { var, value, .. } => varying.enter_let(var, value),
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    fn find(stmt: &Stmt, varying: &Varying, apart: bool) -> Option<String> {
+        let apart = apart
+            || match stmt {
+                Stmt::If { cond, .. } => !varying.agrees(cond),
+                Stmt::For { min, extent, kind, .. } if kind.gpu_index().is_none() => {
+                    !varying.agrees(min) || !varying.agrees(extent)
+                }
+                _ => false,
+            };
+        match stmt {
+            Stmt::Tensorize { name, .. } if is_warp_product(stmt) => apart.then(|| name.clone()),
+            _ => {
+                let mut found = None;
+                for_each_stmt(stmt, &mut |inner| {
+                    found = found.take().or_else(|| find(inner, varying, apart));
+                });
+                found
+            }
+        }
+    }
+    find(body, &varying, false)
 }
 
 fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
@@ -36,7 +95,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     let dims = find_dims(&body);
     let varying = find_varying(&body, &dims);
     let clashes = Clashes::new(facts.clone(), dims, varying.clone());
-    let mut builder = Builder { clashes, varying };
+    let mut builder = Builder { clashes, varying, by_warp: false };
     let mut root = builder.node(*body, &None, false);
     let mut placer = Placer { clashes: builder.clashes, placing: true };
     placer.visit(&mut root).expect("what is placed is right");
@@ -138,6 +197,8 @@ impl Node {
 struct Builder {
     clashes: Clashes,
     varying: Varying,
+    /// Within a product by a warp.
+    by_warp: bool,
 }
 
 impl Builder {
@@ -155,6 +216,12 @@ impl Builder {
             }
             Stmt::For { ref kind, .. } if kind.gpu_index().is_some() => {
                 self.around(stmt, context, divergent)
+            }
+            Stmt::Tensorize { .. } if is_warp_product(&stmt) => {
+                self.by_warp = true;
+                let node = self.around(stmt, context, divergent);
+                self.by_warp = false;
+                node
             }
             Stmt::Produce { .. }
             | Stmt::Allocate { .. }
@@ -185,7 +252,7 @@ impl Builder {
                     let (buffer, index) = (buffer.clone(), indices[0].clone());
                     let context = context.clone();
                     accesses.push(self.clashes.accesses.len());
-                    let access = Access { buffer, index, is_write: true, context };
+                    let access = Access { buffer, index, is_write: true, by_warp: false, context };
                     self.clashes.accesses.push(access);
                 }
                 Node::Leaf { stmt, accesses }
@@ -240,7 +307,8 @@ impl Builder {
             ExprKind::Load { buffer, indices, .. } if buffer.scope == Scope::Shared => {
                 let (buffer, index) = (buffer.clone(), indices[0].clone());
                 let context = context.clone();
-                let access = Access { buffer, index, is_write: false, context };
+                let by_warp = self.by_warp;
+                let access = Access { buffer, index, is_write: false, by_warp, context };
                 self.clashes.accesses.push(access);
             }
             ExprKind::Let(var, value, body) => {

@@ -9,7 +9,7 @@
 
 mod check;
 
-use super::bounds::{Guard, StageBounds, attach_depth};
+use super::bounds::{Guard, Placed, StageBounds, attach_depth};
 use super::directives::{Call, Value};
 use super::loops::annotate;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Schedule, Stage, StageId};
@@ -224,6 +224,14 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
         }
         let placed = bounds[id.0].as_mut().expect("all are inferred");
         (placed.guards, placed.threads) = (guards, threads);
+    }
+}
+
+/// The indices of threads of the launch that a stage belongs to, as [`thread_loops`] gives them.
+pub fn threads_around(placed: &Placed, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
+    match launch_of(&placed.schedule, id) {
+        Some(launch) => thread_loops(&placed.schedule, &placed.bounds, launch),
+        None => Vec::new(),
     }
 }
 

@@ -1,0 +1,176 @@
+//! Products of small matrices by a warp (`ir::warp`): `ldmatrix` and `mma.sync`.
+//!
+//! The nest says what a thread computes; the warp loads the tiles that its threads read as a
+//! whole, and each thread's registers hold what the instruction wants. A tile is loaded once as
+//! long as its memory does not change.
+
+use super::emit::{Emitter, Memory, Place, Val, ty_of};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::substitute;
+use crate::ir::warp::{Element, HALVES, Part, WarpProduct, index_at, thread_part};
+use crate::ir::{BinOp, Buffer, DType, Expr, Stmt, Var};
+use nvptx_builder::{B32, Mma, Reg, Source};
+
+/// Matrices of 8 rows of 16 bytes.
+const ROWS: i64 = 8;
+
+/// The elements of the sum that a thread has, in the order of the instruction, as flat indices.
+pub(super) fn sums(product: WarpProduct, nest: &Stmt) -> (Buffer, Vec<Expr>) {
+    let part = part_of(product, nest);
+    let each = (0..HALVES).flat_map(|half| (0..HALVES).map(move |column| (half, column)));
+    let indices = each.map(|(half, column)| {
+        index_at(flat(&part.c), &[(part.vars[0], half), (part.vars[1], column)])
+    });
+    (part.c.buffer.clone(), indices.collect())
+}
+
+fn part_of(product: WarpProduct, nest: &Stmt) -> Part<'_> {
+    match thread_part(product, nest) {
+        Ok(part) => part,
+        Err(difference) => crate::bug!("a pass changed a `{}`: {difference}", product.name),
+    }
+}
+
+fn flat<'e>(element: &Element<'e>) -> &'e Expr {
+    match element.indices {
+        [index] => index,
+        _ => crate::bug!("access to `{}` is not flat", element.buffer.name),
+    }
+}
+
+fn instruction(product: WarpProduct) -> Mma {
+    match product.factor {
+        DType::BFloat16 => Mma::BF16,
+        DType::Float16 => Mma::F16,
+        DType::Int8 => Mma::S8,
+        DType::Uint8 => Mma::U8,
+        other => crate::bug!("no product of {other}"),
+    }
+}
+
+impl Emitter<'_> {
+    /// The nest `body` of a product by a warp.
+    pub(super) fn warp_product(&mut self, product: WarpProduct, body: &Stmt) {
+        let part = part_of(product, body);
+        let a = self.fragment(product, &part, 0);
+        let b = self.fragment(product, &part, 1);
+        let (buffer, indices) = sums(product, body);
+        let how = instruction(product);
+        match self.place(&buffer) {
+            Place::Registers(regs) => {
+                let at = |index: &Expr| match index.as_int().map(usize::try_from) {
+                    Some(Ok(at)) => regs[at],
+                    _ => crate::bug!("an index of `{}` is not constant", buffer.name),
+                };
+                let sums: Vec<Reg> = indices.iter().map(at).collect();
+                self.multiply(how, &sums, &a, &b);
+            }
+            Place::Memory(memory) => {
+                let ty = ty_of(buffer.dtype);
+                let sums: Vec<Reg> = indices
+                    .iter()
+                    .map(|index| {
+                        let old = self.expr(&Expr::load(&buffer, vec![index.clone()]));
+                        let sum = self.e.reg_as(ty);
+                        self.e.to(sum).mov(old);
+                        sum
+                    })
+                    .collect();
+                self.multiply(how, &sums, &a, &b);
+                for (index, sum) in indices.iter().zip(&sums) {
+                    let address = self.address(&memory, buffer.dtype.bytes() as u32, index);
+                    self.store_chunk(&memory, buffer.dtype, address, &[sum.operand()], None);
+                }
+                *self.changes.entry(memory.id).or_insert(0) += 1;
+            }
+        }
+        self.next_statement();
+    }
+
+    fn multiply(&mut self, how: Mma, sums: &[Reg], a: &[Val], b: &[Val]) {
+        let words = |values: &[Val]| -> Vec<Reg<B32>> {
+            values.iter().map(|value| value.reg().and_then(Reg::typed).expect("a word")).collect()
+        };
+        let (a, b) = (words(a), words(b));
+        self.e.to_all(sums).mma(how, &a, &b, sums);
+    }
+
+    /// The registers of a factor: 0 is `a`, 1 is `b`.
+    fn fragment(&mut self, product: WarpProduct, part: &Part<'_>, which: usize) -> Vec<Val> {
+        let element = if which == 0 { &part.a } else { &part.b };
+        let memory = match self.place(element.buffer) {
+            Place::Memory(memory) => memory,
+            Place::Registers(_) => crate::bug!("`{}` is in registers", element.buffer.name),
+        };
+        let lane = self.lane.clone().expect("the launch has lanes");
+        let index = flat(element);
+        let zero: Vec<(&Var, i64)> =
+            part.vars.iter().copied().chain([&lane]).map(|var| (var, 0)).collect();
+        let first = index_at(index, &zero);
+        let apart = if which == 0 { ROWS } else { 1 };
+        let row = step(index, part.vars[which]) / apart;
+        let term = step(index, part.vars[2]);
+        let transposed = term != 1;
+        let place = lane_place(&lane, which, (row, term), product.row());
+        let index = simplify_expr(&Expr::add(first, place), &Facts::new());
+        let count = if which == 0 { 4 } else { 2 };
+        self.load_matrices(&memory, element.buffer, &index, count, transposed)
+    }
+
+    fn load_matrices(
+        &mut self,
+        memory: &Memory,
+        buffer: &Buffer,
+        index: &Expr,
+        count: usize,
+        transposed: bool,
+    ) -> Vec<Val> {
+        let key = self.loaded_matrices(memory, index, (count, transposed));
+        if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
+            return values;
+        }
+        let address = self.address(memory, buffer.dtype.bytes() as u32, index);
+        let regs = self.e.ldmatrix_as(count, transposed, address);
+        let values: Vec<Val> = regs.iter().map(|reg| reg.erase().operand()).collect();
+        if let Some(key) = key {
+            self.loads.insert(key, values.clone());
+        }
+        values
+    }
+}
+
+/// Which row of which matrix a lane gives the address of, in elements from the tile's first:
+/// lanes 0 to 7 those of the first matrix, 8 to 15 of the second and so on. `row` and `term` are
+/// the steps of the tile; `wide` elements are 16 bytes.
+fn lane_place(lane: &Var, which: usize, (row, term): (i64, i64), wide: i64) -> Expr {
+    let lane = || Expr::var(lane);
+    let rest = |x: Expr, by: i64| Expr::binary(BinOp::FloorMod, x, Expr::index(by));
+    let part = |x: Expr, by: i64| Expr::binary(BinOp::FloorDiv, x, Expr::index(by));
+    let times = |x: Expr, by: i64| Expr::mul(x, Expr::index(by));
+    match (which, term == 1) {
+        // Rows 0 and 8 of the first terms, then of the last terms.
+        (0, true) => Expr::add(times(rest(lane(), 16), row), times(part(lane(), 16), wide)),
+        (0, false) => {
+            let terms = Expr::add(rest(lane(), 8), times(part(lane(), 16), ROWS));
+            Expr::add(times(terms, term), times(rest(part(lane(), 8), 2), ROWS))
+        }
+        // The first terms, then the last ones.
+        (_, true) => {
+            let second = rest(part(lane(), 8), 2);
+            Expr::add(times(rest(lane(), 8), row), times(second, wide))
+        }
+        (_, false) => times(rest(lane(), 16), term),
+    }
+}
+
+/// How much an index grows with a loop.
+fn step(index: &Expr, var: &Var) -> i64 {
+    let next = Expr::add(Expr::var(var), Expr::index(1));
+    let after = substitute(index, &mut |v| (v == var).then(|| next.clone()));
+    let step = simplify_expr(&Expr::sub(after, index.clone()), &Facts::new());
+    match step.as_int().map(i64::try_from) {
+        Some(Ok(step)) => step,
+        _ => crate::bug!("a factor moves irregularly with `{}`", var.name()),
+    }
+}

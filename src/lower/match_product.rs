@@ -1,0 +1,228 @@
+//! Match product: whether a loop nest is one thread's part of a product by a warp (`ir::warp`).
+//!
+//! The nest, in a launch with `threadIdx.x` in 0..32:
+//! `for (h, 0, 2) { for (j, 0, 2) { for (k, 0, 16) {`
+//! `C[h, j] = C[h, j] + A[h*8 + threadIdx.x//4, k] * B[k, threadIdx.x%4*2 + j] } } }`
+//! `A` and `B` may begin anywhere in shared memory, and be stored by rows or by columns. What the
+//! threads of the warp read is then a tile of each, which the instruction reads as a whole.
+
+use super::flatten_storage::flat_index;
+use crate::diag::{Diag, Result};
+use crate::ir::arith::Facts;
+use crate::ir::print::print_expr;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::warp::{Element, Part, WarpProduct, index_at, thread_part};
+use crate::ir::{BinOp, Expr, Scope, Stmt, Var};
+use crate::schedule::{Placed, Stage, StageId, Tensorize, ThreadIndex, loop_min, threads_around};
+use crate::target::Gpu;
+
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part.
+pub fn match_product(
+    product: WarpProduct,
+    (placed, id, stage): (&Placed, StageId, &Stage),
+    tensorize: &Tensorize,
+    nest: &Stmt,
+) -> Result<()> {
+    let matched = lane_of(placed, id).and_then(|lane| {
+        let part = thread_part(product, nest)?;
+        let (facts, fixed) = loops_around(placed, id, stage);
+        Matcher { product, part, lane, facts, fixed }.part()
+    });
+    matched.map_err(|difference| {
+        let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);
+        let WarpProduct { name: intrinsic, terms, .. } = product;
+        let text = format!("`{name}` from loop `{axis}` inwards is not `{intrinsic}`");
+        let part = format!(
+            "a thread's part of `{intrinsic}`, `lane` being `threadIdx.x`, is:\n\
+             for (half, 0, 2) {{\n  for (column, 0, 2) {{\n    for (k, 0, {terms}) {{\n      \
+             c[half, column] = (c[half, column] + (a[((half*8) + floordiv(lane, 4)), k]*b[k, \
+             ((floormod(lane, 4)*2) + column)]))\n    }}\n  }}\n}}"
+        );
+        Box::new(Diag::new("E0378", tensorize.span, text).note(difference).note(part))
+    })
+}
+
+/// What does not fit, for the user.
+type Matched<T> = std::result::Result<T, String>;
+
+/// The variable of `threadIdx.x`, whose values are the lanes of a warp.
+fn lane_of(placed: &Placed, id: StageId) -> Matched<Var> {
+    let threads = threads_around(placed, id);
+    let along_x = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(0));
+    match along_x {
+        Some((_, var, extent)) if extent.as_int() == Some(Gpu::WARP.into()) => Ok(var.clone()),
+        Some((.., extent)) => Err(format!(
+            "`threadIdx.x` has {} iterations, those of a warp are {}",
+            print_expr(extent),
+            Gpu::WARP
+        )),
+        None => Err(format!(
+            "no axis is bound to `threadIdx.x`; the threads of a warp are its {} iterations",
+            Gpu::WARP
+        )),
+    }
+}
+
+/// What holds inside the loops of a stage, and the variables of loops of one iteration.
+fn loops_around(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(Var, i64)>) {
+    let (mut facts, mut fixed) = (Facts::new(), Vec::new());
+    placed.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let bounds = placed.of(id);
+    let own = stage.leaves.iter().map(|leaf| {
+        let var = stage.axis(*leaf).var.clone();
+        (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
+    });
+    for (var, min, extent) in bounds.around.iter().cloned().chain(own) {
+        facts.bind(&var, &min, &extent);
+        if let (Some(min), Some(1)) = (min.as_int(), extent.as_int()) {
+            fixed.push((var, min as i64));
+        }
+    }
+    (facts, fixed)
+}
+
+struct Matcher<'a> {
+    product: WarpProduct,
+    part: Part<'a>,
+    lane: Var,
+    /// Of the loops around, and of those the variables with one value.
+    facts: Facts,
+    fixed: Vec<(Var, i64)>,
+}
+
+impl Matcher<'_> {
+    fn part(&self) -> Matched<()> {
+        self.sum()?;
+        self.factor(&self.part.a, 0, |lane| lane / 4, 8)?;
+        self.factor(&self.part.b, 1, |lane| lane % 4 * 2, 1)
+    }
+
+    /// The running sum is the thread's own, and stays while terms are added.
+    fn sum(&self) -> Matched<()> {
+        let c = &self.part.c;
+        if c.buffer.scope != Scope::Local {
+            return Err(format!("`{}` is not `local`", c.buffer.name));
+        }
+        let flat = flat_index(c.buffer, c.indices);
+        if self.step(&flat, 2) != Some(0) {
+            return Err(format!("`{}` moves with the terms", shown(c)));
+        }
+        match (0..Gpu::WARP.into()).all(|lane| self.distance(&flat, lane) == Some(0)) {
+            true => Ok(()),
+            false => Err(format!(
+                "each thread has another place for `{}`; write it to a stage whose axes are those \
+                 parts: `cache_write(local, layout=[…])`",
+                shown(c)
+            )),
+        }
+    }
+
+    /// A factor moves by rows of a tile, one for each value of `place` of the lane and of loop
+    /// `own`, whose steps are `apart` rows long.
+    fn factor(
+        &self,
+        element: &Element<'_>,
+        own: usize,
+        place: impl Fn(i64) -> i64,
+        apart: i64,
+    ) -> Matched<()> {
+        let (shown, name) = (shown(element), &element.buffer.name);
+        if element.buffer.scope != Scope::Shared {
+            return Err(format!(
+                "`{name}` is not `shared`; copy it: `cache_read(shared, …)` inside the stage"
+            ));
+        }
+        let flat = flat_index(element.buffer, element.indices);
+        let irregular = || format!("`{shown}` is not read at constant distances");
+        let step = |at: usize| self.step(&flat, at).ok_or_else(irregular);
+        let var = |at: usize| self.part.vars[at].name();
+        if step(1 - own)? != 0 {
+            return Err(format!("`{shown}` moves with `{}`, too", var(1 - own)));
+        }
+        let (own_step, term) = (step(own)?, step(2)?);
+        let row = own_step / apart;
+        if own_step % apart != 0 {
+            return Err(format!(
+                "`{shown}` moves by {own_step} elements with `{}`, which is to be {apart} rows",
+                var(own)
+            ));
+        }
+        for lane in 0..Gpu::WARP.into() {
+            let distance = self.distance(&flat, lane).ok_or_else(irregular)?;
+            let expected = place(lane) * row;
+            if distance != expected {
+                return Err(format!(
+                    "`{shown}` is {distance} elements further for lane {lane} than for lane 0, \
+                     {expected} are expected"
+                ));
+            }
+        }
+        let halves = self.product.factor.bytes() == 2;
+        let other = match (term, row) {
+            (1, row) => row,
+            (term, 1) if halves => term,
+            _ => {
+                let by = if halves { "rows or columns" } else { "terms" };
+                return Err(format!(
+                    "`{shown}` moves by {term} elements with `{}`; its {by} have to be consecutive",
+                    var(2)
+                ));
+            }
+        };
+        self.aligned(element, &flat, other)
+    }
+
+    /// Rows of 16 bytes, each aligned to them.
+    fn aligned(&self, element: &Element<'_>, flat: &Expr, other: i64) -> Matched<()> {
+        let (row, name) = (self.product.row(), &element.buffer.name);
+        let zero: Vec<(&Var, i64)> = self.zero();
+        let first = self.index_at(flat, &zero);
+        let rest = Expr::binary(BinOp::FloorMod, first.clone(), Expr::index(row));
+        let rest = simplify_expr(&rest, &self.facts);
+        if other % row != 0 {
+            return Err(format!(
+                "rows of `{name}` are {other} elements apart, which is no multiple of {row}: see \
+                 `storage_align`"
+            ));
+        }
+        match rest.as_int() {
+            Some(0) => Ok(()),
+            _ => Err(format!(
+                "the tile of `{name}` begins at `{}`, which may be no multiple of {row}",
+                print_expr(&first)
+            )),
+        }
+    }
+
+    fn index_at(&self, index: &Expr, values: &[(&Var, i64)]) -> Expr {
+        simplify_expr(&index_at(index, values), &self.facts)
+    }
+
+    fn zero(&self) -> Vec<(&Var, i64)> {
+        let fixed = self.fixed.iter().map(|(var, value)| (var, *value));
+        fixed.chain(self.part.vars.iter().copied().chain([&self.lane]).map(|v| (v, 0))).collect()
+    }
+
+    /// How much an index grows with loop `at`, if that is constant.
+    fn step(&self, flat: &Expr, at: usize) -> Option<i64> {
+        let var = self.part.vars[at];
+        let next = Expr::add(Expr::var(var), Expr::index(1));
+        let after = crate::ir::visit::substitute(flat, &mut |v| (v == var).then(|| next.clone()));
+        let step = simplify_expr(&Expr::sub(after, flat.clone()), &self.facts);
+        step.as_int().and_then(|step| i64::try_from(step).ok())
+    }
+
+    /// How much further a lane reads than lane 0.
+    fn distance(&self, flat: &Expr, lane: i64) -> Option<i64> {
+        let mut values = self.zero();
+        let first = self.index_at(flat, &values);
+        values.last_mut().expect("the lane is there").1 = lane;
+        let here = self.index_at(flat, &values);
+        let distance = simplify_expr(&Expr::sub(here, first), &self.facts);
+        distance.as_int().and_then(|distance| i64::try_from(distance).ok())
+    }
+}
+
+fn shown(element: &Element<'_>) -> String {
+    print_expr(&Expr::load(element.buffer, element.indices.to_vec()))
+}

@@ -1,0 +1,142 @@
+//! Products by tensor cores: every intrinsic with factors stored by rows and by columns, in the
+//! emulator against the interpreter, and assembled by `ptxas` where there is one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Intrinsic, type of factors, type of the sum, terms, elements that are copied at once.
+const INTRINSICS: [(&str, &str, &str, u32, u32); 4] = [
+    ("mma_m16n8k16_bf16", "bfloat16", "float32", 16, 8),
+    ("mma_m16n8k16_f16", "float16", "float32", 16, 8),
+    ("mma_m16n8k32_s8", "int8", "int32", 32, 4),
+    ("mma_m16n8k32_u8", "uint8", "int32", 32, 4),
+];
+
+/// A product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a warp.
+/// `a` and `b` say whether the factors are transposed.
+fn program(
+    (name, factor, sum, terms, copied): (&str, &str, &str, u32, u32),
+    (a, b): (bool, bool),
+    tiles: &str,
+) -> String {
+    let (a_shape, a) = if a { ("l, n", "k, x") } else { ("n, l", "x, k") };
+    let (b_shape, b) = if b { ("m, l", "y, k") } else { ("l, m", "k, y") };
+    let align = 64 / copied * 8;
+    format!(
+        "kernel product(n = 64, m = 64, l = 128) {{
+    input A: {factor}[{a_shape}]
+    input B: {factor}[{b_shape}]
+    reduce k: 0..l
+    output C[x: n, y: m] = sum((A[{a}] as {sum}) * (B[{b}] as {sum}), axis=k)
+}}
+
+schedule product({tiles}) for nvptx {{
+    let CL = C.cache_write(local, layout=[x // 8, x % 8, y // 8, y % 8 // 2, y % 2])
+    let AS = A.cache_read(shared, [CL])
+    let BS = B.cache_read(shared, [CL])
+    let xb, xw, xv, xg = C.split(x, factors=[wx, rows * 2, 8])
+    let yb, yw, yv, yt, yi = C.split(y, factors=[wy, columns, 4, 2])
+    C.reorder(xb, yb, xw, yw, xg, yt, xv, yv, yi)
+    let lane = C.fuse(xg, yt)
+    C.bind(xb, blockIdx.y)
+    C.bind(yb, blockIdx.x)
+    C.bind(xw, threadIdx.z)
+    C.bind(yw, threadIdx.y)
+    C.bind(lane, threadIdx.x)
+    C.vectorize(yi)
+    CL.compute_at(C, lane)
+    let ko, kt, ki = CL.split(k, factors=[{steps}, {terms}])
+    let row, half = CL.split(p0, factor=2)
+    CL.reorder(ko, kt, row, p1, p2, p3, half, p4, ki)
+    CL.tensorize(half, {name}, reassociate=true)
+    for S in [AS, BS] {{
+        S.compute_at(CL, ko)
+        S.storage_align(ax0, {align}, 16)
+        let so, si = S.split(ax1, factor={copied})
+        let chunk = S.fuse(ax0, so)
+        let rest, z, y, x = S.split(chunk, factors=[wx, wy, 32])
+        S.bind(z, threadIdx.z)
+        S.bind(y, threadIdx.y)
+        S.bind(x, threadIdx.x)
+        S.vectorize(si)
+    }}
+}}
+",
+        steps = 64 / terms
+    )
+}
+
+fn tec(args: &[&str], file: &Path) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).arg(file).output();
+    let output = output.expect("tec starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).expect("UTF-8"))
+}
+
+/// 8-bit factors have their terms next to each other.
+fn layouts(copied: u32) -> &'static [(bool, bool)] {
+    const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, false), (true, true)];
+    if copied == 4 { &ALL[..1] } else { &ALL }
+}
+
+#[test]
+fn products_are_those_of_the_interpreter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("product.te");
+    for intrinsic in INTRINSICS {
+        for layout in layouts(intrinsic.4) {
+            for tiles in
+                ["wx = 1, wy = 2, rows = 2, columns = 2", "wx = 2, wy = 1, rows = 1, columns = 4"]
+            {
+                let what = format!("{} {layout:?} {tiles}", intrinsic.0);
+                std::fs::write(&file, program(intrinsic, *layout, tiles)).expect("it is written");
+                let run = ["run", "--target", "nvptx-sm_80", "--emulate", "--verify"];
+                let (good, said) = tec(&run, &file);
+                assert!(good && said.contains("no findings"), "{what}:\n{said}");
+                assert!(said.contains("mma.sync.aligned"), "{what}:\n{said}");
+                let exact = said.contains("bit-identical");
+                assert!(exact || intrinsic.2 == "float32", "{what}:\n{said}");
+            }
+        }
+    }
+}
+
+fn ptxas() -> Option<PathBuf> {
+    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
+    named.or_else(|| {
+        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
+        let pythons = lib.read_dir().ok()?.flatten();
+        pythons
+            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
+            .find(|path| path.exists())
+    })
+}
+
+#[test]
+fn ptxas_takes_every_intrinsic() {
+    let Some(ptxas) = ptxas() else {
+        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, text) = (folder.path().join("product.te"), folder.path().join("product.ptx"));
+    for intrinsic in INTRINSICS {
+        let tiles = "wx = 1, wy = 2, rows = 2, columns = 2";
+        std::fs::write(&file, program(intrinsic, (false, true), tiles)).expect("it is written");
+        for arch in ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] {
+            let target = format!("nvptx-{arch}");
+            let out = text.to_str().expect("UTF-8");
+            let (good, said) = tec(&["build", "--target", &target, "-o", out], &file);
+            assert!(good, "{} on {arch}:\n{said}", intrinsic.0);
+            let output = Command::new(&ptxas)
+                .args(["-v", &format!("-arch={arch}"), "-o", "/dev/null"])
+                .arg(&text)
+                .output()
+                .expect("ptxas runs");
+            let said =
+                String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+            let clean = output.status.success() && said.contains("0 bytes spill stores");
+            assert!(clean, "{} on {arch}:\n{said}", intrinsic.0);
+        }
+    }
+}
