@@ -85,6 +85,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("flatten_storage", 0, All, flatten_storage::flatten_storage),
         Pass::new("simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel))),
         Pass::new("partition_loops", 1, All, partition_loops::partition_loops),
+        Pass::new("cut_borders", 1, Cpus, cut_borders::cut_borders),
         Pass::new("vectorize_loops", 0, All, vectorize_loops::vectorize_loops),
         Pass::new("unroll_loops", 1, All, unroll_loops::unroll_loops),
         Pass::new("simplify_again", 1, All, |kernel, _| Ok(simplify_kernel(kernel))),

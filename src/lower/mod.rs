@@ -8,6 +8,7 @@ pub mod inject_virtual_threads;
 
 pub mod inject_double_buffer;
 
+pub mod cut_borders;
 pub mod flatten_storage;
 pub mod partition_loops;
 pub mod unroll_loops;
