@@ -511,6 +511,16 @@ def test_dot_bf16(build, rng, schedule, target):
     assert_sum_close(out, a @ b, np.abs(a) @ np.abs(b), 40)
 
 
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+def test_matmul_bf16(build, rng, schedule):
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((16, 40), (40, 24)))
+    out = empty(16, 24)
+    module = Module(build.path("samples/matmul_bf16.te", schedule, n=16, l=40, m=24))
+    assert module.dl("matmul_bf16", a, b, out) == 0, module.last_error()
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    assert_sum_close(out, a @ b, np.abs(a) @ np.abs(b), 40)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("schedule", ["default", "fast"])
 def test_conv_bwd_weight(build, rng, schedule, stride):
