@@ -14,6 +14,8 @@ pub mod lower;
 pub mod codegen;
 pub mod module;
 
+pub mod tune;
+
 pub mod driver;
 pub mod emulate;
 
