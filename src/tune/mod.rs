@@ -9,6 +9,7 @@
 //! Reads and writes nothing: programs are lowered by what the driver lends, measured by what the
 //! command line lends ([`Measure`]).
 
+pub mod dag;
 pub mod search;
 
 use crate::diag::Diag;
