@@ -11,6 +11,7 @@
 
 pub mod dag;
 pub mod search;
+pub mod space;
 
 use crate::diag::Diag;
 use std::time::Duration;
