@@ -9,6 +9,8 @@
 //! Reads and writes nothing: programs are lowered by what the driver lends, measured by what the
 //! command line lends ([`Measure`]).
 
+pub mod model;
+
 use crate::diag::Diag;
 use std::time::Duration;
 
