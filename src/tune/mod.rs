@@ -12,6 +12,7 @@
 pub mod dag;
 pub mod search;
 pub mod space;
+pub mod model;
 
 use crate::diag::Diag;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
 //! and the picture are made.
 
-mod machine;
+pub(super) mod machine;
 mod measure;
 mod plot;
 mod report;
@@ -26,6 +26,7 @@ use measure::{AlignedArgs, in_turns};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
+pub use work::schedule_name;
 use work::{Roof, Work};
 
 const EXAMPLES: &str = "\
