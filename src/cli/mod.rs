@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod session;
 mod targets;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -51,6 +52,11 @@ enum Command {
     Targets(targets::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    /// Compiles, runs and times candidates for a search that talks to it.
+    #[command(hide = true)]
+    TuneWorker,
+    #[command(hide = true)]
+    TuneBatch(tune::batch::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -89,5 +95,7 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Targets(args) => targets::run(args, reporter),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::TuneWorker => tune::worker::run(),
+        Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }
 }
