@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod session;
 mod targets;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -53,6 +54,11 @@ enum Command {
     Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    /// Compiles, runs and times candidates for a search that talks to it.
+    #[command(hide = true)]
+    TuneWorker,
+    #[command(hide = true)]
+    TuneBatch(tune::batch::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -92,5 +98,7 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Explain(args) => estimate::run(args),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::TuneWorker => tune::worker::run(),
+        Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }
 }

@@ -26,6 +26,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+mod text;
 pub mod threads;
 mod tree;
 
@@ -42,5 +43,6 @@ pub use state::{
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use text::apply_text;
 pub use threads::{ThreadIndex, threads_around};
 pub use tree::print_tree;

@@ -4,11 +4,11 @@
 //! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
 //! and the picture are made.
 
-pub(super) mod machine;
-mod measure;
+pub mod machine;
+pub mod measure;
 mod plot;
 mod report;
-mod stats;
+pub mod stats;
 mod sweep;
 mod work;
 
