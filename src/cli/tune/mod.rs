@@ -6,13 +6,16 @@
 pub mod batch;
 pub mod best;
 pub mod cache;
+pub mod command;
 pub mod plant;
 pub mod pool;
 pub mod protocol;
 pub mod records;
 pub mod reference;
+pub mod report;
 pub mod runner;
 pub mod samples;
+pub mod task;
 pub mod verify;
 pub mod worker;
 
