@@ -52,6 +52,8 @@ enum Command {
     Targets(targets::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    Best(tune::best::Args),
+    Records(tune::manage::Args),
     /// Compiles, runs and times candidates for a search that talks to it.
     #[command(hide = true)]
     TuneWorker,
@@ -95,6 +97,8 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Targets(args) => targets::run(args, reporter),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::Best(args) => tune::best::run(args, reporter),
+        Command::Records(args) => tune::manage::run(args, reporter),
         Command::TuneWorker => tune::worker::run(),
         Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }

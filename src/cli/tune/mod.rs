@@ -6,6 +6,9 @@
 pub mod batch;
 pub mod best;
 pub mod cache;
+pub mod edit;
+pub mod log;
+pub mod manage;
 pub mod plant;
 pub mod pool;
 pub mod protocol;
