@@ -7,6 +7,7 @@ mod check;
 mod completions;
 mod data;
 mod emulate;
+mod estimate;
 mod explain;
 mod inspect;
 mod lower;
@@ -50,6 +51,7 @@ enum Command {
     Bench(bench::Args),
     Inspect(inspect::Args),
     Targets(targets::Args),
+    Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
     Best(tune::best::Args),
@@ -95,6 +97,7 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Lower(args) => lower::run(args, reporter),
         Command::Check(args) => check::run(args, reporter),
         Command::Targets(args) => targets::run(args, reporter),
+        Command::Explain(args) => estimate::run(args),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Best(args) => tune::best::run(args, reporter),

@@ -5,6 +5,7 @@
 //! family, listed in [`directives`]). What depends on extents and regions is checked when all
 //! directives are known, by `bounds` and `legality`, with the span of the directive to blame.
 
+mod algebra;
 mod arguments;
 pub mod attach;
 pub mod auto;

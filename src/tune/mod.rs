@@ -9,7 +9,11 @@
 //! Reads and writes nothing: programs are lowered by what the driver lends, measured by what the
 //! command line lends ([`Measure`]).
 
+pub mod dag;
+pub mod model;
 pub mod records;
+pub mod search;
+pub mod space;
 pub mod workload;
 
 use serde::{Deserialize, Serialize};

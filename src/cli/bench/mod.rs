@@ -26,6 +26,7 @@ use measure::{AlignedArgs, in_turns};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
+pub use work::schedule_name;
 use work::{Roof, Work};
 
 const EXAMPLES: &str = "\

@@ -12,9 +12,9 @@ mod lanes;
 mod partial;
 mod plan;
 mod product;
-mod text;
+pub(crate) mod text;
 mod threads;
-mod view;
+pub(crate) mod view;
 
 use super::bounds::infer_bounds;
 use super::state::Schedule;
