@@ -220,7 +220,8 @@ impl Trace {
     }
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> String {
+/// What a caught panic says.
+pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "panic without a message".to_string())

@@ -55,6 +55,8 @@ enum Command {
     Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    Best(tune::best::Args),
+    Records(tune::manage::Args),
     /// Compiles, runs and times candidates for a search that talks to it.
     #[command(hide = true)]
     TuneWorker,
@@ -100,6 +102,8 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Explain(args) => estimate::run(args),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::Best(args) => tune::best::run(args, reporter),
+        Command::Records(args) => tune::manage::run(args, reporter),
         Command::TuneWorker => tune::worker::run(),
         Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }

@@ -4,8 +4,8 @@
 //! (`tune::search::budget`). Every trial is a line of the records before the next begins, so
 //! nothing that was measured is lost, however the command ends.
 
+use super::log::{Log, context};
 use super::protocol::Setup;
-use super::records::Writer;
 use super::report::{self, Report};
 use super::task::{Judge, Task, TaskView, Winner, machine_of};
 use crate::cli::bench::machine::cpu;
@@ -19,10 +19,8 @@ use crate::driver::{self, Options};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
 use crate::te::Graph;
-use crate::tune::records::{Context, Machine};
 use crate::tune::search::{Guess, Model, Search, budget};
-use crate::tune::{Space, dag, space, workload};
-use std::collections::BTreeMap;
+use crate::tune::{Space, dag, space};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,9 +55,6 @@ pub struct Args {
     /// How long to search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     budget: Option<Duration>,
-    /// Where trials are kept; FILE.records.jsonl by default.
-    #[arg(long, value_name = "FILE")]
-    records: Option<PathBuf>,
     /// Let a job system measure: `{}` stands for the script of a batch.
     #[arg(long, value_name = "COMMAND {}")]
     runner: Option<String>,
@@ -140,31 +135,26 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
             Box::new(model) as Box<Model<'_>>
         })
         .collect();
-    let path = args.records.clone().unwrap_or_else(|| default_records(&args.file));
-    let (mut records, parsed) = Writer::open(&path)?;
-    super::records::show_notes(&path, &parsed);
+    let path = match &args.compile.records {
+        Some(path) => PathBuf::from(path),
+        None => default_records(&args.file),
+    };
     let mut tasks = Vec::new();
     for ((graph, space), (model, judge)) in
         graphs.iter().zip(&spaces).zip(models.iter().zip(&judges))
     {
-        let (work, vars) = work_of(graph, &options, &arguments, &program)?;
+        let work = work_of(graph, &options, &arguments, &program)?;
         let roof = known.as_ref().and_then(|known| Roof::new(known, &work));
         let mut setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
         setup.reassociate = args.reassociate;
-        let context = Context {
-            workload: workload::workload_hash(graph),
-            kernel: graph.name.clone(),
-            target: options.target.to_string(),
-            machine: Machine { cpu: cpu::model(), cores: cpu::count() },
-            threads,
-            fp_contract: options.fp_contract.name().to_string(),
-            vars,
-            seed: arguments.seed,
-            tec: env!("CARGO_PKG_VERSION").to_string(),
-        };
+        let context = context(&setup, graph, arguments.seed);
+        let (log, parsed) = Log::open(&path, &setup, context)?;
+        if tasks.is_empty() {
+            super::records::show_notes(&path, &parsed);
+        }
         let search = Search::new(&**space, &**model, arguments.seed);
         let place = (args.runner.as_deref(), &path as &Path);
-        let mut task = Task::open(setup, search, (work, roof), context, place, begin)?;
+        let mut task = Task::open(setup, search, (work, roof), log, place, begin)?;
         let count = task.recall(&parsed.records, judge);
         if count > 0 {
             let plural = if count == 1 { "" } else { "s" };
@@ -175,8 +165,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         tasks.push(task);
     }
     let limits = Limits::new(args, begin);
-    search(&mut tasks, &limits, &mut records, reporter)?;
-    let reports = decide(&mut tasks, &limits, &mut records)?;
+    search(&mut tasks, &limits, reporter)?;
+    let reports = decide(&mut tasks, &limits)?;
     for bug in bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter() {
         eprintln!("note: a candidate showed a defect of tec: {bug}");
     }
@@ -259,21 +249,19 @@ fn spaces(
     Ok(spaces)
 }
 
-/// What a call does, and its run-time integers.
+/// What a call does.
 fn work_of(
     graph: &Graph,
     options: &Options,
     arguments: &Arguments,
     program: &Program,
-) -> Result<(Work, BTreeMap<String, i64>), Error> {
+) -> Result<Work, Error> {
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let plain = driver::lower_naively(graph, &options.target).map_err(failed)?;
     let counted = driver::count_work(graph, &options.target).map_err(failed)?;
     let given = arguments.read(&plain, &[&plain])?;
     let values = data::make_args(&plain, &given)?;
-    let work = Work::counted(&counted, &plain, &values);
-    let vars = given.vars.iter().map(|(name, value)| (name.clone(), *value)).collect();
-    Ok((work, vars))
+    Ok(Work::counted(&counted, &plain, &values))
 }
 
 /// When to stop.
@@ -316,12 +304,7 @@ impl Limits {
 }
 
 /// Batches, until the limits are reached or nobody has anything left to try.
-fn search(
-    tasks: &mut [Task<'_>],
-    limits: &Limits,
-    records: &mut Writer,
-    reporter: &Reporter,
-) -> Result<(), Error> {
+fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
     let mut sign = report::Sign::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
     while !limits.is_over(trials) {
@@ -330,7 +313,7 @@ fn search(
         let left = limits.trials.map_or(BATCH, |most| (most - trials).min(BATCH));
         let task = &mut tasks[at];
         let before = task.trials;
-        task.batch(left, records, &mut |view: &TaskView<'_>| {
+        task.batch(left, &mut |view: &TaskView<'_>| {
             sign.show(view);
             !limits.is_over(view.trials - before + trials)
         })?;
@@ -344,15 +327,11 @@ fn search(
 }
 
 /// The best of each kernel.
-fn decide(
-    tasks: &mut [Task<'_>],
-    limits: &Limits,
-    records: &mut Writer,
-) -> Result<Vec<Report>, Error> {
+fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
     let seconds = limits.last / tasks.len() as f64;
     let mut reports = Vec::new();
     for task in tasks {
-        let winner: Option<Winner> = task.decide(seconds, records)?;
+        let winner: Option<Winner> = task.decide(seconds)?;
         reports.push(Report::new(task, winner, limits.begin.elapsed()));
     }
     Ok(reports)

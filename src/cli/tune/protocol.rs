@@ -75,6 +75,7 @@ impl Setup {
             target: self.target.clone(),
             define: self.define.clone(),
             schedule: Vec::new(),
+            records: None,
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             dump: None,

@@ -5,17 +5,17 @@ use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::report::Reporter;
 use crate::driver::Options;
-use crate::tune::records::Context;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The result of one kernel's search.
 pub struct Report {
     name: String,
-    context: Context,
+    workload: String,
+    wrong: Vec<PathBuf>,
     trials: usize,
     known: usize,
     failures: BTreeMap<&'static str, (usize, String)>,
@@ -33,7 +33,8 @@ impl Report {
     pub fn new(task: &Task<'_>, winner: Option<Winner>, took: Duration) -> Report {
         Report {
             name: task.name.clone(),
-            context: task.context.clone(),
+            workload: task.log.context.workload.clone(),
+            wrong: task.wrong.clone(),
             trials: task.trials,
             known: task.search.trials().len(),
             failures: task.failures(),
@@ -101,6 +102,9 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
             lines.push(best);
         }
     }
+    for path in &report.wrong {
+        lines.push(format!("a defect of tec: {} holds a wrong candidate", path.display()));
+    }
     for (kind, (count, example)) in &report.failures {
         let example = example.lines().next().unwrap_or_default();
         let short: String = example.chars().take(70).collect();
@@ -144,7 +148,8 @@ pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
         });
         json!({
             "kernel": report.name,
-            "workload": report.context.workload,
+            "workload": report.workload,
+            "wrong": report.wrong,
             "trials": report.trials,
             "known": report.known,
             "exhausted": report.exhausted,

@@ -117,20 +117,38 @@ fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel
             Expr::cast(DType::Index, Expr::load(&table, vec![Expr::var(&index)]))
         })
         .collect();
-    let (mut replaced, count) = (0, Expr::index(points.len() as i64));
-    kernel.body = map_stmts(kernel.body, &mut |stmt| match stmt {
-        Stmt::For { var, body, .. } if axes.contains(&var) => {
-            replaced += 1;
-            let at = axes.iter().position(|axis| *axis == var).expect("it is one of them");
-            let inner = Stmt::Let { var, value: tables[at].clone(), body };
-            if at == 0 { Stmt::serial(index.clone(), count.clone(), inner) } else { inner }
-        }
-        other => other,
-    });
+    let places = Places { axes: &axes, tables, index, count: points.len() as i64 };
+    let mut replaced = 0;
+    kernel.body = places.replace(kernel.body, &mut replaced);
     if replaced != axes.len() {
         crate::bug!("{replaced} loops of {} were found, not {}", stage.name, axes.len());
     }
     Ok(kernel)
+}
+
+/// The loop over places that stands for those over an output.
+struct Places<'a> {
+    axes: &'a [Var],
+    /// The coordinate of each axis at the place that `index` counts.
+    tables: Vec<Expr>,
+    index: Var,
+    count: i64,
+}
+
+impl Places<'_> {
+    fn replace(&self, stmt: Stmt, replaced: &mut usize) -> Stmt {
+        let stmt = map_stmts(stmt, &mut |inner| self.replace(inner, replaced));
+        let Stmt::For { var, min, extent, kind, body } = stmt else { return stmt };
+        let Some(at) = self.axes.iter().position(|axis| *axis == var) else {
+            return Stmt::For { var, min, extent, kind, body };
+        };
+        *replaced += 1;
+        let inner = Stmt::Let { var, value: self.tables[at].clone(), body };
+        match at {
+            0 => Stmt::serial(self.index.clone(), Expr::index(self.count), inner),
+            _ => inner,
+        }
+    }
 }
 
 /// The part of a graph that one stage needs, with that stage as its only output.

@@ -1,7 +1,7 @@
 //! The search for one kernel of a file: its space, its models, its measurements, its records.
 
+use super::log::Log;
 use super::protocol::Setup;
-use super::records::Writer;
 use crate::cli::bench::machine::{self, Isa, Machine};
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::report::Error;
@@ -9,12 +9,12 @@ use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::te::Graph;
 use crate::tune::model::{MachineModel, Measured};
-use crate::tune::records::{Context, Record};
+use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
 use crate::tune::search::{Guess, Proposal, Search, Trial};
 use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -101,8 +101,10 @@ pub struct Task<'a> {
     pub work: Work,
     /// How fast it could be, if the machine's limits are known.
     pub roof: Option<Roof>,
-    /// The workload, and what else its records say.
-    pub context: Context,
+    /// Where its trials are kept, and what is said of each.
+    pub log: Log,
+    /// Files of candidates that computed wrongly.
+    pub wrong: Vec<PathBuf>,
     /// Trials of this run.
     pub trials: usize,
     /// The best after each trial of this run: seconds since it began, seconds of a call.
@@ -126,21 +128,22 @@ impl<'a> Task<'a> {
         setup: Setup,
         search: Search<'a>,
         (work, roof): (Work, Option<Roof>),
-        context: Context,
+        log: Log,
         (runner, records): (Option<&str>, &Path),
         begin: Instant,
     ) -> std::result::Result<Task<'a>, Error> {
-        let name = context.kernel.clone();
+        let name = log.context.kernel.clone();
         let measure = super::open(setup, runner, records)?;
         let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
         let (trials, curve) = (0, Vec::new());
-        Ok(Task { name, search, progress, work, roof, context, trials, curve, measure, begin })
+        let wrong = Vec::new();
+        Ok(Task { name, search, progress, work, roof, log, wrong, trials, curve, measure, begin })
     }
 
     /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
     /// own, those of others teach. How many of its own there were.
     pub fn recall(&mut self, records: &[Record], judge: &Judge<'_>) -> usize {
-        let context = &self.context;
+        let context = &self.log.context;
         let own = |record: &&Record| {
             record.workload == context.workload
                 && record.vars == context.vars
@@ -181,7 +184,6 @@ impl<'a> Task<'a> {
     pub fn batch(
         &mut self,
         count: usize,
-        records: &mut Writer,
         goes_on: &mut dyn FnMut(&TaskView<'_>) -> bool,
     ) -> Result<()> {
         let proposals = self.search.propose(count);
@@ -195,15 +197,13 @@ impl<'a> Task<'a> {
             };
             let jobs: Vec<Job> =
                 few.iter().map(|one| Job { text: one.text.clone(), limit }).collect();
-            let mut kept = Ok(());
+            let mut kept = Ok(None);
             let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
-                let record = record_of(&self.context, &few[at], false, outcome);
-                let appended = records.append(&record);
                 if kept.is_ok() {
-                    kept = appended;
+                    kept = add(&mut self.log, &few[at], false, outcome);
                 }
             });
-            kept?;
+            self.wrong.extend(kept?);
             self.trials += outcomes.len();
             let trials = few.iter().zip(outcomes);
             let trials = trials
@@ -230,7 +230,7 @@ impl<'a> Task<'a> {
     }
 
     /// Measures the leaders again in turns, so that the best is not merely the luckiest.
-    pub fn decide(&mut self, seconds: f64, records: &mut Writer) -> Result<Option<Winner>> {
+    pub fn decide(&mut self, seconds: f64) -> Result<Option<Winner>> {
         let leaders: Vec<Proposal> =
             self.search.leaders(LEADERS).iter().map(|trial| trial.proposal.clone()).collect();
         let Some(first) = leaders.first() else { return Ok(None) };
@@ -241,7 +241,7 @@ impl<'a> Task<'a> {
         let outcomes = self.measure.compare(&jobs, seconds);
         let mut best: Option<Winner> = None;
         for (proposal, outcome) in leaders.iter().zip(&outcomes) {
-            records.append(&record_of(&self.context, proposal, true, outcome))?;
+            self.wrong.extend(add(&mut self.log, proposal, true, outcome)?);
             let trial = Trial { proposal: proposal.clone(), outcome: outcome.clone() };
             if let (Some(seconds), Outcome::Measured { times, .. }) = (trial.seconds(), outcome)
                 && best.as_ref().is_none_or(|best| seconds < best.seconds)
@@ -297,9 +297,15 @@ pub struct Winner {
     pub times: Vec<f64>,
 }
 
-fn record_of(context: &Context, proposal: &Proposal, in_turns: bool, outcome: &Outcome) -> Record {
+/// Keeps a trial; the path of the failing case, if it is one.
+fn add(
+    log: &mut Log,
+    proposal: &Proposal,
+    in_turns: bool,
+    outcome: &Outcome,
+) -> Result<Option<PathBuf>> {
     let decisions = proposal.answers.clone().into_iter().collect();
-    Record::new(context, &proposal.text, decisions, in_turns, outcome)
+    log.add(&proposal.text, decisions, in_turns, outcome)
 }
 
 /// The kind of a failure, and what it says.

@@ -12,7 +12,7 @@ use super::plant::{Plant, planted};
 use super::protocol::{Reference, Reply, Request, Setup};
 use super::{reference, verify};
 use crate::diag::Diag;
-use crate::driver::{self, Failure, Options, Trace};
+use crate::driver::{self, Failure, Options, Trace, panic_text};
 use crate::ir::Kernel;
 use crate::ir::cost::Work;
 use crate::ir::interp::{Tensor, Value};
@@ -49,13 +49,16 @@ pub fn run() -> Result<(), Error> {
             Error::Usage(format!("`tec tune-worker` is told what to do by `tec tune`: {error}"))
         })?;
         match (request, &mut bench) {
-            (Request::Setup { setup, reference }, _) => match Bench::open(setup, reference) {
-                Ok((made, notes)) => {
-                    bench = Some(made);
-                    say(&Reply::Ready { notes })?;
+            (Request::Setup { setup, reference }, _) => {
+                let opened = catch_unwind(AssertUnwindSafe(|| Bench::open(setup, reference)));
+                match opened.unwrap_or_else(|payload| Err(panic_text(&*payload))) {
+                    Ok((made, notes)) => {
+                        bench = Some(made);
+                        say(&Reply::Ready { notes })?;
+                    }
+                    Err(message) => say(&Reply::Unfit(message))?,
                 }
-                Err(message) => say(&Reply::Unfit(message))?,
-            },
+            }
             (Request::Measure { job, best }, Some(bench)) => {
                 let outcome = guarded(|| bench.measure(&job, best));
                 say(&Reply::Done(vec![outcome]))?;
@@ -79,11 +82,8 @@ fn say(reply: &Reply) -> Result<(), Error> {
 
 /// The outcome, or the panic as a defect.
 fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
-        Outcome::Failed(TrialFailure::Bug(text.unwrap_or_else(|| "a panic".to_string())))
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|payload| Outcome::Failed(TrialFailure::Bug(panic_text(&*payload))))
 }
 
 /// A kernel with its arguments, ready for candidates.
