@@ -97,6 +97,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
         Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
         Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
         Pass::new("expand_math", 0, All, expand_math::expand_math),
