@@ -224,6 +224,8 @@ fn run_batch(
     let mut options = options(batch, source);
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
+        // Enough to see schedules of all kinds; the best one is not what is tested.
+        options.candidates = 24;
     }
     let setups: Vec<Setup> = numbers
         .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
