@@ -63,6 +63,11 @@ impl Unit {
 
 /// Registers that are free for what is computed.
 const COMPUTING: f64 = 2.0;
+/// The part of the uses of a value without a register that load it again.
+const MOVED: f64 = 0.6;
+
+/// Cycles more of a store to what was read just before.
+const UPDATE: f64 = 0.3;
 
 /// The cycles of an iteration of a frame; the pointers are those that it moves.
 pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cycles {
@@ -96,7 +101,10 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
 /// Registers that do not fit.
 fn spilled(work: &Work, machine: &MachineModel) -> f64 {
     let needed = work.accumulators + work.registers;
-    if needed == 0.0 { 0.0 } else { (needed + COMPUTING - machine.registers).max(0.0) }
+    if needed == 0.0 {
+        return 0.0;
+    }
+    (needed + COMPUTING - machine.registers).max(0.0) * work.changes.max(1.0) * MOVED
 }
 
 /// The cycles of each unit, in the order of [`Unit::ALL`].
@@ -104,21 +112,25 @@ fn units(work: &Work, frame: &Frame, machine: &MachineModel) -> [f64; 9] {
     let vectors = work.multiplies + work.adds;
     // A load is a part of the operation that uses it.
     let all = vectors + work.integers + 0.5 * work.loads + work.stores + work.gather + 1.0;
-    // The next run of a short loop begins before the last one has ended.
-    let at_once = if frame.children.is_empty() && work.chain > 0.0 {
+    let issue = all / machine.issue;
+    let depth = work.depth / (machine.window / all).clamp(1.0, 8.0);
+        // The next run of a short loop begins before the last one has ended.
+    let at_once = if frame.children.is_empty() {
         (machine.window / (all * frame.trips.max(1.0))).clamp(1.0, 8.0)
     } else {
         1.0
     };
+    let through_memory =
+        (work.memory_chain / at_once).max(work.run_chain / frame.trips.max(1.0));
     [
         work.multiplies / machine.multiplies,
         (work.adds / machine.adds).max(vectors / machine.vectors),
         work.loads / machine.loads,
-        work.stores / machine.stores,
+        work.stores / machine.stores + UPDATE * work.updates,
         work.integers / machine.integers,
         work.divide,
         work.gather,
-        all / machine.issue,
-        work.chain / at_once,
+        issue,
+        (work.chain / at_once).max(depth).max(through_memory),
     ]
 }
