@@ -83,11 +83,8 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
         .into_iter()
         .zip(units)
         .fold((Unit::Issue, 0.0), |best, one| if one.1 > best.1 { one } else { best });
-    let unspilled = Work {
-        loads: work.loads - spilled,
-        stores: work.stores - spilled / 2.0,
-        ..work
-    };
+    let unspilled =
+        Work { loads: work.loads - spilled, stores: work.stores - spilled / 2.0, ..work };
     let least = self::units(&unspilled, frame, machine).into_iter().fold(0.0, f64::max);
     // A branch is taken once an iteration at most.
     let floor = if frame.is_loop { 1.0 } else { 0.0 };
@@ -114,14 +111,13 @@ fn units(work: &Work, frame: &Frame, machine: &MachineModel) -> [f64; 9] {
     let all = vectors + work.integers + 0.5 * work.loads + work.stores + work.gather + 1.0;
     let issue = all / machine.issue;
     let depth = work.depth / (machine.window / all).clamp(1.0, 8.0);
-        // The next run of a short loop begins before the last one has ended.
+    // The next run of a short loop begins before the last one has ended.
     let at_once = if frame.children.is_empty() {
         (machine.window / (all * frame.trips.max(1.0))).clamp(1.0, 8.0)
     } else {
         1.0
     };
-    let through_memory =
-        (work.memory_chain / at_once).max(work.run_chain / frame.trips.max(1.0));
+    let through_memory = (work.memory_chain / at_once).max(work.run_chain / frame.trips.max(1.0));
     [
         work.multiplies / machine.multiplies,
         (work.adds / machine.adds).max(vectors / machine.vectors),

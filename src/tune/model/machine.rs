@@ -190,14 +190,18 @@ fn caches(small: bool) -> Vec<Cache> {
         let bytes = kib * 1024.0;
         Cache { name, bytes, line, sets: bytes / line / ways, shared: false, in_order, alone }
     };
-    let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 25.0) };
+    let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 12.0) };
     match small {
         true => vec![
             make("L1", 32.0, 8.0, 6.0, 10.0),
             Cache { shared: true, ..make("L2", 1024.0, 16.0, 20.0, 60.0) },
         ],
         false => {
-            vec![make("L1", 48.0, 12.0, 1.2, 3.0),Cache { sets: 1.0, ..make("L2", 1024.0, 16.0, 2.4, 14.0)}, last]
+            vec![
+                make("L1", 48.0, 12.0, 1.2, 3.0),
+                Cache { sets: 1.0, ..make("L2", 1024.0, 16.0, 2.4, 14.0) },
+                last,
+            ]
         }
     }
 }

@@ -54,8 +54,8 @@ pub struct Term {
 /// The part of what does not bind that is not hidden behind what does.
 const EXPOSED: f64 = 0.2;
 
-/// How much longer lines take that the lanes of one instruction miss.
-const APART: f64 = 1.0;
+/// How much longer pages take that the lanes of one instruction miss.
+const APART: f64 = 3.0;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
 
@@ -94,7 +94,13 @@ impl<'p> Sum<'p> {
         Sum { plan, machine, traffic, runs: plan.runs(), terms: Vec::new() }
     }
 
-    fn add(&mut self, name: &'static str, seconds: f64, alone: f64, about: impl FnOnce() -> String) {
+    fn add(
+        &mut self,
+        name: &'static str,
+        seconds: f64,
+        alone: f64,
+        about: impl FnOnce() -> String,
+    ) {
         if alone <= 0.0 {
             return;
         }
@@ -141,7 +147,8 @@ impl<'p> Sum<'p> {
     /// The cycles of a frame as terms.
     fn core(&mut self, name: &str, cycles: &Cycles, core: f64, seconds: f64, runs: f64) {
         let spills = if cycles.total > 0.0 { cycles.spills / cycles.total } else { 0.0 };
-        let about = || format!("{name}: {} iterations of {} cycles", short(runs), short(cycles.total));
+        let about =
+            || format!("{name}: {} iterations of {} cycles", short(runs), short(cycles.total));
         self.add(cycles.unit.name(), seconds * (1.0 - spills), core * (1.0 - spills), about);
         let about = || format!("{name}: {} cycles an iteration", short(cycles.spills));
         self.add("spills", seconds * spills, core * spills, about);
@@ -164,7 +171,8 @@ impl<'p> Sum<'p> {
 
     /// What a frame's accesses move into each level: its term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
-        const NAMES: [&str; 5] = ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
+        const NAMES: [&str; 5] =
+            ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
         let machine = self.machine;
         let (caches, tables) = (machine.caches.len(), machine.pages.len());
         let mut moves = Vec::new();
@@ -184,11 +192,14 @@ impl<'p> Sum<'p> {
                 // What is written is read before, and written back.
                 let both = if access.write && level < caches { 2.0 } else { 1.0 };
                 let each = match access.lanes {
-                    Some((_, apart)) if apart >= cache.line => cache.alone * APART,
+                    Some((_, apart)) if apart >= cache.line && level >= caches => {
+                        cache.alone * APART
+                    }
                     _ if self.is_in_order(*at) => cache.in_order,
                     _ => cache.alone,
                 };
-                let late = if access.write && each > cache.in_order { LATE } else { 1.0 };
+                let waits = level == 0 && access.write && each > cache.in_order;
+                let late = if waits { LATE } else { 1.0 };
                 cycles += missed * both * each * late;
                 lines += missed;
             }

@@ -334,9 +334,8 @@ impl Walker<'_> {
     /// How often the innermost unrolled loops update the same element in a row.
     fn close_updates(&self, deps: u64) -> f64 {
         let places = (0..self.open.len()).rev();
-        let close = places.take_while(|place| {
-            self.open[*place].frame.is_none() && deps & bit(*place) == 0
-        });
+        let close =
+            places.take_while(|place| self.open[*place].frame.is_none() && deps & bit(*place) == 0);
         close.map(|place| self.open[place].count).product()
     }
 

@@ -146,9 +146,8 @@ fn threads_share_what_is_parallel_and_pay_for_the_start() {
              output C[i: n] = sum(A[i, k], axis=k)\n}}\nschedule k {{\n{schedule}\n}}\n"
         )
     };
-    let seconds = |n, schedule, threads| {
-        estimate_with(&text(n, schedule), &machine(), threads).seconds
-    };
+    let seconds =
+        |n, schedule, threads| estimate_with(&text(n, schedule), &machine(), threads).seconds;
     let (one, two) = (seconds(4096, "C.parallel(i)", 1), seconds(4096, "C.parallel(i)", 2));
     assert!((1.8..2.1).contains(&(one / two)), "{}", one / two);
     assert_eq!(seconds(4096, "", 1), seconds(4096, "", 2));
