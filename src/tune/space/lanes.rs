@@ -12,7 +12,7 @@ const VECTORS: i64 = 4;
 const PIECES: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
 
 pub(super) fn lanes_fits(planner: &Planner, _: usize) -> Fit {
-    if planner.target.is_gpu() { Fit::No } else { Fit::Possible }
+    if planner.target.is_gpu() { Fit::No } else { Fit::Best }
 }
 
 /// The last axis, or another one along which more reads are contiguous, in lanes.

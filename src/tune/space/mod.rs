@@ -11,6 +11,7 @@
 
 mod ask;
 mod facts;
+mod gpu;
 mod lanes;
 mod place;
 mod plan;
@@ -59,6 +60,19 @@ enum Fit {
 /// computed.
 pub const RULES: &[Rule] = &[
     Rule {
+        name: "blocks",
+        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; what \
+                a block reads is fetched into shared memory by its threads together",
+        fits: gpu::blocks_fits,
+        apply: gpu::blocks,
+    },
+    Rule {
+        name: "threads",
+        about: "on a GPU: a thread for each element, or for a few",
+        fits: gpu::threads_fits,
+        apply: gpu::threads,
+    },
+    Rule {
         name: "tile",
         about: "a reduction in tiles: a tile of results stays in registers while terms are added, \
                 some of them make a block that stays in a cache; the stage that reads the results \
@@ -94,7 +108,7 @@ pub const RULES: &[Rule] = &[
 
 /// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
 /// not known: then the candidates do not depend on the machine.
-pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space {
+pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
     let schedule = Schedule::new(graph.clone(), target);
     Rules { schedule, target: target.clone(), threads, known: Mutex::new(HashMap::new()) }
 }
@@ -127,6 +141,7 @@ impl Space for Rules {
             target: &self.target,
             threads: self.threads,
             facts: self.facts(&none),
+            plain: self.facts(&none),
             plans: Vec::new(),
             text: Text::new(&self.schedule),
             asker: Asker::new(answer),

@@ -20,6 +20,8 @@ pub(super) struct Planner<'a> {
     /// How many threads will run it; 0 if that is not known.
     pub(super) threads: usize,
     pub(super) facts: Arc<Facts>,
+    /// What is known while nothing is inlined.
+    pub(super) plain: Arc<Facts>,
     pub(super) plans: Vec<Plan>,
     pub(super) text: Text,
     pub(super) asker: Asker<'a>,
