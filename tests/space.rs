@@ -497,8 +497,8 @@ fn knobs_are_questions() {
             _ => None,
         });
         let item = item.expect("a schedule");
-        let space = space::of_schedule(&program, &graph, &options.target, &Vec::new(), item);
-        let space = space.expect("it is legal");
+        let space = space::of_schedule(&program, &graph, &options.target, &Vec::new(), item)
+            .expect("it is legal");
         let candidate = space.replay(&mut |question| question.default);
         let answers: Vec<&str> = candidate.decisions.iter().map(|d| d.answer()).collect();
         assert_eq!(answers, ["6", "4"]);

@@ -12,6 +12,7 @@
 //! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, for the case that the
 //! process dies.
 
+mod algebra;
 mod damage;
 mod data;
 mod express;
@@ -68,6 +69,11 @@ fn candidates_agree() {
 fn candidates_for_gpus_agree() {
     let n = setting("TEC_FUZZ_N", 100);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::SpaceThreads);
+}
+
+#[test]
+fn sums_of_products_agree() {
+    algebra::algebra(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]
