@@ -3,6 +3,7 @@
 use super::address::reads_memory;
 use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
 use super::nest::{LoadKey, Selector, Val};
+use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
@@ -365,7 +366,12 @@ impl Selector<'_> {
                 match mask {
                     None => {
                         let all = bytes * u64::from(lanes);
-                        self.write(buffer, mem, value, all);
+                        match value {
+                            Val::Vec(value) if self.nontemporal && has_nontemporal(all) => {
+                                self.write_nontemporal(buffer, mem, value, all);
+                            }
+                            value => self.write(buffer, mem, value, all),
+                        }
                         let key = all << 8 | Width::of(all).bytes();
                         written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
                     }
@@ -401,7 +407,7 @@ impl Selector<'_> {
     }
 
     /// So many bytes of a value, from lane 0 on, to memory.
-    fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
+    pub(super) fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
         let evex = self.b.evex;
         let reg = value.reg();
         if !bytes.is_power_of_two() {
@@ -473,7 +479,7 @@ impl Selector<'_> {
         mask
     }
 
-    fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
+    pub(super) fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
         let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
         self.b.push(Inst { access, ..inst });
     }

@@ -22,6 +22,7 @@ mod inst;
 mod mask;
 mod memory;
 mod nest;
+mod nontemporal;
 mod plan;
 mod table;
 mod tensor;
