@@ -363,6 +363,25 @@ pub fn lower(
     Ok(kernel)
 }
 
+/// Lowers a scheduled kernel as far as the cost model wants it (`tune::model`): with vectors and
+/// the nests of the wide back end, but with unrolled loops not written out, which takes most of
+/// the time and tells nothing new.
+pub fn lower_to_estimate(
+    placed: &Placed,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    const LAST: &str = "vectorize_loops";
+    let mut kernel = lower(placed, options, Some(LAST), trace)?;
+    for name in ["outline_simd", "expand_math"] {
+        let pass = PASSES.iter().find(|pass| pass.name == name).expect("one of the passes");
+        if pass.runs(&options.target, options.opt) {
+            kernel = run_pass(pass, kernel, &options.target, trace)?;
+        }
+    }
+    Ok(kernel)
+}
+
 /// What is told of a kernel before a pass.
 fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
     let (name, target) = (&kernel.name, &options.target);

@@ -7,6 +7,7 @@ mod check;
 mod completions;
 mod data;
 mod emulate;
+mod estimate;
 mod explain;
 mod inspect;
 mod lower;
@@ -16,6 +17,7 @@ mod report;
 mod run;
 mod session;
 mod targets;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,8 +51,14 @@ enum Command {
     Bench(bench::Args),
     Inspect(inspect::Args),
     Targets(targets::Args),
+    Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    /// Compiles, runs and times candidates for a search that talks to it.
+    #[command(hide = true)]
+    TuneWorker,
+    #[command(hide = true)]
+    TuneBatch(tune::batch::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -87,7 +95,10 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Lower(args) => lower::run(args, reporter),
         Command::Check(args) => check::run(args, reporter),
         Command::Targets(args) => targets::run(args, reporter),
+        Command::Explain(args) => estimate::run(args),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::TuneWorker => tune::worker::run(),
+        Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }
 }

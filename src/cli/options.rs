@@ -156,7 +156,8 @@ pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Err
     checked.map_err(|failure| Error::Compile(program.sources, failure))
 }
 
-fn elaborate(
+/// Reads a file and elaborates its kernels.
+pub fn elaborate(
     path: &str,
     options: &Options,
     trace: &mut Trace,

@@ -5,6 +5,7 @@
 //! family, listed in [`directives`]). What depends on extents and regions is checked when all
 //! directives are known, by `bounds` and `legality`, with the span of the directive to blame.
 
+mod algebra;
 mod arguments;
 pub mod attach;
 pub mod auto;
@@ -25,6 +26,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+mod text;
 pub mod threads;
 mod tree;
 
@@ -41,5 +43,6 @@ pub use state::{
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use text::apply_text;
 pub use threads::{ThreadIndex, threads_around};
 pub use tree::print_tree;

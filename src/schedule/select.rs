@@ -136,7 +136,7 @@ fn pick<'a>(
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
-fn covers(prefix: &str, target: &Target) -> bool {
+pub(super) fn covers(prefix: &str, target: &Target) -> bool {
     let name = target.name;
     (prefix == "cpu" && !target.is_gpu())
         || name == prefix
