@@ -156,6 +156,7 @@ impl Space for Rules {
             }
             place::place(&mut planner, stage);
             loops(&mut planner, stage);
+            lanes::stores(&mut planner, stage);
         }
         Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
     }

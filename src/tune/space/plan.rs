@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) anchor: Option<(usize, usize)>,
     /// Producers are computed in one of so many outer loops.
     pub(super) open: usize,
+    /// Its loops store each element once, though it is a reduction.
+    pub(super) copies: bool,
     /// A copy of it at the root reads it.
     pub(super) pinned: bool,
     /// A loop of it is parallel, or one around it.

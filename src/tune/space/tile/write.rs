@@ -47,6 +47,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     let reduce = planner.plans[subject.sum].leaves.clone();
     let reduce: Vec<String> =
         reduce.iter().filter(|leaf| leaf.reduce).map(|leaf| leaf.name.clone()).collect();
+    planner.plans[home].copies = !form.in_place;
     if !form.in_place {
         // The terms are another stage's now.
         planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
