@@ -18,6 +18,7 @@ use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
+use crate::tune::model::{self, Estimate, MachineModel};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -95,7 +96,8 @@ pub const PASSES: &[Pass] = {
         Pass::new("promote_accumulators", 2, All, promote_accumulators::promote_accumulators),
         Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
         Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
-        Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("drop_hints", 0, All, drop_hints::drop_hints),
+        Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
         Pass::new("expand_math", 0, All, expand_math::expand_math),
@@ -219,7 +221,8 @@ impl Trace {
     }
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> String {
+/// What a caught panic says.
+pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "panic without a message".to_string())
@@ -391,17 +394,33 @@ fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
                 nests.push((name.clone(), lower::outline_simd::explain(kernel, target)));
             }
         }
-        "drop_prefetches" if lower::drop_prefetches::drops_any(&kernel.body) => {
-            trace.notes.push(match lower::outline_simd::is_wide(target) {
-                false => format!("{target} has no prefetch; those of `{name}` are dropped"),
-                true => format!(
-                    "only vectorized nests prefetch on {target}; those of `{name}` outside are \
-                     dropped"
-                ),
-            });
-        }
+        "drop_hints" => trace.notes.extend(dropped_hints(kernel, target)),
         _ => {}
     }
+}
+
+/// The notes about hints that `drop_hints` drops.
+fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
+    let (name, wide) = (&kernel.name, lower::outline_simd::is_wide(target));
+    let mut notes = Vec::new();
+    if lower::drop_hints::drops_prefetches(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no prefetch; those of `{name}` are dropped"),
+            true => format!(
+                "only vectorized nests prefetch on {target}; those of `{name}` outside are dropped"
+            ),
+        });
+    }
+    if lower::drop_hints::drops_nontemporal(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no stores past the caches; `{name}` has ordinary ones"),
+            true => format!(
+                "only vectorized nests store past the caches on {target}; `{name}` outside of them \
+                 has ordinary stores"
+            ),
+        });
+    }
+    notes
 }
 
 fn run_pass(
@@ -415,6 +434,26 @@ fn run_pass(
     let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
     after_pass(pass.name, Some(&before), &kernel, trace)?;
     Ok(kernel)
+}
+
+/// What the cost model says of a kernel under a schedule given as text.
+pub fn estimate_text(
+    graph: &Graph,
+    text: &str,
+    options: &Options,
+    machine: &MachineModel,
+    threads: usize,
+) -> std::result::Result<Estimate, Failure> {
+    let trace = &mut Trace::default();
+    let (target, defines) = (&options.target, &options.defines);
+    let apply = || {
+        let schedule = schedule::apply_text(graph, target, defines, text)?;
+        infer_bounds(schedule)
+    };
+    let placed = trace.phase("schedule", &String::new, apply)??;
+    let kernel = lower_to_estimate(&placed, options, trace)?;
+    let print = || print_kernel(&kernel, Style::Full);
+    trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }
 
 /// Verifies what a pass made (in debug builds) and dumps it if asked to.

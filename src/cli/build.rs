@@ -51,7 +51,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, placed) = front(&args.file, &options, &mut trace)?;
+    let (program, placed) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build(&program, &placed, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);

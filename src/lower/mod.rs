@@ -20,11 +20,13 @@ pub mod hoist_threads;
 
 pub mod insert_barriers;
 
-pub mod drop_prefetches;
+pub mod drop_hints;
 
 pub mod promote_accumulators;
 
 pub mod outline_simd;
+
+pub mod transpose_tiles;
 
 pub mod legalize_vectors;
 

@@ -2,7 +2,7 @@
 
 use super::directives::{Argument, Call, DIRECTIVES, Directive, Kind, Param, Value};
 use super::evaluate::{Evaluator, refuse, suggest};
-use super::state::{Schedule, StageId, Tensor};
+use super::state::{Attach, Schedule, StageId, Tensor};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
@@ -54,6 +54,13 @@ fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
         _ => evaluator.tensor(&text),
     };
     match found {
+        Some(Value::Stage(id)) if !evaluator.schedule.order.contains(&id) => {
+            let diag = Diag::new("E0395", span, format!("`{text}` is part of another stage now"));
+            Err(Box::new(match evaluator.schedule.stage(id).attach {
+                Attach::Inline { span } => diag.related(span, "here"),
+                _ => diag,
+            }))
+        }
         Some(Value::Stage(id)) => Ok((Tensor::Stage(id), span)),
         Some(Value::Input(index)) => Ok((Tensor::Input(index), span)),
         Some(other) => {

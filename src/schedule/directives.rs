@@ -1,7 +1,9 @@
 //! The table of directives: names, parameters, what they give, and the functions that do them.
 
 use super::state::{AxisId, Schedule, StageId, Tensor};
-use super::{attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize, threads};
+use super::{
+    algebra, attach, cache, loops, pragma, prefetch, rfactor, storage, tensorize, threads,
+};
 use crate::diag::{Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast;
@@ -294,6 +296,13 @@ pub const DIRECTIVES: &[Directive] = &[
         run: storage::double_buffer,
     },
     Directive {
+        name: "store_nontemporal",
+        on_inputs: false,
+        params: &[],
+        usage: "store_nontemporal()",
+        run: storage::store_nontemporal,
+    },
+    Directive {
         name: "prefetch",
         on_inputs: false,
         params: &[need("tensor", Kind::Tensor), need("i", Kind::Axis), need("distance", Kind::Int)],
@@ -342,6 +351,20 @@ pub const DIRECTIVES: &[Directive] = &[
         params: &[need("k", Kind::Axis), may("reassociate", Kind::Bool)],
         usage: "rfactor(k) or rfactor(k, reassociate=true)",
         run: rfactor::rfactor,
+    },
+    Directive {
+        name: "merge",
+        on_inputs: false,
+        params: &[need("stage", Kind::Stage), may("reassociate", Kind::Bool)],
+        usage: "merge(STAGE) or merge(STAGE, reassociate=true)",
+        run: algebra::merge,
+    },
+    Directive {
+        name: "contract",
+        on_inputs: false,
+        params: &[need("axes", Kind::Axes), may("reassociate", Kind::Bool)],
+        usage: "contract(k, …) or contract(k, …, reassociate=true)",
+        run: algebra::contract,
     },
     Directive {
         name: "set_scope",

@@ -5,6 +5,7 @@
 //! family, listed in [`directives`]). What depends on extents and regions is checked when all
 //! directives are known, by `bounds` and `legality`, with the span of the directive to blame.
 
+mod algebra;
 mod arguments;
 pub mod attach;
 pub mod auto;
@@ -25,6 +26,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+mod text;
 pub mod threads;
 mod tree;
 
@@ -32,14 +34,15 @@ pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
-pub use evaluate::apply;
+pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
-pub use select::{Chosen, Fallback, schedule_all, schedule_kernels, without_chosen};
+pub use select::{Chosen, Fallback, find, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use text::apply_text;
 pub use threads::{ThreadIndex, threads_around};
 pub use tree::print_tree;

@@ -4,13 +4,13 @@
 //! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
 //! and the picture are made.
 
-pub(super) mod machine;
-mod measure;
-mod plot;
+pub mod machine;
+pub mod measure;
+pub mod plot;
 mod report;
-mod stats;
+pub mod stats;
 mod sweep;
-mod work;
+pub mod work;
 
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};

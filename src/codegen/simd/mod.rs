@@ -18,15 +18,18 @@ mod convert;
 mod divide;
 mod encode;
 mod fold;
+mod gather;
 mod inst;
 mod mask;
 mod memory;
 mod nest;
+mod nontemporal;
 mod plan;
 mod table;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod value;
 
 use crate::ir::Stmt;

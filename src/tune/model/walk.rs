@@ -139,7 +139,7 @@ impl Walker<'_> {
                     self.branch(otherwise, 1.0 - holds);
                 }
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(buffer, &indices[0], value, mask.as_ref());
             }
             Stmt::Let { var, value, body } => {

@@ -1,0 +1,210 @@
+//! The search: which candidates to measure, given what was measured.
+//!
+//! Before: a [`Space`] and a model that estimates a candidate from its text. After: candidates in
+//! batches ([`Search::propose`]), each told what became of it ([`Search::tell`]). A batch is the
+//! best of a population that lives on estimates, corrected by what a learned model makes of the
+//! trials so far; a share of it is drawn at random, so that the models hear of what they do not
+//! expect. The method is Ansor's (Zheng et al., OSDI 2020, section 5), over questions and answers
+//! instead of rewritten programs.
+//!
+//! Everything is a function of the seed and of the outcomes told, in their order.
+
+pub mod budget;
+mod evolve;
+mod learned;
+
+use super::{Candidate, Outcome, Space, Verdict};
+use evolve::{Population, draw};
+use learned::Learned;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, HashSet};
+
+/// What a model says of a candidate.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Guess {
+    /// Of one call.
+    pub seconds: f64,
+    /// What a learned model may look at; as many for every candidate.
+    pub features: Vec<f64>,
+}
+
+/// A model: what it makes of each schedule, given as text; nothing of one that is refused.
+pub type Model<'a> = dyn Fn(&[&str]) -> Vec<Option<Guess>> + 'a;
+
+/// A candidate that was proposed or measured.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The answer to each question that it decides.
+    pub answers: BTreeMap<String, String>,
+    /// The schedule.
+    pub text: String,
+    /// What the model said before it was measured.
+    pub guess: Guess,
+}
+
+/// A candidate and what became of it.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// What was measured.
+    pub proposal: Proposal,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+impl Trial {
+    /// Seconds of one call: the median; nothing if it failed or was wrong.
+    pub fn seconds(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
+            Outcome::Measured { times, .. } => median(times),
+        }
+    }
+}
+
+/// The middle of some numbers; the lower one of two.
+pub fn median(times: &[f64]) -> Option<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+/// One candidate in so many of a batch is drawn at random.
+const ONE_AT_RANDOM: usize = 8;
+
+/// The search for one kernel's schedule.
+pub struct Search<'a> {
+    space: &'a dyn Space,
+    rng: ChaCha8Rng,
+    population: Population<'a>,
+    learned: Learned,
+    /// Texts that were proposed or measured: none is twice.
+    known: HashSet<String>,
+    trials: Vec<Trial>,
+    /// Where the best trial is.
+    best: Option<usize>,
+}
+
+impl<'a> Search<'a> {
+    /// A search that has seen nothing.
+    pub fn new(space: &'a dyn Space, model: &'a Model<'a>, seed: u64) -> Search<'a> {
+        Search {
+            space,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            population: Population::new(space, model),
+            learned: Learned::default(),
+            known: HashSet::new(),
+            trials: Vec::new(),
+            best: None,
+        }
+    }
+
+    /// Trials of other kernels, which teach the learned model and nothing else.
+    pub fn teach(&mut self, trials: &[Trial]) {
+        self.learned.teach(trials);
+    }
+
+    /// Up to `count` candidates that are worth measuring, the most promising first; fewer where
+    /// the space holds no more.
+    pub fn propose(&mut self, count: usize) -> Vec<Proposal> {
+        if self.population.is_empty() {
+            self.population.begin(&mut self.rng);
+        }
+        self.learned.fit(&self.trials);
+        self.population.evolve(&self.learned, &mut self.rng);
+        let at_random = count / ONE_AT_RANDOM;
+        let mut chosen: Vec<Proposal> = Vec::new();
+        for member in self.population.ranked() {
+            if chosen.len() + at_random >= count {
+                break;
+            }
+            if self.known.insert(member.text.clone()) {
+                chosen.push(member.clone());
+            }
+        }
+        // Small spaces run dry: it is tried a few times, and then there is no more.
+        let mut drawn = Vec::new();
+        for _ in 0..8 * count {
+            if chosen.len() + drawn.len() >= count {
+                break;
+            }
+            let courage = self.rng.random_range(0.0..1.0);
+            let candidate = draw(self.space, courage, &mut self.rng);
+            if self.known.insert(candidate.text.clone()) {
+                drawn.push(candidate);
+            }
+        }
+        chosen.extend(self.population.judge(drawn));
+        chosen
+    }
+
+    /// What became of candidates, whether this search proposed them or an earlier one.
+    pub fn tell(&mut self, trials: Vec<Trial>) {
+        for trial in trials {
+            self.known.insert(trial.proposal.text.clone());
+            if let Some(seconds) = trial.seconds() {
+                let best = self.best.and_then(|at| self.trials[at].seconds());
+                if best.is_none_or(|best| seconds < best) {
+                    self.best = Some(self.trials.len());
+                }
+                self.population.measured(&trial.proposal, seconds);
+            }
+            self.trials.push(trial);
+        }
+    }
+
+    /// The fastest that is right.
+    pub fn best(&self) -> Option<&Trial> {
+        self.best.map(|at| &self.trials[at])
+    }
+
+    /// The `count` fastest that are right, the fastest first.
+    pub fn leaders(&self, count: usize) -> Vec<&Trial> {
+        let timed = |trial: &&Trial| trial.seconds().is_some();
+        let mut leaders: Vec<&Trial> = self.trials.iter().filter(timed).collect();
+        leaders.sort_by(|a, b| f64::total_cmp(&seconds(a), &seconds(b)));
+        leaders.truncate(count);
+        leaders
+    }
+
+    /// Everything that was told, in order.
+    pub fn trials(&self) -> &[Trial] {
+        &self.trials
+    }
+}
+
+fn seconds(trial: &Trial) -> f64 {
+    trial.seconds().expect("only those with a time are asked")
+}
+
+/// The best candidate by the model alone, out of about `count`: no measurement.
+pub fn choose_by_model(
+    space: &dyn Space,
+    model: &Model<'_>,
+    count: usize,
+    seed: u64,
+) -> Option<Proposal> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut population = Population::new(space, model);
+    population.begin(&mut rng);
+    let unlearned = Learned::default();
+    while population.judged() < count {
+        let before = population.judged();
+        population.evolve(&unlearned, &mut rng);
+        if population.judged() == before {
+            break;
+        }
+    }
+    population.ranked().next().cloned()
+}
+
+/// What a candidate decided, by question.
+pub fn answers_of(candidate: &Candidate) -> BTreeMap<String, String> {
+    let pair = |decision: &super::Decision| {
+        (decision.question.name.clone(), decision.answer().to_string())
+    };
+    candidate.decisions.iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! The search on a made-up machine: a space whose times are a formula.
+
+use super::budget::{Progress, next};
+use super::*;
+use crate::tune::{Decision, Question, TrialFailure};
+
+/// Tile sizes of three loops and an order, which matters where it is asked for.
+struct Tiles;
+
+const SIZES: &[&str] = &["1", "2", "4", "6", "8", "12", "16", "24", "32", "64"];
+
+impl Space for Tiles {
+    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+        let mut decisions: Vec<Decision> = Vec::new();
+        let mut ask = |name: &str, stage: &str, choices: &[&str], default: usize| {
+            let question = Question {
+                name: name.to_string(),
+                stage: stage.to_string(),
+                choices: choices.iter().map(|choice| choice.to_string()).collect(),
+                default,
+            };
+            let chosen = answer(&question);
+            decisions.push(Decision { question, chosen });
+            choices[chosen].to_string()
+        };
+        let x = ask("C.x.tile", "C", SIZES, 0);
+        let y = ask("C.y.tile", "C", SIZES, 0);
+        let pack = ask("B.pack", "B", &["no", "yes"], 0);
+        let k = if pack == "yes" { ask("B.k.tile", "B", SIZES, 3) } else { "0".to_string() };
+        Candidate { decisions, text: format!("{x} {y} {pack} {k}") }
+    }
+}
+
+/// The seconds of a candidate: 6 by 64, packed by 24, is the best.
+fn truth(text: &str) -> f64 {
+    let parts: Vec<&str> = text.split(' ').collect();
+    let off = |part: &str, best: f64| (part.parse::<f64>().unwrap() / best).ln().abs();
+    let packed = if parts[2] == "yes" { 0.2 * off(parts[3], 24.0) } else { 1.0 };
+    1e-3 * (1.0 + off(parts[0], 6.0) + off(parts[1], 64.0) + packed)
+}
+
+/// A model that knows the sizes, and nothing of packing; it refuses tiles of 64 by 64.
+fn model(texts: &[&str]) -> Vec<Option<Guess>> {
+    let guess = |text: &&str| {
+        let parts: Vec<&str> = text.split(' ').collect();
+        let number = |at: usize| parts[at].parse::<f64>().unwrap_or(0.0);
+        let seconds = 1e-3 * (1.0 + (number(0) / 6.0).ln().abs() + (number(1) / 64.0).ln().abs());
+        let packed = f64::from(u8::from(parts[2] == "yes"));
+        let features = vec![number(0), number(1), packed, number(3)];
+        (parts[0] != "64" || parts[1] != "64").then_some(Guess { seconds, features })
+    };
+    texts.iter().map(guess).collect()
+}
+
+fn measure(proposals: Vec<Proposal>) -> Vec<Trial> {
+    let trial = |proposal: Proposal| {
+        let outcome = match &proposal.text[..] {
+            // One candidate crashes: the search goes on.
+            "6 32 no 0" => Outcome::Failed(TrialFailure::Crash { signal: 11 }),
+            text => Outcome::Measured { times: vec![truth(text)], verdict: Verdict::Same },
+        };
+        Trial { proposal, outcome }
+    };
+    proposals.into_iter().map(trial).collect()
+}
+
+fn run(seed: u64, batches: usize) -> Vec<String> {
+    let mut search = Search::new(&Tiles, &model, seed);
+    for _ in 0..batches {
+        let proposals = search.propose(8);
+        search.tell(measure(proposals));
+    }
+    search.trials().iter().map(|trial| trial.proposal.text.clone()).collect()
+}
+
+#[test]
+fn the_best_is_found_though_the_model_does_not_know_it() {
+    let mut search = Search::new(&Tiles, &model, 1);
+    for _ in 0..12 {
+        let proposals = search.propose(8);
+        search.tell(measure(proposals));
+    }
+    assert_eq!(search.best().unwrap().proposal.text, "6 64 yes 24");
+    let leaders = search.leaders(3);
+    assert_eq!(leaders[0].proposal.text, "6 64 yes 24");
+    assert!(leaders[1].seconds() <= leaders[2].seconds());
+}
+
+#[test]
+fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
+    let texts = run(2, 12);
+    let distinct: HashSet<&String> = texts.iter().collect();
+    assert_eq!(distinct.len(), texts.len());
+    assert!(texts.iter().all(|text| !text.starts_with("64 64 ")));
+}
+
+#[test]
+fn one_seed_and_the_same_measurements_make_the_same_decisions() {
+    assert_eq!(run(7, 8), run(7, 8));
+    assert_ne!(run(7, 8), run(8, 8));
+}
+
+#[test]
+fn a_small_space_runs_dry() {
+    struct One;
+    impl Space for One {
+        fn replay(&self, _: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+            Candidate { decisions: Vec::new(), text: "1 1 no 0".to_string() }
+        }
+    }
+    let mut search = Search::new(&One, &model, 0);
+    assert_eq!(search.propose(8).len(), 1);
+    assert_eq!(search.propose(8).len(), 0);
+}
+
+#[test]
+fn a_search_goes_on_from_what_was_measured_before() {
+    let mut first = Search::new(&Tiles, &model, 3);
+    for _ in 0..4 {
+        let proposals = first.propose(8);
+        first.tell(measure(proposals));
+    }
+    let mut second = Search::new(&Tiles, &model, 4);
+    second.tell(first.trials().to_vec());
+    assert_eq!(second.best().unwrap().proposal.text, first.best().unwrap().proposal.text);
+    let known: HashSet<&String> = first.trials().iter().map(|t| &t.proposal.text).collect();
+    assert!(second.propose(8).iter().all(|proposal| !known.contains(&proposal.text)));
+}
+
+#[test]
+fn a_wrong_result_is_never_the_best() {
+    let mut search = Search::new(&Tiles, &model, 5);
+    let proposals = search.propose(8);
+    let wrong = |proposal: Proposal| Trial {
+        proposal,
+        outcome: Outcome::Measured { times: vec![1e-9], verdict: Verdict::Wrong { ulp: 9 } },
+    };
+    search.tell(proposals.into_iter().map(wrong).collect());
+    assert!(search.best().is_none() && search.leaders(3).is_empty());
+}
+
+#[test]
+fn the_model_alone_chooses_its_own_best() {
+    let best = choose_by_model(&Tiles, &model, 600, 0).unwrap();
+    assert!(best.text.starts_with("6 64 "), "{}", best.text);
+}
+
+#[test]
+fn trees_learn_what_the_model_does_not_know() {
+    let mut search = Search::new(&Tiles, &model, 6);
+    for _ in 0..6 {
+        let proposals = search.propose(16);
+        search.tell(measure(proposals));
+    }
+    let mut learned = Learned::default();
+    learned.fit(search.trials());
+    let guesses: Vec<Guess> =
+        model(&["6 64 no 0", "6 64 yes 24"]).into_iter().map(|guess| guess.unwrap()).collect();
+    assert_eq!(guesses[0].seconds, guesses[1].seconds);
+    let predicted = learned.predict(guesses.iter());
+    assert!(predicted[0] > 1.2 * predicted[1], "{predicted:?}");
+}
+
+#[test]
+fn the_budget_goes_where_a_gain_is_expected() {
+    let of = |best: &[f64], floor: f64| Progress {
+        best: best.iter().map(|seconds| Some(*seconds)).collect(),
+        floor,
+        exhausted: false,
+    };
+    let fresh = Progress::new(0.0);
+    let falling = of(&[10.0, 8.0, 6.0], 0.0);
+    let flat = of(&[10.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0], 0.0);
+    let at_its_limit = of(&[10.0, 8.0, 6.0], 5.99);
+    assert_eq!(next(&[falling.clone(), fresh.clone()]), Some(1));
+    assert_eq!(next(&[flat.clone(), falling.clone()]), Some(1));
+    assert_eq!(next(&[at_its_limit, flat.clone()]), Some(1));
+    let done = Progress { exhausted: true, ..fresh };
+    assert_eq!(next(&[done.clone(), flat]), Some(1));
+    assert_eq!(next(&[done]), None);
+}
