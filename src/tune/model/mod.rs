@@ -188,9 +188,14 @@ impl<'p> Sum<'p> {
             let (mut cycles, mut lines) = (0.0, 0.0);
             for at in own {
                 let access = &self.plan.accesses[*at];
-                let missed = self.traffic.misses[*at][level];
+                let mut missed = self.traffic.misses[*at][level];
+                if access.past && level < caches {
+                    // Whole lines go to memory, and nowhere else.
+                    missed = if level + 1 == caches { self.traffic.misses[*at][0] } else { 0.0 };
+                }
                 // What is written is read before, and written back.
-                let both = if access.write && level < caches { 2.0 } else { 1.0 };
+                let fills = access.write && !access.past && level < caches;
+                let both = if fills { 2.0 } else { 1.0 };
                 let each = match access.lanes {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
                         cache.alone * APART

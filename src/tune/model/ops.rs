@@ -239,7 +239,7 @@ impl Walker<'_> {
         let (live, changes) = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
         let work = self.work();
         work.registers += live;
-        work.changes = work.changes.max(changes);
+        work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
         self.remember(buffer, sum, index.ty.lanes, false);
         Value { deps, chain }
     }
@@ -264,9 +264,7 @@ impl Walker<'_> {
         let inside = (reused..self.open.len()).filter(|place| deps & bit(*place) != 0);
         let held: f64 = inside.map(|place| self.open[place].count).product();
         let changes: f64 = self.open[first..reused].iter().map(|open| open.count).product();
-        let again = (reused..self.open.len()).filter(|place| deps & bit(*place) == 0);
-        let uses: f64 = again.map(|place| self.open[place].count).product();
-        (held * if lanes > 1 { parts } else { 1.0 }, changes * (uses / 2.0).max(1.0))
+        (held * if lanes > 1 { parts } else { 1.0 }, changes)
     }
 
     /// `buffer[index] = value`.
@@ -405,6 +403,7 @@ impl Walker<'_> {
             width,
             lanes: apart,
             write,
+            past: false,
             weight: self.weight,
             irregular: sum.irregular,
         };

@@ -76,7 +76,7 @@ pub(super) struct Work {
     pub(super) accumulators: f64,
     /// Vector registers that hold what unrolled loops read again.
     pub(super) registers: f64,
-    /// How often these are used in an iteration, all together with how often they change.
+    /// How often these change in an iteration.
     pub(super) changes: f64,
     /// Arithmetic on data: a multiply-add counts two for each lane.
     pub(super) flops: f64,
@@ -97,6 +97,8 @@ pub(super) struct Access {
     /// Lanes that lie apart: how many, and bytes between them.
     pub(super) lanes: Option<(f64, f64)>,
     pub(super) write: bool,
+    /// A store past the caches.
+    pub(super) past: bool,
     /// Part of the cases in which it happens.
     pub(super) weight: f64,
     /// Anywhere in the buffer.

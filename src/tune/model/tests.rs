@@ -135,7 +135,12 @@ fn strided_access_costs_more_than_contiguous() {
 fn rows_a_power_of_two_apart_meet_in_few_sets() {
     let columns = |n: usize| map(n, "j, i", "let o, v = C.split(i, factor=16)\nC.reorder(o, j, v)");
     let per_element = |n: usize| columns(n).seconds / (n * n) as f64;
-    assert!(per_element(512) > 1.2 * per_element(500), "{} {}", per_element(512), per_element(500));
+    assert!(
+        per_element(1024) > 1.2 * per_element(1000),
+        "{} {}",
+        per_element(1024),
+        per_element(1000)
+    );
 }
 
 #[test]
@@ -154,7 +159,7 @@ fn threads_share_what_is_parallel_and_pay_for_the_start() {
     // Three iterations on two threads take as long as four.
     let (three, four) = (seconds(3, "C.parallel(i)", 2), seconds(4, "C.parallel(i)", 2));
     assert!((three - four).abs() < 0.1 * four, "{three} {four}");
-    assert!(seconds(1, "C.parallel(i)", 2) > seconds(1, "", 2));
+    assert!(seconds(2, "C.parallel(i)", 2) > seconds(2, "", 2));
 }
 
 #[test]
