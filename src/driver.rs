@@ -99,7 +99,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("promote_accumulators", 2, All, promote_accumulators::promote_accumulators),
         Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
         Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
-        Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("drop_hints", 0, All, drop_hints::drop_hints),
         Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
@@ -412,17 +412,33 @@ fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
                 nests.push((name.clone(), lower::outline_simd::explain(kernel, target)));
             }
         }
-        "drop_prefetches" if lower::drop_prefetches::drops_any(&kernel.body) => {
-            trace.notes.push(match lower::outline_simd::is_wide(target) {
-                false => format!("{target} has no prefetch; those of `{name}` are dropped"),
-                true => format!(
-                    "only vectorized nests prefetch on {target}; those of `{name}` outside are \
-                     dropped"
-                ),
-            });
-        }
+        "drop_hints" => trace.notes.extend(dropped_hints(kernel, target)),
         _ => {}
     }
+}
+
+/// The notes about hints that `drop_hints` drops.
+fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
+    let (name, wide) = (&kernel.name, lower::outline_simd::is_wide(target));
+    let mut notes = Vec::new();
+    if lower::drop_hints::drops_prefetches(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no prefetch; those of `{name}` are dropped"),
+            true => format!(
+                "only vectorized nests prefetch on {target}; those of `{name}` outside are dropped"
+            ),
+        });
+    }
+    if lower::drop_hints::drops_nontemporal(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no stores past the caches; `{name}` has ordinary ones"),
+            true => format!(
+                "only vectorized nests store past the caches on {target}; `{name}` outside of them \
+                 has ordinary stores"
+            ),
+        });
+    }
+    notes
 }
 
 fn run_pass(

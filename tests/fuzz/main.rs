@@ -1,10 +1,10 @@
 //! The differential fuzzer: random programs (`generate`, `pipeline`), also with random schedules
-//! (`schedule`) and with the one that `--schedule auto` makes, each run in several ways that must
-//! agree bit for bit (`judge`): the plain loop nest, the scheduled one forwards and backwards,
-//! the one after all passes, machine code. No two threads write one element (`rewrite`). What a
-//! check of schedules refuses is run without it and must be wrong (`unchecked`). Kernels with a
-//! planted bug must be found (`plant`). Damaged programs must not make the compiler panic
-//! (`damage`).
+//! (`schedule`), with the one that `--schedule auto` makes and with candidates of the tuner's
+//! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
+//! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
+//! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
+//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`). Damaged programs must
+//! not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
@@ -57,6 +57,18 @@ fn launches_agree() {
 fn programs_agree_under_auto() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);
+}
+
+#[test]
+fn candidates_agree() {
+    let n = setting("TEC_FUZZ_N", 300);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Space);
+}
+
+#[test]
+fn candidates_for_gpus_agree() {
+    let n = setting("TEC_FUZZ_N", 100);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::SpaceThreads);
 }
 
 #[test]

@@ -236,7 +236,8 @@ fn spaces(
         match item {
             Some(item) => {
                 found = true;
-                spaces.push(Box::new(space::of_schedule(program, item)));
+                let defines = &options.defines;
+                spaces.push(Box::new(space::of_schedule(program, graph, target, defines, item)?));
             }
             None => spaces.push(Box::new(space::of_kernel(graph, target, threads))),
         }

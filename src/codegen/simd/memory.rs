@@ -2,6 +2,7 @@
 
 use super::inst::{Access, Arg, Inst, Mem, Touch, Width};
 use super::nest::{LoadKey, Selector, Val};
+use super::nontemporal::has_nontemporal;
 use super::plan;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
 use iced_x86::Code::{self, *};
@@ -367,7 +368,12 @@ impl Selector<'_> {
                 match mask {
                     None => {
                         let all = bytes * u64::from(lanes);
-                        self.write(buffer, mem, value, all);
+                        match value {
+                            Val::Vec(value) if self.nontemporal && has_nontemporal(all) => {
+                                self.write_nontemporal(buffer, mem, value, all);
+                            }
+                            value => self.write(buffer, mem, value, all),
+                        }
                         let key = all << 8 | Width::of(all).bytes();
                         written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
                     }

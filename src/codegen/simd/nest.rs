@@ -85,6 +85,12 @@ pub(super) struct Selector<'c> {
     pub(super) numbers: HashMap<Buffer, u32>,
     /// The order of the blocks in the code.
     pub(super) layout: Vec<BlockId>,
+    /// The store at hand need not go to the caches.
+    pub(super) nontemporal: bool,
+    /// Blocks that are rarely entered: they stand after all others.
+    pub(super) aside: Vec<BlockId>,
+    /// Some store went past the caches.
+    pub(super) needs_fence: bool,
     depth: u32,
     /// Loops around the statement, and whether a loop was met inside of each.
     open_loops: Vec<bool>,
@@ -105,6 +111,9 @@ impl<'c> Selector<'c> {
             memo: HashMap::new(),
             numbers: HashMap::new(),
             layout: vec![0],
+            nontemporal: false,
+            aside: Vec::new(),
+            needs_fence: false,
             depth: 0,
             open_loops: Vec::new(),
         };
@@ -115,7 +124,9 @@ impl<'c> Selector<'c> {
     /// Selects for a statement; the function is complete afterwards.
     pub(super) fn run(mut self, body: &Stmt) -> super::inst::Func {
         self.stmt(body);
+        self.fence();
         self.b.ret();
+        self.layout.append(&mut self.aside);
         self.b.finish(&self.layout)
     }
 
@@ -125,12 +136,14 @@ impl<'c> Selector<'c> {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
             Stmt::For { var, min, extent, kind, body } => self.for_(var, min, extent, kind, body),
             Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 self.mark(|| {
                     let place = format!("{}[{}]", buffer.name, print_expr(&indices[0]));
                     shortened(format!("{place} = {}", print_expr(value)))
                 });
+                self.nontemporal = *nontemporal;
                 self.store(buffer, &indices[0], value, mask.as_ref());
+                self.nontemporal = false;
             }
             Stmt::Let { var, value, body } => {
                 self.mark(|| shortened(format!("let {} = {}", var.name(), print_expr(value))));

@@ -395,7 +395,7 @@ impl Search<'_> {
         }
         let mut found = false;
         let inner_direct = direct && !matches!(stmt, Stmt::For { .. });
-        if let Stmt::Store { buffer, indices, value, mask } = stmt {
+        if let Stmt::Store { buffer, indices, value, mask, .. } = stmt {
             found |= self.in_access(buffer, &indices[0], direct);
             found |= self.in_expr(value, direct);
             found |= mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct));
