@@ -55,7 +55,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let threads = args.threads as usize;
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
-    let (program, placed) = front(&args.file, &options, &mut trace)?;
+    let (program, placed) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let mut estimates = Vec::new();
     for one in &placed {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace)
