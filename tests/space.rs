@@ -231,3 +231,22 @@ fn candidates_compute_the_same() {
         }
     });
 }
+
+#[test]
+fn writing_a_candidate_is_quick() {
+    let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
+    let options = options(sample, "x86-avx512", "");
+    let (_, graph) = elaborate(&text(sample), &options);
+    let space = space::of_kernel(&graph, &options.target, 2);
+    let mut random = Random(1);
+    let start = std::time::Instant::now();
+    let candidates: Vec<Candidate> = (0..500).map(|_| draw(&space, &mut random)).collect();
+    let write = start.elapsed();
+    let start = std::time::Instant::now();
+    for candidate in &candidates {
+        let _ = refusal(&graph, &options.target, &candidate.text);
+    }
+    let apply = start.elapsed();
+    println!("{write:?} to write 500 candidates, {apply:?} to parse and apply them");
+    assert!(write.as_millis() < 500, "{write:?}");
+}

@@ -28,8 +28,9 @@ pub struct CompileArgs {
     /// `tec bench` compares several.
     #[arg(long, value_name = "[KERNEL.]NAME", value_delimiter = ',')]
     pub schedule: Vec<String>,
-    /// Build with the best schedules that `tec tune` recorded there for these kernels.
-    #[arg(long, value_name = "FILE.records.jsonl", conflicts_with = "schedule")]
+    /// Build with the best schedules that `tec tune` recorded there for these kernels. `tec tune`
+    /// itself keeps its trials there.
+    #[arg(long, value_name = "FILE.records.jsonl")]
     pub records: Option<String>,
     /// Whether products and sums fuse; by default where the target can.
     #[arg(long, value_name = "fast|off", value_enum)]
@@ -140,6 +141,10 @@ pub fn front(
     records: Option<&str>,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Placed>), Error> {
+    if records.is_some() && options.schedule.is_some() {
+        let text = "--records and --schedule both say which schedule to use; give one of them";
+        return Err(Error::Usage(text.to_string()));
+    }
     let (program, graphs) = elaborate(path, options, trace)?;
     if graphs.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))

@@ -37,7 +37,7 @@ pub use bounds::{
 pub use evaluate::apply;
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
-pub use select::{Chosen, Fallback, schedule_all, schedule_kernels, without_chosen};
+pub use select::{Chosen, Fallback, find, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,

@@ -124,6 +124,16 @@ pub(super) fn specificity(item: &ast::Schedule) -> usize {
     }
 }
 
+/// The schedule of that name for a kernel and a target.
+pub fn find<'a>(
+    program: &'a Program,
+    kernel: &str,
+    name: &str,
+    target: &Target,
+) -> Option<&'a ast::Schedule> {
+    pick(program, kernel, Some(name), target)
+}
+
 fn pick<'a>(
     program: &'a Program,
     kernel: &str,

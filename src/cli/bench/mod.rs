@@ -6,11 +6,11 @@
 
 pub mod machine;
 pub mod measure;
-mod plot;
+pub mod plot;
 mod report;
 pub mod stats;
 mod sweep;
-mod work;
+pub mod work;
 
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod best;
 pub mod cache;
+pub mod command;
 pub mod edit;
 pub mod log;
 pub mod manage;
@@ -14,8 +15,10 @@ pub mod pool;
 pub mod protocol;
 pub mod records;
 pub mod reference;
+pub mod report;
 pub mod runner;
 pub mod samples;
+pub mod task;
 pub mod verify;
 pub mod worker;
 

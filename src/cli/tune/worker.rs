@@ -121,7 +121,8 @@ impl Bench {
         if graphs.len() != 1 {
             return Err(format!("{} has no kernel `{}` to measure", setup.file, setup.kernel));
         }
-        let graph = graphs.remove(0);
+        let mut graph = graphs.remove(0);
+        graph.reassociate |= setup.reassociate;
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
         let plain = driver::lower_naively(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;

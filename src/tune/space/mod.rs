@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
 
 /// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
 /// not known: then the candidates do not depend on the machine.
-pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space {
+pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
     let schedule = Schedule::new(graph.clone(), target);
     Rules { schedule, target: target.clone(), threads, known: Mutex::new(HashMap::new()) }
 }

@@ -17,8 +17,10 @@ const PIECE: i64 = 1 << 14;
 /// A stage of which the loops over terms are known by name.
 struct Terms {
     name: String,
-    /// Loops over elements, outermost first.
+    /// Axes of elements, as the stages of partial results have them.
     data: Vec<String>,
+    /// The innermost loop over elements.
+    place: Option<String>,
     /// Loops over terms, outermost first.
     reduce: Vec<String>,
 }
@@ -53,7 +55,8 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     planner.text.rule("partial", &why);
     let mut terms = Terms {
         name: stage,
-        data: Vec::new(),
+        data: view.data.iter().map(|axis| axis.name.clone()).collect(),
+        place: None,
         reduce: view.reduce.iter().map(|axis| axis.name.clone()).collect(),
     };
     if data == 0 {
@@ -65,9 +68,9 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     chunks(planner, at);
     let count = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
     planner.parallelize(at, count);
-    let leaves = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce);
-    terms.data = leaves.map(|leaf| leaf.name.clone()).collect();
-    planner.plans[at].open = terms.data.len();
+    let mut loops = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce);
+    terms.place = loops.next_back().map(|leaf| leaf.name.clone());
+    planner.plans[at].open = planner.plans[at].outer();
     in_lanes(planner, &terms, row, lanes, vectors);
 }
 
@@ -120,12 +123,12 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     if planner.threads != 1 {
         planner.text.push(format!("{piece}.parallel({outer})"));
     }
-    Terms { name: piece, data: vec![outer], reduce }
+    Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
 }
 
 /// Two steps: the terms of a row to some vectors, those to one; its lanes are summed one by one.
 fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vectors: i64) {
-    let Terms { name, data, reduce } = terms;
+    let Terms { name, data, place, reduce } = terms;
     let mut stages = Vec::new();
     let mut from = reduce[row].clone();
     let mut others: Vec<String> = reduce.clone();
@@ -148,7 +151,7 @@ fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vector
         from = inner;
     }
     for (stage, loops, inner) in stages.iter().rev() {
-        if let Some(place) = data.last() {
+        if let Some(place) = place {
             planner.text.push(format!("{stage}.compute_at({name}, {place})"));
         }
         planner.text.push(format!("{stage}.set_scope(local)"));

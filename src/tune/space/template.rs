@@ -7,7 +7,7 @@ use crate::lang::ast::{Expr, Schedule, ScheduleStmt, ScheduleStmtKind};
 use crate::tune::{Candidate, Question, Space};
 
 /// The space of a schedule of the program: its `knob`s, in the order in which they stand.
-pub fn of_schedule(program: &Program, item: &Schedule) -> impl Space {
+pub fn of_schedule(program: &Program, item: &Schedule) -> impl Space + use<> {
     let text = |span: crate::diag::Span| {
         let file = &program.sources.files[span.file as usize].text;
         file[span.start as usize..span.end as usize].to_string()

@@ -69,7 +69,10 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     }
     ask_unroll(planner, subject, &mut form);
     if size % width != 0 {
-        let tails: &[&str] = if lanes > 1 { &["", "mask", "peel"] } else { &["", "peel"] };
+        // Masks are for loops in lanes: that of the results is one only along their last axis.
+        let last = subject.map[lane] + 1 == subject.map.len();
+        let masks = lanes > 1 && (form.in_place || last);
+        let tails: &[&str] = if masks { &["", "mask", "peel"] } else { &["", "peel"] };
         let names = tails.iter().map(|t| if t.is_empty() { "auto" } else { t }.to_string());
         form.tail = tails[planner.asker.index(&name, "tail", names.collect(), 0)];
     }
