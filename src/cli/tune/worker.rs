@@ -16,7 +16,6 @@ use crate::driver::{self, Failure, Options, Trace, panic_text};
 use crate::ir::Kernel;
 use crate::ir::cost::Work;
 use crate::ir::interp::{Tensor, Value};
-use crate::lang::Program;
 use crate::module::load::{BoundCall, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
@@ -90,8 +89,6 @@ fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
 pub struct Bench {
     /// What was asked for.
     pub setup: Setup,
-    /// The program that the kernel stands in.
-    pub program: Program,
     /// The kernel.
     pub graph: Graph,
     /// How it is compiled.
@@ -134,8 +131,7 @@ impl Bench {
         let bound = verify::bound(&graph);
         let args = AlignedArgs::new(values.clone());
         let expected = Vec::new();
-        let mut bench =
-            Bench { setup, program, graph, options, plain, values, work, args, expected, bound };
+        let mut bench = Bench { setup, graph, options, plain, values, work, args, expected, bound };
         let mut notes = Vec::new();
         let begin = &mut || {
             let _ = say(&Reply::Referring);
