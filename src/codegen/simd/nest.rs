@@ -356,13 +356,7 @@ impl<'c> Selector<'c> {
             let scope = self.scopes.last_mut().expect("a scope");
             scope.vars.insert(var.clone(), Val::Gpr(params[0]));
         }
-        for (pointer, param) in moving.pointers.iter().zip(&params[1..]) {
-            self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
-            if moving.by_leaders {
-                let leader = (pointer.buffer.clone(), pointer.terms.clone(), *param);
-                self.scopes.last_mut().expect("a scope").leaders.push(leader);
-            }
-        }
+        self.enter_pointers(&moving, &params[1..]);
         for (part, param) in live.iter().zip(&params[1 + moving.pointers.len()..]) {
             self.set_part(part, Some(*param));
         }
@@ -404,6 +398,17 @@ impl<'c> Selector<'c> {
         let title =
             shortened(format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent)));
         self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
+    }
+
+    /// In the loop the pointers are where its parameters say.
+    fn enter_pointers(&mut self, moving: &Moving, params: &[VReg]) {
+        for (pointer, param) in moving.pointers.iter().zip(params) {
+            self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
+            if moving.by_leaders {
+                let leader = (pointer.buffer.clone(), pointer.terms.clone(), *param);
+                self.scopes.last_mut().expect("a scope").leaders.push(leader);
+            }
+        }
     }
 
     /// Puts the constants of an innermost loop into registers, as many as there are to spare;
