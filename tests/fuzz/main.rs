@@ -84,6 +84,16 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
+fn planted_bugs_of_the_wide_back_end_are_found() {
+    for target in ["x86-avx2", "x86-avx512"] {
+        plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
+        plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
+        plant::find_in_code("a wrong column of a tile", target, plant::shuffle_wrongly);
+        plant::find_in_code("a broadcast of another element", target, plant::broadcast_another);
+    }
+}
+
+#[test]
 fn damaged_programs_do_not_panic() {
     let n = setting("TEC_FUZZ_N", u64::MAX);
     let time = (n == u64::MAX).then_some(std::time::Duration::from_secs(5));
