@@ -46,7 +46,9 @@ fn main() -> ExitCode {
     let args = match arguments() {
         Some(args) => args,
         None => {
-            eprintln!("usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] [--all]");
+            eprintln!(
+                "usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] [--all]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -66,7 +68,8 @@ fn arguments() -> Option<Args> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "-D" => {
-                let (name, value) = words.next()?.split_once('=').map(|(n, v)| (n.to_string(), v.to_string()))?;
+                let (name, value) =
+                    words.next()?.split_once('=').map(|(n, v)| (n.to_string(), v.to_string()))?;
                 defines.push((None, name, value));
             }
             "--threads" => threads = words.next()?.parse().ok()?,
@@ -143,8 +146,7 @@ fn machine(options: &Options, threads: usize) -> MachineModel {
         return typical;
     };
     let levels = value["levels"].as_array().into_iter().flatten();
-    let levels =
-        levels.map(|l| (l["bytes"].as_u64(), l["read"].as_f64().unwrap_or(0.0))).collect();
+    let levels = levels.map(|l| (l["bytes"].as_u64(), l["read"].as_f64().unwrap_or(0.0))).collect();
     let peak_f32 = value["peak_f32"].as_f64().unwrap_or(0.0);
     typical.measured(&Measured { threads, peak_f32, levels })
 }

@@ -78,11 +78,8 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
         .into_iter()
         .zip(units)
         .fold((Unit::Issue, 0.0), |best, one| if one.1 > best.1 { one } else { best });
-    let unspilled = Work {
-        loads: work.loads - spilled,
-        stores: work.stores - spilled / 2.0,
-        ..work
-    };
+    let unspilled =
+        Work { loads: work.loads - spilled, stores: work.stores - spilled / 2.0, ..work };
     let least = self::units(&unspilled, frame, machine).into_iter().fold(0.0, f64::max);
     // A branch is taken once an iteration at most.
     let floor = if frame.is_loop { 1.0 } else { 0.0 };

@@ -67,21 +67,34 @@ pub(super) fn features(
         }
     }
     let counts = [
-        sum.multiplies, sum.adds, sum.loads, sum.stores, sum.integers, sum.divide, sum.gather,
-        sum.branches, sum.flops,
+        sum.multiplies,
+        sum.adds,
+        sum.loads,
+        sum.stores,
+        sum.integers,
+        sum.divide,
+        sum.gather,
+        sum.branches,
+        sum.flops,
     ];
     all.extend(counts.map(log));
     let frame = &plan.frames[hottest];
     let work = &frame.work;
     let inner = [
-        frame.trips, work.multiplies, work.adds, work.loads, work.stores, work.chain,
-        work.accumulators, work.registers, runs[hottest],
+        frame.trips,
+        work.multiplies,
+        work.adds,
+        work.loads,
+        work.stores,
+        work.chain,
+        work.accumulators,
+        work.registers,
+        runs[hottest],
         runs[frame.parent],
     ];
     all.extend(inner.map(log));
     for level in 0..5 {
-        let misses: f64 =
-            traffic.misses.iter().filter_map(|missed| missed.get(level)).sum();
+        let misses: f64 = traffic.misses.iter().filter_map(|missed| missed.get(level)).sum();
         all.push(log(misses));
     }
     let parallel = plan.frames.iter().filter(|frame| frame.parallel).map(|frame| frame.trips);

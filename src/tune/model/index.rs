@@ -226,11 +226,7 @@ fn lane_of(expr: &Expr) -> Lane {
 }
 
 /// Notes by what each variable is divided.
-fn collect_divisors(
-    expr: &Expr,
-    seen: &mut HashSet<usize>,
-    divisors: &mut HashMap<Var, Vec<f64>>,
-) {
+fn collect_divisors(expr: &Expr, seen: &mut HashSet<usize>, divisors: &mut HashMap<Var, Vec<f64>>) {
     if !seen.insert(expr.id()) {
         return;
     }

@@ -89,7 +89,13 @@ impl<'p> Sum<'p> {
         Sum { plan, machine, traffic, runs: plan.runs(), terms: Vec::new() }
     }
 
-    fn add(&mut self, name: &'static str, seconds: f64, alone: f64, about: impl FnOnce() -> String) {
+    fn add(
+        &mut self,
+        name: &'static str,
+        seconds: f64,
+        alone: f64,
+        about: impl FnOnce() -> String,
+    ) {
         if alone <= 0.0 {
             return;
         }
@@ -136,7 +142,8 @@ impl<'p> Sum<'p> {
     /// The cycles of a frame as terms.
     fn core(&mut self, name: &str, cycles: &Cycles, core: f64, seconds: f64, runs: f64) {
         let spills = if cycles.total > 0.0 { cycles.spills / cycles.total } else { 0.0 };
-        let about = || format!("{name}: {} iterations of {} cycles", short(runs), short(cycles.total));
+        let about =
+            || format!("{name}: {} iterations of {} cycles", short(runs), short(cycles.total));
         self.add(cycles.unit.name(), seconds * (1.0 - spills), core * (1.0 - spills), about);
         let about = || format!("{name}: {} cycles an iteration", short(cycles.spills));
         self.add("spills", seconds * spills, core * spills, about);
@@ -159,7 +166,8 @@ impl<'p> Sum<'p> {
 
     /// What a frame's accesses move into each level: its term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
-        const NAMES: [&str; 5] = ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
+        const NAMES: [&str; 5] =
+            ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
         let machine = self.machine;
         let (caches, tables) = (machine.caches.len(), machine.pages.len());
         let mut moves = Vec::new();

@@ -185,7 +185,8 @@ impl Tracker<'_> {
             match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
                 Some((_, known)) => {
                     // They may or may not overlap.
-                    let (large, small) = (known.lines.max(print.lines), known.lines.min(print.lines));
+                    let (large, small) =
+                        (known.lines.max(print.lines), known.lines.min(print.lines));
                     known.lines = large + 0.5 * small;
                     known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
                 }

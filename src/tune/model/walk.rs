@@ -5,9 +5,7 @@ use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
 use super::plan::{Frame, Memory, Plan, Work};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
-use crate::ir::{
-    BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var,
-};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
 /// Elements of a buffer that `promote_accumulators` keeps in registers, bytes and lanes of one.
@@ -479,9 +477,7 @@ impl Walker<'_> {
         Some(match &expr.kind {
             ExprKind::Var(var) => match (value(var), self.defined.get(var)) {
                 (Some(value), _) => value,
-                (None, Some(defined)) if depth < 8 => {
-                    self.evaluate(defined, value, depth + 1)?
-                }
+                (None, Some(defined)) if depth < 8 => self.evaluate(defined, value, depth + 1)?,
                 _ => UNKNOWN,
             },
             ExprKind::Unary(UnOp::Not, a) => truth(of(a)? == 0.0),
@@ -489,7 +485,11 @@ impl Walker<'_> {
             ExprKind::Unary(UnOp::Likely, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => of(a)?,
             ExprKind::Ramp(base, _) => of(base)?,
             ExprKind::Select(c, a, b) | ExprKind::IfThenElse(c, a, b) => {
-                if of(c)? != 0.0 { of(a)? } else { of(b)? }
+                if of(c)? != 0.0 {
+                    of(a)?
+                } else {
+                    of(b)?
+                }
             }
             ExprKind::Binary(op, a, b) => {
                 let (a, b) = (of(a)?, of(b)?);
@@ -497,8 +497,20 @@ impl Walker<'_> {
                     BinOp::Add => a + b,
                     BinOp::Sub => a - b,
                     BinOp::Mul => a * b,
-                    BinOp::FloorDiv => if b == 0.0 { 0.0 } else { (a / b).floor() },
-                    BinOp::FloorMod => if b == 0.0 { 0.0 } else { a - (a / b).floor() * b },
+                    BinOp::FloorDiv => {
+                        if b == 0.0 {
+                            0.0
+                        } else {
+                            (a / b).floor()
+                        }
+                    }
+                    BinOp::FloorMod => {
+                        if b == 0.0 {
+                            0.0
+                        } else {
+                            a - (a / b).floor() * b
+                        }
+                    }
                     BinOp::Min => a.min(b),
                     BinOp::Max => a.max(b),
                     BinOp::Eq => truth(a == b),
@@ -549,11 +561,7 @@ impl Walker<'_> {
 
 /// The extents for one thread: its part of the outermost dimensions. And by how much the largest
 /// part is more than that.
-fn shared_out(
-    mut parts: Vec<(f64, f64)>,
-    count: f64,
-    threads: f64,
-) -> (Vec<(f64, f64)>, f64) {
+fn shared_out(mut parts: Vec<(f64, f64)>, count: f64, threads: f64) -> (Vec<(f64, f64)>, f64) {
     let mut rest = threads;
     for part in &mut parts {
         let take = rest.min(part.0);
