@@ -200,14 +200,15 @@ fn ordinary_stores_are_told() {
     let text = "kernel one(n = 64) {\n    input A: float32[n, n]\n    \
                 output C[i: n, j: n] = A[i, j] * 2.0\n}\n\
                 schedule one.scalar { C.store_nontemporal() }\n\
-                schedule one.vector { C.store_nontemporal()\nC.vectorize(j) }\n";
+                schedule one.vector { C.store_nontemporal()\nC.vectorize(j) }\n\
+                schedule one.bound { C.store_nontemporal()\nC.bind(i, blockIdx.x) }\n";
     let file = write(dir.path(), "one.te", text);
     let out = path(dir.path(), "one.s");
     for (schedule, target, told) in [
         ("scalar", "x86-64", "x86-64 has no stores past the caches; `one` has ordinary ones"),
         ("vector", "aarch64", "aarch64 has no stores past the caches; `one` has ordinary ones"),
         ("scalar", "x86-avx2", "`one` outside of them has ordinary stores"),
-        ("scalar", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
+        ("bound", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
         ("vector", "x86-avx2", ""),
         ("vector", "x86-avx512", ""),
     ] {
