@@ -56,10 +56,13 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
         | Stmt::Tensorize { body, .. }
-        | Stmt::SimdKernel { body } => count_stmt(body),
-        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {
-            Expr::index(0)
-        }
+        | Stmt::SimdKernel { body }
+        | Stmt::CopyGroup { body } => count_stmt(body),
+        Stmt::Prefetch { .. }
+        | Stmt::Assert { .. }
+        | Stmt::Barrier
+        | Stmt::AwaitCopies { .. }
+        | Stmt::Evaluate(_) => Expr::index(0),
     }
 }
 

@@ -171,7 +171,11 @@ impl Verifier {
                 let index = Type::scalar(DType::Index);
                 values.iter().try_for_each(|value| self.typed(value, index, "a reported value"))
             }
-            Stmt::Barrier => self.meeting("a barrier"),
+            Stmt::CopyGroup { .. } if self.launch.is_none() => {
+                Err("a group of copies outside of a launch".into())
+            }
+            Stmt::CopyGroup { body } => self.stmt(body),
+            Stmt::Barrier | Stmt::AwaitCopies { .. } => self.meeting("a barrier"),
             Stmt::Evaluate(value) => self.expr(value),
         }
     }

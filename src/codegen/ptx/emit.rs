@@ -89,8 +89,10 @@ pub(super) struct Emitter<'a> {
     pub(super) loops: Vec<Var>,
     /// Copies into shared memory need no registers here.
     pub(super) copies_async: bool,
-    /// Some of them may be under way.
+    /// Some of them may be under way, besides those of groups.
     pub(super) copying: bool,
+    /// What is emitted is part of a group of copies.
+    pub(super) in_group: bool,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
     /// Loads happen only where this predicate holds.
@@ -134,6 +136,7 @@ impl<'a> Emitter<'a> {
             loops: Vec::new(),
             copies_async: false,
             copying: false,
+            in_group: false,
             lane: None,
             guard: None,
             dynamic_shared: 0,
