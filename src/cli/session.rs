@@ -78,6 +78,7 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
         compile.define.first().map(|define| format!("-D {define}")),
         compile.schedule.first().map(|schedule| format!("--schedule {schedule}")),
         compile.fp_contract.map(|_| "--fp-contract".to_string()),
+        compile.fast_math.then(|| "--fast-math".to_string()),
         compile.dump.as_ref().map(|dump| format!("--dump {dump}")),
         other.then(|| format!("--target {target}")),
     ];

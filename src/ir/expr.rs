@@ -332,6 +332,8 @@ pub enum Intrinsic {
     Atan,
     /// `pow(x, y)`, the cases of C99 Annex F.
     Pow,
+    /// Float32 with ten bits of significand: to nearest, ties away from zero. Exact.
+    Tf32,
 }
 
 impl Intrinsic {
@@ -353,6 +355,7 @@ impl Intrinsic {
             Tan => "tan",
             Atan => "atan",
             Pow => "pow",
+            Tf32 => "tf32",
         }
     }
 }

@@ -475,7 +475,10 @@ fn fits(expr: &Expr, operands: &[Expr]) -> bool {
                 _ => 1,
             };
             operands.len() == arity
-                && matches!(ty.dtype, DType::Float32 | DType::Float64)
+                && match function {
+                    Intrinsic::Tf32 => ty.dtype == DType::Float32,
+                    _ => matches!(ty.dtype, DType::Float32 | DType::Float64),
+                }
                 && operands.iter().all(|operand| operand.ty == ty)
         }
         _ => true,

@@ -95,6 +95,8 @@ pub(super) struct Emitter<'a> {
     pub(super) in_group: bool,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
+    /// Float32 division and square roots are approximated.
+    pub(super) fast_math: bool,
     /// Loads happen only where this predicate holds.
     pub(super) guard: Option<Reg>,
     /// Bytes of dynamic shared memory that are taken.
@@ -137,6 +139,7 @@ impl<'a> Emitter<'a> {
             copies_async: false,
             copying: false,
             in_group: false,
+            fast_math: false,
             lane: None,
             guard: None,
             dynamic_shared: 0,

@@ -24,6 +24,8 @@ pub(super) struct Context<'a> {
     pub(super) tables: &'a HashMap<Buffer, Symbol>,
     /// What holds wherever the kernel runs.
     pub(super) facts: Facts,
+    /// `--fast-math`.
+    pub(super) fast_math: bool,
 }
 
 /// Emits the entry of a launch, and says how to launch it. `alignments` gets what vector accesses
@@ -50,6 +52,7 @@ pub(super) fn emit_entry(
         emitter.places.insert(table.clone(), place);
     }
     emitter.copies_async = survey.warp_products;
+    emitter.fast_math = context.fast_math;
     emitter.stmt(&piece.body);
     emitter.wait_for_copies();
     emitter.flush();
