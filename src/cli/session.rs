@@ -58,7 +58,9 @@ pub fn require_cpu(file: &str, compile: &CompileArgs, command: &str) -> Result<(
     }
     let text = format!("`{command}` is for kernels that run on the CPU, not on {target}");
     let diag = Diag::global("E0546", text);
-    Err(diag.help("`make gpu-check` times kernels on a GPU (docs/GPU-CHECK.md)").into())
+    Err(diag
+        .help("leave `--roofline` out: the limits that it measures are those of the CPU")
+        .into())
 }
 
 fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {

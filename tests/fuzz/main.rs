@@ -3,7 +3,7 @@
 //! agree bit for bit (`judge`): the plain loop nest, the scheduled one forwards and backwards,
 //! the one after all passes, machine code. No two threads write one element (`rewrite`). What a
 //! check of schedules refuses is run without it and must be wrong (`unchecked`). Kernels with a
-//! planted bug must be found (`plant`). Damaged programs must not make the compiler panic
+//! planted bug must be found (`plant`), and nearly every barrier is needed (`barriers`). Damaged programs must not make the compiler panic
 //! (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
@@ -12,6 +12,7 @@
 //! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, for the case that the
 //! process dies.
 
+mod barriers;
 mod damage;
 mod data;
 mod express;
@@ -50,6 +51,12 @@ fn scheduled_programs_agree() {
 fn launches_agree() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Threads);
+}
+
+#[test]
+fn barriers_of_launches_are_needed() {
+    let n = setting("TEC_FUZZ_N", 120);
+    barriers::are_needed(n, setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub(super) struct Emitter<'a> {
     pub(super) static_shared: u32,
     /// Whether this entry's shared memory is dynamic.
     pub(super) shared_is_dynamic: bool,
+    /// Buffers of which vectors are never aligned, with the lanes of one.
+    pub(super) unaligned: Vec<(String, u32)>,
     /// The buffers that each vector access wants aligned, and to how many bytes.
     pub(super) alignments: HashMap<Buffer, u32>,
     next_memory: u32,
@@ -146,6 +148,7 @@ impl<'a> Emitter<'a> {
             static_shared: 0,
             shared_is_dynamic,
             alignments: HashMap::new(),
+            unaligned: Vec::new(),
             next_memory: 0,
         }
     }

@@ -45,17 +45,23 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     module.comment(&format!("tec {}, target {target}", env!("CARGO_PKG_VERSION")));
     let mut names: HashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
     let mut tables = HashMap::new();
-    let mut compiled = Vec::new();
+    let (mut compiled, mut notes) = (Vec::new(), Vec::new());
     let fast_math = target.gpu.is_some_and(|gpu| gpu.fast_math);
     for kernel in kernels {
-        compiled.push(compile_kernel(&mut module, kernel, &mut names, &mut tables, fast_math));
+        compiled.push(compile_kernel(
+            &mut module,
+            kernel,
+            (&mut names, &mut tables),
+            &mut notes,
+            fast_math,
+        ));
     }
     let ptx = match module.finish() {
         Ok(ptx) => ptx,
         Err(errors) => return Err(refuse(&errors.0, target)),
     };
     let version = (u32::from(ptx.version.major), u32::from(ptx.version.minor));
-    Ok(PtxModule { text: ptx.text, version, kernels: compiled })
+    Ok(PtxModule { text: ptx.text, version, kernels: compiled, notes })
 }
 
 /// The builder's name for a target.
@@ -83,8 +89,8 @@ fn refuse(errors: &[nvptx_builder::Error], target: &Target) -> Box<Diag> {
 fn compile_kernel(
     module: &mut Module,
     kernel: &Kernel,
-    names: &mut HashSet<String>,
-    tables: &mut HashMap<Buffer, Symbol>,
+    (names, tables): (&mut HashSet<String>, &mut HashMap<Buffer, Symbol>),
+    notes: &mut Vec<String>,
     fast_math: bool,
 ) -> PtxKernel {
     let (body, changed) = unroll::unroll_locals(kernel.body.clone());
@@ -123,7 +129,7 @@ fn compile_kernel(
                 unique(names, format!("{}_{at}_{stage}", kernel.name))
             }
         };
-        launches.push(entry::emit_entry(module, &name, piece, &context, &mut alignments));
+        launches.push(entry::emit_entry(module, &name, piece, &context, (&mut alignments, notes)));
     }
     let alignments = kernel.params.iter().map(|param| match param {
         Param::Tensor { buffer, .. } => {

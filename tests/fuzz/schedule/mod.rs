@@ -430,6 +430,7 @@ impl Model {
             "rfactor" => self.rfactor(),
             "storage_align" => self.storage_align(),
             "double_buffer" => self.double_buffer(),
+            "pipeline" => self.pipeline(),
             "prefetch" => self.prefetch(),
             "set_scope" => self.set_scope(),
             "pragma" => self.pragma(),
