@@ -605,7 +605,9 @@ pub fn compile_ptx(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
-    Ok(trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??)
+    let mut module = trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??;
+    trace.notes.append(&mut module.notes);
+    Ok(module)
 }
 
 /// The arithmetic that a graph's plain loop nest does.

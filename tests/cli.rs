@@ -84,7 +84,8 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");
     fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
-    fails(&["bench", MATMUL, "--target", "nvptx-sm_80"], 1, "E0546");
+    fails(&["bench", MATMUL, "--target", "nvptx-sm_80", "--roofline"], 1, "E0546");
+    fails(&["check", MATMUL, "--target", "x86-64", "--fast-math"], 1, "E0405");
     fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.s"], 1, "E0528");
     fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.o"], 1, "E0528");
     fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");

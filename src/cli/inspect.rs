@@ -30,6 +30,9 @@ fn describe(manifest: &Manifest) -> String {
         text.push_str(&format!("needs {}\n", target.features.join(" ")));
     }
     text.push_str(&format!("fp-contract {fp_contract}\n"));
+    if manifest.fast_math {
+        text.push_str("fast-math\n");
+    }
     if let Some(version) = &manifest.ptx_version {
         text.push_str(&format!("PTX {version}\n"));
     }

@@ -56,10 +56,13 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
         | Stmt::Tensorize { body, .. }
-        | Stmt::SimdKernel { body } => count_stmt(body),
-        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {
-            Expr::index(0)
-        }
+        | Stmt::SimdKernel { body }
+        | Stmt::CopyGroup { body } => count_stmt(body),
+        Stmt::Prefetch { .. }
+        | Stmt::Assert { .. }
+        | Stmt::Barrier
+        | Stmt::AwaitCopies { .. }
+        | Stmt::Evaluate(_) => Expr::index(0),
     }
 }
 
@@ -81,6 +84,8 @@ fn count_expr(expr: &Expr) -> u64 {
         _ if matches!(expr.ty.dtype, DType::Index | DType::Bool) => 0,
         ExprKind::Binary(..) | ExprKind::Unary(UnOp::Sqrt, _) => 1,
         ExprKind::Call(Intrinsic::Fma, _) => 2,
+        // A rounding, as that of a cast.
+        ExprKind::Call(Intrinsic::Tf32, _) => 0,
         ExprKind::Call(..) => 1,
         _ => 0,
     };

@@ -21,7 +21,7 @@ pub mod visit;
 pub mod warp;
 
 pub use expr::{
-    BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
+    BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
 pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
 pub use types::{DType, Type, half_bits};

@@ -28,6 +28,9 @@ pub struct Manifest {
     pub target: TargetManifest,
     /// `fast` or `off`.
     pub fp_contract: String,
+    /// Float32 functions and division are approximated; absent where they are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fast_math: bool,
     /// PTX: the version of the language that the text is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptx_version: Option<String>,
@@ -234,6 +237,7 @@ impl Manifest {
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
             fp_contract: info.fp_contract.clone(),
+            fast_math: info.target.gpu.is_some_and(|gpu| gpu.fast_math),
             ptx_version: ptx.map(|ptx| format!("{}.{}", ptx.version.0, ptx.version.1)),
             sources: info
                 .sources

@@ -105,6 +105,7 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
         schedule.checked(super::legality::check_attachment(schedule, *id, &reads))?;
     }
     super::threads::check_stages(&inference.schedule)?;
+    super::storage::assign_pipelines(&mut inference.schedule)?;
     let mut extents = Vec::new();
     for id in inference.schedule.order.clone().into_iter().rev() {
         let bounds = inference.stage(id, &reads);

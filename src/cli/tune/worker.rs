@@ -4,7 +4,7 @@
 //! Requests come as lines on standard input, replies go to standard output. The process dies with
 //! the one that started it, and a candidate that wants more memory than it may have fails alone.
 
-use super::super::bench::measure::{AlignedArgs, in_turns};
+use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
 use super::super::data::{self, Given};
 use super::super::options;
 use super::super::report::Error;
@@ -298,7 +298,7 @@ impl Bench {
         }
         let plain = &self.plain;
         let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
-        let mut calls: Vec<BoundCall<'_>> = calls.collect();
+        let mut calls: Vec<Timed<'_>> = calls.map(Timed::Cpu).collect();
         let share = seconds / calls.len().max(1) as f64;
         let rounds = if calls.is_empty() { None } else { Some(in_turns(&mut calls, None, share)) };
         drop(calls);
