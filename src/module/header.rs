@@ -112,7 +112,7 @@ fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
         Some(Part::Prepacked { of, inputs }) => {
             let from = |input: &String| format!("`{input}` is what {of}_pack_{input} made");
             let from: Vec<String> = inputs.iter().map(from).collect();
-            let _ = write!(out, "\n *\n * The same as {of}, but {}.", from.join(",\n * "));
+            let _ = write!(out, "\n *\n * The same as {of}, but {}.", from.join(" and\n * "));
         }
     }
     let raw = raw_params(kernel, part, gpu);

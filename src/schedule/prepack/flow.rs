@@ -168,9 +168,13 @@ impl Flow {
             }
             _ => {
                 let text = format!("the schedule of `{}` does not pack `{name}`", graph.name);
+                let help = match schedule.auto {
+                    true => "choose one that does with `--schedule NAME`".to_string(),
+                    false => format!("copy it first: `let Packed = {name}.cache_read(global)`"),
+                };
                 refuse(schedule, reader.id, text)
                     .note(format!("`{read}` reads `{name}` as the caller passes it"))
-                    .help(format!("copy it first: `let Packed = {name}.cache_read(global)`"))
+                    .help(help)
             }
         };
         match alone.iter().min() {
