@@ -18,6 +18,7 @@ use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
+use crate::tune::model::{self, Estimate, MachineModel};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -96,6 +97,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
         Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
         Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
         Pass::new("expand_math", 0, All, expand_math::expand_math),
@@ -219,7 +221,8 @@ impl Trace {
     }
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> String {
+/// What a caught panic says.
+pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "panic without a message".to_string())
@@ -374,6 +377,25 @@ pub fn lower(
     Ok(kernel)
 }
 
+/// Lowers a scheduled kernel as far as the cost model wants it (`tune::model`): with vectors and
+/// the nests of the wide back end, but with unrolled loops not written out, which takes most of
+/// the time and tells nothing new.
+pub fn lower_to_estimate(
+    placed: &Placed,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    const LAST: &str = "vectorize_loops";
+    let mut kernel = lower(placed, options, Some(LAST), trace)?;
+    for name in ["outline_simd", "expand_math"] {
+        let pass = PASSES.iter().find(|pass| pass.name == name).expect("one of the passes");
+        if pass.runs(&options.target, options.opt) {
+            kernel = run_pass(pass, kernel, &options.target, trace)?;
+        }
+    }
+    Ok(kernel)
+}
+
 /// What is told of a kernel before a pass.
 fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
     let (name, target) = (&kernel.name, &options.target);
@@ -407,6 +429,26 @@ fn run_pass(
     let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
     after_pass(pass.name, Some(&before), &kernel, trace)?;
     Ok(kernel)
+}
+
+/// What the cost model says of a kernel under a schedule given as text.
+pub fn estimate_text(
+    graph: &Graph,
+    text: &str,
+    options: &Options,
+    machine: &MachineModel,
+    threads: usize,
+) -> std::result::Result<Estimate, Failure> {
+    let trace = &mut Trace::default();
+    let (target, defines) = (&options.target, &options.defines);
+    let apply = || {
+        let schedule = schedule::apply_text(graph, target, defines, text)?;
+        infer_bounds(schedule)
+    };
+    let placed = trace.phase("schedule", &String::new, apply)??;
+    let kernel = lower_to_estimate(&placed, options, trace)?;
+    let print = || print_kernel(&kernel, Style::Full);
+    trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }
 
 /// Verifies what a pass made (in debug builds) and dumps it if asked to.

@@ -112,6 +112,9 @@ fn draw(random: &mut Random) -> String {
     if random.chance() {
         text += "let yo, yi = P.split(y, factor=4)\nP.reorder(yo, x, k, yi)\n";
         text += random.pick(&["", "P.vectorize(yi)\n", "P.parallel(yo)\n"]);
+        if text.contains("let PB") && !text.contains("let LB") && random.chance() {
+            text += "P.prefetch(PB, k, 2)\n";
+        }
     }
     text
 }

@@ -56,7 +56,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, mut placed) = front(&args.file, &options, &mut trace)?;
+    let (program, mut placed) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     if !args.prepack.is_empty() {
         let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
         placed = driver::prepack(placed, &requests, &mut trace)

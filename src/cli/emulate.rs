@@ -21,7 +21,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
         return Err(Error::Usage("--emulate needs the `.te` file".to_string()));
     }
     let mut trace = args.compile.trace()?;
-    let (program, placed) = front(&args.file, &options, &mut trace)?;
+    let (program, placed) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let kernels = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;

@@ -34,7 +34,8 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     trace.nests = args.explain_simd.then(Vec::new);
-    let (program, kernels) = front(&args.file, &options, &mut trace)?;
+    let (program, kernels) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     if args.schedule_tree {
         show_trace(&trace, args.compile.time);
         return print(&trees(&kernels));

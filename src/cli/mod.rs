@@ -7,6 +7,7 @@ mod check;
 mod completions;
 mod data;
 mod emulate;
+mod estimate;
 mod explain;
 mod inspect;
 mod lower;
@@ -16,6 +17,7 @@ mod report;
 mod run;
 mod session;
 mod targets;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -47,10 +49,19 @@ enum Command {
     Check(check::Args),
     Run(run::Args),
     Bench(bench::Args),
+    Tune(tune::command::Args),
     Inspect(inspect::Args),
     Targets(targets::Args),
+    Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
+    Best(tune::best::Args),
+    Records(tune::manage::Args),
+    /// Compiles, runs and times candidates for a search that talks to it.
+    #[command(hide = true)]
+    TuneWorker,
+    #[command(hide = true)]
+    TuneBatch(tune::batch::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -83,11 +94,17 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Build(args) => build::run(args, reporter),
         Command::Run(args) => run::run(args, reporter),
         Command::Bench(args) => bench::run(args, reporter),
+        Command::Tune(args) => tune::command::run(args, reporter),
         Command::Inspect(args) => inspect::run(args, reporter),
         Command::Lower(args) => lower::run(args, reporter),
         Command::Check(args) => check::run(args, reporter),
         Command::Targets(args) => targets::run(args, reporter),
+        Command::Explain(args) => estimate::run(args),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::Best(args) => tune::best::run(args, reporter),
+        Command::Records(args) => tune::manage::run(args, reporter),
+        Command::TuneWorker => tune::worker::run(),
+        Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }
 }

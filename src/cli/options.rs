@@ -1,12 +1,15 @@
 //! Options of every command that compiles.
 
 use super::report::Error;
+use super::tune::best::put_best;
+use super::tune::edit;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::{Loader, Program};
 use crate::schedule::{Fallback, Placed};
 use crate::target::Target;
 use crate::te::Graph;
+use std::path::Path;
 
 /// What to compile, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,6 +28,10 @@ pub struct CompileArgs {
     /// `tec bench` compares several.
     #[arg(long, value_name = "[KERNEL.]NAME", value_delimiter = ',')]
     pub schedule: Vec<String>,
+    /// Build with the best schedules that `tec tune` recorded there for these kernels. `tec tune`
+    /// itself keeps its trials there.
+    #[arg(long, value_name = "FILE.records.jsonl")]
+    pub records: Option<String>,
     /// Whether products and sums fuse; by default where the target can.
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,
@@ -127,12 +134,18 @@ pub fn io_text(error: &std::io::Error) -> String {
     first + chars.as_str()
 }
 
-/// Reads a file, elaborates and schedules its kernels, of which there is at least one.
+/// Reads a file, elaborates and schedules its kernels, of which there is at least one; with the
+/// best schedules of `records`, if that is given.
 pub fn front(
     path: &str,
     options: &Options,
+    records: Option<&str>,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Placed>), Error> {
+    if records.is_some() && options.schedule.is_some() {
+        let text = "--records and --schedule both say which schedule to use; give one of them";
+        return Err(Error::Usage(text.to_string()));
+    }
     let (program, graphs) = elaborate(path, options, trace)?;
     if graphs.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
@@ -140,9 +153,54 @@ pub fn front(
             .help("give the value with `-D name=value`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
+    if let Some(records) = records {
+        return front_recorded(path, (program, graphs), options, records, trace);
+    }
     match driver::schedule(&program, graphs, options, trace) {
         Ok(kernels) => Ok((program, kernels)),
         Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}
+
+/// The same as if the recorded schedules stood in the file.
+fn front_recorded(
+    path: &str,
+    (program, graphs): (Program, Vec<Graph>),
+    options: &Options,
+    records: &str,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Placed>), Error> {
+    let source = &program.sources.files[0].text;
+    let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
+    trace.notes.extend(notes);
+    let loader = EditedLoader { path: path.to_string(), text };
+    let loaded = driver::load(path, &loader, trace);
+    let program = loaded.map_err(|(sources, failure)| Error::Compile(sources, failure))?;
+    let tuned = Some((None, edit::NAME.to_string()));
+    let options = Options { schedule: tuned, ..options.clone() };
+    let scheduled = driver::elaborate(&program, &options, trace)
+        .and_then(|graphs| driver::schedule(&program, graphs, &options, trace));
+    match scheduled {
+        Ok(kernels) => Ok((program, kernels)),
+        Err(Failure::User(mut diags)) => {
+            // What the file of the user does not have is shown as if it stood there.
+            let note = format!("the schedule `{}` comes from {records}", edit::NAME);
+            diags.iter_mut().for_each(|diag| diag.notes.push(note.clone()));
+            Err(Error::Compile(program.sources, Failure::User(diags)))
+        }
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}
+
+/// The disk, but for one file.
+struct EditedLoader {
+    path: String,
+    text: String,
+}
+
+impl Loader for EditedLoader {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        if path == self.path { Ok(self.text.clone().into_bytes()) } else { DiskLoader.read(path) }
     }
 }
 
@@ -157,7 +215,8 @@ pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Err
     checked.map_err(|failure| Error::Compile(program.sources, failure))
 }
 
-fn elaborate(
+/// Reads a file and elaborates its kernels.
+pub fn elaborate(
     path: &str,
     options: &Options,
     trace: &mut Trace,

@@ -77,6 +77,7 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
     let given = [
         compile.define.first().map(|define| format!("-D {define}")),
         compile.schedule.first().map(|schedule| format!("--schedule {schedule}")),
+        compile.records.as_ref().map(|records| format!("--records {records}")),
         compile.fp_contract.map(|_| "--fp-contract".to_string()),
         compile.dump.as_ref().map(|dump| format!("--dump {dump}")),
         other.then(|| format!("--target {target}")),
@@ -95,7 +96,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, placed) = front(file, &options, &mut trace)?;
+    let (program, placed) = front(file, &options, compile.records.as_deref(), &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
     let built = build(&program, &placed, &options, &name, kind, &mut trace);

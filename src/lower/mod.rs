@@ -26,6 +26,8 @@ pub mod promote_accumulators;
 
 pub mod outline_simd;
 
+pub mod transpose_tiles;
+
 pub mod legalize_vectors;
 
 pub mod hoist_invariants;

@@ -27,6 +27,7 @@ mod select;
 mod state;
 mod storage;
 mod tensorize;
+mod text;
 pub mod threads;
 mod tree;
 
@@ -38,11 +39,12 @@ pub use evaluate::apply;
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
 pub use prepack::{Request, prepack_kernels};
-pub use select::{Chosen, Fallback, schedule_all, schedule_kernels, without_chosen};
+pub use select::{Chosen, Fallback, find, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
+pub use text::apply_text;
 pub use threads::{ThreadIndex, threads_around};
 pub use tree::print_tree;

@@ -124,6 +124,16 @@ pub(super) fn specificity(item: &ast::Schedule) -> usize {
     }
 }
 
+/// The schedule of that name for a kernel and a target.
+pub fn find<'a>(
+    program: &'a Program,
+    kernel: &str,
+    name: &str,
+    target: &Target,
+) -> Option<&'a ast::Schedule> {
+    pick(program, kernel, Some(name), target)
+}
+
 fn pick<'a>(
     program: &'a Program,
     kernel: &str,
@@ -136,7 +146,7 @@ fn pick<'a>(
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
-fn covers(prefix: &str, target: &Target) -> bool {
+pub(super) fn covers(prefix: &str, target: &Target) -> bool {
     let name = target.name;
     (prefix == "cpu" && !target.is_gpu())
         || name == prefix

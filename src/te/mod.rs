@@ -66,6 +66,16 @@ impl Graph {
         }
         facts
     }
+
+    /// Makes the declared order of every reduction the only one.
+    pub fn forbid_reassociation(&mut self) {
+        self.reassociate = false;
+        for stage in &mut self.stages {
+            if let Body::Reduce(reduction) = &mut stage.body {
+                reduction.reassociate = false;
+            }
+        }
+    }
 }
 
 /// An argument that is read.

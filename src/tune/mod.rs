@@ -9,9 +9,14 @@
 //! Reads and writes nothing: programs are lowered by what the driver lends, measured by what the
 //! command line lends ([`Measure`]).
 
+pub mod dag;
+pub mod model;
+pub mod records;
 pub mod search;
+pub mod space;
+pub mod workload;
 
-use crate::diag::Diag;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// One thing to decide while a candidate is written.
@@ -60,7 +65,7 @@ pub trait Space: Sync {
 }
 
 /// A candidate to measure.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The schedule.
     pub text: String,
@@ -69,7 +74,8 @@ pub struct Job {
 }
 
 /// What became of a candidate.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It ran.
     Measured {
@@ -83,7 +89,8 @@ pub enum Outcome {
 }
 
 /// How the results of a candidate compare with those of the kernel without a schedule.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Bit by bit the same.
     Same,
@@ -101,10 +108,11 @@ pub enum Verdict {
 }
 
 /// Why a candidate has no time.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TrialFailure {
-    /// The schedule is refused.
-    Refused(Box<Diag>),
+    /// The schedule is refused: code and message.
+    Refused(String),
     /// `tec` failed while compiling it: a defect.
     Bug(String),
     /// It took longer than it was given.
@@ -124,10 +132,14 @@ pub enum TrialFailure {
 
 /// Where candidates are compiled, run, verified and timed.
 pub trait Measure {
-    /// Measures each candidate; one outcome for each, in the same order.
-    fn measure(&mut self, jobs: &[Job]) -> Vec<Outcome>;
+    /// Measures each candidate; one outcome for each, in the same order. Each is told to `done`,
+    /// with its index, as soon as it is known, so that it can be kept before the next begins.
+    fn measure(&mut self, jobs: &[Job], done: &mut dyn FnMut(usize, &Outcome)) -> Vec<Outcome>;
 
     /// Measures some candidates in turns, so that what disturbs one disturbs all, for about
     /// `seconds` in all.
     fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome>;
+
+    /// What the user should know of the machine or of how results are verified, once each.
+    fn notes(&mut self) -> Vec<String>;
 }

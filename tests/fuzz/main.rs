@@ -12,6 +12,7 @@
 //! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, for the case that the
 //! process dies.
 
+mod algebra;
 mod damage;
 mod data;
 mod express;
@@ -56,6 +57,11 @@ fn launches_agree() {
 fn programs_agree_under_auto() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);
+}
+
+#[test]
+fn sums_of_products_agree() {
+    algebra::algebra(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

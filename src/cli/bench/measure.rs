@@ -3,8 +3,8 @@
 
 use super::machine::LimitLoop;
 use crate::diag::Result;
-use crate::ir::Kernel;
 use crate::ir::interp::Value;
+use crate::ir::{Kernel, Param};
 use crate::module::load::{Arg, BoundCall, args_of};
 use std::time::Instant;
 
@@ -118,6 +118,29 @@ impl AlignedArgs {
             starts.push(start);
         }
         AlignedArgs { values, starts }
+    }
+
+    /// The bytes of each output, in order.
+    pub fn results(&self, kernel: &Kernel) -> Vec<&[u8]> {
+        let mut starts = self.starts.iter();
+        let mut results = Vec::new();
+        for (param, value) in kernel.params.iter().zip(&self.values) {
+            let Value::Tensor(tensor) = value else { continue };
+            let start = *starts.next().expect("one per tensor");
+            if matches!(param, Param::Tensor { output: true, .. }) {
+                results.push(&tensor.data[start..][..tensor.data.len() - ALIGNMENT]);
+            }
+        }
+        results
+    }
+
+    /// Fills the outputs with a pattern that no result is, so that what is not written shows.
+    pub fn spoil(&mut self, kernel: &Kernel) {
+        for (param, value) in kernel.params.iter().zip(&mut self.values) {
+            if let (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) = (param, value) {
+                tensor.data.fill(0xa5);
+            }
+        }
     }
 
     /// The arguments of the kernel's checked entry.

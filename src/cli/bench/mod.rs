@@ -4,13 +4,13 @@
 //! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
 //! and the picture are made.
 
-mod machine;
-mod measure;
-mod plot;
+pub mod machine;
+pub mod measure;
+pub mod plot;
 mod report;
-mod stats;
+pub mod stats;
 mod sweep;
-mod work;
+pub mod work;
 
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
@@ -26,6 +26,7 @@ use measure::{AlignedArgs, in_turns};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
+pub use work::schedule_name;
 use work::{Roof, Work};
 
 const EXAMPLES: &str = "\

@@ -55,7 +55,7 @@ impl Unit {
 }
 
 /// The picture of what was measured, its points at `across`, one for each value of the sweep.
-pub fn svg(results: &Results, across: &[f64]) -> String {
+pub(super) fn svg(results: &Results, across: &[f64]) -> String {
     let sweep = results.sweep.as_ref().expect("a picture has a sweep");
     let unit = Unit::of(&results.rows);
     let place = |row: &Row| {
@@ -92,6 +92,35 @@ pub fn svg(results: &Results, across: &[f64]) -> String {
         frame.line(&mut svg, series, color, true, curves.len() + at);
     }
     for (at, series) in curves.iter().enumerate() {
+        frame.line(&mut svg, series, COLORS[at % COLORS.len()], false, at);
+    }
+    svg.close("svg");
+    svg.0
+}
+
+/// A picture of lines that have points wherever something happened; the axis across begins at 0.
+pub fn curves(
+    title: &str,
+    across: &str,
+    upwards: &str,
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+) -> String {
+    let line = |(name, points): (String, Vec<(f64, f64)>)| {
+        let kernel = name.clone();
+        Series { name, kernel, points }
+    };
+    let all: Vec<Series> = lines.into_iter().map(line).collect();
+    let points = all.iter().flat_map(|series| &series.points);
+    let end = points.map(|point| point.0).fold(0.0, f64::max).max(1e-3);
+    let steps = Frame::new(&[0.0, end], end);
+    let count = (end / steps.step).ceil() as usize;
+    let marks: Vec<f64> = (0..=count).map(|mark| mark as f64 * steps.step).collect();
+    let frame = Frame::new(&marks, highest(&all));
+    let letters = all.iter().map(|series| series.name.chars().count()).max();
+    let width = LEGEND + 40.0 + LETTER * letters.unwrap_or(0) as f64;
+    let mut svg = Svg::new(title, width.max(MIN_WIDTH));
+    frame.draw(&mut svg, across, upwards);
+    for (at, series) in all.iter().enumerate() {
         frame.line(&mut svg, series, COLORS[at % COLORS.len()], false, at);
     }
     svg.close("svg");

@@ -4,7 +4,7 @@ use super::machine::{Limit, Machine};
 use crate::ir::interp::Value;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::{DType, Expr, Kernel, Param};
+use crate::ir::{DType, Expr, Kernel, Param, Var, cost};
 use crate::module::extent::Extent;
 use crate::module::manifest::KernelManifest;
 
@@ -42,6 +42,21 @@ pub struct Roof {
 impl Work {
     /// Of a kernel with these values.
     pub fn new(manifest: &KernelManifest, kernel: &Kernel, values: &[Value]) -> Work {
+        Work::given(
+            evaluate(&manifest.flops, kernel, values),
+            evaluate(&manifest.bytes, kernel, values),
+            kernel,
+            values,
+        )
+    }
+
+    /// Of a kernel's plain loops, whose operations and bytes are counted, with these values.
+    pub fn counted(counted: &cost::Work, kernel: &Kernel, values: &[Value]) -> Work {
+        let vars = runtime_values(kernel, values);
+        Work::given(number(&counted.flops, &vars), number(&counted.bytes, &vars), kernel, values)
+    }
+
+    fn given(flops: f64, bytes: f64, kernel: &Kernel, values: &[Value]) -> Work {
         let floats = kernel.params.iter().filter_map(|param| match param {
             Param::Tensor { buffer, .. } if buffer.dtype.is_float() => Some(buffer.dtype),
             _ => None,
@@ -50,12 +65,8 @@ impl Work {
             (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) => Some(tensor.data.len()),
             _ => None,
         });
-        Work {
-            flops: evaluate(&manifest.flops, kernel, values),
-            bytes: evaluate(&manifest.bytes, kernel, values),
-            written: written.sum::<usize>() as f64,
-            float: floats.max_by_key(|dtype| dtype.bytes()),
-        }
+        let float = floats.max_by_key(|dtype| dtype.bytes());
+        Work { flops, bytes, written: written.sum::<usize>() as f64, float }
     }
 
     /// 10^9 operations a second if a call takes so long.
@@ -103,18 +114,22 @@ impl Roof {
 
 /// A number of the manifest for these run-time integers; 0 where it depends on more.
 fn evaluate(extent: &Extent, kernel: &Kernel, values: &[Value]) -> f64 {
-    let vars: Vec<_> = kernel
-        .params
-        .iter()
-        .zip(values)
-        .filter_map(|(param, value)| match (param, value) {
-            (Param::Runtime { var, .. }, Value::Index(value)) => Some((var.clone(), *value)),
-            _ => None,
-        })
-        .collect();
+    let vars = runtime_values(kernel, values);
     let var_of = |name: &str| vars.iter().find(|(v, _)| v.name() == name).map(|(v, _)| v.clone());
-    let Some(expr) = extent.to_expr(&var_of) else { return 0.0 };
-    let expr = substitute(&expr, &mut |var| {
+    extent.to_expr(&var_of).map_or(0.0, |expr| number(&expr, &vars))
+}
+
+fn runtime_values(kernel: &Kernel, values: &[Value]) -> Vec<(Var, i64)> {
+    let value = |(param, value): (&Param, &Value)| match (param, value) {
+        (Param::Runtime { var, .. }, Value::Index(value)) => Some((var.clone(), *value)),
+        _ => None,
+    };
+    kernel.params.iter().zip(values).filter_map(value).collect()
+}
+
+/// An expression over run-time integers; 0 where it depends on more.
+fn number(expr: &Expr, vars: &[(Var, i64)]) -> f64 {
+    let expr = substitute(expr, &mut |var| {
         vars.iter().find(|(known, _)| known == var).map(|(_, value)| Expr::index(*value))
     });
     let expr = simplify_expr(&expr, &crate::ir::arith::Facts::new());

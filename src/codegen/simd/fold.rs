@@ -204,7 +204,12 @@ fn fold_into(inst: &mut Inst, pending: &HashMap<VReg, Pending>) -> Option<Pendin
     if inst.foldable.full == 0 && inst.foldable.broadcast == 0 {
         return None;
     }
-    let last = inst.args.len().checked_sub(1)?;
+    // What says how comes after the sources.
+    let sources = match inst.args.last() {
+        Some(Arg::Imm(_)) => inst.args.len() - 1,
+        _ => inst.args.len(),
+    };
+    let last = sources.checked_sub(1)?;
     let Arg::Use(reg) = inst.args[last] else { return None };
     let found = fits(reg, inst).or_else(|| {
         // The other factor may come from memory too.

@@ -1,10 +1,8 @@
-//! Loads, stores, gathers, scatters, prefetches.
+//! Loads, stores, prefetches.
 
-use super::address::reads_memory;
-use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
+use super::inst::{Access, Arg, Inst, Mem, Touch, Width};
 use super::nest::{LoadKey, Selector, Val};
 use super::plan;
-use super::table::VOp;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -55,9 +53,12 @@ impl Selector<'_> {
         }
     }
 
-    /// The part of a buffer in registers that an access names.
+    /// The part of a buffer in registers that an access names, or a column of it.
     fn load_part(&mut self, buffer: &Buffer, index: &Expr) -> Option<VReg> {
         let parts = self.registers.get(buffer)?;
+        if let Some(column) = plan::tile_column(index) {
+            return Some(self.tile_column(buffer, column));
+        }
         let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
         match parts[&(first as i64)] {
             Some(value) => Some(value),
@@ -346,6 +347,7 @@ impl Selector<'_> {
         if let Some(parts) = self.registers.get_mut(buffer) {
             let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
             parts.insert(first as i64, Some(value.reg()));
+            self.forget_columns(buffer);
             return;
         }
         let mask = mask.map(|mask| self.value(mask));
@@ -401,7 +403,7 @@ impl Selector<'_> {
     }
 
     /// So many bytes of a value, from lane 0 on, to memory.
-    fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
+    pub(super) fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
         let evex = self.b.evex;
         let reg = value.reg();
         if !bytes.is_power_of_two() {
@@ -473,7 +475,7 @@ impl Selector<'_> {
         mask
     }
 
-    fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
+    pub(super) fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
         let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
         self.b.push(Inst { access, ..inst });
     }
@@ -492,26 +494,6 @@ impl Selector<'_> {
             Inst::new(code, vec![Arg::Mem(mem), Arg::Use(mask), Arg::Use(value)])
         };
         self.push_store(buffer, inst);
-    }
-
-    /// Where lane `lane` of an access is.
-    fn lane_address(&mut self, buffer: &Buffer, index: &Expr, lane: u32) -> Mem {
-        let bytes = buffer.dtype.bytes() as i64;
-        match &index.kind {
-            ExprKind::Ramp(base, stride) => {
-                let offset = Expr::mul(stride.clone(), Expr::index(lane.into()));
-                self.address(buffer, &Expr::add(base.clone(), offset))
-            }
-            ExprKind::Broadcast(one) => self.address(buffer, one),
-            _ => {
-                let all = self.value(index).reg();
-                let lane_value = self.extract(all, 8, lane);
-                let element = self.b.make_gpr(quadword_code(self.b.evex), &[Arg::Use(lane_value)]);
-                let base = self.pointer(buffer, &Vec::new());
-                let scaled = self.b.mul_imm(element, bytes);
-                Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 }
-            }
-        }
     }
 
     /// Lane `lane` of a vector in lane 0 of another one.
@@ -541,104 +523,6 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(value), Arg::Imm(number as i64)])
     }
 
-    /// Lanes that are anywhere. Elements of 4 and 8 bytes have an instruction, others are read
-    /// one by one.
-    fn gather(&mut self, buffer: &Buffer, index: &Expr, ty: Type, mask: Option<Val>) -> VReg {
-        let bytes = ty.dtype.bytes();
-        let width = Width::of(bytes * u64::from(ty.lanes));
-        let has_offsets =
-            self.short_offsets(buffer, index).is_some() || index.ty.lanes * 8 <= self.vector_bytes;
-        if bytes < 4 || !has_offsets || bytes * u64::from(ty.lanes) < 16 {
-            if mask.is_some() {
-                crate::bug!("a masked gather of `{}` lane by lane", buffer.name);
-            }
-            return self.gather_lanes(buffer, index, ty);
-        }
-        let (mem, offset_bytes) = self.offsets(buffer, index);
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
-        let from = self.b.zero();
-        let to = self.b.vec();
-        if self.b.evex {
-            let mask = match mask {
-                Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
-                None => self.all_lanes(ty.lanes),
-            };
-            let after = self.b.mask_reg();
-            let code = gather_code(true, bytes, offset_bytes, width);
-            let mut inst = Inst::new(code, vec![Arg::Mod { from, to }, Arg::Mem(mem)]);
-            inst.used_up = Some((mask, after));
-            self.b.push(Inst { access, ..inst });
-        } else {
-            let mask = match mask {
-                Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
-                None => {
-                    let zero = self.b.zero();
-                    self.b.op2(VOp::CmpEqD, width, zero, zero)
-                }
-            };
-            let after = self.b.vec();
-            let code = gather_code(false, bytes, offset_bytes, width);
-            let args =
-                vec![Arg::Mod { from, to }, Arg::Mem(mem), Arg::Mod { from: mask, to: after }];
-            self.b.push(Inst { access, ..Inst::new(code, args) });
-        }
-        to
-    }
-
-    /// The step of a ramp if offsets of 32 bits suffice for all lanes.
-    fn short_offsets(&self, buffer: &Buffer, index: &Expr) -> Option<i64> {
-        let ExprKind::Ramp(_, stride) = &index.kind else { return None };
-        let stride = i64::try_from(stride.as_int()?).ok()?;
-        let _ = buffer;
-        let last = stride.checked_mul(i64::from(index.ty.lanes))?;
-        i32::try_from(last).ok().map(|_| stride)
-    }
-
-    /// An address with a vector of offsets, and the bytes of an offset.
-    fn offsets(&mut self, buffer: &Buffer, index: &Expr) -> (Mem, u64) {
-        let scale = buffer.dtype.bytes() as u8;
-        // What such an access starts from is a pointer; `plan::first_index` counts on that.
-        if let ExprKind::Ramp(base, stride) = &index.kind
-            && let Some(stride) = stride.as_int()
-        {
-            let mem = self.address(buffer, base);
-            let bytes = if self.short_offsets(buffer, index).is_some() { 4 } else { 8 };
-            let width = Width::of(u64::from(index.ty.lanes) * bytes);
-            let offsets = self.progression(stride as i64, bytes, width);
-            return (self.with_register_base(mem, offsets, scale), bytes);
-        }
-        let offsets = self.value(index).reg();
-        let base = self.pointer(buffer, &Vec::new());
-        (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
-    }
-
-    fn with_register_base(&mut self, mem: Mem, offsets: VReg, scale: u8) -> Mem {
-        Mem { index: Some((offsets, scale)), ..mem }
-    }
-
-    /// One load for each lane, put together.
-    fn gather_lanes(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
-        let bytes = ty.dtype.bytes();
-        let per_part = (16 / bytes) as u32;
-        let access = Access { buffer: self.number(buffer), what: Touch::Read };
-        let mut parts = Vec::new();
-        for first in (0..ty.lanes).step_by(per_part as usize) {
-            let mut part = self.b.zero();
-            for lane in first..(first + per_part).min(ty.lanes) {
-                let mem = self.lane_address(buffer, index, lane);
-                let to = self.b.vec();
-                let place = Arg::Imm((lane - first).into());
-                let args = vec![Arg::Def(to), Arg::Use(part), Arg::Mem(mem), place];
-                let mut inst = Inst::new(insert_code(self.b.evex, bytes), args);
-                inst.access = Some(access);
-                self.b.push(inst);
-                part = to;
-            }
-            parts.push(part);
-        }
-        self.join(parts)
-    }
-
     /// Registers of 16 bytes one after the other in a wider one.
     pub(super) fn join(&mut self, parts: Vec<VReg>) -> VReg {
         let width = Width::of(parts.len() as u64 * 16);
@@ -650,41 +534,14 @@ impl Selector<'_> {
                 (true, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
                 (true, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
             };
-            whole = self.b.make(code, &[Arg::Use(whole), Arg::Use(part), Arg::Imm(number)]);
+            let to = self.b.vec();
+            let args = vec![Arg::Def(to), Arg::Use(whole), Arg::Use(part), Arg::Imm(number)];
+            let mut inst = Inst::new(code, args);
+            inst.foldable.full = 16;
+            self.b.push(inst);
+            whole = to;
         }
         whole
-    }
-
-    /// Lanes go anywhere; of those that meet the last one stays.
-    fn scatter(&mut self, buffer: &Buffer, index: &Expr, value: VReg, mask: Option<Val>) {
-        let bytes = buffer.dtype.bytes();
-        let lanes = index.ty.lanes;
-        let has_offsets =
-            self.short_offsets(buffer, index).is_some() || lanes * 8 <= self.vector_bytes;
-        let whole = bytes * u64::from(lanes) >= 16;
-        if self.b.evex && bytes >= 4 && has_offsets && whole {
-            let width = Width::of(bytes * u64::from(lanes));
-            let (mem, offset_bytes) = self.offsets(buffer, index);
-            let mask = match mask {
-                Some(mask) => self.memory_mask(mask, bytes, lanes),
-                None => self.all_lanes(lanes),
-            };
-            let after = self.b.mask_reg();
-            let code = scatter_code(bytes, offset_bytes, width);
-            let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
-            inst.used_up = Some((mask, after));
-            self.push_store(buffer, inst);
-            return;
-        }
-        if mask.is_some() {
-            crate::bug!("a masked scatter to `{}` lane by lane", buffer.name);
-        }
-        debug_assert!(!reads_memory(index) || !matches!(index.kind, ExprKind::Ramp(..)));
-        for lane in 0..lanes {
-            let mem = self.lane_address(buffer, index, lane);
-            let one = self.extract(value, bytes, lane);
-            self.write(buffer, mem, Val::Vec(one), bytes);
-        }
     }
 
     /// A hint that an element is read soon.
@@ -696,24 +553,6 @@ impl Selector<'_> {
         let mut inst = Inst::new(Prefetcht0_m8, vec![Arg::Mem(mem)]);
         inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
         self.b.push(inst);
-    }
-}
-
-/// `vmovq r64, xmm`.
-fn quadword_code(evex: bool) -> Code {
-    if evex { EVEX_Vmovq_rm64_xmm } else { VEX_Vmovq_rm64_xmm }
-}
-
-fn insert_code(evex: bool, bytes: u64) -> Code {
-    match (evex, bytes) {
-        (false, 1) => VEX_Vpinsrb_xmm_xmm_r32m8_imm8,
-        (false, 2) => VEX_Vpinsrw_xmm_xmm_r32m16_imm8,
-        (false, 4) => VEX_Vpinsrd_xmm_xmm_rm32_imm8,
-        (false, _) => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
-        (true, 1) => EVEX_Vpinsrb_xmm_xmm_r32m8_imm8,
-        (true, 2) => EVEX_Vpinsrw_xmm_xmm_r32m16_imm8,
-        (true, 4) => EVEX_Vpinsrd_xmm_xmm_rm32_imm8,
-        (true, _) => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
     }
 }
 
@@ -729,47 +568,5 @@ fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
         (8, Width::X, true) => VEX_Vpmaskmovq_m128_xmm_xmm,
         (8, _, true) => VEX_Vpmaskmovq_m256_ymm_ymm,
         _ => crate::bug!("AVX2 masks no elements of {bytes} bytes"),
-    }
-}
-
-/// The gather of elements of `bytes` by offsets of `offset` bytes into a register.
-fn gather_code(evex: bool, bytes: u64, offset: u64, width: Width) -> Code {
-    use Width::*;
-    match (evex, bytes, offset, width) {
-        (false, 4, 4, X) => VEX_Vgatherdps_xmm_vm32x_xmm,
-        (false, 4, 4, _) => VEX_Vgatherdps_ymm_vm32y_ymm,
-        (false, 8, 4, X) => VEX_Vgatherdpd_xmm_vm32x_xmm,
-        (false, 8, 4, _) => VEX_Vgatherdpd_ymm_vm32x_ymm,
-        (false, 4, _, _) => VEX_Vgatherqps_xmm_vm64y_xmm,
-        (false, _, _, X) => VEX_Vgatherqpd_xmm_vm64x_xmm,
-        (false, _, _, _) => VEX_Vgatherqpd_ymm_vm64y_ymm,
-        (true, 4, 4, X) => EVEX_Vgatherdps_xmm_k1_vm32x,
-        (true, 4, 4, Y) => EVEX_Vgatherdps_ymm_k1_vm32y,
-        (true, 4, 4, Z) => EVEX_Vgatherdps_zmm_k1_vm32z,
-        (true, 8, 4, X) => EVEX_Vgatherdpd_xmm_k1_vm32x,
-        (true, 8, 4, Y) => EVEX_Vgatherdpd_ymm_k1_vm32x,
-        (true, 8, 4, Z) => EVEX_Vgatherdpd_zmm_k1_vm32y,
-        (true, 4, _, X) => EVEX_Vgatherqps_xmm_k1_vm64y,
-        (true, 4, _, _) => EVEX_Vgatherqps_ymm_k1_vm64z,
-        (true, _, _, X) => EVEX_Vgatherqpd_xmm_k1_vm64x,
-        (true, _, _, Y) => EVEX_Vgatherqpd_ymm_k1_vm64y,
-        (true, _, _, Z) => EVEX_Vgatherqpd_zmm_k1_vm64z,
-    }
-}
-
-fn scatter_code(bytes: u64, offset: u64, width: Width) -> Code {
-    use Width::*;
-    match (bytes, offset, width) {
-        (4, 4, X) => EVEX_Vscatterdps_vm32x_k1_xmm,
-        (4, 4, Y) => EVEX_Vscatterdps_vm32y_k1_ymm,
-        (4, 4, Z) => EVEX_Vscatterdps_vm32z_k1_zmm,
-        (8, 4, X) => EVEX_Vscatterdpd_vm32x_k1_xmm,
-        (8, 4, Y) => EVEX_Vscatterdpd_vm32x_k1_ymm,
-        (8, 4, Z) => EVEX_Vscatterdpd_vm32y_k1_zmm,
-        (4, _, X) => EVEX_Vscatterqps_vm64y_k1_xmm,
-        (4, _, _) => EVEX_Vscatterqps_vm64z_k1_ymm,
-        (_, _, X) => EVEX_Vscatterqpd_vm64x_k1_xmm,
-        (_, _, Y) => EVEX_Vscatterqpd_vm64y_k1_ymm,
-        (_, _, Z) => EVEX_Vscatterqpd_vm64z_k1_zmm,
     }
 }

@@ -18,6 +18,7 @@ mod convert;
 mod divide;
 mod encode;
 mod fold;
+mod gather;
 mod inst;
 mod mask;
 mod memory;
@@ -27,6 +28,7 @@ mod table;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod value;
 
 use crate::ir::Stmt;

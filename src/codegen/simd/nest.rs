@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
     pub(super) atoms: HashMap<usize, VReg>,
     pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
+    /// Columns of tiles in registers.
+    pub(super) columns: HashMap<(Buffer, plan::TileColumn), VReg>,
     /// Constants that wait in registers: bits, bytes of an element, all of it.
     pub(super) constants: HashMap<(u64, u64, Width), VReg>,
     /// Masks of the first bytes of a register.
@@ -541,6 +543,7 @@ impl<'c> Selector<'c> {
         let stored = plan::stored_buffers(stmt);
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (buffer, _)| !stored.contains(buffer));
+            scope.columns.retain(|(buffer, _), _| !stored.contains(buffer));
         }
     }
 

@@ -42,6 +42,9 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option
     if buffer.dtype == DType::Bool || !matches!(buffer.scope, Scope::Register | Scope::Local) {
         return None;
     }
+    if let Some(parts) = tile_parts(buffer, body) {
+        return Some(parts);
+    }
     let mut ranges: HashMap<i64, i64> = HashMap::new();
     let mut fits = true;
     for_each_access(body, &mut |accessed, index, mask| {
@@ -62,6 +65,54 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option
     sorted.sort_unstable();
     let apart = sorted.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
     apart.then(|| sorted.into_iter().map(|(first, _)| first).collect())
+}
+
+/// A column of a tile in registers: elements from `first` on, `stride` apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct TileColumn {
+    pub(super) first: i64,
+    pub(super) stride: i64,
+    pub(super) lanes: u32,
+}
+
+/// The column that an access to a tile reads; `None` if it is to a piece of a row.
+pub(super) fn tile_column(index: &Expr) -> Option<TileColumn> {
+    let ExprKind::Ramp(base, stride) = &index.kind else { return None };
+    let (first, stride) = (base.as_int()? as i64, stride.as_int()? as i64);
+    (stride > 1).then_some(TileColumn { first, stride, lanes: index.ty.lanes })
+}
+
+/// The pieces of a tile's rows, 16 bytes each, if a buffer is a tile: it is written by such
+/// pieces and read by columns.
+fn tile_parts(buffer: &Buffer, body: &Stmt) -> Option<Vec<i64>> {
+    let piece = 16 / buffer.dtype.bytes() as i64;
+    let (mut is_tile, mut width) = (true, None);
+    for_each_access(body, &mut |accessed, index, mask| {
+        if accessed == buffer
+            && let Some(column) = tile_column(index)
+        {
+            let most = Width::Z.bytes() / buffer.dtype.bytes();
+            is_tile &= mask.is_none() && *width.get_or_insert(column.stride) == column.stride;
+            is_tile &= u64::from(column.lanes) <= most;
+        } else if accessed == buffer {
+            let range = constant_range(index);
+            let whole = |(first, count)| count == piece && first % piece == 0;
+            is_tile &= mask.is_none() && range.is_some_and(whole);
+        }
+    });
+    let width =
+        width.filter(|width| is_tile && width % piece == 0 && !stores_column(buffer, body))?;
+    let elements = constant_bytes(buffer)? / buffer.dtype.bytes() as i64;
+    let whole = elements % width == 0;
+    whole.then(|| (0..elements).step_by(piece as usize).collect())
+}
+
+/// Whether a column of the buffer is written somewhere.
+fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
+    let mut found = matches!(body, Stmt::Store { buffer: stored, indices, .. }
+        if stored == buffer && tile_column(&indices[0]).is_some());
+    visit::for_each_stmt(body, &mut |inner| found = found || stores_column(buffer, inner));
+    found
 }
 
 /// Calls `f` with every access of a statement: buffer, index, mask.

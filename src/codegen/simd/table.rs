@@ -476,6 +476,41 @@ instructions! {
         EVEX_Vpshufb_xmm_k1z_xmm_xmmm128,
         EVEX_Vpshufb_ymm_k1z_ymm_ymmm256,
         EVEX_Vpshufb_zmm_k1z_zmm_zmmm512;
+    UnpckLBw, 0,
+        VEX_Vpunpcklbw_xmm_xmm_xmmm128, VEX_Vpunpcklbw_ymm_ymm_ymmm256,
+        EVEX_Vpunpcklbw_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpunpcklbw_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpunpcklbw_zmm_k1z_zmm_zmmm512;
+    UnpckHBw, 0,
+        VEX_Vpunpckhbw_xmm_xmm_xmmm128, VEX_Vpunpckhbw_ymm_ymm_ymmm256,
+        EVEX_Vpunpckhbw_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpunpckhbw_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpunpckhbw_zmm_k1z_zmm_zmmm512;
+    UnpckLWd, 0,
+        VEX_Vpunpcklwd_xmm_xmm_xmmm128, VEX_Vpunpcklwd_ymm_ymm_ymmm256,
+        EVEX_Vpunpcklwd_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpunpcklwd_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpunpcklwd_zmm_k1z_zmm_zmmm512;
+    UnpckHWd, 0,
+        VEX_Vpunpckhwd_xmm_xmm_xmmm128, VEX_Vpunpckhwd_ymm_ymm_ymmm256,
+        EVEX_Vpunpckhwd_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpunpckhwd_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpunpckhwd_zmm_k1z_zmm_zmmm512;
+    UnpckLDq, 4,
+        VEX_Vpunpckldq_xmm_xmm_xmmm128, VEX_Vpunpckldq_ymm_ymm_ymmm256,
+        EVEX_Vpunpckldq_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpunpckldq_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpunpckldq_zmm_k1z_zmm_zmmm512b32;
+    UnpckHDq, 4,
+        VEX_Vpunpckhdq_xmm_xmm_xmmm128, VEX_Vpunpckhdq_ymm_ymm_ymmm256,
+        EVEX_Vpunpckhdq_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpunpckhdq_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpunpckhdq_zmm_k1z_zmm_zmmm512b32;
+    UnpckHQdq, 8,
+        VEX_Vpunpckhqdq_xmm_xmm_xmmm128, VEX_Vpunpckhqdq_ymm_ymm_ymmm256,
+        EVEX_Vpunpckhqdq_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vpunpckhqdq_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vpunpckhqdq_zmm_k1z_zmm_zmmm512b64;
     UnpckLQdq, 8,
         VEX_Vpunpcklqdq_xmm_xmm_xmmm128, VEX_Vpunpcklqdq_ymm_ymm_ymmm256,
         EVEX_Vpunpcklqdq_xmm_k1z_xmm_xmmm128b64,

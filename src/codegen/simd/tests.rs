@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::process::Command;
 
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
@@ -24,6 +24,7 @@ const SOURCES: [&str; 15] = [
     include_str!("divide.rs"),
     include_str!("encode.rs"),
     include_str!("fold.rs"),
+    include_str!("gather.rs"),
     include_str!("mask.rs"),
     include_str!("memory.rs"),
     include_str!("nest.rs"),

@@ -12,16 +12,14 @@ mod lanes;
 mod partial;
 mod plan;
 mod product;
-mod text;
+pub(crate) mod text;
 mod threads;
-mod view;
+pub(crate) mod view;
 
 use super::bounds::infer_bounds;
-use super::evaluate::apply;
 use super::state::Schedule;
-use crate::diag::{Diag, Result, SourceFile, Sources};
-use crate::lang::ast::Item;
-use crate::lang::{Program, parse_file};
+use super::text::apply_text;
+use crate::diag::Result;
 use crate::target::Target;
 use crate::te::Graph;
 use plan::Planner;
@@ -119,18 +117,7 @@ fn text_without(graph: &Graph, target: &Target, without: &[&str]) -> String {
 
 /// Applies the text as if a user had written it.
 fn try_text(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
-    let file = parse_file(text, 0)?;
-    let path = format!("{}.auto", graph.name);
-    let sources = Sources { files: vec![SourceFile { path, text: text.to_string() }] };
-    let program = Program { sources, files: vec![file], imports: vec![Vec::new()] };
-    let item = program.files[0].items.iter().find_map(|item| match item {
-        Item::Schedule(schedule) => Some(schedule),
-        _ => None,
-    });
-    let Some(item) = item else {
-        return Err(Box::new(Diag::global("E0303", "the text holds no schedule")));
-    };
-    let mut schedule = apply(&program, graph.clone(), target, &Vec::new(), item)?;
+    let mut schedule = apply_text(graph, target, &Vec::new(), text)?;
     schedule.auto = true;
     infer_bounds(schedule.clone())?;
     Ok(schedule)

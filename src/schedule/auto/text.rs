@@ -5,7 +5,7 @@ use crate::te::Input;
 use std::collections::HashSet;
 
 /// Directives and the names that they use.
-pub(super) struct Text {
+pub(crate) struct Text {
     head: String,
     lines: Vec<String>,
     names: HashSet<String>,
@@ -47,7 +47,7 @@ const RESERVED: &[&str] = &[
 ];
 
 impl Text {
-    pub(super) fn new(schedule: &Schedule) -> Text {
+    pub(crate) fn new(schedule: &Schedule) -> Text {
         let graph = &schedule.graph;
         let mut names: HashSet<String> = RESERVED.iter().map(|word| word.to_string()).collect();
         for stage in &schedule.stages {
@@ -66,7 +66,7 @@ impl Text {
     }
 
     /// A name that nothing has yet: `x_o`, `x_o2`, …
-    pub(super) fn fresh(&mut self, base: &str, suffix: &str) -> String {
+    pub(crate) fn fresh(&mut self, base: &str, suffix: &str) -> String {
         let base: String = base.chars().map(|c| if c == '.' { '_' } else { c }).collect();
         let numbered = (2..).map(|number| format!("{base}{suffix}{number}"));
         let mut all = std::iter::once(format!("{base}{suffix}")).chain(numbered);
@@ -76,7 +76,7 @@ impl Text {
     }
 
     /// Begins a group: the rule, and why it applies.
-    pub(super) fn rule(&mut self, rule: &str, why: &str) {
+    pub(crate) fn rule(&mut self, rule: &str, why: &str) {
         let mut line = format!("    # {rule}:");
         for word in why.split_whitespace() {
             if line.len() + 1 + word.len() > 96 {
@@ -89,12 +89,12 @@ impl Text {
     }
 
     /// Adds a statement.
-    pub(super) fn push(&mut self, statement: String) {
+    pub(crate) fn push(&mut self, statement: String) {
         self.lines.push(format!("    {statement}"));
     }
 
     /// The whole schedule.
-    pub(super) fn finish(&self) -> String {
+    pub(crate) fn finish(&self) -> String {
         let mut text = self.head.clone();
         for line in &self.lines {
             text.push('\n');

@@ -26,17 +26,21 @@ pub fn store(machine: &Machine) -> Result<(), String> {
     write_files(&[file]).map_err(|diag| diag.message.clone())
 }
 
-/// `$XDG_CACHE_HOME/tec/roofline-…`, or the same in `~/.cache`.
-fn path(isa: Isa, threads: usize) -> Option<PathBuf> {
+/// `$XDG_CACHE_HOME/tec`, or `~/.cache/tec`.
+pub fn directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)
     };
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("tec"))
+}
+
+fn path(isa: Isa, threads: usize) -> Option<PathBuf> {
     let model: String = cpu::model().chars().filter(char::is_ascii_alphanumeric).collect();
     let (cpus, isa) = (cpu::count(), isa.name());
     let name = format!("roofline-{}-{cpus}-{isa}-{threads}.json", model.to_lowercase());
-    Some(base.join("tec").join(name))
+    Some(directory()?.join(name))
 }
 
 fn parse(text: &str, isa: Isa, threads: usize) -> Option<Machine> {

@@ -4,7 +4,7 @@
 //! A measurement takes one to two seconds; [`cache`] keeps it for the next time.
 
 pub mod cache;
-mod cpu;
+pub mod cpu;
 mod loops;
 
 use crate::ir::DType;

@@ -1,0 +1,293 @@
+//! How well the cost model ranks: Spearman's rank correlation between estimates and measurements
+//! of all schedules of a kernel in a file.
+//!
+//! ```text
+//! cargo run --release --example rank -- FILE.te KERNEL TIMES.json [-D n=512] [--threads 2]
+//! ```
+//!
+//! Times that are not yet in TIMES.json are measured first, and kept there. `tools/rank.py` writes
+//! files with random schedules and calls this.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tec::driver::{self, Options, Trace};
+use tec::ir::interp::{Tensor, Value};
+use tec::ir::{Kernel, Param};
+use tec::lang::{Loader, Program};
+use tec::module::load::{LoadedModule, args_of};
+use tec::module::{BuildInfo, KernelInfo, ModuleKind};
+use tec::schedule::Placed;
+use tec::target::Target;
+use tec::tune::model::{self, MachineModel, Measured};
+
+struct Disk;
+
+impl Loader for Disk {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| error.to_string())
+    }
+}
+
+struct Args {
+    file: String,
+    kernel: String,
+    times: String,
+    defines: Vec<(Option<String>, String, String)>,
+    threads: usize,
+    /// Print every candidate.
+    all: bool,
+    /// Print the features too.
+    features: bool,
+}
+
+fn main() -> ExitCode {
+    let args = match arguments() {
+        Some(args) => args,
+        None => {
+            eprintln!(
+                "usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] [--all]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match driver::with_stack(|| run(&args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn arguments() -> Option<Args> {
+    let mut words = std::env::args().skip(1);
+    let (mut plain, mut defines) = (Vec::new(), Vec::new());
+    let (mut threads, mut all, mut features) = (2, false, false);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-D" => {
+                let (name, value) =
+                    words.next()?.split_once('=').map(|(n, v)| (n.to_string(), v.to_string()))?;
+                defines.push((None, name, value));
+            }
+            "--threads" => threads = words.next()?.parse().ok()?,
+            "--all" => all = true,
+            "--features" => features = true,
+            _ => plain.push(word),
+        }
+    }
+    let [file, kernel, times] = plain.try_into().ok()?;
+    Some(Args { file, kernel, times, defines, threads, all, features })
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let mut trace = Trace::default();
+    let program = driver::load(&args.file, &Disk, &mut trace).map_err(|(_, e)| format!("{e:?}"))?;
+    let prefix = format!("schedule {}.", args.kernel);
+    let text = std::fs::read_to_string(&args.file).map_err(|error| error.to_string())?;
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(&prefix))
+        .filter_map(|rest| rest.split([' ', '(']).next())
+        .collect();
+    let kept = std::fs::read_to_string(&args.times).unwrap_or_default();
+    let mut times: BTreeMap<String, f64> = serde_json::from_str(&kept).unwrap_or_default();
+    let mut rows = Vec::new();
+    let mut modelling = Duration::ZERO;
+    for name in names {
+        let (options, placed) = match schedule(args, &program, name) {
+            Ok(found) => found,
+            Err(message) => {
+                eprintln!("{name}: {}", message.chars().take(200).collect::<String>());
+                continue;
+            }
+        };
+        if !times.contains_key(name) {
+            let seconds = measure(args, &options, &placed)?;
+            times.insert(name.to_string(), seconds);
+        }
+        let start = Instant::now();
+        let (_, placed) = schedule(args, &program, name)?;
+        let kernel = driver::lower_to_estimate(&placed, &options, &mut Trace::default())
+            .map_err(|e| format!("{e:?}"))?;
+        let estimate = model::estimate(&kernel, &machine(&options, args.threads), args.threads);
+        modelling += start.elapsed();
+        rows.push((name.to_string(), times[name], estimate));
+    }
+    let text = serde_json::to_string_pretty(&times).map_err(|error| error.to_string())?;
+    std::fs::write(&args.times, text).map_err(|error| error.to_string())?;
+    report(args, &rows, modelling);
+    Ok(())
+}
+
+fn schedule(args: &Args, program: &Program, name: &str) -> Result<(Options, Placed), String> {
+    let mut trace = Trace::default();
+    let mut options = Options::new(Target::native());
+    options.kernels = Some(vec![args.kernel.clone()]);
+    options.defines = args.defines.clone();
+    options.schedule = Some((Some(args.kernel.clone()), name.to_string()));
+    let failed = |failure: driver::Failure| match failure {
+        driver::Failure::User(diags) => diags.iter().map(|diag| diag.message.clone()).collect(),
+        other => format!("{other:?}"),
+    };
+    let graphs = driver::elaborate(program, &options, &mut trace).map_err(failed)?;
+    let placed = driver::schedule(program, graphs, &options, &mut trace).map_err(failed)?;
+    Ok((options, placed.into_iter().next().ok_or("no kernel")?))
+}
+
+/// The limits that `tec bench` measured on this machine, if they are in the file `MACHINE`.
+fn machine(options: &Options, threads: usize) -> MachineModel {
+    let typical = MachineModel::typical(&options.target);
+    let text = std::env::var("MACHINE").ok().and_then(|path| std::fs::read_to_string(path).ok());
+    let Some(value) = text.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok())
+    else {
+        return typical;
+    };
+    let levels = value["levels"].as_array().into_iter().flatten();
+    let levels = levels.map(|l| (l["bytes"].as_u64(), l["read"].as_f64().unwrap_or(0.0))).collect();
+    let peak_f32 = value["peak_f32"].as_f64().unwrap_or(0.0);
+    typical.measured(&Measured { threads, peak_f32, levels })
+}
+
+/// Seconds of a call: the fastest of some batches.
+fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, String> {
+    let mut trace = Trace::default();
+    let failed = |failure: driver::Failure| format!("{failure:?}");
+    let kernel = driver::lower(placed, options, None, &mut trace).map_err(failed)?;
+    let graph = &placed.schedule.graph;
+    let info = BuildInfo {
+        module: "rank".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: Vec::new(),
+        kernels: vec![KernelInfo {
+            parameters: graph.params.clone(),
+            schedule: placed.schedule.text.clone(),
+            work: driver::count_work(graph, &options.target).map_err(failed)?,
+            part: None,
+        }],
+    };
+    let built =
+        driver::build(std::slice::from_ref(&kernel), &info, ModuleKind::SharedObject, &mut trace)
+            .map_err(failed)?;
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = directory.path().join("rank.so");
+    std::fs::write(&path, &built.bytes).map_err(|error| error.to_string())?;
+    let module = LoadedModule::open(Path::new(&path)).map_err(|diag| diag.message.clone())?;
+    module.set_num_threads(args.threads as i32).map_err(|diag| diag.message.clone())?;
+    let loaded = module.kernel(&kernel.name).map_err(|diag| diag.message.clone())?;
+    let mut values = values(&kernel);
+    let mut call = loaded.bind(args_of(&kernel, &mut values));
+    let mut once = || call.call().map_err(|diag| diag.message.clone());
+    once()?;
+    let start = Instant::now();
+    once()?;
+    let one = start.elapsed().as_secs_f64().max(1e-7);
+    let batch = ((0.002 / one) as usize).clamp(1, 100_000);
+    let mut best = f64::INFINITY;
+    let begin = Instant::now();
+    let mut batches = 0;
+    while batches < 3 || begin.elapsed().as_secs_f64() < 0.04 {
+        let start = Instant::now();
+        for _ in 0..batch {
+            once()?;
+        }
+        best = best.min(start.elapsed().as_secs_f64() / batch as f64);
+        batches += 1;
+        if begin.elapsed().as_secs_f64() > 2.0 {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+fn values(kernel: &Kernel) -> Vec<Value> {
+    let mut state = 1u32;
+    let value = |param: &Param| match param {
+        Param::Tensor { buffer, .. } => {
+            let shape: Vec<i64> =
+                buffer.shape.iter().map(|e| e.as_int().expect("constant") as i64).collect();
+            let bytes = shape.iter().product::<i64>() as usize * buffer.dtype.bytes() as usize;
+            let mut data = Vec::with_capacity(bytes + 4);
+            while data.len() < bytes {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let number = (state >> 8) as f32 / (1 << 24) as f32;
+                data.extend(number.to_le_bytes());
+            }
+            data.truncate(bytes);
+            Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
+        }
+        _ => panic!("only kernels of tensors"),
+    };
+    kernel.params.iter().map(value).collect()
+}
+
+fn report(args: &Args, rows: &[(String, f64, model::Estimate)], modelling: Duration) {
+    let measured: Vec<f64> = rows.iter().map(|row| row.1).collect();
+    let estimated: Vec<f64> = rows.iter().map(|row| row.2.seconds).collect();
+    if args.all {
+        let mut sorted: Vec<_> = rows.iter().collect();
+        sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
+        for (name, seconds, estimate) in sorted {
+            let terms: Vec<String> = estimate
+                .terms
+                .iter()
+                .take(4)
+                .map(|term| format!("{} {:.0}", term.name, term.seconds * 1e6))
+                .collect();
+            println!(
+                "{name:8} {:10.1} us, estimate {:10.1} us, {:5.2}: {}",
+                seconds * 1e6,
+                estimate.seconds * 1e6,
+                estimate.seconds / seconds,
+                terms.join(", ")
+            );
+        }
+    }
+    if args.features {
+        for (name, seconds, estimate) in rows {
+            println!("{}", serde_json::json!([name, seconds, estimate.seconds, estimate.features]));
+        }
+    }
+    let best = measured.iter().copied().fold(f64::INFINITY, f64::min);
+    let first = rows.iter().min_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds));
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by(|a, b| estimated[*a].total_cmp(&estimated[*b]));
+    let ten = order.iter().take(10).map(|at| measured[*at]).fold(f64::INFINITY, f64::min);
+    println!(
+        "{} candidates, Spearman {:.3}; the first reaches {:.2} of the best, the best of ten {:.2}; \
+         {:.0} a second",
+        rows.len(),
+        spearman(&measured, &estimated),
+        best / first.map_or(f64::NAN, |row| row.1),
+        best / ten,
+        rows.len() as f64 / modelling.as_secs_f64()
+    );
+}
+
+fn spearman(a: &[f64], b: &[f64]) -> f64 {
+    let (a, b) = (ranks(a), ranks(b));
+    let mean = (a.len() as f64 - 1.0) / 2.0;
+    let product: f64 = a.iter().zip(&b).map(|(a, b)| (a - mean) * (b - mean)).sum();
+    let square = |all: &[f64]| all.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    product / (square(&a) * square(&b)).sqrt()
+}
+
+/// The rank of each value; equal ones share theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut at = 0;
+    while at < order.len() {
+        let same = order[at..].iter().take_while(|i| values[**i] == values[order[at]]).count();
+        for i in &order[at..at + same] {
+            ranks[*i] = at as f64 + (same as f64 - 1.0) / 2.0;
+        }
+        at += same;
+    }
+    ranks
+}

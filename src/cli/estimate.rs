@@ -1,0 +1,172 @@
+//! `tec explain`: what the cost model expects of a kernel, term by term.
+
+use super::bench::machine;
+use super::options::{CompileArgs, front};
+use super::report::{Error, print, show_trace};
+use crate::driver::{self, Options};
+use crate::target::Target;
+use crate::tune::model::{Estimate, MachineModel, Measured, estimate};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  tec explain matmul.te                             # what takes the time, and where
+  tec explain matmul.te --schedule block -D n=512   # of one schedule
+  tec explain matmul.te --machine typical --json    # by the target's table, for programs";
+
+/// Estimate kernels without running them, and say what takes the time.
+///
+/// The estimate is the cost model's, by which `tec tune` chooses what to measure and `--schedule
+/// auto` what to build: it ranks schedules of a kernel, and is a rough prediction of seconds. Each
+/// line is a part of the total: of what happens at once, that which takes longest counts in full,
+/// the rest as far as it is not hidden (docs/COST-MODEL.md).
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The `.te` file.
+    file: String,
+    /// Threads that run parallel loops.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Whose speed: what `tec bench` measured on this machine, or a typical one of the target. By
+    /// default `measured` where code for the target runs here and there is a measurement.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    machine: Option<Which>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// `--machine`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Which {
+    /// This one.
+    Measured,
+    /// One like most.
+    Typical,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let options = args.compile.options_to_run()?;
+    let mut trace = args.compile.trace()?;
+    let threads = args.threads as usize;
+    let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
+    let (program, placed) =
+        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+    let mut estimates = Vec::new();
+    for one in &placed {
+        let kernel = driver::lower_to_estimate(one, &options, &mut trace)
+            .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+        let schedule = super::bench::schedule_name(&one.schedule.text).to_string();
+        estimates.push((kernel.name.clone(), schedule, estimate(&kernel, &machine, threads)));
+    }
+    show_trace(&trace, args.compile.time);
+    let from = if measured { "measured" } else { "typical" };
+    match args.json {
+        true => print(&as_json(&estimates, &options, threads, from)),
+        false => print(&as_text(&estimates, &options, threads, from)),
+    }
+}
+
+/// The machine to estimate for, and whether it was measured.
+fn machine_of(
+    which: Option<Which>,
+    target: &Target,
+    threads: usize,
+) -> Result<(MachineModel, bool), Error> {
+    let typical = MachineModel::typical(target);
+    let here = target.runs_here();
+    if which == Some(Which::Measured) && !here {
+        let text = format!("--machine measured: code for {target} does not run on this machine");
+        return Err(Error::Usage(text));
+    }
+    if which == Some(Which::Typical) || !here {
+        return Ok((typical, false));
+    }
+    let isa = machine::Isa::of(target);
+    let kept = machine::cache::load(isa, threads);
+    let known = match (kept, which) {
+        (Some(kept), _) => kept,
+        (None, Some(_)) => machine::Machine::measure(isa, threads),
+        (None, None) => return Ok((typical, false)),
+    };
+    let levels = known.levels.iter().map(|level| (level.bytes, level.read)).collect();
+    let measured = Measured { threads, peak_f32: known.peak_f32, levels };
+    Ok((typical.measured(&measured), true))
+}
+
+fn as_text(
+    estimates: &[(String, String, Estimate)],
+    options: &Options,
+    threads: usize,
+    from: &str,
+) -> String {
+    let mut text = String::new();
+    for (at, (kernel, schedule, estimate)) in estimates.iter().enumerate() {
+        let gap = if at > 0 { "\n" } else { "" };
+        let plural = if threads == 1 { "" } else { "s" };
+        text.push_str(&format!(
+            "{gap}{kernel}, schedule {schedule}, {}, {threads} thread{plural}, {from} machine\n\n",
+            options.target
+        ));
+        let wide = |of: &dyn Fn(&crate::tune::model::Term) -> usize| {
+            estimate.terms.iter().map(of).max().unwrap_or(0)
+        };
+        let width = wide(&|term| term.name.len()).max(5);
+        let line = |name: &str, seconds: f64, share: f64, alone: &str, about: &str| {
+            let line = format!(
+                "{name:width$}  {:>10}  {:>5.1} %  {alone:>10}  {about}",
+                time(seconds),
+                100.0 * share
+            );
+            line.trim_end().to_string() + "\n"
+        };
+        let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  where", "", "time", "share", "alone");
+        text.push_str(&format!("{head}\n"));
+        for term in &estimate.terms {
+            let share = term.seconds / estimate.seconds;
+            text.push_str(&line(term.name, term.seconds, share, &time(term.alone), &term.about));
+        }
+        text.push_str(&line("total", estimate.seconds, 1.0, "", ""));
+        if let Some(first) = estimate.terms.first() {
+            text.push_str(&format!("\nbound by {}\n", first.name));
+        }
+    }
+    text
+}
+
+fn as_json(
+    estimates: &[(String, String, Estimate)],
+    options: &Options,
+    threads: usize,
+    from: &str,
+) -> String {
+    let kernel = |(kernel, schedule, estimate): &(String, String, Estimate)| {
+        let terms = estimate.terms.iter().map(|term| {
+            json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
+                   "about": term.about})
+        });
+        json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,
+               "terms": terms.collect::<Vec<_>>(), "features": estimate.features})
+    };
+    let all = json!({
+        "target": options.target.to_string(),
+        "threads": threads,
+        "machine": from,
+        "kernels": estimates.iter().map(kernel).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&all).expect("plain data") + "\n"
+}
+
+/// Seconds with a unit.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
+        s => format!("{:.3} us", s * 1e6),
+    }
+}

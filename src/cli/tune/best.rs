@@ -1,0 +1,153 @@
+//! `tec best`, and what `--records` does: the best recorded schedules, printed or put into a file.
+
+use super::super::report::{Error, Reporter, print};
+use super::log::machine;
+use super::{edit, records};
+use crate::diag::{Diag, Result};
+use crate::module::write::OutputFile;
+use crate::target::Target;
+use crate::te::Graph;
+use crate::tune::records::{Filter, Record, best};
+use crate::tune::workload::workload_hash;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec best matmul_add.records.jsonl                            # prints the best schedule
+  tec best matmul_add.records.jsonl --write-back matmul_add.te # puts it into the file
+  tec build matmul_add.te --schedule tuned";
+
+/// Print the best recorded schedule of each kernel.
+///
+/// Where leaders were measured in turns it is the fastest of them, by those times. Records of this
+/// machine's CPU come before others.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Records that `tec tune` wrote.
+    #[arg(value_name = "FILE.records.jsonl")]
+    records: PathBuf,
+    #[command(flatten)]
+    which: Which,
+    /// Put the schedules into this file, each as its kernel's `tuned`; one of that name for the
+    /// same target is replaced, nothing else is touched.
+    #[arg(long, value_name = "FILE.te")]
+    write_back: Option<PathBuf>,
+}
+
+/// Which records.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Only this kernel.
+    #[arg(long, value_name = "NAME")]
+    pub kernel: Option<String>,
+    /// Only for this target.
+    #[arg(long, value_name = "TARGET")]
+    pub target: Option<String>,
+    /// Only with so many threads.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+impl Which {
+    /// The filter; a target's full name for `native`.
+    pub fn filter(&self) -> Result<Filter> {
+        let target = match &self.target {
+            Some(name) => Some(Target::parse(name)?.to_string()),
+            None => None,
+        };
+        let (kernel, threads) = (self.kernel.clone(), self.threads);
+        Ok(Filter { kernel, target, threads, ..Filter::default() })
+    }
+}
+
+/// The best of what is asked for, of this machine's if there are any.
+fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
+    let here = Filter { cpu: Some(machine().cpu), ..filter.clone() };
+    best(records, &here).or_else(|| best(records, filter))
+}
+
+/// Runs the command.
+pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
+    let parsed = records::read(&args.records)?;
+    records::show_notes(&args.records, &parsed);
+    let filter = args.which.filter()?;
+    // One for each kernel and target, in the order of their first record.
+    let mut found: Vec<&Record> = Vec::new();
+    for record in parsed.records.iter().filter(|record| filter.admits(record)) {
+        let same = |one: &&Record| one.kernel == record.kernel && one.target == record.target;
+        if found.iter().any(same) {
+            continue;
+        }
+        let (kernel, target) = (Some(record.kernel.clone()), Some(record.target.clone()));
+        found.extend(best_here(&parsed.records, &Filter { kernel, target, ..filter.clone() }));
+    }
+    if found.is_empty() {
+        let text = format!("{} has no schedule that ran right", args.records.display());
+        let diag = Diag::global("E0605", text);
+        return Err(diag.help("`tec records show` lists what it has").into());
+    }
+    let named: Vec<String> = found
+        .iter()
+        .map(|record| edit::named(&record.schedule, &record.kernel))
+        .collect::<Result<_>>()?;
+    for record in &found {
+        eprintln!("note: {}", describe(record));
+    }
+    let Some(path) = &args.write_back else { return print(&named.join("\n")) };
+    let source = std::fs::read_to_string(path).map_err(|error| {
+        let why = super::super::options::io_text(&error);
+        Diag::global("E0604", format!("cannot read {}: {why}", path.display()))
+    })?;
+    let bytes = edit::put(&source, &named)?.into_bytes();
+    reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
+}
+
+/// A record in a line.
+fn describe(record: &Record) -> String {
+    let Record { kernel, target, threads, machine, tec, .. } = record;
+    let milliseconds = record.seconds().unwrap_or(f64::NAN) * 1e3;
+    let plural = if *threads == 1 { "" } else { "s" };
+    format!(
+        "`{kernel}` took {milliseconds:.4} ms for {target} with {threads} thread{plural} on {}, \
+         recorded by tec {tec}",
+        machine.cpu
+    )
+}
+
+/// The text of a file with the best recorded schedules of its kernels, and what the user should
+/// know; `graphs` are the kernels as they are built.
+pub fn put_best(
+    path: &Path,
+    source: &str,
+    graphs: &[Graph],
+    target: &Target,
+) -> Result<(String, Vec<String>)> {
+    let parsed = records::read(path)?;
+    let mut notes: Vec<String> =
+        parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
+    let mut named = Vec::new();
+    for graph in graphs {
+        let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
+        let filter = Filter { workload, target: name, ..Filter::default() };
+        match best_here(&parsed.records, &filter) {
+            Some(record) => {
+                notes.push(describe(record));
+                named.push(edit::named(&record.schedule, &graph.name)?);
+            }
+            None => notes.push(format!(
+                "{} has no record of `{}` for {target} that ran right; it is scheduled as \
+                 without the option",
+                path.display(),
+                graph.name,
+            )),
+        }
+    }
+    if named.is_empty() {
+        let text = format!("{} has no record of these kernels for {target}", path.display());
+        let diag = Diag::global("E0605", text);
+        let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
+        return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
+    }
+    Ok((edit::put(source, &named)?, notes))
+}

@@ -1,0 +1,338 @@
+//! `tec tune`: searches for the best schedule of each kernel of a file.
+//!
+//! The kernels share the budget: each batch goes to the one that is expected to gain the most
+//! (`tune::search::budget`). Every trial is a line of the records before the next begins, so
+//! nothing that was measured is lost, however the command ends.
+
+use super::log::{Log, context};
+use super::protocol::Setup;
+use super::report::{self, Report};
+use super::task::{Judge, Task, TaskView, Winner, machine_of};
+use crate::cli::bench::machine::cpu;
+use crate::cli::bench::work::{Roof, Work};
+use crate::cli::options::{CompileArgs, elaborate};
+use crate::cli::report::{Error, Reporter, print};
+use crate::cli::run::Arguments;
+use crate::cli::{data, session};
+use crate::diag::{self, Diag};
+use crate::driver::{self, Options};
+use crate::lang::Program;
+use crate::module::write::OutputFile;
+use crate::te::Graph;
+use crate::tune::search::{Guess, Model, Search, budget};
+use crate::tune::{Space, dag, space};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec tune matmul.te                              # a minute for all its kernels
+  tec tune matmul.te -D n=512 --trials 200        # one size, 200 candidates
+  tec tune matmul.te >> matmul.te                 # the best schedules into the file
+  tec tune matmul.te --schedule fast              # the knobs of one schedule
+  tec tune matmul.te --dag                        # what there is to compute
+  tec tune matmul.te --runner 'srun sh {}'        # measured by a job system
+  tec build matmul.te --records matmul.records.jsonl";
+
+/// Search for the best schedule of each kernel.
+///
+/// Candidates come from rules (or, with --schedule, from a schedule's knobs); a cost model and what
+/// was learned from the trials choose which are measured; each result is compared with the plain
+/// loops' before its time counts. Trials are kept in the records, and another run goes on from
+/// them. The best schedule is printed in the language, ready to be pasted into the file; what is
+/// said about it stands in comments. See docs/TUNING.md.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The `.te` file.
+    #[arg(value_name = "FILE.te")]
+    file: String,
+    /// Candidates to measure, all kernels together; as many as the budget allows by default.
+    #[arg(long, value_name = "N")]
+    trials: Option<usize>,
+    /// How long to search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    budget: Option<Duration>,
+    /// Let a job system measure: `{}` stands for the script of a batch.
+    #[arg(long, value_name = "COMMAND {}")]
+    runner: Option<String>,
+    /// Let candidates change the order of sums as if the kernels said `reassociate`.
+    #[arg(long)]
+    reassociate: bool,
+    /// Draw the best rate over the seconds of the search.
+    #[arg(long, value_name = "OUT.svg")]
+    plot: Option<String>,
+    /// Print what the kernels compute, and search nothing.
+    #[arg(long, conflicts_with_all = ["plot", "json"])]
+    dag: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    arguments: Arguments,
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// Candidates of a batch.
+const BATCH: usize = 16;
+/// The part of the budget that the last comparison takes, and its bounds in seconds.
+const LAST: (f64, f64, f64) = (0.08, 0.5, 4.0);
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().map_err(|_| "write it as 60s, 5m or 1h".to_string())?;
+    let unit = match &text[end..] {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("write it as 60s, 5m or 1h".to_string()),
+    };
+    let seconds = number * unit;
+    if !(0.1..=1e7).contains(&seconds) {
+        return Err("a tenth of a second at least, and not for ever".to_string());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Runs the command.
+pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+    let begin = Instant::now();
+    check_paths(args)?;
+    session::require_cpu(&args.file, &args.compile, "tec tune")?;
+    let (template, options) = options_of(args)?;
+    let mut trace = args.compile.trace()?;
+    let (program, mut graphs) = elaborate(&args.file, &options, &mut trace)?;
+    if graphs.is_empty() {
+        let text = format!("{} has no kernel that can be built", args.file);
+        let help = "give the values of its parameters with `-D name=value`";
+        return Err(Diag::global("E0540", text).help(help).into());
+    }
+    if args.dag {
+        return print(&dags(&graphs));
+    }
+    if !options.target.runs_here() && args.runner.is_none() {
+        let text = format!("code for {} does not run on this machine", options.target);
+        let help = "measure it elsewhere: --runner 'COMMAND {}'";
+        return Err(Diag::global("E0545", text).help(help).into());
+    }
+    if args.reassociate {
+        graphs.iter_mut().for_each(|graph| graph.reassociate = true);
+    }
+    let mut arguments = args.arguments.clone();
+    let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
+    let spaces = spaces(&program, &graphs, template, &options, threads)?;
+    let (machine, known) = machine_of(&options, threads);
+    let bugs = Mutex::new(Vec::new());
+    let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
+    let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
+    let models: Vec<Box<Model<'_>>> = judges
+        .iter()
+        .map(|judge| {
+            let model = move |texts: &[&str]| -> Vec<Option<Guess>> { judge.guesses(texts) };
+            Box::new(model) as Box<Model<'_>>
+        })
+        .collect();
+    let path = match &args.compile.records {
+        Some(path) => PathBuf::from(path),
+        None => default_records(&args.file),
+    };
+    let mut tasks = Vec::new();
+    for ((graph, space), (model, judge)) in
+        graphs.iter().zip(&spaces).zip(models.iter().zip(&judges))
+    {
+        let work = work_of(graph, &options, &arguments, &program)?;
+        let roof = known.as_ref().and_then(|known| Roof::new(known, &work));
+        let mut setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
+        setup.reassociate = args.reassociate;
+        let context = context(&setup, graph, arguments.seed);
+        let (log, parsed) = Log::open(&path, &setup, context)?;
+        if tasks.is_empty() {
+            super::records::show_notes(&path, &parsed);
+        }
+        let search = Search::new(&**space, &**model, arguments.seed);
+        let place = (args.runner.as_deref(), &path as &Path);
+        let mut task = Task::open(setup, search, (work, roof), log, place, begin)?;
+        let count = task.recall(&parsed.records, judge);
+        if count > 0 {
+            let plural = if count == 1 { "" } else { "s" };
+            let name = &task.name;
+            eprintln!("note: {name}: {count} trial{plural} of {} taken up", path.display());
+        }
+        task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
+        tasks.push(task);
+    }
+    let limits = Limits::new(args, begin);
+    search(&mut tasks, &limits, reporter)?;
+    let reports = decide(&mut tasks, &limits)?;
+    for bug in bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter() {
+        eprintln!("note: a candidate showed a defect of tec: {bug}");
+    }
+    if let Some(plot) = &args.plot {
+        let bytes = report::svg(&reports).into_bytes();
+        reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
+    }
+    let head = report::Head { options: &options, threads, records: &path };
+    print(&if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) })
+}
+
+fn check_paths(args: &Args) -> Result<(), Error> {
+    if !args.file.ends_with(".te") {
+        let text = format!("{} is no `.te` file: what is compiled has its schedule", args.file);
+        return Err(Error::Usage(text));
+    }
+    match &args.plot {
+        Some(path) if Path::new(path).extension().is_none_or(|ending| ending != "svg") => {
+            let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
+            Err(Error::Usage(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
+/// schedules.
+fn options_of(args: &Args) -> Result<(Option<(Option<String>, String)>, Options), Error> {
+    let mut options = args.compile.options()?;
+    Ok((options.schedule.take(), options))
+}
+
+/// `FILE.records.jsonl` for `FILE.te`.
+pub fn default_records(file: &str) -> PathBuf {
+    PathBuf::from(format!("{}.records.jsonl", file.strip_suffix(".te").unwrap_or(file)))
+}
+
+fn dags(graphs: &[Graph]) -> String {
+    let mut text = String::new();
+    for (at, graph) in graphs.iter().enumerate() {
+        if graphs.len() > 1 {
+            text.push_str(&format!("{}# {}\n", if at > 0 { "\n" } else { "" }, graph.name));
+        }
+        text.push_str(&dag::print_dag(graph));
+    }
+    text
+}
+
+/// What there is to decide about each kernel.
+fn spaces(
+    program: &Program,
+    graphs: &[Graph],
+    template: Option<(Option<String>, String)>,
+    options: &Options,
+    threads: usize,
+) -> diag::Result<Vec<Box<dyn Space>>> {
+    let target = &options.target;
+    let mut spaces: Vec<Box<dyn Space>> = Vec::new();
+    let mut found = template.is_none();
+    for graph in graphs {
+        let wanted = template
+            .as_ref()
+            .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name));
+        let item =
+            wanted.and_then(|(_, name)| crate::schedule::find(program, &graph.name, name, target));
+        match item {
+            Some(item) => {
+                found = true;
+                spaces.push(Box::new(space::of_schedule(program, item)));
+            }
+            None => spaces.push(Box::new(space::of_kernel(graph, target, threads))),
+        }
+    }
+    if let (false, Some((_, name))) = (found, &template) {
+        let text = format!("no schedule `{name}` for {target}");
+        let help = "the knobs of a schedule of the file are searched; without `--schedule` the \
+                    rules are";
+        return Err(Box::new(Diag::global("E0303", text).help(help)));
+    }
+    Ok(spaces)
+}
+
+/// What a call does.
+fn work_of(
+    graph: &Graph,
+    options: &Options,
+    arguments: &Arguments,
+    program: &Program,
+) -> Result<Work, Error> {
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let plain = driver::lower_naively(graph, &options.target).map_err(failed)?;
+    let counted = driver::count_work(graph, &options.target).map_err(failed)?;
+    let given = arguments.read(&plain, &[&plain])?;
+    let values = data::make_args(&plain, &given)?;
+    Ok(Work::counted(&counted, &plain, &values))
+}
+
+/// When to stop.
+struct Limits {
+    begin: Instant,
+    /// The search ends then; what is left is for the last comparison.
+    search: Option<Duration>,
+    /// Seconds of the last comparison of each kernel.
+    last: f64,
+    trials: Option<usize>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Limits {
+    fn new(args: &Args, begin: Instant) -> Limits {
+        let minute = Duration::from_secs(60);
+        let budget = args.budget.or((args.trials.is_none()).then_some(minute));
+        let whole = budget.unwrap_or(minute).as_secs_f64();
+        let (part, least, most) = LAST;
+        let last = (whole * part).clamp(least, most);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = stopped.clone();
+        // The first Ctrl-C ends the search, and what is known is printed; the second one ends the
+        // process. Without a handler the first does.
+        let _ = ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+            eprintln!("\nstopping after the candidates under way; again to stop at once");
+        });
+        let search = budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(last)));
+        Limits { begin, search, last, trials: args.trials, stopped }
+    }
+
+    fn is_over(&self, trials: usize) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+            || self.search.is_some_and(|search| self.begin.elapsed() >= search)
+            || self.trials.is_some_and(|most| trials >= most)
+    }
+}
+
+/// Batches, until the limits are reached or nobody has anything left to try.
+fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
+    let mut sign = report::Sign::new(reporter, limits.search, limits.trials, limits.begin);
+    let mut trials = 0;
+    while !limits.is_over(trials) {
+        let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();
+        let Some(at) = budget::next(&all) else { break };
+        let left = limits.trials.map_or(BATCH, |most| (most - trials).min(BATCH));
+        let task = &mut tasks[at];
+        let before = task.trials;
+        task.batch(left, &mut |view: &TaskView<'_>| {
+            sign.show(view);
+            !limits.is_over(view.trials - before + trials)
+        })?;
+        trials += task.trials - before;
+        for note in task.notes() {
+            sign.note(&format!("note: {}: {note}", task.name));
+        }
+    }
+    sign.end();
+    Ok(())
+}
+
+/// The best of each kernel.
+fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
+    let seconds = limits.last / tasks.len() as f64;
+    let mut reports = Vec::new();
+    for task in tasks {
+        let winner: Option<Winner> = task.decide(seconds)?;
+        reports.push(Report::new(task, winner, limits.begin.elapsed()));
+    }
+    Ok(reports)
+}

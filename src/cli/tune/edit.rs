@@ -1,0 +1,114 @@
+//! Schedules that are put into the text of a file, as a user would paste them.
+//!
+//! What is put there is called `tuned`: it takes the place of the kernel's schedule of that name
+//! for that target, and touches no other.
+
+use crate::diag::{Diag, Result};
+use crate::lang::ast::{self, Item, Schedule};
+use crate::lang::parse_file;
+
+/// The name.
+pub const NAME: &str = "tuned";
+
+/// The text of a recorded schedule under a kernel's name, and called `tuned`.
+pub fn named(text: &str, kernel: &str) -> Result<String> {
+    let file = parse_file(text, 0)?;
+    let item = only_schedule(&file)?;
+    let (start, mut end) = (item.kernel.span.start as usize, item.kernel.span.end as usize);
+    if let Some(name) = &item.name {
+        end = name.span.end as usize;
+    }
+    let body = &text[end..item.span.end as usize];
+    Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
+}
+
+fn only_schedule(file: &ast::File) -> Result<&Schedule> {
+    match &file.items[..] {
+        [Item::Schedule(item)] => Ok(item),
+        _ => Err(Box::new(Diag::global("E0605", "the record's text is not one schedule"))),
+    }
+}
+
+/// The text of a file with schedules that [`named`] made.
+pub fn put(source: &str, schedules: &[String]) -> Result<String> {
+    let mut text = source.to_string();
+    for schedule in schedules {
+        text = put_one(&text, schedule)?;
+    }
+    Ok(text)
+}
+
+fn put_one(source: &str, schedule: &str) -> Result<String> {
+    let (file, own) = (parse_file(source, 0)?, parse_file(schedule, 0)?);
+    let own = only_schedule(&own)?;
+    let target = |item: &Schedule| item.target.as_ref().map(|target| target.text.clone());
+    let is_kernel =
+        |item: &Item| matches!(item, Item::Kernel(one) if one.name.text == own.kernel.text);
+    if !file.items.iter().any(is_kernel) {
+        let text = format!("the file has no kernel `{}`", own.kernel.text);
+        return Err(Box::new(Diag::global("E0605", text)));
+    }
+    let old = file.items.iter().find_map(|item| match item {
+        Item::Schedule(old)
+            if old.kernel.text == own.kernel.text
+                && old.name.as_ref().is_some_and(|name| name.text == NAME)
+                && target(old) == target(own) =>
+        {
+            Some(old.span)
+        }
+        _ => None,
+    });
+    if let Some(span) = old {
+        let (before, after) = (&source[..span.start as usize], &source[span.end as usize..]);
+        return Ok(format!("{before}{}{after}", schedule.trim_end()));
+    }
+    let gap = if source.ends_with('\n') || source.is_empty() { "\n" } else { "\n\n" };
+    Ok(format!("{source}{gap}{schedule}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "# One.
+kernel a(n = 4) {
+    input A: float32[n]
+    output B[i: n] = A[i]
+}
+schedule a.tuned for x86-avx2 { B.unroll(i) } # stays
+schedule a { B.vectorize(i) }
+";
+
+    #[test]
+    fn its_own_schedule_is_replaced_and_no_other() {
+        let text = "# why\nschedule x.y(t = 2) for x86-avx2 {\n    B.parallel(i)\n}";
+        let own = named(text, "a").unwrap();
+        assert_eq!(own, "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}\n");
+        let changed = put(FILE, &[own.clone()]).unwrap();
+        assert_eq!(
+            changed,
+            FILE.replace(
+                "schedule a.tuned for x86-avx2 { B.unroll(i) }",
+                "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}"
+            )
+        );
+        assert_eq!(put(&changed, &[own]).unwrap(), changed, "once more");
+    }
+
+    #[test]
+    fn another_target_is_another_schedule() {
+        let own = named("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
+        assert_eq!(own, "schedule a.tuned for x86-avx512 { B.parallel(i) }\n");
+        assert_eq!(put(FILE, &[own.clone()]).unwrap(), format!("{FILE}\n{own}"));
+        let end = FILE.trim_end();
+        assert_eq!(put(end, &[own.clone()]).unwrap(), format!("{end}\n\n{own}"));
+    }
+
+    #[test]
+    fn what_is_no_schedule_of_the_file_is_refused() {
+        assert_eq!(named("", "a").unwrap_err().code, "E0605");
+        assert_eq!(named(FILE, "a").unwrap_err().code, "E0605");
+        let other = named("schedule a { B.parallel(i) }", "b").unwrap();
+        assert!(put(FILE, &[other]).unwrap_err().message.contains("no kernel `b`"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What a search writes: its records, and a file for each candidate that computes wrongly.
+
+use super::super::bench::machine::cpu;
+use super::edit;
+use super::protocol::Setup;
+use super::records::Writer;
+use crate::diag::{Diag, Result};
+use crate::module::write::{OutputFile, write_files};
+use crate::te::Graph;
+use crate::tune::records::{Context, Machine, Parsed, Record};
+use crate::tune::workload::workload_hash;
+use crate::tune::{Outcome, Verdict};
+use std::path::{Path, PathBuf};
+
+/// The records of a search over one kernel.
+pub struct Log {
+    /// What all its records say.
+    pub context: Context,
+    setup: Setup,
+    writer: Writer,
+    records: PathBuf,
+}
+
+/// This machine.
+pub fn machine() -> Machine {
+    Machine { cpu: cpu::model(), cores: cpu::count() }
+}
+
+/// What all records about a kernel say that is measured like this.
+pub fn context(setup: &Setup, graph: &Graph, seed: u64) -> Context {
+    let vars = setup.var.iter().filter_map(|text| {
+        let (name, value) = text.split_once('=')?;
+        Some((name.to_string(), value.parse().ok()?))
+    });
+    Context {
+        workload: workload_hash(graph),
+        kernel: setup.kernel.clone(),
+        target: setup.target.clone(),
+        machine: machine(),
+        threads: setup.threads,
+        fp_contract: setup.fp_contract.clone(),
+        vars: vars.collect(),
+        seed,
+        tec: env!("CARGO_PKG_VERSION").to_string(),
+    }
+}
+
+impl Log {
+    /// Opens or makes a file of records; with what it holds.
+    pub fn open(path: &Path, setup: &Setup, context: Context) -> Result<(Log, Parsed)> {
+        let (writer, parsed) = Writer::open(path)?;
+        let (setup, records) = (setup.clone(), path.to_path_buf());
+        Ok((Log { context, setup, writer, records }, parsed))
+    }
+
+    /// Keeps a trial; of one that computes wrongly, the failing case too, whose path is returned.
+    pub fn add(
+        &mut self,
+        schedule: &str,
+        decisions: Vec<(String, String)>,
+        in_turns: bool,
+        outcome: &Outcome,
+    ) -> Result<Option<PathBuf>> {
+        let record = Record::new(&self.context, schedule, decisions, in_turns, outcome);
+        self.writer.append(&record)?;
+        match outcome {
+            Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {
+                self.keep_wrong(schedule, *ulp).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes the file with the schedule in it, under a name that is free.
+    fn keep_wrong(&self, schedule: &str, ulp: u64) -> Result<PathBuf> {
+        let Setup { file, kernel, target, fp_contract, seed, threads, .. } = &self.setup;
+        let source = std::fs::read_to_string(file).map_err(|error| {
+            let why = super::super::options::io_text(&error);
+            Box::new(Diag::global("E0604", format!("cannot read {file}: {why}")))
+        })?;
+        let stem = self.records.to_string_lossy().into_owned();
+        let stem = stem.strip_suffix(".records.jsonl").unwrap_or(&stem);
+        let paths = (1..).map(|number| PathBuf::from(format!("{stem}.wrong-{number}.te")));
+        let path = paths.into_iter().find(|path| !path.exists()).expect("numbers do not end");
+        let more = |option: &str, values: &[String]| -> String {
+            values.iter().map(|value| format!(" {option} {value}")).collect()
+        };
+        let setup = &self.setup;
+        let head = format!(
+            "# A bug in tec: this schedule changes the result, by {ulp} units of the last place.\n\
+             # tec run {} --kernel {kernel} --schedule {} --target {target} --fp-contract \
+             {fp_contract}{}{}{}{} --seed {seed} --threads {threads} --verify\n\n",
+            path.file_name().unwrap_or_default().to_string_lossy(),
+            edit::NAME,
+            more("-D", &setup.define),
+            more("--var", &setup.var),
+            more("--scalar", &setup.scalar),
+            more("--input", &setup.input),
+        );
+        let text = head + &edit::put(&source, &[edit::named(schedule, kernel)?])?;
+        let file = OutputFile { path: path.clone(), bytes: text.into_bytes(), executable: false };
+        write_files(&[file])?;
+        Ok(path)
+    }
+}

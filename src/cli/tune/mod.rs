@@ -1,0 +1,40 @@
+//! Tuning from the command line: where candidates are measured, and where records are kept.
+//!
+//! [`pool::Pool`] measures in a worker process of its own, [`runner::Runner`] hands batches to a
+//! job system; [`open`] is either. [`records`] keeps what they find.
+
+pub mod batch;
+pub mod best;
+pub mod cache;
+pub mod command;
+pub mod edit;
+pub mod log;
+pub mod manage;
+pub mod plant;
+pub mod pool;
+pub mod protocol;
+pub mod records;
+pub mod reference;
+pub mod report;
+pub mod runner;
+pub mod samples;
+pub mod task;
+pub mod verify;
+pub mod worker;
+
+use super::report::Error;
+use crate::tune::Measure;
+use protocol::Setup;
+
+/// A [`Measure`] for one kernel: by a process on this machine, or by `--runner COMMAND`, whose
+/// files lie beside `records`.
+pub fn open(
+    setup: Setup,
+    runner: Option<&str>,
+    records: &std::path::Path,
+) -> Result<Box<dyn Measure>, Error> {
+    match runner {
+        Some(command) => Ok(Box::new(runner::Runner::new(setup, command, records)?)),
+        None => Ok(Box::new(pool::Pool::open(setup)?)),
+    }
+}

@@ -1,0 +1,53 @@
+//! Candidates that go wrong on purpose, for the tests of what is done about them: where
+//! `TEC_TEST_PLANT` is set, a schedule whose text has the comment `# plant: WHAT` crashes, hangs,
+//! takes memory or computes wrongly once it runs.
+
+/// What a candidate does instead of its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plant {
+    /// Reads from no address.
+    Crash,
+    /// Never ends.
+    Hang,
+    /// Takes memory until there is none.
+    Memory,
+    /// Its first result has a wrong bit.
+    Wrong,
+}
+
+/// What is planted in a schedule's text, if anything.
+pub fn planted(text: &str) -> Option<Plant> {
+    std::env::var_os("TEC_TEST_PLANT")?;
+    let (_, what) = text.split_once("# plant: ")?;
+    match what.split_whitespace().next()? {
+        "crash" => Some(Plant::Crash),
+        "hang" => Some(Plant::Hang),
+        "memory" => Some(Plant::Memory),
+        "wrong" => Some(Plant::Wrong),
+        _ => None,
+    }
+}
+
+impl Plant {
+    /// What it does in place of a call; a wrong result comes after one.
+    pub fn act(self) {
+        match self {
+            Plant::Crash => {
+                let own = rustix::process::getpid();
+                // What the kernel does to a process that reads from no address.
+                let _ = rustix::process::kill_process(own, rustix::process::Signal::SEGV);
+                std::thread::park();
+            }
+            Plant::Hang => loop {
+                std::thread::park();
+            },
+            Plant::Memory => {
+                let mut taken = Vec::new();
+                loop {
+                    taken.push(vec![1u8; 256 << 20]);
+                }
+            }
+            Plant::Wrong => {}
+        }
+    }
+}

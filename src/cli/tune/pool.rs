@@ -1,0 +1,301 @@
+//! The worker process of a search, seen from the search: it is started, given requests one after
+//! the other, watched, and started again when it dies or hangs.
+
+use super::protocol::{Reference, Reply, Request, Setup};
+use crate::diag::Diag;
+use crate::tune::records::median;
+use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a program, its arguments and the cache may take until a worker is ready.
+const SETUP: Duration = Duration::from_secs(120);
+/// What the plain loops may take to make the reference output.
+const PLAIN: Duration = Duration::from_secs(1);
+/// What another schedule may take for it, with the interpreter's part.
+const PARALLEL: Duration = Duration::from_secs(300);
+/// What compiling a candidate may take.
+const COMPILE: Duration = Duration::from_secs(20);
+/// What verifying and timing a candidate may take beside its calls.
+const SLACK: Duration = Duration::from_secs(10);
+/// Calls that a measurement makes at most, if each is as long as it may be.
+const CALLS: u32 = 16;
+/// How much later than its limit a call is ended: it is cheaper to let it end by itself.
+const GRACE: Duration = Duration::from_millis(100);
+/// The part of the machine's time that others may take before it is said so.
+const BUSY: f64 = 0.1;
+
+/// Measures in a process of its own.
+pub struct Pool {
+    setup: Setup,
+    reference: Reference,
+    worker: Option<Worker>,
+    /// Seconds of the best call so far.
+    best: Option<f64>,
+    notes: Vec<String>,
+}
+
+impl Pool {
+    /// Starts the worker; the error is why the kernel cannot be measured.
+    pub fn open(setup: Setup) -> Result<Pool, Box<Diag>> {
+        let mut pool = Pool {
+            setup,
+            reference: Reference::Default,
+            worker: None,
+            best: None,
+            notes: Vec::new(),
+        };
+        if let Some(note) = busy_note(others_share(Duration::from_millis(200))) {
+            pool.notes.push(note);
+        }
+        match pool.start() {
+            Ok(notes) => pool.notes.extend(notes),
+            Err(why) => {
+                let kernel = &pool.setup.kernel;
+                let text = format!("`{kernel}` cannot be measured: {why}");
+                return Err(Box::new(Diag::global("E0601", text)));
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Seconds of the best call that is known.
+    pub fn set_best(&mut self, best: Option<f64>) {
+        self.best = best;
+    }
+
+    /// Starts a worker; it makes the reference output with the plain loops where they are quick.
+    fn start(&mut self) -> Result<Vec<String>, String> {
+        loop {
+            let mut worker = Worker::spawn()?;
+            let (setup, reference) = (self.setup.clone(), self.reference);
+            worker.send(&Request::Setup { setup, reference });
+            let mut limit = SETUP;
+            loop {
+                match worker.receive(limit) {
+                    Ok(Reply::Referring) => {
+                        limit = if reference == Reference::Default { PLAIN } else { PARALLEL };
+                    }
+                    Ok(Reply::Ready { notes }) => {
+                        self.worker = Some(worker);
+                        return Ok(notes);
+                    }
+                    Ok(Reply::Unfit(why)) => return Err(why),
+                    Ok(reply) => return Err(format!("the worker says {reply:?}")),
+                    Err(TrialFailure::Timeout) if reference == Reference::Default => {
+                        self.reference = Reference::Auto;
+                        break;
+                    }
+                    Err(failure) => return Err(describe(&failure)),
+                }
+            }
+        }
+    }
+
+    /// Sends a request and waits for its outcomes; a worker that does not answer is gone.
+    fn ask(&mut self, request: &Request, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+        let all = |failure: TrialFailure| vec![Outcome::Failed(failure); jobs.len()];
+        if self.worker.is_none()
+            && let Err(why) = self.start()
+        {
+            return all(TrialFailure::Runner(why));
+        }
+        let worker = self.worker.as_mut().expect("it was started");
+        worker.send(request);
+        let call = jobs.iter().map(|job| job.limit).max().unwrap_or_default();
+        let measuring =
+            SLACK + call * CALLS * jobs.len() as u32 + Duration::from_secs_f64(seconds * 4.0);
+        let mut limit = COMPILE;
+        let failure = loop {
+            match worker.receive(limit) {
+                Ok(Reply::Running) => limit = call + GRACE,
+                Ok(Reply::Ran) => limit = measuring,
+                Ok(Reply::Done(outcomes)) if outcomes.len() == jobs.len() => return outcomes,
+                Ok(reply) => break TrialFailure::Runner(format!("the worker says {reply:?}")),
+                Err(failure) => break failure,
+            }
+        };
+        self.worker = None;
+        all(failure)
+    }
+}
+
+impl Measure for Pool {
+    fn measure(&mut self, jobs: &[Job], done: &mut dyn FnMut(usize, &Outcome)) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for (at, job) in jobs.iter().enumerate() {
+            let request = Request::Measure { job: job.clone(), best: self.best };
+            let outcome = self.ask(&request, std::slice::from_ref(job), 0.0).remove(0);
+            if let Some(seconds) = right_seconds(&outcome) {
+                self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
+            }
+            done(at, &outcome);
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        if let Some(note) = busy_note(others_share(Duration::from_millis(200))) {
+            self.notes.push(note);
+        }
+        let request = Request::Compare { jobs: jobs.to_vec(), seconds };
+        let outcomes = self.ask(&request, jobs, seconds);
+        if self.worker.is_some() {
+            return outcomes;
+        }
+        // One of them ended the process: by itself each tells whether it was that one.
+        self.best = None;
+        self.measure(jobs, &mut |_, _| {})
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+/// The median time of right results.
+pub fn right_seconds(outcome: &Outcome) -> Option<f64> {
+    match outcome {
+        Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
+        Outcome::Measured { times, .. } => median(times),
+    }
+}
+
+/// A failure in a sentence's end.
+pub fn describe(failure: &TrialFailure) -> String {
+    match failure {
+        TrialFailure::Refused(text) => format!("refused: {text}"),
+        TrialFailure::Bug(text) => format!("a bug in tec: {text}"),
+        TrialFailure::Timeout => "it took too long".to_string(),
+        TrialFailure::Crash { signal } => format!("its process ended by signal {signal}"),
+        TrialFailure::Memory => "it ran out of memory".to_string(),
+        TrialFailure::Call(text) => format!("the call failed: {text}"),
+        TrialFailure::Runner(text) => text.clone(),
+    }
+}
+
+/// A worker process; it ends when this is dropped.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    replies: Receiver<Reply>,
+    /// The end of what it wrote to standard error.
+    errors: Arc<Mutex<String>>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Worker {
+    fn spawn() -> Result<Worker, String> {
+        let cannot = |error: std::io::Error| {
+            format!("cannot start a worker: {}", super::super::options::io_text(&error))
+        };
+        let program = std::env::current_exe().map_err(cannot)?;
+        let mut command = Command::new(program);
+        command.arg("tune-worker").stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C is for the search, which ends its workers itself.
+        command.process_group(0);
+        let mut child = command.spawn().map_err(cannot)?;
+        let input = child.stdin.take().expect("it is piped");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut stderr = child.stderr.take().expect("it is piped");
+        let (sender, replies) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let Ok(reply) = serde_json::from_str(&line) else { break };
+                if sender.send(reply).is_err() {
+                    break;
+                }
+            }
+        });
+        let errors = Arc::new(Mutex::new(String::new()));
+        let kept = errors.clone();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = stderr.read(&mut bytes) {
+                let mut kept = kept.lock().expect("no holder panics");
+                kept.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                let start = kept.len().saturating_sub(4096);
+                let start = (start..kept.len()).find(|at| kept.is_char_boundary(*at));
+                *kept = kept.split_off(start.unwrap_or(0));
+            }
+        });
+        Ok(Worker { child, input, replies, errors, reader: Some(reader) })
+    }
+
+    /// A worker that is gone is found out by its replies.
+    fn send(&mut self, request: &Request) {
+        let line = serde_json::to_string(request).expect("plain data") + "\n";
+        let _ = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
+    }
+
+    fn receive(&mut self, limit: Duration) -> Result<Reply, TrialFailure> {
+        match self.replies.recv_timeout(limit) {
+            Ok(reply) => Ok(reply),
+            Err(RecvTimeoutError::Timeout) => Err(TrialFailure::Timeout),
+            Err(RecvTimeoutError::Disconnected) => Err(self.death()),
+        }
+    }
+
+    /// Why it is gone.
+    fn death(&mut self) -> TrialFailure {
+        let Ok(status) = self.child.wait() else {
+            return TrialFailure::Runner("a worker was lost".to_string());
+        };
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        let errors = self.errors.lock().expect("no holder panics").clone();
+        let last = errors.trim().lines().last().unwrap_or_default().to_string();
+        match status.signal() {
+            // The allocator's own words, and what the system does when it has no more.
+            Some(6) if errors.contains("memory allocation of") => TrialFailure::Memory,
+            Some(9) => TrialFailure::Memory,
+            Some(signal) => TrialFailure::Crash { signal },
+            None => TrialFailure::Runner(format!("the worker ended ({status}): {last}")),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The part of the CPUs' time that others took while this process waited; none where the system
+/// does not tell.
+fn others_share(time: Duration) -> Option<f64> {
+    let read = || -> Option<(f64, f64)> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<f64> =
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        Some((idle, ticks.iter().take(8).sum()))
+    };
+    let (idle, all) = read()?;
+    let start = Instant::now();
+    std::thread::sleep(time.saturating_sub(start.elapsed()));
+    let (idle_now, all_now) = read()?;
+    let passed = all_now - all;
+    (passed > 0.0).then(|| 1.0 - (idle_now - idle) / passed)
+}
+
+fn busy_note(share: Option<f64>) -> Option<String> {
+    let share = share.filter(|share| *share > BUSY)?;
+    let percent = (share * 100.0).round();
+    Some(format!(
+        "the machine is busy: others take {percent} % of its CPUs, and times will show it"
+    ))
+}

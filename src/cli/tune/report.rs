@@ -1,0 +1,271 @@
+//! What a search says: a sign of life while it runs, and its results.
+
+use super::task::{Task, TaskView, Winner};
+use crate::cli::bench::stats::Summary;
+use crate::cli::bench::work::{Roof, Work};
+use crate::cli::report::Reporter;
+use crate::driver::Options;
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The result of one kernel's search.
+pub struct Report {
+    name: String,
+    workload: String,
+    wrong: Vec<PathBuf>,
+    trials: usize,
+    known: usize,
+    failures: BTreeMap<&'static str, (usize, String)>,
+    work: Work,
+    roof: Option<Roof>,
+    winner: Option<Winner>,
+    /// The best over the seconds of the search.
+    curve: Vec<(f64, f64)>,
+    exhausted: bool,
+    took: Duration,
+}
+
+impl Report {
+    /// Of a search that is over.
+    pub fn new(task: &Task<'_>, winner: Option<Winner>, took: Duration) -> Report {
+        Report {
+            name: task.name.clone(),
+            workload: task.log.context.workload.clone(),
+            wrong: task.wrong.clone(),
+            trials: task.trials,
+            known: task.search.trials().len(),
+            failures: task.failures(),
+            work: task.work,
+            roof: task.roof.clone(),
+            winner,
+            curve: task.curve.clone(),
+            exhausted: task.progress.exhausted,
+            took,
+        }
+    }
+}
+
+/// What all kernels of a run have in common.
+pub struct Head<'a> {
+    /// How they were compiled.
+    pub options: &'a Options,
+    /// Threads of parallel loops.
+    pub threads: usize,
+    /// Where the trials are.
+    pub records: &'a Path,
+}
+
+/// The schedules, what is said about them in comments.
+pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
+    let mut text = String::new();
+    for (at, report) in reports.iter().enumerate() {
+        if at > 0 {
+            text.push('\n');
+        }
+        lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
+        if let Some(winner) = &report.winner {
+            text.push('\n');
+            text.push_str(winner.trial.proposal.text.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
+    let target = &head.options.target;
+    let (name, threads, trials) = (&report.name, head.threads, report.trials);
+    let mut lines = vec![format!(
+        "{name} on {target}, {threads} thread{}: {trials} trial{} in {:.1} s",
+        plural(threads),
+        plural(trials),
+        report.took.as_secs_f64()
+    )];
+    if report.exhausted {
+        lines[0].push_str("; there is nothing more to try");
+    }
+    match &report.winner {
+        None => lines.push("no candidate ran: nothing is better than no schedule".to_string()),
+        Some(winner) => {
+            let mut best = format!("the best takes {}", duration(winner.seconds));
+            if report.work.flops > 0.0 {
+                best.push_str(&format!(", {:.1} GFLOP/s", report.work.gflops(winner.seconds)));
+            }
+            best.push_str(&format!(", {:.1} GB/s", report.work.gbs(winner.seconds)));
+            if let Some(roof) = &report.roof {
+                let part = 100.0 * roof.seconds / winner.seconds;
+                best.push_str(&format!(": {part:.0} % of what {} allows", roof.limit_name));
+            }
+            lines.push(best);
+        }
+    }
+    for path in &report.wrong {
+        lines.push(format!("a defect of tec: {} holds a wrong candidate", path.display()));
+    }
+    for (kind, (count, example)) in &report.failures {
+        let example = example.lines().next().unwrap_or_default();
+        let short: String = example.chars().take(70).collect();
+        let dots = if short.len() < example.len() { "…" } else { "" };
+        lines.push(format!("{count} {kind}, for example: {short}{dots}"));
+    }
+    lines
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// Seconds with a unit.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
+        s => format!("{:.3} us", s * 1e6),
+    }
+}
+
+/// The same for programs.
+pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
+    let kernel = |report: &Report| {
+        let failures: BTreeMap<&str, usize> =
+            report.failures.iter().map(|(kind, (count, _))| (*kind, *count)).collect();
+        let best = report.winner.as_ref().map(|winner| {
+            let times = Summary::new(&winner.times);
+            json!({
+                "seconds": winner.seconds,
+                "q1": times.q1,
+                "q3": times.q3,
+                "gflops": report.work.gflops(winner.seconds),
+                "gbs": report.work.gbs(winner.seconds),
+                "roofline": report.roof.as_ref().map(|roof| roof.seconds / winner.seconds),
+                "limit": report.roof.as_ref().map(|roof| roof.limit_name.clone()),
+                "decisions": winner.trial.proposal.answers,
+                "schedule": winner.trial.proposal.text,
+            })
+        });
+        json!({
+            "kernel": report.name,
+            "workload": report.workload,
+            "wrong": report.wrong,
+            "trials": report.trials,
+            "known": report.known,
+            "exhausted": report.exhausted,
+            "failures": failures,
+            "best": best,
+            "curve": report.curve,
+        })
+    };
+    let all = json!({
+        "target": head.options.target.to_string(),
+        "threads": head.threads,
+        "records": head.records,
+        "kernels": reports.iter().map(kernel).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&all).expect("plain data") + "\n"
+}
+
+/// A line on a terminal that shows how the search goes; else a line of text now and then.
+pub struct Sign {
+    bar: ProgressBar,
+    begin: Instant,
+    budget: Option<Duration>,
+    most: Option<usize>,
+    /// The best of each kernel that was shown.
+    best: BTreeMap<String, f64>,
+    /// When something was said last, where there is no terminal.
+    said: Instant,
+    trials: BTreeMap<String, usize>,
+}
+
+/// Without a terminal there is a line this often.
+const QUIET: Duration = Duration::from_secs(10);
+
+impl Sign {
+    /// At the beginning of a search.
+    pub fn new(
+        reporter: &Reporter,
+        budget: Option<Duration>,
+        most: Option<usize>,
+        begin: Instant,
+    ) -> Sign {
+        let bar = reporter.spinner("looking for candidates".to_string());
+        let (best, trials) = (BTreeMap::new(), BTreeMap::new());
+        Sign { bar, begin, budget, most, best, said: Instant::now(), trials }
+    }
+
+    /// After some trials of a kernel.
+    pub fn show(&mut self, view: &TaskView<'_>) {
+        self.trials.insert(view.name.to_string(), view.trials);
+        let trials: usize = self.trials.values().sum();
+        let elapsed = self.begin.elapsed();
+        let mut text = format!("{}: ", view.name);
+        text.push_str(&match view.best {
+            None => "nothing right yet".to_string(),
+            Some(best) if view.work.flops >= view.work.bytes => {
+                format!("best {:.1} GFLOP/s ({})", view.work.gflops(best), duration(best))
+            }
+            Some(best) => format!("best {:.1} GB/s ({})", view.work.gbs(best), duration(best)),
+        });
+        let rate = trials as f64 / elapsed.as_secs_f64().max(1e-9);
+        text.push_str(&format!(", {trials} trial{}, {rate:.1} a second", plural(trials)));
+        if !view.failures.is_empty() {
+            let kinds = view.failures.iter().map(|(kind, count)| format!("{count} {kind}"));
+            text.push_str(&format!(", {}", kinds.collect::<Vec<_>>().join(", ")));
+        }
+        match (self.budget, self.most) {
+            (Some(budget), _) => {
+                let left = budget.saturating_sub(elapsed).as_secs();
+                text.push_str(&format!(", {left} s left"));
+            }
+            (None, Some(most)) => {
+                text.push_str(&format!(", {} to go", most.saturating_sub(trials)))
+            }
+            (None, None) => {}
+        }
+        let known = self.best.get(view.name).copied();
+        let better = view.best.is_some_and(|best| known.is_none_or(|known| best < known));
+        if let Some(best) = view.best {
+            self.best.insert(view.name.to_string(), best);
+        }
+        if self.bar.is_hidden() && (self.said.elapsed() >= QUIET || (better && known.is_none())) {
+            eprintln!("{text}");
+            self.said = Instant::now();
+        }
+        self.bar.set_message(text);
+    }
+
+    /// Something that stays on the screen.
+    pub fn note(&mut self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+
+    /// The search is over.
+    pub fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The picture: the best rate of each kernel over the seconds of the search.
+pub fn svg(reports: &[Report]) -> String {
+    let computes =
+        |report: &Report| report.work.flops >= report.work.bytes && report.work.flops > 0.0;
+    let gflops = reports.iter().any(computes);
+    let lines = reports.iter().map(|report| {
+        let rate = |seconds: f64| match gflops {
+            true => report.work.gflops(seconds),
+            false => report.work.gbs(seconds),
+        };
+        let points = report.curve.iter().map(|(at, seconds)| (*at, rate(*seconds))).collect();
+        (report.name.clone(), points)
+    });
+    let upwards = if gflops { "GFLOP/s" } else { "GB/s" };
+    crate::cli::bench::plot::curves(
+        "The best schedule so far",
+        "seconds of the search",
+        upwards,
+        lines.collect(),
+    )
+}

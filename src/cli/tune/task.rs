@@ -1,0 +1,328 @@
+//! The search for one kernel of a file: its space, its models, its measurements, its records.
+
+use super::log::Log;
+use super::protocol::Setup;
+use crate::cli::bench::machine::{self, Isa, Machine};
+use crate::cli::bench::work::{Roof, Work};
+use crate::cli::report::Error;
+use crate::diag::Result;
+use crate::driver::{self, Failure, Options};
+use crate::te::Graph;
+use crate::tune::model::{MachineModel, Measured};
+use crate::tune::records::Record;
+use crate::tune::search::budget::Progress;
+use crate::tune::search::{Guess, Proposal, Search, Trial};
+use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What the model needs to judge schedules of a kernel.
+pub struct Judge<'a> {
+    /// The kernel.
+    pub graph: &'a Graph,
+    /// How it is compiled.
+    pub options: &'a Options,
+    /// The machine to estimate for.
+    pub machine: &'a MachineModel,
+    /// Threads of parallel loops.
+    pub threads: usize,
+    /// Defects of the compiler that candidates showed, each once.
+    pub bugs: &'a Mutex<Vec<String>>,
+}
+
+impl Judge<'_> {
+    /// What the model makes of some schedules, on every core.
+    pub fn guesses(&self, texts: &[&str]) -> Vec<Option<Guess>> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let each = texts.len().div_ceil(cores).max(1);
+        std::thread::scope(|scope| {
+            let part = |texts: &[&str]| -> Vec<Option<Guess>> {
+                driver::with_stack(|| texts.iter().map(|text| self.guess(text)).collect())
+            };
+            let threads: Vec<_> =
+                texts.chunks(each).map(|texts| scope.spawn(move || part(texts))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<Option<Guess>>>| {
+                thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+            };
+            threads.into_iter().flat_map(join).collect()
+        })
+    }
+
+    fn guess(&self, text: &str) -> Option<Guess> {
+        match driver::estimate_text(self.graph, text, self.options, self.machine, self.threads) {
+            Ok(estimate) => {
+                let mut features = estimate.features;
+                features.push(estimate.seconds.max(1e-12).ln());
+                Some(Guess { seconds: estimate.seconds, features })
+            }
+            Err(Failure::User(_)) => None,
+            Err(Failure::Bug { pass, message, .. }) => {
+                let mut bugs = self.bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let bug = format!("{message}, in `{pass}`");
+                if !bugs.contains(&bug) {
+                    bugs.push(bug);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// The machine that the model counts with, and its limits if they were measured before.
+pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Machine>) {
+    let typical = MachineModel::typical(&options.target);
+    if !options.target.runs_here() {
+        return (typical, None);
+    }
+    let isa = Isa::of(&options.target);
+    let known = machine::cache::load(isa, threads).unwrap_or_else(|| {
+        let machine = Machine::measure(isa, threads);
+        if let Err(why) = machine::cache::store(&machine) {
+            eprintln!("note: the machine's limits are not kept: {why}");
+        }
+        machine
+    });
+    let levels = known.levels.iter().map(|level| (level.bytes, level.read)).collect();
+    let measured = Measured { threads, peak_f32: known.peak_f32, levels };
+    (typical.measured(&measured), Some(known))
+}
+
+/// A kernel that is being tuned.
+pub struct Task<'a> {
+    /// Its name.
+    pub name: String,
+    /// What was tried, and what to try.
+    pub search: Search<'a>,
+    /// What another batch is expected to bring.
+    pub progress: Progress,
+    /// What a call does.
+    pub work: Work,
+    /// How fast it could be, if the machine's limits are known.
+    pub roof: Option<Roof>,
+    /// Where its trials are kept, and what is said of each.
+    pub log: Log,
+    /// Files of candidates that computed wrongly.
+    pub wrong: Vec<PathBuf>,
+    /// Trials of this run.
+    pub trials: usize,
+    /// The best after each trial of this run: seconds since it began, seconds of a call.
+    pub curve: Vec<(f64, f64)>,
+    measure: Box<dyn Measure>,
+    begin: Instant,
+}
+
+/// A call may take this many times as long as the best.
+const PATIENCE: f64 = 6.0;
+/// But never less.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// The first candidates may take this long.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Candidates that are measured again, in turns, at the end.
+const LEADERS: usize = 4;
+
+impl<'a> Task<'a> {
+    /// Starts to measure; takes up what the records say of the same workload.
+    pub fn open(
+        setup: Setup,
+        search: Search<'a>,
+        (work, roof): (Work, Option<Roof>),
+        log: Log,
+        (runner, records): (Option<&str>, &Path),
+        begin: Instant,
+    ) -> std::result::Result<Task<'a>, Error> {
+        let name = log.context.kernel.clone();
+        let measure = super::open(setup, runner, records)?;
+        let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
+        let (trials, curve) = (0, Vec::new());
+        let wrong = Vec::new();
+        Ok(Task { name, search, progress, work, roof, log, wrong, trials, curve, measure, begin })
+    }
+
+    /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
+    /// own, those of others teach. How many of its own there were.
+    pub fn recall(&mut self, records: &[Record], judge: &Judge<'_>) -> usize {
+        let context = &self.log.context;
+        let own = |record: &&Record| {
+            record.workload == context.workload
+                && record.vars == context.vars
+                && record.target == context.target
+                && record.machine == context.machine
+                && record.threads == context.threads
+                && record.fp_contract == context.fp_contract
+                && record.kernel == context.kernel
+        };
+        let own: Vec<&Record> = records.iter().filter(own).collect();
+        let texts: Vec<&str> = own.iter().map(|record| &record.schedule[..]).collect();
+        let guesses = judge.guesses(&texts);
+        let trial = |(record, guess): (&&Record, Option<Guess>)| {
+            Some(Trial {
+                proposal: Proposal {
+                    answers: record.decisions.iter().cloned().collect::<BTreeMap<_, _>>(),
+                    text: record.schedule.clone(),
+                    guess: guess?,
+                },
+                outcome: record.outcome(),
+            })
+        };
+        let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
+        let count = trials.len();
+        self.search.tell(trials);
+        if count > 0 {
+            self.progress.best.push(self.best_seconds());
+        }
+        count
+    }
+
+    /// Seconds of the best call.
+    pub fn best_seconds(&self) -> Option<f64> {
+        self.search.best().and_then(Trial::seconds)
+    }
+
+    /// Measures up to `count` candidates more, and keeps a record of each as soon as it is known.
+    pub fn batch(
+        &mut self,
+        count: usize,
+        goes_on: &mut dyn FnMut(&TaskView<'_>) -> bool,
+    ) -> Result<()> {
+        let proposals = self.search.propose(count);
+        self.progress.exhausted = proposals.is_empty();
+        // A few at a time, so that whoever wants to stop does not wait long.
+        for few in proposals.chunks(4) {
+            let best = self.best_seconds();
+            let limit = match best {
+                Some(best) => Duration::from_secs_f64(best * PATIENCE).clamp(SHORTEST, LONGEST),
+                None => LONGEST,
+            };
+            let jobs: Vec<Job> =
+                few.iter().map(|one| Job { text: one.text.clone(), limit }).collect();
+            let mut kept = Ok(None);
+            let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
+                if kept.is_ok() {
+                    kept = add(&mut self.log, &few[at], false, outcome);
+                }
+            });
+            self.wrong.extend(kept?);
+            self.trials += outcomes.len();
+            let trials = few.iter().zip(outcomes);
+            let trials = trials
+                .map(|(proposal, outcome)| Trial { proposal: proposal.clone(), outcome })
+                .collect();
+            self.search.tell(trials);
+            let now = self.best_seconds();
+            if let Some(seconds) = now.filter(|_| now != best) {
+                self.curve.push((self.begin.elapsed().as_secs_f64(), seconds));
+            }
+            let view = TaskView {
+                name: &self.name,
+                best: now,
+                work: &self.work,
+                trials: self.trials,
+                failures: self.failures().into_iter().map(|(kind, (n, _))| (kind, n)).collect(),
+            };
+            if !goes_on(&view) {
+                break;
+            }
+        }
+        self.progress.best.push(self.best_seconds());
+        Ok(())
+    }
+
+    /// Measures the leaders again in turns, so that the best is not merely the luckiest.
+    pub fn decide(&mut self, seconds: f64) -> Result<Option<Winner>> {
+        let leaders: Vec<Proposal> =
+            self.search.leaders(LEADERS).iter().map(|trial| trial.proposal.clone()).collect();
+        let Some(first) = leaders.first() else { return Ok(None) };
+        let alone = self.best_seconds().unwrap_or(f64::INFINITY);
+        let limit = Duration::from_secs_f64(alone * PATIENCE).clamp(SHORTEST, LONGEST);
+        let jobs: Vec<Job> =
+            leaders.iter().map(|one| Job { text: one.text.clone(), limit }).collect();
+        let outcomes = self.measure.compare(&jobs, seconds);
+        let mut best: Option<Winner> = None;
+        for (proposal, outcome) in leaders.iter().zip(&outcomes) {
+            self.wrong.extend(add(&mut self.log, proposal, true, outcome)?);
+            let trial = Trial { proposal: proposal.clone(), outcome: outcome.clone() };
+            if let (Some(seconds), Outcome::Measured { times, .. }) = (trial.seconds(), outcome)
+                && best.as_ref().is_none_or(|best| seconds < best.seconds)
+            {
+                best = Some(Winner { trial, seconds, times: times.clone() });
+            }
+        }
+        // Where none could be measured again the first measurement holds.
+        Ok(best.or_else(|| {
+            let trial = self.search.trials().iter().find(|one| one.proposal.text == first.text)?;
+            let Outcome::Measured { times, .. } = &trial.outcome else { return None };
+            Some(Winner { trial: trial.clone(), seconds: alone, times: times.clone() })
+        }))
+    }
+
+    /// What the user should know of the measurements.
+    pub fn notes(&mut self) -> Vec<String> {
+        self.measure.notes()
+    }
+
+    /// How many trials came to nothing, by kind, with an example of each.
+    pub fn failures(&self) -> BTreeMap<&'static str, (usize, String)> {
+        let mut kinds = BTreeMap::new();
+        for trial in self.search.trials() {
+            let Some((kind, example)) = failure_of(&trial.outcome) else { continue };
+            kinds.entry(kind).or_insert_with(|| (0, example)).0 += 1;
+        }
+        kinds
+    }
+}
+
+/// What may be watched of a task while it runs.
+pub struct TaskView<'a> {
+    /// The kernel.
+    pub name: &'a str,
+    /// Seconds of the best call.
+    pub best: Option<f64>,
+    /// What a call does.
+    pub work: &'a Work,
+    /// Trials of this run.
+    pub trials: usize,
+    /// Those that came to nothing, by kind.
+    pub failures: BTreeMap<&'static str, usize>,
+}
+
+/// The best candidate, measured in turns with others.
+pub struct Winner {
+    /// What was measured, and what came out.
+    pub trial: Trial,
+    /// Seconds of a call, the median.
+    pub seconds: f64,
+    /// Seconds of a call, of each round.
+    pub times: Vec<f64>,
+}
+
+/// Keeps a trial; the path of the failing case, if it is one.
+fn add(
+    log: &mut Log,
+    proposal: &Proposal,
+    in_turns: bool,
+    outcome: &Outcome,
+) -> Result<Option<PathBuf>> {
+    let decisions = proposal.answers.clone().into_iter().collect();
+    log.add(&proposal.text, decisions, in_turns, outcome)
+}
+
+/// The kind of a failure, and what it says.
+pub fn failure_of(outcome: &Outcome) -> Option<(&'static str, String)> {
+    Some(match outcome {
+        Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {
+            ("wrong", format!("a result was off by {ulp} ULP; this is a defect of tec"))
+        }
+        Outcome::Measured { .. } => return None,
+        Outcome::Failed(failure) => match failure {
+            TrialFailure::Refused(why) => ("refused", why.clone()),
+            TrialFailure::Bug(why) => ("bug", format!("{why}; this is a defect of tec")),
+            TrialFailure::Timeout => ("timeout", "much slower than the best".to_string()),
+            TrialFailure::Crash { signal } => ("crash", format!("signal {signal}")),
+            TrialFailure::Memory => ("memory", "it took more memory than it may".to_string()),
+            TrialFailure::Call(why) => ("error", why.clone()),
+            TrialFailure::Runner(why) => ("runner", why.clone()),
+        },
+    })
+}

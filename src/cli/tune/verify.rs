@@ -1,0 +1,101 @@
+//! What the results of a candidate are worth beside the reference output.
+
+use super::super::data;
+use crate::ir::DType;
+use crate::ir::interp::Tensor;
+use crate::te::{Body, Graph};
+use crate::tune::Verdict;
+
+/// How far the results of a kernel that says `reassociate` may be from the declared order's, as a
+/// part of the largest result: `n` terms in any order differ by less than `n` roundings each, and
+/// what follows rounds once more. The factor 4 is for what is computed from such sums.
+pub fn bound(graph: &Graph) -> f64 {
+    let mut bound = 0.0;
+    for stage in &graph.stages {
+        let types = stage.buffers.iter().map(|buffer| buffer.dtype);
+        let stored = types.clone().map(rounding).fold(0.0, f64::max);
+        bound += 2.0 * stored;
+        if let Body::Reduce(reduction) = &stage.body {
+            let summed = types.map(|dtype| rounding(dtype.compute_type())).fold(0.0, f64::max);
+            // Terms whose number is known at run time only are taken to be many.
+            let extents = reduction.axes.iter().map(|axis| axis.extent.as_int().unwrap_or(1 << 12));
+            bound += 4.0 * summed * extents.map(|extent| extent.max(1) as f64).product::<f64>();
+        }
+    }
+    bound.min(0.125)
+}
+
+/// Half a unit of the last place of 1.
+fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::Float64 => f64::EPSILON / 2.0,
+        DType::Float32 => f64::from(f32::EPSILON) / 2.0,
+        DType::Float16 => 2f64.powi(-11),
+        DType::BFloat16 => 2f64.powi(-8),
+        _ => 0.0,
+    }
+}
+
+/// Compares the outputs' bytes with the reference; `bound` is there where the order of sums is the
+/// schedule's.
+pub fn verdict(actual: &[&[u8]], expected: &[Tensor], bound: Option<f64>) -> Verdict {
+    assert_eq!(actual.len(), expected.len(), "one for each output");
+    let (mut ulp, mut differs, mut wrong) = (0.0, false, false);
+    for (actual, expected) in actual.iter().zip(expected) {
+        if *actual == &expected.data[..] {
+            continue;
+        }
+        let actual = Tensor { data: actual.to_vec(), ..expected.clone() };
+        let difference = data::compare(&actual, expected);
+        if difference.elements == 0 {
+            continue;
+        }
+        differs = true;
+        ulp = f64::max(ulp, difference.ulp);
+        wrong |= bound.is_none_or(|bound| is_beyond(&actual, expected, bound));
+    }
+    let ulp = ulp as u64;
+    match (differs, wrong) {
+        (false, _) => Verdict::Same,
+        (true, false) => Verdict::Within { ulp },
+        (true, true) => Verdict::Wrong { ulp },
+    }
+}
+
+/// Whether an element is farther off than `bound` times the largest magnitude.
+fn is_beyond(actual: &Tensor, expected: &Tensor, bound: f64) -> bool {
+    let count = expected.data.len() / expected.dtype.bytes() as usize;
+    let magnitudes = (0..count).map(|at| data::element(expected, at).abs());
+    let largest = magnitudes.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let bound = if expected.dtype.is_float() { bound * largest } else { 0.0 };
+    (0..count).any(|at| {
+        let (x, y) = (data::element(actual, at), data::element(expected, at));
+        let near = (x - y).abs() <= bound || x == y || x.is_nan() && y.is_nan();
+        !near
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(values: &[f32]) -> Tensor {
+        let data = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Tensor { dtype: DType::Float32, shape: vec![values.len() as i64], data }
+    }
+
+    #[test]
+    fn bits_count_unless_the_order_of_sums_is_free() {
+        let expected = [tensor(&[1.0, -2.0, f32::NAN])];
+        let next = f32::from_bits(1.0f32.to_bits() + 3);
+        let near = tensor(&[next, -2.0, f32::NAN]);
+        let far = tensor(&[1.5, -2.0, f32::NAN]);
+        let lost = tensor(&[1.0, -2.0, 0.0]);
+        let of = |actual: &Tensor, bound| verdict(&[&actual.data], &expected, bound);
+        assert_eq!(of(&expected[0], None), Verdict::Same);
+        assert_eq!(of(&near, None), Verdict::Wrong { ulp: 3 });
+        assert_eq!(of(&near, Some(1e-6)), Verdict::Within { ulp: 3 });
+        assert!(matches!(of(&far, Some(1e-6)), Verdict::Wrong { .. }));
+        assert!(matches!(of(&lost, Some(1e-6)), Verdict::Wrong { .. }));
+    }
+}

@@ -1,0 +1,399 @@
+//! The process that compiles, runs, verifies and times candidates for a search: whatever becomes
+//! of it, the search goes on with another.
+//!
+//! Requests come as lines on standard input, replies go to standard output. The process dies with
+//! the one that started it, and a candidate that wants more memory than it may have fails alone.
+
+use super::super::bench::measure::{AlignedArgs, in_turns};
+use super::super::data::{self, Given};
+use super::super::options;
+use super::super::report::Error;
+use super::plant::{Plant, planted};
+use super::protocol::{Reference, Reply, Request, Setup};
+use super::{reference, verify};
+use crate::diag::Diag;
+use crate::driver::{self, Failure, Options, Trace, panic_text};
+use crate::ir::Kernel;
+use crate::ir::cost::Work;
+use crate::ir::interp::{Tensor, Value};
+use crate::lang::Program;
+use crate::module::load::{BoundCall, LoadedKernel, LoadedModule};
+use crate::module::write::{OutputFile, write_files};
+use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+use crate::schedule::{self, Placed, Schedule};
+use crate::te::Graph;
+use crate::tune::{Job, Outcome, TrialFailure, Verdict};
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use std::io::{BufRead, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Seconds of a batch of calls.
+const BATCH: f64 = 0.004;
+/// Seconds of all batches of a candidate, about.
+const ENOUGH: f64 = 0.05;
+/// Batches of a candidate, at least and at most.
+const BATCHES: (usize, usize) = (3, 12);
+/// How many times slower than the best a candidate is measured once only.
+const CLEARLY_SLOWER: f64 = 1.5;
+
+/// Runs the command.
+pub fn run() -> Result<(), Error> {
+    // A crash is told by its signal; what the process held is of no use to anyone.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let mut bench: Option<Bench> = None;
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let request: Request = serde_json::from_str(&line).map_err(|error| {
+            Error::Usage(format!("`tec tune-worker` is told what to do by `tec tune`: {error}"))
+        })?;
+        match (request, &mut bench) {
+            (Request::Setup { setup, reference }, _) => {
+                let opened = catch_unwind(AssertUnwindSafe(|| Bench::open(setup, reference)));
+                match opened.unwrap_or_else(|payload| Err(panic_text(&*payload))) {
+                    Ok((made, notes)) => {
+                        bench = Some(made);
+                        say(&Reply::Ready { notes })?;
+                    }
+                    Err(message) => say(&Reply::Unfit(message))?,
+                }
+            }
+            (Request::Measure { job, best }, Some(bench)) => {
+                let outcome = guarded(|| bench.measure(&job, best));
+                say(&Reply::Done(vec![outcome]))?;
+            }
+            (Request::Compare { jobs, seconds }, Some(bench)) => {
+                say(&Reply::Done(bench.compare(&jobs, seconds)))?;
+            }
+            (_, None) => {
+                return Err(Error::Usage("the first message is the setup".to_string()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn say(reply: &Reply) -> Result<(), Error> {
+    let line = serde_json::to_string(reply).expect("plain data") + "\n";
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|_| Error::BrokenPipe)
+}
+
+/// The outcome, or the panic as a defect.
+fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|payload| Outcome::Failed(TrialFailure::Bug(panic_text(&*payload))))
+}
+
+/// A kernel with its arguments, ready for candidates.
+pub struct Bench {
+    /// What was asked for.
+    pub setup: Setup,
+    /// The program that the kernel stands in.
+    pub program: Program,
+    /// The kernel.
+    pub graph: Graph,
+    /// How it is compiled.
+    pub options: Options,
+    /// Its plain loops: the judge's program.
+    pub plain: Kernel,
+    /// The arguments, in the order of the kernel's parameters.
+    pub values: Vec<Value>,
+    work: Work,
+    args: AlignedArgs,
+    expected: Vec<Tensor>,
+    bound: f64,
+}
+
+/// A candidate in this process.
+pub struct Compiled {
+    kernel: LoadedKernel,
+    /// The order of sums is the schedule's.
+    reassociated: bool,
+    plant: Option<Plant>,
+}
+
+impl Bench {
+    fn open(setup: Setup, how: Reference) -> Result<(Bench, Vec<String>), String> {
+        let (compile, arguments) = (setup.compile(), setup.arguments());
+        let mut trace = Trace::default();
+        let options = compile.options().map_err(text_of)?;
+        let elaborated = options::elaborate(&setup.file, &options, &mut trace);
+        let (program, mut graphs) = elaborated.map_err(text_of)?;
+        if graphs.len() != 1 {
+            return Err(format!("{} has no kernel `{}` to measure", setup.file, setup.kernel));
+        }
+        let mut graph = graphs.remove(0);
+        graph.reassociate |= setup.reassociate;
+        let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
+        let plain = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+        let work = driver::count_work(&graph, &options.target).map_err(failed)?;
+        let given: Given = arguments.read(&plain, &[&plain]).map_err(text_of)?;
+        let values = data::make_args(&plain, &given).map_err(|diag| diag.to_string())?;
+        let bound = verify::bound(&graph);
+        let args = AlignedArgs::new(values.clone());
+        let expected = Vec::new();
+        let mut bench =
+            Bench { setup, program, graph, options, plain, values, work, args, expected, bound };
+        let mut notes = Vec::new();
+        let begin = &mut || {
+            let _ = say(&Reply::Referring);
+        };
+        bench.expected = reference::make(&mut bench, &given, how, begin, &mut notes)?;
+        // What is there now is not the candidate's.
+        let taken = address_space().unwrap_or(0) + bench.setup.memory;
+        let _ = setrlimit(Resource::As, Rlimit { current: Some(taken), maximum: Some(taken) });
+        Ok((bench, notes))
+    }
+
+    /// The kernel under the schedule of the reference output.
+    pub fn place_reference(&self, reference: Reference) -> Result<Placed, String> {
+        let target = &self.options.target;
+        let schedule = match reference {
+            Reference::Default => Schedule::new(self.graph.clone(), target),
+            Reference::Auto => {
+                // The order of sums is to be the declared one.
+                let mut graph = self.graph.clone();
+                graph.forbid_reassociation();
+                schedule::auto::schedule_auto(&graph, target, &mut Vec::new())
+            }
+        };
+        schedule::infer_bounds(schedule).map_err(|diag| diag.to_string())
+    }
+
+    /// The outputs of a candidate that nothing is compared with yet.
+    pub fn run_reference(&mut self, compiled: &Compiled) -> Result<Vec<Tensor>, String> {
+        let Bench { plain, args, values, .. } = self;
+        args.spoil(plain);
+        compiled.kernel.call(args.of(plain)).map_err(|diag| diag.message.clone())?;
+        let outputs = values.iter().zip(&plain.params).filter_map(|(value, param)| {
+            let is_output = matches!(param, crate::ir::Param::Tensor { output: true, .. });
+            match value {
+                Value::Tensor(tensor) if is_output => Some(tensor.clone()),
+                _ => None,
+            }
+        });
+        let results = args.results(plain);
+        let outputs = outputs.zip(results);
+        Ok(outputs.map(|(out, bytes)| Tensor { data: bytes.to_vec(), ..out }).collect())
+    }
+
+    fn compile(&self, text: &str) -> Result<Compiled, TrialFailure> {
+        let (target, defines) = (&self.options.target, &self.options.defines);
+        let mut trace = Trace::default();
+        let apply = || schedule::apply_text(&self.graph, target, defines, text);
+        let schedule = trace.phase("schedule", &String::new, apply).map_err(failure_of)?;
+        let schedule = schedule.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
+        let infer = || schedule::infer_bounds(schedule);
+        let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
+        let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
+        let mut compiled = self.compile_placed(&placed, &mut trace)?;
+        compiled.plant = planted(text);
+        Ok(compiled)
+    }
+
+    /// A scheduled kernel as code in this process.
+    pub fn compile_placed(
+        &self,
+        placed: &Placed,
+        trace: &mut Trace,
+    ) -> Result<Compiled, TrialFailure> {
+        let lowered = driver::lower(placed, &self.options, None, trace).map_err(failure_of)?;
+        let info = BuildInfo {
+            module: "candidate".to_string(),
+            target: self.options.target.clone(),
+            fp_contract: self.setup.fp_contract.clone(),
+            opt: self.options.opt,
+            sources: Vec::new(),
+            kernels: vec![KernelInfo {
+                parameters: self.graph.params.clone(),
+                schedule: placed.schedule.text.clone(),
+                work: self.work.clone(),
+                part: None,
+            }],
+        };
+        let reassociated = lowered.reassociated;
+        let kind = ModuleKind::SharedObject;
+        let built = driver::build(&[lowered], &info, kind, trace).map_err(failure_of)?;
+        let module = load(built.bytes).map_err(TrialFailure::Runner)?;
+        let broken = |diag: Box<Diag>| TrialFailure::Bug(diag.to_string());
+        module.set_num_threads(self.setup.threads as i32).map_err(broken)?;
+        let kernel = module.kernel(&self.graph.name).map_err(broken)?;
+        Ok(Compiled { kernel, reassociated, plant: None })
+    }
+
+    /// Compiles, runs, verifies and times a candidate.
+    fn measure(&mut self, job: &Job, best: Option<f64>) -> Outcome {
+        let compiled = match self.compile(&job.text) {
+            Ok(compiled) => compiled,
+            Err(failure) => return Outcome::Failed(failure),
+        };
+        let run = |bench: &mut Bench| -> Result<Outcome, TrialFailure> {
+            let first = bench.first_call(&compiled, job.limit)?;
+            let verdict = bench.verdict(&compiled);
+            if matches!(verdict, Verdict::Wrong { .. }) {
+                return Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict });
+            }
+            let mut call = compiled.kernel.bind(bench.args.of(&bench.plain));
+            let times = time(&mut call, first.as_secs_f64(), best).map_err(call_failure)?;
+            drop(call);
+            // What threads do to each other may show later than in the first call.
+            Ok(Outcome::Measured { times, verdict: bench.verdict(&compiled) })
+        };
+        run(self).unwrap_or_else(Outcome::Failed)
+    }
+
+    /// The time of a call whose outputs held nothing before.
+    fn first_call(
+        &mut self,
+        compiled: &Compiled,
+        limit: Duration,
+    ) -> Result<Duration, TrialFailure> {
+        self.args.spoil(&self.plain);
+        let mut call = compiled.kernel.bind(self.args.of(&self.plain));
+        let gone = |_| TrialFailure::Runner("the search went away".to_string());
+        say(&Reply::Running).map_err(gone)?;
+        let start = Instant::now();
+        if let Some(plant) = compiled.plant {
+            plant.act();
+        }
+        call.call().map_err(call_failure)?;
+        let first = start.elapsed();
+        say(&Reply::Ran).map_err(gone)?;
+        if first > limit { Err(TrialFailure::Timeout) } else { Ok(first) }
+    }
+
+    fn verdict(&self, compiled: &Compiled) -> Verdict {
+        let mut actual: Vec<&[u8]> = self.args.results(&self.plain);
+        let bound = compiled.reassociated.then_some(self.bound);
+        if compiled.plant == Some(Plant::Wrong) && !actual[0].is_empty() {
+            let mut wrong = actual[0].to_vec();
+            wrong[0] ^= 1;
+            actual[0] = &wrong;
+            return verify::verdict(&actual, &self.expected, bound);
+        }
+        verify::verdict(&actual, &self.expected, bound)
+    }
+
+    /// Measures candidates in turns, each with arguments of its own.
+    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; jobs.len()];
+        let mut entrants = Vec::new();
+        for (at, job) in jobs.iter().enumerate() {
+            let mut compiled = None;
+            let checked = guarded(|| {
+                let made = self.compile(&job.text).and_then(|made| {
+                    let first = self.first_call(&made, job.limit)?;
+                    let verdict = self.verdict(&made);
+                    compiled = Some(made);
+                    Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict })
+                });
+                made.unwrap_or_else(Outcome::Failed)
+            });
+            match (checked, compiled) {
+                (Outcome::Measured { verdict, .. }, Some(compiled))
+                    if !matches!(verdict, Verdict::Wrong { .. }) =>
+                {
+                    let args = AlignedArgs::new(self.values.clone());
+                    entrants.push((at, compiled, args, verdict));
+                }
+                (outcome, _) => outcomes[at] = Some(outcome),
+            }
+        }
+        let plain = &self.plain;
+        let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
+        let mut calls: Vec<BoundCall<'_>> = calls.collect();
+        let share = seconds / calls.len().max(1) as f64;
+        let rounds = if calls.is_empty() { None } else { Some(in_turns(&mut calls, None, share)) };
+        drop(calls);
+        for (place, (at, .., verdict)) in entrants.iter().enumerate() {
+            let (at, verdict) = (*at, *verdict);
+            outcomes[at] = Some(match rounds.as_ref().expect("there are entrants") {
+                Ok(rounds) => Outcome::Measured { times: rounds.times[place].clone(), verdict },
+                Err(diag) => Outcome::Failed(call_failure(diag.clone())),
+            });
+        }
+        outcomes.into_iter().map(|one| one.expect("each has one")).collect()
+    }
+}
+
+/// Batches of calls, fewer of one that is clearly slower than the best.
+fn time(call: &mut BoundCall<'_>, first: f64, best: Option<f64>) -> crate::diag::Result<Vec<f64>> {
+    let mut one = first;
+    // What is short is called until it is known how short: the first call brought data to caches.
+    let mut count = 1;
+    while one * (count as f64) < BATCH && count < 1 << 20 {
+        let start = Instant::now();
+        for _ in 0..count {
+            call.call()?;
+        }
+        one = start.elapsed().as_secs_f64().max(1e-9) / count as f64;
+        count = ((BATCH / one).ceil() as usize).clamp(1, 8 * count);
+    }
+    let (mut times, mut total) = (Vec::new(), 0.0);
+    while times.len() < BATCHES.0 || total < ENOUGH && times.len() < BATCHES.1 {
+        let start = Instant::now();
+        for _ in 0..count {
+            call.call()?;
+        }
+        let elapsed = start.elapsed().as_secs_f64();
+        total += elapsed;
+        times.push(elapsed / count as f64);
+        if best.is_some_and(|best| times.iter().all(|time| *time > CLEARLY_SLOWER * best)) {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// Loads a module from its bytes: the loader wants a file, which may vanish once it is mapped.
+fn load(bytes: Vec<u8>) -> Result<LoadedModule, String> {
+    let directory = tempfile::tempdir().map_err(|error| {
+        format!("cannot make a temporary directory: {}", options::io_text(&error))
+    })?;
+    let path = directory.path().join("candidate.so");
+    write_files(&[OutputFile { path: path.clone(), bytes, executable: true }])
+        .map_err(|diag| diag.message.clone())?;
+    LoadedModule::open(&path).map_err(|diag| match diag.notes.first() {
+        Some(note) => format!("{}: {note}", diag.message),
+        None => diag.message.clone(),
+    })
+}
+
+/// Bytes of addresses that the process has taken.
+fn address_space() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn failure_of(failure: Failure) -> TrialFailure {
+    match failure {
+        Failure::User(diags) => {
+            let first = diags.first().map(ToString::to_string);
+            TrialFailure::Refused(first.unwrap_or_else(|| "refused".to_string()))
+        }
+        Failure::Bug { pass, message, .. } => TrialFailure::Bug(format!("{pass}: {message}")),
+    }
+}
+
+fn call_failure(diag: Box<Diag>) -> TrialFailure {
+    if diag.message.contains("out of memory") {
+        return TrialFailure::Memory;
+    }
+    TrialFailure::Call(diag.message.clone())
+}
+
+/// What an error says, in one line.
+fn text_of(error: Error) -> String {
+    match error {
+        Error::Compile(_, Failure::User(diags)) => {
+            diags.first().map_or_else(|| "the program is wrong".to_string(), ToString::to_string)
+        }
+        Error::Compile(_, Failure::Bug { pass, message, .. }) => format!("{pass}: {message}"),
+        Error::Plain(diag) => diag.to_string(),
+        Error::Usage(text) => text,
+        Error::Silent | Error::BrokenPipe => "an error without a message".to_string(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Tiles in registers: written by rows, read by columns.
+//!
+//! A row comes in pieces of 16 bytes. The pieces of rows that stand `16 / bytes of an element`
+//! apart go into one register, each into its quarter; then each quarter is transposed in its
+//! place, by interleaving whole registers: after `log2` steps register `i` holds column `i`.
+
+use super::inst::Width;
+use super::nest::Selector;
+use super::plan::TileColumn;
+use super::table::VOp;
+use crate::ir::Buffer;
+use regalloc2::VReg;
+
+impl Selector<'_> {
+    /// A column of a tile, which is made together with all columns beside it.
+    pub(super) fn tile_column(&mut self, buffer: &Buffer, column: TileColumn) -> VReg {
+        let key = (buffer.clone(), column);
+        let known = self.scopes.iter().rev().find_map(|scope| scope.columns.get(&key));
+        if let Some(value) = known {
+            return *value;
+        }
+        let TileColumn { first, stride, lanes } = column;
+        let rows_before = first - first % stride;
+        let columns = self.tile_columns(buffer, rows_before, stride, lanes);
+        let scope = self.scopes.last_mut().expect("a scope");
+        for (number, value) in columns.iter().enumerate() {
+            let column = TileColumn { first: rows_before + number as i64, stride, lanes };
+            scope.columns.insert((buffer.clone(), column), *value);
+        }
+        columns[(first % stride) as usize]
+    }
+
+    /// What was made of a tile is void: it is written.
+    pub(super) fn forget_columns(&mut self, buffer: &Buffer) {
+        for scope in &mut self.scopes {
+            scope.columns.retain(|(other, _), _| other != buffer);
+        }
+    }
+
+    /// All columns of `lanes` rows, of which the first one begins with element `from`.
+    fn tile_columns(&mut self, buffer: &Buffer, from: i64, stride: i64, lanes: u32) -> Vec<VReg> {
+        let bytes = buffer.dtype.bytes();
+        let piece = 16 / bytes as i64;
+        let width = Width::of(bytes * u64::from(lanes));
+        let quarters = (width.bytes() / 16) as i64;
+        // Row by row, so that what is near in memory is read together.
+        let mut pieces: Vec<Vec<Vec<VReg>>> = Vec::new();
+        let parts = self.registers[buffer].clone();
+        for row in 0..piece {
+            let in_chunk = |chunk: i64, this: &mut Self| {
+                let of_quarter = |quarter: i64| {
+                    let row = quarter * piece + row;
+                    let place = from + row * stride + chunk * piece;
+                    if row < i64::from(lanes) { parts[&place] } else { None }
+                };
+                let found: Vec<Option<VReg>> = (0..quarters).map(of_quarter).collect();
+                found.into_iter().map(|part| part.unwrap_or_else(|| this.b.zero())).collect()
+            };
+            pieces.push((0..stride / piece).map(|chunk| in_chunk(chunk, self)).collect());
+        }
+        let mut joined: Vec<Vec<VReg>> = vec![Vec::new(); (stride / piece) as usize];
+        for row in pieces {
+            for (chunk, parts) in row.into_iter().enumerate() {
+                let whole = self.join(parts);
+                joined[chunk].push(whole);
+            }
+        }
+        joined.into_iter().flat_map(|rows| self.transpose_quarters(rows, bytes, width)).collect()
+    }
+
+    /// The 16 bytes of every quarter of `rows` as a square of elements, transposed.
+    fn transpose_quarters(&mut self, rows: Vec<VReg>, bytes: u64, width: Width) -> Vec<VReg> {
+        let (low, high) = match bytes {
+            1 => (VOp::UnpckLBw, VOp::UnpckHBw),
+            2 => (VOp::UnpckLWd, VOp::UnpckHWd),
+            4 => (VOp::UnpckLDq, VOp::UnpckHDq),
+            _ => (VOp::UnpckLQdq, VOp::UnpckHQdq),
+        };
+        let (count, mut now) = (rows.len(), rows);
+        for _ in 0..count.ilog2() {
+            let mut next = Vec::with_capacity(count);
+            for place in 0..count / 2 {
+                let (a, b) = (now[place], now[place + count / 2]);
+                next.push(self.b.op2(low, width, a, b));
+                next.push(self.b.op2(high, width, a, b));
+            }
+            now = next;
+        }
+        now
+    }
+}

@@ -1,0 +1,355 @@
+//! Transpose tiles: where vectors that stand side by side are read by columns, a tile is read by
+//! rows into registers, and its columns are taken from there.
+//!
+//! Before: `for (i, 0, 16) { B[ramp(i*n, 1, 16)] = A[ramp(i, m, 16)] }`
+//! After:  `alloc tile: float32[256] register`, `tile[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]; …`, then
+//! `B[ramp(0, 1, 16)] = tile[ramp(0, 16, 16)]; B[ramp(n, 1, 16)] = tile[ramp(1, 16, 16)]; …`
+//! Only in a `simd_kernel`: its back end transposes such a tile by shuffles (`simd::tile`). A loop
+//! becomes one over strips of so many iterations as a tile has columns, and one over the rest.
+//! A mask that counts the lanes, as that of a tail, makes the rows after the last one repeat it:
+//! the store has the same mask.
+//! Needs: one index per access.  Ensures: nothing for later passes.  Breaks: simplified form.
+//!
+//! What is read is moved before the statements of the strip, so none of them may write there, and
+//! each must run for certain: only loads outside of conditions count.
+
+mod columns;
+
+use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{map_stmts, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
+use crate::lower::outline_simd::is_wide;
+use crate::target::Target;
+use columns::{Column, Rewriter, columns_of, count_nodes};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Bytes of a row that one instruction reads.
+const PIECE: u64 = 16;
+
+/// Nodes that the iterations of a strip may have together.
+const MAX_NODES: usize = 4096;
+
+/// Reads tiles by rows where strided loads read them by columns.
+pub fn transpose_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    if !is_wide(target) {
+        return Ok(kernel);
+    }
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let body = Tiler { facts, target, inside: false }.stmt(kernel.body);
+    Ok(Kernel { body, ..kernel })
+}
+
+struct Tiler<'t> {
+    facts: Facts,
+    target: &'t Target,
+    /// In a `simd_kernel`.
+    inside: bool,
+}
+
+/// A serial loop.
+struct Loop {
+    var: Var,
+    min: Expr,
+    extent: Expr,
+    body: Stmt,
+}
+
+impl Tiler<'_> {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::SimdKernel { body } => {
+                self.inside = true;
+                let body = Box::new(self.stmt(*body));
+                self.inside = false;
+                Stmt::SimdKernel { body }
+            }
+            // The instruction has its own way to the operands.
+            Stmt::Tensorize { .. } => stmt,
+            Stmt::For { var, min, extent, kind: ForKind::Serial, body } if self.inside => {
+                self.strips(Loop { var, min, extent, body: *body })
+            }
+            Stmt::For { var, min, extent, kind, body } => {
+                self.facts.push();
+                self.facts.bind(&var, &min, &extent);
+                let body = Box::new(self.stmt(*body));
+                self.facts.pop();
+                Stmt::For { var, min, extent, kind, body }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.facts.push();
+                self.facts.assume(&cond);
+                let then = Box::new(self.stmt(*then));
+                self.facts.pop();
+                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
+                Stmt::If { cond, then, otherwise }
+            }
+            Stmt::Block(stmts) if self.inside => self.block(stmts),
+            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+        }
+    }
+
+    /// The loop over strips, and the rest.
+    fn strips(&mut self, whole: Loop) -> Stmt {
+        let mut done = Vec::new();
+        let mut left = whole;
+        let mut most = u32::MAX;
+        while let Some(columns) = self.strip(&left, most) {
+            let Loop { var, min, extent, body } = left;
+            let (count, per_strip) = (i128::from(columns), Expr::index(columns.into()));
+            let strips = match extent.as_int() {
+                Some(extent) => Expr::index((extent / count) as i64),
+                None => Expr::binary(crate::ir::BinOp::FloorDiv, extent.clone(), per_strip.clone()),
+            };
+            let strip = Var::index(format!("{}.strip", var.name()));
+            let at = match strips.as_int() {
+                Some(1) => min.clone(),
+                _ => Expr::add(min.clone(), Expr::mul(Expr::var(&strip), per_strip.clone())),
+            };
+            self.facts.push();
+            self.facts.bind(&strip, &Expr::index(0), &strips);
+            let copy = |number: u32| {
+                let value = Expr::add(at.clone(), Expr::index(number.into()));
+                fresh_copy(&body, &HashMap::from([(var.clone(), value)]))
+            };
+            let tiled = self.block((0..columns).map(copy).collect());
+            self.facts.pop();
+            let covered = Expr::mul(strips.clone(), per_strip);
+            done.push(match strips.as_int() {
+                Some(1) => tiled,
+                _ => Stmt::serial(strip, strips, tiled),
+            });
+            let rest = match extent.as_int() {
+                Some(extent) if extent % count == 0 => return block_of(done),
+                Some(extent) => Expr::index((extent % count) as i64),
+                None => Expr::sub(extent, covered.clone()),
+            };
+            let own = Var::index(var.name());
+            let free = HashMap::from([(var, Expr::var(&own))]);
+            let (min, body) = (Expr::add(min, covered), fresh_copy(&body, &free));
+            left = Loop { var: own, min, extent: rest, body };
+            most = columns - 1;
+        }
+        let Loop { var, min, extent, body } = left;
+        self.facts.push();
+        self.facts.bind(&var, &min, &extent);
+        let body = Box::new(self.stmt(body));
+        self.facts.pop();
+        done.push(Stmt::For { var, min, extent, kind: ForKind::Serial, body });
+        block_of(done)
+    }
+
+    /// How many iterations of a loop, `most` or fewer, make a tile; `None` if it has none.
+    fn strip(&mut self, of: &Loop, most: u32) -> Option<u32> {
+        let mut stmts = Vec::new();
+        flatten(of.body.clone(), &mut stmts);
+        if !stmts.iter().all(|stmt| matches!(stmt, Stmt::Store { .. } | Stmt::Prefetch { .. })) {
+            return None;
+        }
+        self.facts.push();
+        self.facts.bind(&of.var, &of.min, &of.extent);
+        let columns = self.columns(&stmts);
+        self.facts.pop();
+        let moving = columns.iter().filter(|(_, column)| column.moves_with(&of.var, &self.facts));
+        let moving: Vec<&Column> = moving.map(|(_, column)| column).collect();
+        let least = moving.iter().map(|column| column.piece()).max()?;
+        let bytes: u64 = moving.iter().map(|column| self.bytes_of_column(column)).sum();
+        let nodes: usize = stmts.iter().map(count_nodes).sum();
+        let extent = of.extent.as_int().unwrap_or(i128::MAX);
+        [4, 2, 1].map(|pieces| pieces * least).into_iter().find(|count| {
+            let fits = u64::from(*count) * bytes <= self.tile_bytes() || *count == least;
+            fits && *count <= most
+                && i128::from(*count) <= extent
+                && *count as usize * nodes <= MAX_NODES
+        })
+    }
+
+    /// Bytes of the registers that tiles may have.
+    fn tile_bytes(&self) -> u64 {
+        let registers = if self.target.vector_bytes >= 64 { 16 } else { 8 };
+        registers * u64::from(self.target.vector_bytes)
+    }
+
+    /// Bytes of the registers that a column takes.
+    fn bytes_of_column(&self, column: &Column) -> u64 {
+        let bytes = column.buffer.dtype.bytes() * u64::from(column.lanes);
+        bytes.next_multiple_of(self.target.vector_bytes.into())
+    }
+
+    /// The columns that statements read for certain and do not change, with the statements.
+    fn columns(&self, stmts: &[Stmt]) -> Vec<(usize, Column)> {
+        let mut columns = Vec::new();
+        let mut written = HashSet::new();
+        for (place, stmt) in stmts.iter().enumerate() {
+            walk_stmt(
+                stmt,
+                &mut |stmt| {
+                    if let Stmt::Store { buffer, .. } = stmt {
+                        written.insert(buffer.clone());
+                    }
+                },
+                &mut |_| {},
+            );
+            let found = columns_of(stmt, &self.facts, self.target);
+            columns.extend(found.into_iter().map(|column| (place, column)));
+        }
+        columns.retain(|(_, column)| !written.contains(&column.buffer));
+        columns
+    }
+
+    /// Statements one after the other, those inside of them first.
+    fn block(&mut self, stmts: Vec<Stmt>) -> Stmt {
+        let mut flat = Vec::new();
+        stmts.into_iter().for_each(|stmt| flatten(stmt, &mut flat));
+        let stmts: Vec<Stmt> = flat
+            .into_iter()
+            .map(|stmt| match stmt {
+                Stmt::Store { .. } => stmt,
+                other => self.stmt(other),
+            })
+            .collect();
+        let columns = self.columns(&stmts);
+        if columns.is_empty() {
+            return block_of(stmts);
+        }
+        // Columns side by side: those that differ by a constant only.
+        let mut groups: Vec<BTreeMap<i128, Vec<&(usize, Column)>>> = Vec::new();
+        let mut known = HashMap::new();
+        for column in &columns {
+            let (key, at) = column.1.key(&self.facts);
+            let group = *known.entry(key).or_insert_with(|| {
+                groups.push(BTreeMap::new());
+                groups.len() - 1
+            });
+            groups[group].entry(at).or_default().push(column);
+        }
+        let mut rewriter = Rewriter::default();
+        let mut fills: Vec<(usize, Vec<Stmt>)> = Vec::new();
+        let mut tiles = Vec::new();
+        for group in &groups {
+            for run in self.runs(group) {
+                let tile = Tile::new(&run);
+                let first = run.iter().flat_map(|same| same.iter()).map(|(place, _)| *place).min();
+                fills.push((first.expect("a tile is read"), tile.fill()));
+                for (number, same) in run.iter().enumerate() {
+                    for (_, column) in same.iter() {
+                        rewriter.replace(&column.load, tile.column(number as u32));
+                    }
+                }
+                tiles.push(tile.buffer);
+            }
+        }
+        let mut done = Vec::new();
+        for (place, stmt) in stmts.into_iter().enumerate() {
+            for (_, fill) in fills.iter_mut().filter(|(first, _)| *first == place) {
+                done.append(fill);
+            }
+            done.push(rewriter.stmt(stmt));
+        }
+        let body = block_of(done);
+        tiles.into_iter().fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
+    }
+
+    /// Columns that make tiles: neighbours, in multiples of what one instruction reads of a row.
+    fn runs<'c>(
+        &self,
+        group: &BTreeMap<i128, Vec<&'c (usize, Column)>>,
+    ) -> Vec<Vec<Vec<&'c (usize, Column)>>> {
+        let Some((_, column)) = group.values().next().map(|same| same[0]) else {
+            return Vec::new();
+        };
+        let piece = column.piece() as usize;
+        let fit = (self.tile_bytes() / self.bytes_of_column(column)) as usize;
+        let most = (fit / piece * piece).clamp(piece, 4 * piece);
+        let (mut runs, mut run) = (Vec::new(), Vec::new());
+        let mut next = None;
+        for (at, same) in group {
+            if next != Some(*at) {
+                cut(&mut run, piece, most, &mut runs);
+            }
+            run.push(same.clone());
+            next = Some(at + 1);
+        }
+        cut(&mut run, piece, most, &mut runs);
+        runs
+    }
+}
+
+/// Takes whole tiles from the beginning of `run`; the others stay what they are.
+fn cut<T>(run: &mut Vec<T>, piece: usize, most: usize, runs: &mut Vec<Vec<T>>) {
+    let mut left = std::mem::take(run);
+    while left.len() >= piece {
+        let rest = left.split_off((left.len() / piece * piece).min(most));
+        runs.push(std::mem::replace(&mut left, rest));
+    }
+}
+
+/// A tile in registers.
+struct Tile {
+    buffer: Buffer,
+    /// Columns.
+    width: u32,
+    /// The first column, as it was read.
+    first: Column,
+}
+
+impl Tile {
+    fn new(run: &[Vec<&(usize, Column)>]) -> Tile {
+        let first = run[0][0].1.clone();
+        let width = run.len() as u32;
+        let elements = Expr::index(i64::from(width) * i64::from(first.lanes));
+        let name = format!("{}.tile", first.buffer.name);
+        let buffer = Buffer::new(name, first.buffer.dtype, vec![elements], Scope::Register);
+        Tile { buffer, width, first }
+    }
+
+    /// Reads it by rows, in pieces.
+    fn fill(&self) -> Vec<Stmt> {
+        let Column { buffer, base, stride, lanes, rows, .. } = &self.first;
+        let piece = self.first.piece();
+        let mut stmts = Vec::new();
+        for row in 0..*lanes {
+            let start = match (rows, stride.as_int()) {
+                (Some(count), _) => {
+                    let last = Expr::sub(count.clone(), Expr::index(1));
+                    let row = Expr::binary(crate::ir::BinOp::Min, Expr::index(row.into()), last);
+                    Expr::mul(row, stride.clone())
+                }
+                (None, Some(stride)) => Expr::index((stride * i128::from(row)) as i64),
+                (None, None) => Expr::mul(stride.clone(), Expr::index(row.into())),
+            };
+            let start = Expr::add(base.clone(), start);
+            for column in (0..self.width).step_by(piece as usize) {
+                let from = Expr::add(start.clone(), Expr::index(column.into()));
+                let to = Expr::index((row * self.width + column).into());
+                let value = Expr::load(buffer, vec![ramp(from, 1, piece)]);
+                stmts.push(Stmt::store(&self.buffer, vec![ramp(to, 1, piece)], value));
+            }
+        }
+        stmts
+    }
+
+    /// What stands for the load of a column.
+    fn column(&self, number: u32) -> Expr {
+        let index = ramp(Expr::index(number.into()), self.width, self.first.lanes);
+        Expr::load(&self.buffer, vec![index])
+    }
+}
+
+fn ramp(base: Expr, stride: u32, lanes: u32) -> Expr {
+    let ty = Type { dtype: base.ty.dtype, lanes };
+    Expr::new(ty, ExprKind::Ramp(base, Expr::index(stride.into())))
+}
+
+fn flatten(stmt: Stmt, into: &mut Vec<Stmt>) {
+    match stmt {
+        Stmt::Block(stmts) => stmts.into_iter().for_each(|stmt| flatten(stmt, into)),
+        other => into.push(other),
+    }
+}
+
+fn block_of(mut stmts: Vec<Stmt>) -> Stmt {
+    if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+}

@@ -1,0 +1,35 @@
+//! A schedule that stands in no file: the text is parsed and applied like one that a user wrote.
+
+use super::evaluate::apply;
+use super::select::covers;
+use super::state::Schedule;
+use crate::diag::{Diag, Result, SourceFile, Sources};
+use crate::lang::ast::Item;
+use crate::lang::{Program, parse_file};
+use crate::target::Target;
+use crate::te::{Defines, Graph};
+
+/// Applies the one schedule of `text` to the kernel. Places in an error are those of `text`.
+pub fn apply_text(
+    graph: &Graph,
+    target: &Target,
+    defines: &Defines,
+    text: &str,
+) -> Result<Schedule> {
+    let refuse = |text: String| Err(Box::new(Diag::global("E0303", text)));
+    let file = parse_file(text, 0)?;
+    let path = format!("{}.schedule", graph.name);
+    let sources = Sources { files: vec![SourceFile { path, text: text.to_string() }] };
+    let program = Program { sources, files: vec![file], imports: vec![Vec::new()] };
+    let [Item::Schedule(item)] = &program.files[0].items[..] else {
+        return refuse("the text is not one schedule".to_string());
+    };
+    if item.kernel.text != graph.name {
+        let (of, name) = (&item.kernel.text, &graph.name);
+        return refuse(format!("the schedule is for kernel `{of}`, not for `{name}`"));
+    }
+    if let Some(name) = item.target.as_ref().filter(|name| !covers(&name.text, target)) {
+        return refuse(format!("the schedule is for {}, not for {target}", name.text));
+    }
+    apply(&program, graph.clone(), target, defines, item)
+}

@@ -1,0 +1,100 @@
+//! The computational graph of a kernel as text: what it reads, and what it computes of it.
+//!
+//! ```text
+//! A = PLACEHOLDER [1024, 1024]
+//! B = PLACEHOLDER [1024, 1024]
+//! matmul(i, j) += (A[i, k]*B[k, j])
+//! C = PLACEHOLDER [1024, 1024]
+//! out(i, j) = (matmul[i, j] + C[i, j])
+//! ```
+//!
+//! The notation is that of TVM's auto-scheduler. An input stands before the first stage that reads
+//! it.
+
+use crate::ir::print::print_expr;
+use crate::ir::visit::for_each_child;
+use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::te::{Body, Graph, Input, Reduction, Stage};
+use std::collections::HashSet;
+
+/// A line for each input and each stage.
+pub fn print_dag(graph: &Graph) -> String {
+    let mut text = String::new();
+    let mut shown: HashSet<&str> = HashSet::new();
+    for stage in &graph.stages {
+        let read = buffers_of(&stage.body);
+        for input in &graph.inputs {
+            let Input::Tensor { buffer, .. } = input else { continue };
+            if read.contains(buffer) && shown.insert(&buffer.name) {
+                text.push_str(&placeholder(buffer));
+            }
+        }
+        text.push_str(&line_of(stage));
+    }
+    for input in &graph.inputs {
+        match input {
+            Input::Tensor { buffer, .. } if !shown.contains(&buffer.name[..]) => {
+                text.push_str(&placeholder(buffer));
+            }
+            Input::Scalar { var, dtype, .. } => {
+                text.push_str(&format!("{} = SCALAR {dtype}\n", var.name()));
+            }
+            Input::Tensor { .. } => {}
+        }
+    }
+    text
+}
+
+fn placeholder(buffer: &Buffer) -> String {
+    let extents: Vec<String> = buffer.shape.iter().map(print_expr).collect();
+    let dtype = match buffer.dtype {
+        DType::Float32 => String::new(),
+        dtype => format!(" {dtype}"),
+    };
+    format!("{} = PLACEHOLDER [{}]{dtype}\n", buffer.name, extents.join(", "))
+}
+
+fn line_of(stage: &Stage) -> String {
+    let names: Vec<&str> = stage.buffers.iter().map(|buffer| &buffer.name[..]).collect();
+    let name =
+        if names.len() == 1 { names[0].to_string() } else { format!("({})", names.join(", ")) };
+    let axes: Vec<&str> = stage.axes.iter().map(|axis| axis.var.name()).collect();
+    let element = format!("{name}({})", axes.join(", "));
+    match &stage.body {
+        Body::Map(values) => format!("{element} = {}\n", list(values)),
+        Body::Reduce(reduction) => format!("{element} {}\n", reduced(reduction)),
+    }
+}
+
+fn reduced(reduction: &Reduction) -> String {
+    let operator = match &reduction.combiner.name[..] {
+        "sum" => "+=".to_string(),
+        "prod" => "*=".to_string(),
+        other => format!("{other}="),
+    };
+    let condition = match &reduction.condition {
+        Some(condition) => format!(" where {}", print_expr(condition)),
+        None => String::new(),
+    };
+    format!("{operator} {}{condition}", list(&reduction.terms))
+}
+
+fn list(values: &[Expr]) -> String {
+    let values: Vec<String> = values.iter().map(print_expr).collect();
+    if values.len() == 1 { values[0].clone() } else { format!("({})", values.join(", ")) }
+}
+
+fn buffers_of(body: &Body) -> HashSet<Buffer> {
+    fn visit(expr: &Expr, seen: &mut HashSet<usize>, found: &mut HashSet<Buffer>) {
+        if !seen.insert(expr.id()) {
+            return;
+        }
+        if let ExprKind::Load { buffer, .. } = &expr.kind {
+            found.insert(buffer.clone());
+        }
+        for_each_child(expr, &mut |child| visit(child, seen, found));
+    }
+    let (mut seen, mut found) = (HashSet::new(), HashSet::new());
+    body.for_each_expr(&mut |expr| visit(expr, &mut seen, &mut found));
+    found
+}

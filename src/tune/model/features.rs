@@ -1,0 +1,112 @@
+//! Numbers about a plan for a model that learns.
+
+use super::machine::MachineModel;
+use super::plan::{Plan, Work};
+use super::traffic::Traffic;
+use super::{Term, Unit};
+
+/// How many numbers an estimate has.
+pub const FEATURES: usize = 48;
+
+/// The terms in the order of the features.
+const TERMS: [&str; 18] = [
+    "multiply-adds",
+    "arithmetic",
+    "loads",
+    "stores",
+    "integers",
+    "divisions",
+    "lanes apart",
+    "issue",
+    "latency",
+    "spills",
+    "loop ends",
+    "L2 traffic",
+    "L3 traffic",
+    "memory traffic",
+    "TLB",
+    "page walks",
+    "parallel start",
+    "allocations",
+];
+
+/// The features: logarithms of what is counted, so that twice as much is one more.
+pub(super) fn features(
+    plan: &Plan,
+    machine: &MachineModel,
+    traffic: &Traffic,
+    terms: &[(Term, f64)],
+    seconds: f64,
+) -> Vec<f64> {
+    debug_assert!(Unit::ALL.iter().zip(TERMS).all(|(unit, name)| unit.name() == name));
+    let mut all = vec![log(seconds * 1e9)];
+    for name in TERMS {
+        let known = terms.iter().find(|(term, _)| term.name == name);
+        all.push(log(known.map_or(0.0, |(term, _)| term.alone * 1e9)));
+    }
+    let runs = plan.runs();
+    let mut sum = Work::default();
+    let mut hottest = 0;
+    let weigh = |at: usize| {
+        let work = &plan.frames[at].work;
+        runs[at] * (work.multiplies + work.adds + work.loads + work.stores + work.integers)
+    };
+    for at in 0..plan.frames.len() {
+        let work = &plan.frames[at].work;
+        sum.multiplies += runs[at] * work.multiplies;
+        sum.adds += runs[at] * work.adds;
+        sum.loads += runs[at] * work.loads;
+        sum.stores += runs[at] * work.stores;
+        sum.integers += runs[at] * work.integers;
+        sum.divide += runs[at] * work.divide;
+        sum.gather += runs[at] * work.gather;
+        sum.branches += runs[at] * work.branches;
+        sum.flops += runs[at] * work.flops;
+        if weigh(at) > weigh(hottest) {
+            hottest = at;
+        }
+    }
+    let counts = [
+        sum.multiplies,
+        sum.adds,
+        sum.loads,
+        sum.stores,
+        sum.integers,
+        sum.divide,
+        sum.gather,
+        sum.branches,
+        sum.flops,
+    ];
+    all.extend(counts.map(log));
+    let frame = &plan.frames[hottest];
+    let work = &frame.work;
+    let inner = [
+        frame.trips,
+        work.multiplies,
+        work.adds,
+        work.loads,
+        work.stores,
+        work.chain,
+        work.accumulators,
+        work.registers,
+        runs[hottest],
+        runs[frame.parent],
+    ];
+    all.extend(inner.map(log));
+    for level in 0..5 {
+        let misses: f64 = traffic.misses.iter().filter_map(|missed| missed.get(level)).sum();
+        all.push(log(misses));
+    }
+    let parallel = plan.frames.iter().filter(|frame| frame.parallel).map(|frame| frame.trips);
+    all.push(log(traffic.touched));
+    all.push(log(plan.launches));
+    all.push(log(parallel.fold(0.0, f64::max)));
+    all.push(log(plan.frames.len() as f64));
+    all.push(log(sum.flops / (seconds * machine.ghz * 1e9).max(1e-9)));
+    all.resize(FEATURES, 0.0);
+    all
+}
+
+fn log(value: f64) -> f64 {
+    (1.0 + value.max(0.0)).log2()
+}

@@ -1,0 +1,398 @@
+//! What expressions and stores cost: operations by kind, loads and stores, chains, registers.
+//!
+//! A value is computed in the innermost loop that it depends on, once for each combination of the
+//! unrolled loops that it depends on: the passes and back ends move and share what does not
+//! change.
+
+use super::index::{Lane, Sum};
+use super::plan::Access;
+use super::walk::Walker;
+use crate::ir::visit::for_each_child;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, UnOp};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What is known of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Value {
+    /// Loops that it depends on, by their place in the nest.
+    pub(super) deps: u64,
+    /// Cycles since what the statement stores was read, if it was.
+    chain: Option<f64>,
+}
+
+/// A kind of operation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kind {
+    Multiply,
+    Add,
+    Integer,
+    Divide,
+}
+
+/// Cycles of an integer division, which is one instruction a lane.
+const INTEGER_DIVISION: f64 = 10.0;
+/// The operations of a function that is no longer a call when this is asked for real code.
+const CALL: f64 = 20.0;
+
+impl Walker<'_> {
+    /// The cost of a value goes to the frames that compute it.
+    pub(super) fn value(&mut self, expr: &Expr) -> Value {
+        if let Some(known) = self.memo.get(&expr.id()) {
+            return *known;
+        }
+        let value = self.fresh_value(expr);
+        self.memo.insert(expr.id(), value);
+        value
+    }
+
+    fn fresh_value(&mut self, expr: &Expr) -> Value {
+        let ty = expr.ty;
+        match &expr.kind {
+            ExprKind::Const(_) => Value::default(),
+            ExprKind::Var(var) => match (self.places.get(var), self.lets.get(var)) {
+                (Some(place), _) => Value { deps: bit(*place), chain: None },
+                (None, Some(known)) => *known,
+                (None, None) => Value::default(),
+            },
+            ExprKind::Load { buffer, indices, mask } => {
+                self.load(buffer, &indices[0], mask.as_ref())
+            }
+            ExprKind::Let(var, value, body) => {
+                let value = self.value(value);
+                self.lets.insert(var.clone(), value);
+                self.value(body)
+            }
+            ExprKind::Broadcast(inner) => {
+                let value = self.value(inner);
+                let is_free = matches!(inner.kind, ExprKind::Load { .. } | ExprKind::Const(_));
+                if is_free || ty.dtype == DType::Index {
+                    return value;
+                }
+                self.charge(Kind::Add, 1.0, value.deps, expr);
+                value
+            }
+            ExprKind::Bitcast(inner) => self.value(inner),
+            _ => self.operation(expr),
+        }
+    }
+
+    fn operation(&mut self, expr: &Expr) -> Value {
+        let mut value = Value::default();
+        for_each_child(expr, &mut |child| {
+            let child = self.value(child);
+            value.deps |= child.deps;
+            value.chain = match (value.chain, child.chain) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (a, b) => a.or(b),
+            };
+        });
+        if expr.ty.dtype == DType::Index && expr.ty.lanes == 1 {
+            return value;
+        }
+        let is_float = |expr: &Expr| expr.ty.dtype.is_float();
+        let scalar = expr.ty.lanes == 1;
+        let (kind, count) = match &expr.kind {
+            ExprKind::Call(Intrinsic::Fma, _) => (Kind::Multiply, 1.0),
+            ExprKind::Call(..) => (Kind::Add, CALL),
+            ExprKind::Unary(UnOp::Sqrt, _) => (Kind::Divide, 1.3),
+            ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (Kind::Integer, 0.0),
+            ExprKind::Binary(BinOp::Div, ..) => (Kind::Divide, 1.0),
+            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
+                match by.as_int().is_some_and(|by| by > 0 && by & (by - 1) == 0) {
+                    true => (Kind::Integer, 1.0),
+                    false => (Kind::Integer, INTEGER_DIVISION * f64::from(expr.ty.lanes)),
+                }
+            }
+            ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) || !scalar => (Kind::Multiply, 1.0),
+            ExprKind::Binary(_, a, _) if is_float(a) || !scalar => (Kind::Add, 1.0),
+            ExprKind::Binary(..) => (Kind::Integer, 1.0),
+            ExprKind::Cast(a) if is_float(a) || is_float(expr) => {
+                let halves = a.ty.dtype.is_half() || expr.ty.dtype.is_half();
+                (Kind::Add, if halves { 2.0 } else { 1.0 })
+            }
+            _ if is_float(expr) || !scalar => (Kind::Add, 1.0),
+            _ => (Kind::Integer, 1.0),
+        };
+        self.charge(kind, count, value.deps, expr);
+        let latency = match kind {
+            Kind::Multiply => self.machine.multiply_latency,
+            Kind::Add => self.machine.add_latency,
+            Kind::Integer => 1.0,
+            Kind::Divide => 3.0 * self.machine.multiply_latency,
+        };
+        value.chain = value.chain.map(|chain| chain + latency);
+        value
+    }
+
+    /// The frame in which what depends on some loops is computed, and how often in an iteration.
+    fn spot(&self, deps: u64) -> (usize, f64) {
+        let (mut frame, mut copies) = (0, 1.0);
+        for (place, open) in self.open.iter().enumerate().rev() {
+            if deps & bit(place) == 0 {
+                continue;
+            }
+            match open.frame {
+                None => copies *= open.count,
+                Some(at) => {
+                    frame = at;
+                    break;
+                }
+            }
+        }
+        // What a condition guards stays behind it.
+        let mut around = self.frame;
+        while around != 0 && around > frame {
+            if !self.plan.frames[around].is_loop && self.plan.frames[around].trips < 1.0 {
+                return (around, copies);
+            }
+            around = self.plan.frames[around].parent;
+        }
+        (frame, copies)
+    }
+
+    fn charge(&mut self, kind: Kind, count: f64, deps: u64, expr: &Expr) {
+        let (frame, copies) = self.spot(deps);
+        let lanes = f64::from(expr.ty.lanes);
+        let bytes = match &expr.kind {
+            ExprKind::Binary(_, a, _) => a.ty.dtype.bytes(),
+            _ => expr.ty.dtype.bytes(),
+        } as f64;
+        let parts = self.parts(lanes, bytes);
+        let amount = copies * self.weight * count * parts / self.terms;
+        let part = if lanes > 1.0 { 1.0 } else { 4.0 * bytes / self.machine.vector_bytes };
+        let divide = self.machine.divide * part.clamp(0.4, 1.0);
+        let fused = matches!(expr.kind, ExprKind::Call(..));
+        let work = &mut self.plan.frames[frame].work;
+        match kind {
+            Kind::Multiply => work.multiplies += amount,
+            Kind::Add => work.adds += amount,
+            Kind::Integer => work.integers += amount,
+            Kind::Divide => work.divide += amount * divide,
+        }
+        if !matches!(expr.ty.dtype, DType::Index | DType::Bool) {
+            work.flops += copies * self.weight * lanes * if fused { 2.0 } else { 1.0 };
+        }
+    }
+
+    /// The loop that is at work, and the unrolled ones in it.
+    fn here(&self) -> u64 {
+        let mut deps = 0;
+        for (place, open) in self.open.iter().enumerate().rev() {
+            deps |= bit(place);
+            if open.frame.is_some() {
+                break;
+            }
+        }
+        deps
+    }
+
+    /// The loops that an index depends on.
+    fn index_deps(&mut self, index: &Expr) -> u64 {
+        let mut deps = 0;
+        self.collect_deps(index, &mut deps);
+        deps
+    }
+
+    fn collect_deps(&mut self, expr: &Expr, deps: &mut u64) {
+        match &expr.kind {
+            ExprKind::Var(var) => match self.places.get(var) {
+                Some(place) => *deps |= bit(*place),
+                None => *deps |= self.lets.get(var).map_or(0, |known| known.deps),
+            },
+            // Indices that are read have a cost of their own.
+            ExprKind::Load { .. } => *deps |= self.value(expr).deps,
+            _ => {
+                let mut children = Vec::new();
+                for_each_child(expr, &mut |child| children.push(child.clone()));
+                children.iter().for_each(|child| self.collect_deps(child, deps));
+            }
+        }
+    }
+
+    fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Value {
+        let sum = self.indices.sum(index);
+        if self.in_registers.contains_key(buffer) {
+            return Value { deps: self.here(), chain: Some(0.0) };
+        }
+        let mut deps = self.index_deps(index);
+        if let Some(mask) = mask {
+            deps |= self.value(mask).deps;
+        }
+        let stored = (0..self.open.len()).any(|place| self.is_stored_in(place, buffer));
+        let updated = self.storing.as_ref().is_some_and(|(b, at)| b == buffer && *at == sum);
+        if stored {
+            deps |= self.here() & if updated { u64::MAX } else { self.loop_bit() };
+        }
+        let chain = updated.then_some(0.0);
+        let at = self.memory(buffer);
+        if !self.loaded.insert((at, key(&sum, index.ty.lanes))) {
+            return Value { deps, chain };
+        }
+        let (frame, copies) = self.spot(deps);
+        let cost = self.access_cost(buffer, &sum, index.ty.lanes);
+        let times = copies * self.weight;
+        let work = &mut self.plan.frames[frame].work;
+        work.loads += times * cost.moves;
+        work.gather += times * cost.gather;
+        let live = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
+        self.work().registers += live;
+        self.remember(buffer, sum, index.ty.lanes, false);
+        Value { deps, chain }
+    }
+
+    /// The innermost loop that is no unrolled one.
+    fn loop_bit(&self) -> u64 {
+        let place = self.open.iter().rposition(|open| open.frame.is_some());
+        place.map_or(0, bit)
+    }
+
+    /// Registers that hold a value which is used again in unrolled loops.
+    fn live(&self, deps: u64, frame: usize, copies: f64, lanes: u32, parts: f64) -> f64 {
+        if frame != self.frame {
+            return if lanes > 1 { copies * parts } else { copies };
+        }
+        let first = self.open.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
+        let unrolled = first..self.open.len();
+        let Some(reused) = unrolled.clone().find(|place| deps & bit(*place) == 0) else {
+            return 0.0;
+        };
+        let inside = (reused..self.open.len()).filter(|place| deps & bit(*place) != 0);
+        let held: f64 = inside.map(|place| self.open[place].count).product();
+        held * if lanes > 1 { parts } else { 1.0 }
+    }
+
+    /// `buffer[index] = value`.
+    pub(super) fn store(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        value: &Expr,
+        mask: Option<&Expr>,
+    ) {
+        let sum = self.indices.sum(index);
+        self.storing = Some((buffer.clone(), sum));
+        let value = self.value(value);
+        self.storing = None;
+        let deps = self.index_deps(index);
+        if let Some(chain) = value.chain
+            && deps & self.loop_bit() == 0
+        {
+            let first = self.open.iter().rposition(|open| open.frame.is_some());
+            let unrolled = first.map_or(0, |at| at + 1)..self.open.len();
+            let again = unrolled.filter(|place| deps & bit(*place) == 0);
+            let updates: f64 = again.map(|place| self.open[place].count).product();
+            let memory = !self.in_registers.contains_key(buffer);
+            let one = chain + if memory { self.machine.forward_latency } else { 0.0 };
+            let updates = updates / self.terms.min(updates);
+            let work = self.work();
+            work.chain = work.chain.max(one * updates);
+        }
+        if self.in_registers.contains_key(buffer) {
+            let held: f64 = self.in_registers.values().sum();
+            let work = self.work();
+            work.accumulators = work.accumulators.max(held);
+            return;
+        }
+        self.put(buffer, index, mask);
+    }
+
+    /// A store of something that is in a register.
+    pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) {
+        let sum = self.indices.sum(index);
+        let cost = self.access_cost(buffer, &sum, index.ty.lanes);
+        let copies = self.copies_here();
+        let masked = if mask.is_some() { 1.5 } else { 1.0 };
+        if let Some(mask) = mask {
+            self.value(mask);
+        }
+        let times = copies * self.weight;
+        let work = self.work();
+        work.stores += times * cost.moves * masked;
+        work.gather += times * cost.gather;
+        self.remember(buffer, sum, index.ty.lanes, true);
+    }
+
+    /// Iterations of the unrolled loops around, in the loop at work.
+    pub(super) fn copies_here(&self) -> f64 {
+        let unrolled = self.open.iter().rev().take_while(|open| open.frame.is_none());
+        unrolled.map(|open| open.count).product()
+    }
+
+    /// A condition that is tested, and holds in a part of the cases.
+    pub(super) fn condition(&mut self, cond: &Expr, holds: f64) {
+        let deps = self.value(cond).deps;
+        let (frame, copies) = self.spot(deps | self.here());
+        let work = &mut self.plan.frames[frame].work;
+        work.integers += 2.0 * copies * self.weight;
+        work.branches += copies * self.weight * holds.min(1.0 - holds);
+    }
+
+    fn access_cost(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> Cost {
+        let (count, bytes) = (f64::from(lanes), buffer.dtype.bytes() as f64);
+        let parts = self.parts(count, bytes);
+        match sum.lane {
+            _ if lanes == 1 => Cost { parts, moves: 1.0, gather: 0.0 },
+            Lane::Same => Cost { parts: 1.0, moves: 1.0, gather: 0.0 },
+            Lane::By(1.0) => {
+                // A vector that is in two lines takes two turns.
+                let width = (count * bytes / parts).min(64.0);
+                let whole = |elements: f64| (elements * bytes) % width == 0.0;
+                let aligned = whole(sum.constant) && sum.terms.iter().all(|term| whole(term.1));
+                let turns = if aligned { 1.0 } else { 1.0 + (width - bytes) / 64.0 };
+                Cost { parts, moves: parts * turns, gather: 0.0 }
+            }
+            _ => Cost { parts, moves: 0.0, gather: count * self.machine.gather },
+        }
+    }
+
+    fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, write: bool) {
+        let bytes = buffer.dtype.bytes() as f64;
+        let count = f64::from(lanes);
+        let (width, apart) = match sum.lane {
+            Lane::By(step) if step.abs() <= 1.0 => (bytes * count, None),
+            Lane::By(step) => (bytes, Some((count, (step * bytes).abs()))),
+            Lane::Same => (bytes, None),
+            Lane::Apart => (bytes, Some((count, bytes))),
+        };
+        let access = Access {
+            buffer: self.memory(buffer),
+            frame: self.frame,
+            strides: sum.terms.iter().map(|(dim, factor)| (*dim, factor * bytes)).collect(),
+            first: sum.constant * bytes,
+            width,
+            lanes: apart,
+            write,
+            weight: self.weight,
+            irregular: sum.irregular,
+        };
+        self.plan.accesses.push(access);
+    }
+}
+
+/// What an access costs by itself.
+struct Cost {
+    /// Registers.
+    parts: f64,
+    /// Loads or stores.
+    moves: f64,
+    /// Cycles for lanes that lie apart.
+    gather: f64,
+}
+
+/// The bit of a place in the nest; nests deeper than 63 loops share the last one.
+pub(super) fn bit(place: usize) -> u64 {
+    1 << place.min(63)
+}
+
+/// A number for an access.
+fn key(sum: &Sum, lanes: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (dim, factor) in &sum.terms {
+        (dim, factor.to_bits()).hash(&mut hasher);
+    }
+    (sum.constant.to_bits(), lanes, sum.irregular).hash(&mut hasher);
+    if let Lane::By(step) = sum.lane {
+        step.to_bits().hash(&mut hasher);
+    }
+    hasher.finish()
+}

@@ -1,0 +1,119 @@
+//! What the model keeps of a kernel: its loops as *frames*, with what one iteration of each does
+//! and what it reads and writes.
+//!
+//! Unrolled loops are no frames: what they do is counted as often as they run, but for what does
+//! not change in them, which the back ends compute once. A condition around loops is a frame whose
+//! trips are the part of the cases in which it holds.
+
+use super::index::Dim;
+use std::ops::Range;
+
+/// A kernel.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Parents before children, in the order of the program; the first is the kernel itself.
+    pub(super) frames: Vec<Frame>,
+    /// In the order of the program, those of a frame's inside next to each other.
+    pub(super) accesses: Vec<Access>,
+    pub(super) buffers: Vec<Memory>,
+    /// How often each dimension runs.
+    pub(super) extents: Vec<f64>,
+    /// Parallel loops that begin in a call.
+    pub(super) launches: f64,
+    /// Allocations from the workspace in a call.
+    pub(super) allocations: f64,
+}
+
+/// A loop or the like.
+pub(super) struct Frame {
+    /// The stage and the loop's variable.
+    pub(super) name: String,
+    pub(super) children: Vec<usize>,
+    pub(super) parent: usize,
+    /// Iterations each time that it is run. Those of one thread of a parallel loop, more where
+    /// threads have different parts.
+    pub(super) trips: f64,
+    /// Whether something counts and branches.
+    pub(super) is_loop: bool,
+    /// Whether its iterations are those of threads.
+    pub(super) parallel: bool,
+    /// Dimensions of the loop itself.
+    pub(super) own: Range<Dim>,
+    /// Those of everything inside.
+    pub(super) inner: Range<Dim>,
+    /// Accesses inside, those of inner frames too.
+    pub(super) accesses: Range<usize>,
+    pub(super) work: Work,
+}
+
+/// What is done directly in an iteration of a frame.
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+pub(super) struct Work {
+    /// Multiply-adds and products.
+    pub(super) multiplies: f64,
+    /// Other vector or floating-point operations.
+    pub(super) adds: f64,
+    pub(super) loads: f64,
+    pub(super) stores: f64,
+    pub(super) integers: f64,
+    /// Cycles of divisions and square roots.
+    pub(super) divide: f64,
+    /// Cycles for lanes that are accessed apart.
+    pub(super) gather: f64,
+    /// Branches that may go either way.
+    pub(super) branches: f64,
+    /// Cycles that each iteration waits for the one before.
+    pub(super) chain: f64,
+    /// Vector registers that hold running values.
+    pub(super) accumulators: f64,
+    /// Vector registers that hold what unrolled loops read again.
+    pub(super) registers: f64,
+    /// Arithmetic on data: a multiply-add counts two for each lane.
+    pub(super) flops: f64,
+}
+
+/// An access to memory that is not in a register.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) buffer: usize,
+    /// The innermost frame around it.
+    pub(super) frame: usize,
+    /// Bytes for each dimension.
+    pub(super) strides: Vec<(Dim, f64)>,
+    /// First byte.
+    pub(super) first: f64,
+    /// Bytes from the first to the end of the last lane.
+    pub(super) width: f64,
+    /// Lanes that lie apart: how many, and bytes between them.
+    pub(super) lanes: Option<(f64, f64)>,
+    pub(super) write: bool,
+    /// Part of the cases in which it happens.
+    pub(super) weight: f64,
+    /// Anywhere in the buffer.
+    pub(super) irregular: bool,
+}
+
+/// A buffer in memory.
+pub(super) struct Memory {
+    pub(super) name: String,
+    pub(super) bytes: f64,
+}
+
+impl Frame {
+    /// Whether no loop is inside.
+    pub(super) fn is_innermost(&self) -> bool {
+        self.is_loop && self.children.is_empty()
+    }
+}
+
+impl Plan {
+    /// How often each frame's iteration is run in a call, by one thread.
+    pub(super) fn runs(&self) -> Vec<f64> {
+        let mut runs: Vec<f64> = Vec::with_capacity(self.frames.len());
+        for (at, frame) in self.frames.iter().enumerate() {
+            let around = if at == 0 { 1.0 } else { runs[frame.parent] };
+            runs.push(around * frame.trips);
+        }
+        runs
+    }
+}

@@ -1,0 +1,300 @@
+//! How many lines and pages each level of memory moves, from what loops touch and reuse.
+//!
+//! An iteration's *footprint* is what it touches. Where the footprints of iterations fit into a
+//! cache together, what they share is fetched once; where not, each fetches its own. Between the
+//! two the part that survives falls steadily.
+
+use super::machine::{Cache, MachineModel};
+use super::plan::{Access, Plan};
+use std::ops::Range;
+
+/// Lines or pages that each access misses in each cache, in a call, on one thread.
+pub(super) struct Traffic {
+    /// By access, then by level: first the caches, then the tables of pages.
+    pub(super) misses: Vec<Vec<f64>>,
+    /// Bytes that a call touches.
+    pub(super) touched: f64,
+}
+
+/// A level with what one thread has of it.
+struct Level<'m> {
+    cache: &'m Cache,
+    capacity: f64,
+}
+
+/// What some accesses of a buffer touch.
+#[derive(Clone, Copy, Default)]
+struct Footprint {
+    /// Lines.
+    lines: f64,
+    /// Lines that it takes the place of: more, where they meet in few sets.
+    room: f64,
+}
+
+/// Computes the traffic of a plan.
+pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Traffic {
+    let levels: Vec<Level<'_>> = machine
+        .caches
+        .iter()
+        .chain(&machine.pages)
+        .map(|cache| {
+            let parts = if cache.shared { threads.max(1) as f64 } else { 1.0 };
+            Level { cache, capacity: cache.bytes / parts / cache.line }
+        })
+        .collect();
+    let mut misses = vec![vec![0.0; levels.len()]; plan.accesses.len()];
+    let mut touched = 0.0;
+    for (at, level) in levels.iter().enumerate() {
+        let mut tracker = Tracker { plan, level, misses: vec![0.0; plan.accesses.len()] };
+        tracker.frame(0);
+        let all = tracker.footprints(0..plan.accesses.len(), 0);
+        // Call follows call: what fits is there already.
+        let room: f64 = all.iter().map(|(_, print)| print.room).sum();
+        let kept = kept(room, level.capacity);
+        for (buffer, print) in &all {
+            tracker.save(0..plan.accesses.len(), *buffer, kept * print.lines);
+        }
+        if at == 0 {
+            touched = all.iter().map(|(_, print)| print.lines * level.cache.line).sum();
+        }
+        for (access, missed) in tracker.misses.iter().enumerate() {
+            misses[access][at] = *missed;
+        }
+    }
+    // A level misses nothing that the one before it has.
+    for missed in &mut misses {
+        for at in 1..machine.caches.len() {
+            missed[at] = missed[at].min(missed[at - 1]);
+        }
+    }
+    Traffic { misses, touched }
+}
+
+/// The part of what was there that is still there after so many lines.
+fn kept(room: f64, capacity: f64) -> f64 {
+    let full = room / capacity;
+    ((1.25 - full) / 0.5).clamp(0.0, 1.0)
+}
+
+struct Tracker<'p> {
+    plan: &'p Plan,
+    level: &'p Level<'p>,
+    /// By access: lines that one run of the frame at hand misses.
+    misses: Vec<f64>,
+}
+
+impl Tracker<'_> {
+    /// One run of a frame, all its iterations.
+    fn frame(&mut self, at: usize) {
+        let frame = &self.plan.frames[at];
+        frame.children.iter().for_each(|child| self.frame(*child));
+        self.body(at);
+        if at == 0 || frame.own.is_empty() {
+            // A condition: a part of the runs.
+            let all = frame.accesses.clone();
+            self.misses[all].iter_mut().for_each(|missed| *missed *= frame.trips);
+            return;
+        }
+        let once = self.footprints(frame.accesses.clone(), frame.own.end);
+        let room: f64 = once.iter().map(|(_, print)| print.room).sum();
+        let kept = kept(room, self.level.capacity);
+        let whole = self.footprints(frame.accesses.clone(), frame.own.start);
+        self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
+        for ((buffer, once), (_, whole)) in once.iter().zip(&whole) {
+            let again = (once.lines * frame.trips - whole.lines).max(0.0);
+            self.save(frame.accesses.clone(), *buffer, kept * again);
+        }
+    }
+
+    /// One iteration of a frame: its loops one after the other, and what it does itself.
+    fn body(&mut self, at: usize) {
+        let frame = &self.plan.frames[at];
+        let mut items: Vec<Range<usize>> = Vec::new();
+        let mut next = frame.accesses.start;
+        for child in &frame.children {
+            let inner = self.plan.frames[*child].accesses.clone();
+            items.push(next..inner.start);
+            next = inner.end;
+            items.push(inner);
+        }
+        items.push(next..frame.accesses.end);
+        items.retain(|item| !item.is_empty());
+        let prints: Vec<Vec<(usize, Footprint)>> =
+            items.iter().map(|item| self.footprints(item.clone(), frame.own.end)).collect();
+        for (item, prints) in items.iter().zip(&prints) {
+            // What a frame does itself is a part of an iteration.
+            if self.plan.accesses[item.start].frame == at {
+                for (buffer, print) in prints {
+                    self.share_out(item.clone(), *buffer, print.lines);
+                }
+            }
+        }
+        let rooms: Vec<f64> =
+            prints.iter().map(|all| all.iter().map(|(_, print)| print.room).sum()).collect();
+        for later in 1..items.len() {
+            for (buffer, print) in &prints[later] {
+                let seen = (0..later).rev().find_map(|earlier| {
+                    let found = prints[earlier].iter().find(|(known, _)| known == buffer)?;
+                    Some((earlier, found.1))
+                });
+                let Some((earlier, before)) = seen else { continue };
+                let between: f64 = rooms[earlier + 1..later].iter().sum();
+                let far = between + 0.5 * (rooms[earlier] + rooms[later]);
+                let shared = print.lines.min(before.lines);
+                let saved = shared * kept(far, self.level.capacity);
+                self.save(items[later].clone(), *buffer, saved);
+            }
+        }
+    }
+
+    /// Some lines of a buffer are missed less often.
+    fn save(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
+        let plan = self.plan;
+        let of = |at: &usize| plan.accesses[*at].buffer == buffer;
+        let all: f64 = range.clone().filter(of).map(|at| self.misses[at]).sum();
+        if all <= 0.0 {
+            return;
+        }
+        let left = ((all - lines) / all).max(0.0);
+        range.filter(of).for_each(|at| self.misses[at] *= left);
+    }
+
+    /// The first of the accesses of a buffer miss; all of them have their part.
+    fn share_out(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
+        let of = |at: &usize| self.plan.accesses[*at].buffer == buffer;
+        let count = range.clone().filter(of).count().max(1) as f64;
+        let list: Vec<usize> = range.filter(of).collect();
+        for at in list {
+            self.misses[at] = lines / count * self.plan.accesses[at].weight;
+        }
+    }
+
+    /// What accesses touch, buffer by buffer, while the dimensions from one on run.
+    fn footprints(&self, range: Range<usize>, from: usize) -> Vec<(usize, Footprint)> {
+        let mut groups: Vec<Group> = Vec::new();
+        for access in &self.plan.accesses[range] {
+            let group = Group::new(access, &self.plan.extents, from);
+            match groups.iter_mut().find(|known| known.joins(&group)) {
+                Some(known) => known.join(&group),
+                None => groups.push(group),
+            }
+        }
+        let mut all: Vec<(usize, Footprint)> = Vec::new();
+        for group in &groups {
+            let print = group.footprint(self.level.cache, self.plan.buffers[group.buffer].bytes);
+            match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
+                Some((_, known)) => {
+                    // They may or may not overlap.
+                    let (large, small) =
+                        (known.lines.max(print.lines), known.lines.min(print.lines));
+                    known.lines = large + 0.5 * small;
+                    known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
+                }
+                None => all.push((group.buffer, print)),
+            }
+        }
+        for (buffer, print) in &mut all {
+            let most = (self.plan.buffers[*buffer].bytes / self.level.cache.line).max(1.0).ceil();
+            print.lines = print.lines.min(most);
+        }
+        all
+    }
+}
+
+/// Accesses of a buffer that move alike.
+struct Group {
+    buffer: usize,
+    /// Bytes and how often, ascending.
+    moves: Vec<(f64, f64)>,
+    first: f64,
+    end: f64,
+    irregular: bool,
+    /// Whether what does not run begins anywhere in a line.
+    loose: f64,
+}
+
+impl Group {
+    fn new(access: &Access, extents: &[f64], from: usize) -> Group {
+        let moving = access.strides.iter().filter(|(dim, _)| *dim >= from);
+        let mut moves: Vec<(f64, f64)> =
+            moving.map(|(dim, stride)| (stride.abs(), extents[*dim].max(1.0))).collect();
+        moves.extend(access.lanes.map(|(count, apart)| (apart, count)));
+        moves.retain(|(stride, count)| *stride > 0.0 && *count > 1.0);
+        moves.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let resting = access.strides.iter().filter(|(dim, _)| *dim < from);
+        let smallest = resting.map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
+        Group {
+            buffer: access.buffer,
+            moves,
+            first: access.first,
+            end: access.first + access.width,
+            irregular: access.irregular,
+            loose: smallest,
+        }
+    }
+
+    fn joins(&self, other: &Group) -> bool {
+        self.buffer == other.buffer
+            && self.irregular == other.irregular
+            && self.moves == other.moves
+    }
+
+    fn join(&mut self, other: &Group) {
+        self.first = self.first.min(other.first);
+        self.end = self.end.max(other.end);
+        self.loose = self.loose.min(other.loose);
+    }
+
+    fn footprint(&self, cache: &Cache, buffer_bytes: f64) -> Footprint {
+        let line = cache.line;
+        if self.irregular {
+            // Each access may meet any line.
+            let count: f64 = self.moves.iter().map(|(_, count)| count).product();
+            let lines = count.max(1.0).min((buffer_bytes / line).max(1.0));
+            return Footprint { lines, room: lines };
+        }
+        let mut span = (self.end - self.first).min(buffer_bytes);
+        let mut blocks: Vec<(f64, f64)> = Vec::new();
+        let mut count = 1.0;
+        for (stride, times) in &self.moves {
+            if blocks.is_empty() && *stride <= span.max(line) {
+                span += stride * (times - 1.0);
+            } else {
+                blocks.push((*stride, *times));
+                count *= times;
+            }
+        }
+        let aligned = self.loose % line == 0.0 || self.loose.is_infinite();
+        let each = match aligned {
+            true => (span / line).ceil(),
+            false => (span / line).max(1.0) + if span < line { span / line } else { 0.5 },
+        };
+        let lines = (count * each).min((buffer_bytes / line).ceil().max(1.0));
+        Footprint { lines, room: lines.max(self.room(cache, &blocks, each, lines)) }
+    }
+
+    /// The lines of a cache that cannot hold anything else now: where blocks begin a multiple of a
+    /// power of two apart, they meet in few sets.
+    fn room(&self, cache: &Cache, blocks: &[(f64, f64)], each: f64, lines: f64) -> f64 {
+        if cache.sets <= 1.0 || blocks.is_empty() {
+            return lines;
+        }
+        // Pages are anywhere in a cache that is larger than they are.
+        let near = cache.sets.min(4096.0 / cache.line);
+        let far = cache.sets / near;
+        let mut sets = each;
+        for (stride, times) in blocks {
+            let places = near * cache.line / gcd(*stride, near * cache.line).max(1.0);
+            sets *= places.min(*times).max(1.0);
+        }
+        lines * cache.sets / (sets.min(near) * far)
+    }
+}
+
+fn gcd(a: f64, b: f64) -> f64 {
+    let (mut a, mut b) = (a.round().abs() as u64, b.round().abs() as u64);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a as f64
+}

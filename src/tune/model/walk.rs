@@ -1,0 +1,708 @@
+//! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
+
+use super::index::{Indices, Sum, UNKNOWN};
+use super::machine::{MachineModel, NARROW_BYTES};
+use super::ops::Value;
+use super::plan::{Frame, Memory, Plan, Work};
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
+use std::collections::{HashMap, HashSet};
+
+/// Elements of a buffer that `promote_accumulators` keeps in registers, bytes and lanes of one.
+const PROMOTED: (f64, f64, f64) = (32.0, 2048.0, 64.0);
+/// Lanes of types and targets without vectors.
+const PROMOTED_SCALARS: f64 = 8.0;
+/// Bytes on the stack; what is larger comes from the workspace.
+const STACK_BYTES: f64 = 32.0 * 1024.0;
+
+/// What is known while a kernel is walked through.
+pub(super) struct Walker<'a> {
+    pub(super) machine: &'a MachineModel,
+    threads: f64,
+    pub(super) plan: Plan,
+    pub(super) indices: Indices,
+    /// Loops around, outermost first.
+    pub(super) open: Vec<Open>,
+    /// The place of each variable in `open`.
+    pub(super) places: HashMap<Var, usize>,
+    /// `let`s: what they cost and depend on.
+    pub(super) lets: HashMap<Var, Value>,
+    /// Definitions of `let`s, to evaluate conditions.
+    defined: HashMap<Var, Expr>,
+    buffers: HashMap<Buffer, usize>,
+    /// Buffers that are in registers here: how many registers all in all.
+    pub(super) in_registers: HashMap<Buffer, f64>,
+    /// What is stored in each loop, by the loop's variable.
+    stored: HashMap<Var, HashSet<Buffer>>,
+    /// The frame at work.
+    pub(super) frame: usize,
+    /// Part of the cases in which the statement is run.
+    pub(super) weight: f64,
+    /// Whether the wide back end compiles it.
+    pub(super) wide: bool,
+    pub(super) memo: HashMap<usize, Value>,
+    /// What this frame has loaded.
+    pub(super) loaded: HashSet<(usize, u64)>,
+    stage: String,
+    in_task: bool,
+    /// Terms that an instruction adds at once.
+    pub(super) terms: f64,
+    /// The element that the statement at hand stores.
+    pub(super) storing: Option<(Buffer, Sum)>,
+}
+
+/// A loop around.
+pub(super) struct Open {
+    /// Its frame; none if it is unrolled.
+    pub(super) frame: Option<usize>,
+    pub(super) count: f64,
+    min: f64,
+    pub(super) var: Var,
+}
+
+/// Walks through a kernel.
+pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Plan {
+    let mut stored = HashMap::new();
+    collect_stored(&kernel.body, &mut stored);
+    let mut walker = Walker {
+        machine,
+        threads: threads.max(1) as f64,
+        plan: Plan::default(),
+        indices: Indices::new(&kernel.body),
+        open: Vec::new(),
+        places: HashMap::new(),
+        lets: HashMap::new(),
+        defined: HashMap::new(),
+        buffers: HashMap::new(),
+        in_registers: HashMap::new(),
+        stored,
+        frame: 0,
+        weight: 1.0,
+        wide: false,
+        memo: HashMap::new(),
+        loaded: HashSet::new(),
+        stage: String::new(),
+        in_task: false,
+        terms: 1.0,
+        storing: None,
+    };
+    walker.plan.frames.push(Frame {
+        name: kernel.name.clone(),
+        children: Vec::new(),
+        parent: 0,
+        trips: 1.0,
+        is_loop: false,
+        parallel: false,
+        own: 0..0,
+        inner: 0..0,
+        accesses: 0..0,
+        work: Work::default(),
+    });
+    walker.stmt(&kernel.body);
+    let (dims, accesses) = (walker.indices.extents.len(), walker.plan.accesses.len());
+    walker.plan.frames[0].inner = 0..dims;
+    walker.plan.frames[0].accesses = 0..accesses;
+    walker.plan.extents = walker.indices.extents;
+    walker.plan
+}
+
+/// For each loop what is stored in it; returns what the statement stores.
+fn collect_stored(stmt: &Stmt, stored: &mut HashMap<Var, HashSet<Buffer>>) -> HashSet<Buffer> {
+    let mut all = HashSet::new();
+    if let Stmt::Store { buffer, .. } = stmt {
+        all.insert(buffer.clone());
+    }
+    for_each_stmt(stmt, &mut |inner| all.extend(collect_stored(inner, stored)));
+    if let Stmt::For { var, .. } = stmt {
+        stored.insert(var.clone(), all.clone());
+    }
+    all
+}
+
+impl Walker<'_> {
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.memo.clear();
+        match stmt {
+            Stmt::Block(stmts) => {
+                let mut flat = Vec::new();
+                flatten(stmts, &mut flat);
+                self.block(&flat);
+            }
+            Stmt::For { var, min, extent, kind, body } => {
+                self.for_(var, min, extent, kind, body);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let holds = self.chance(cond);
+                self.condition(cond, holds);
+                self.branch(then, holds);
+                if let Some(otherwise) = otherwise {
+                    self.branch(otherwise, 1.0 - holds);
+                }
+            }
+            Stmt::Store { buffer, indices, value, mask } => {
+                self.store(buffer, &indices[0], value, mask.as_ref());
+            }
+            Stmt::Let { var, value, body } => {
+                self.indices.define(var, value);
+                let cost = self.value(value);
+                self.lets.insert(var.clone(), cost);
+                self.defined.insert(var.clone(), value.clone());
+                self.stmt(body);
+            }
+            Stmt::Allocate { buffer, body } => self.allocate(buffer, body),
+            Stmt::Produce { name, body } => {
+                let outer = std::mem::replace(&mut self.stage, name.clone());
+                self.stmt(body);
+                self.stage = outer;
+            }
+            Stmt::SimdKernel { body } => {
+                let outer = std::mem::replace(&mut self.wide, true);
+                self.stmt(body);
+                self.wide = outer;
+            }
+            Stmt::Tensorize { name, body } => self.tensorize(name, body),
+            Stmt::Prefetch { .. } => self.work().loads += 1.0,
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+        }
+    }
+
+    /// Where the target has the instruction, its terms cost as much as one.
+    fn tensorize(&mut self, name: &str, body: &Stmt) {
+        let terms = if name.starts_with("dot2") { 2.0 } else { 4.0 };
+        let has = self.machine.target.has_intrinsic(name);
+        let outer = std::mem::replace(&mut self.terms, if has { terms } else { 1.0 });
+        self.stmt(body);
+        self.terms = outer;
+    }
+
+    /// The work of the frame at hand.
+    pub(super) fn work(&mut self) -> &mut Work {
+        &mut self.plan.frames[self.frame].work
+    }
+
+    fn block(&mut self, stmts: &[&Stmt]) {
+        let mut at = 0;
+        while at < stmts.len() {
+            let stores = stmts[at..].iter().take_while(|stmt| is_stores(stmt)).count();
+            let nest = stmts.get(at + stores);
+            match nest {
+                Some(nest @ Stmt::For { kind: ForKind::Serial, .. }) if stores > 0 => {
+                    self.group(&stmts[at..at + stores], nest);
+                    at += stores + 1;
+                }
+                _ => {
+                    self.stmt(stmts[at]);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Stores with the loop that updates what they wrote: it may stay in registers.
+    fn group(&mut self, stores: &[&Stmt], nest: &Stmt) {
+        let mut written: Vec<(Buffer, Expr)> = Vec::new();
+        for store in stores {
+            walk_stmt(
+                store,
+                &mut |stmt| {
+                    if let Stmt::Store { buffer, indices, .. } = stmt
+                        && !written.iter().any(|(known, _)| known == buffer)
+                    {
+                        written.push((buffer.clone(), indices[0].clone()));
+                    }
+                },
+                &mut |_| {},
+            );
+        }
+        let moved = serial_vars(nest);
+        let mut promoted = Vec::new();
+        for (buffer, index) in written {
+            if self.in_registers.contains_key(&buffer) {
+                continue;
+            }
+            let copies = copies_of(stores, &index);
+            let lanes = f64::from(index.ty.lanes);
+            let bytes = buffer.dtype.bytes() as f64;
+            let vectors = self.machine.target.vector_bytes > 0 && bytes >= 4.0;
+            let fits = copies <= PROMOTED.0
+                && copies * lanes * bytes <= PROMOTED.1
+                && lanes <= if vectors { PROMOTED.2 } else { PROMOTED_SCALARS };
+            if fits && rests(nest, &buffer, &moved) {
+                let parts = self.parts(lanes, bytes);
+                self.in_registers.insert(buffer.clone(), copies * parts);
+                promoted.push((buffer, index, copies));
+            }
+        }
+        stores.iter().for_each(|stmt| self.stmt(stmt));
+        self.stmt(nest);
+        for (buffer, _, _) in &promoted {
+            self.in_registers.remove(buffer);
+        }
+        for store in stores {
+            self.write_back(store, &promoted);
+        }
+    }
+
+    /// What was in registers goes to memory where the stores before the loop had put it.
+    fn write_back(&mut self, store: &Stmt, promoted: &[(Buffer, Expr, f64)]) {
+        match store {
+            Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.write_back(stmt, promoted)),
+            Stmt::For { var, min, extent, body, .. } => {
+                let count = self.count(extent);
+                let min_sum = self.indices.sum(min);
+                self.unrolled(var, min_sum, count, |this| this.write_back(body, promoted));
+            }
+            Stmt::Store { buffer, indices, .. } => {
+                if promoted.iter().any(|(known, _, _)| known == buffer) {
+                    self.put(buffer, &indices[0], None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
+        let bytes = self.bytes_of(buffer);
+        if bytes > STACK_BYTES || buffer.scope == Scope::Global && self.frame == 0 {
+            self.plan.allocations += 1.0;
+        }
+        let register = matches!(buffer.scope, Scope::Register | Scope::Local)
+            && (self.wide || buffer.scope == Scope::Register)
+            && bytes <= self.machine.registers * self.machine.vector_bytes
+            && rests(body, buffer, &serial_vars(body))
+            && is_constant_only(body, buffer, &self.places);
+        if register {
+            let parts = (bytes / self.machine.vector_bytes).ceil();
+            self.in_registers.insert(buffer.clone(), parts);
+        }
+        self.stmt(body);
+        self.in_registers.remove(buffer);
+    }
+
+    fn for_(&mut self, var: &Var, min: &Expr, extent: &Expr, kind: &ForKind, body: &Stmt) {
+        let count = self.count(extent);
+        if count <= 0.0 {
+            return;
+        }
+        let start = self.indices.sum(min);
+        if *kind == ForKind::Unrolled && extent.as_int().is_some() && !has_loops(body) {
+            self.unrolled(var, start, count, |this| this.stmt(body));
+            return;
+        }
+        let parallel = *kind == ForKind::Parallel && !self.in_task;
+        let parts = self.indices.split(var, count);
+        let (parts, uneven) = match parallel {
+            true => shared_out(parts, count, self.threads),
+            false => (parts, 1.0),
+        };
+        if parallel {
+            self.plan.launches += self.runs_here();
+        }
+        let outer = (self.frame, self.in_task);
+        let min_value = self.middle(min);
+        let dims = self.indices.open(var, start, &parts);
+        let mut frames = Vec::new();
+        for (at, (dim, (trips, _))) in dims.iter().zip(&parts).enumerate() {
+            let last = at + 1 == parts.len();
+            let trips = if at == 0 { trips * uneven } else { *trips };
+            let is_loop = last && *kind != ForKind::Unrolled;
+            let name = if self.stage.is_empty() {
+                var.name().to_string()
+            } else {
+                format!("{}: {}", self.stage, var.name())
+            };
+            self.enter(name, trips, is_loop, parallel && at == 0, *dim..dim + 1);
+            frames.push(self.frame);
+        }
+        self.in_task |= parallel;
+        let place = self.open.len();
+        self.places.insert(var.clone(), place);
+        self.open.push(Open { frame: Some(self.frame), count, min: min_value, var: var.clone() });
+        self.stmt(body);
+        self.open.pop();
+        self.places.remove(var);
+        for frame in frames.into_iter().rev() {
+            self.leave(frame);
+        }
+        (self.frame, self.in_task) = outer;
+    }
+
+    fn enter(
+        &mut self,
+        name: String,
+        trips: f64,
+        is_loop: bool,
+        parallel: bool,
+        own: std::ops::Range<usize>,
+    ) {
+        let at = self.plan.frames.len();
+        self.plan.frames.push(Frame {
+            name,
+            children: Vec::new(),
+            parent: self.frame,
+            trips,
+            is_loop,
+            parallel,
+            inner: own.clone(),
+            own,
+            accesses: self.plan.accesses.len()..0,
+            work: Work::default(),
+        });
+        self.plan.frames[self.frame].children.push(at);
+        self.frame = at;
+        self.loaded.clear();
+    }
+
+    fn leave(&mut self, frame: usize) {
+        let (dims, accesses) = (self.indices.extents.len(), self.plan.accesses.len());
+        let frame = &mut self.plan.frames[frame];
+        frame.inner.end = dims;
+        frame.accesses.end = accesses;
+        self.frame = frame.parent;
+        self.loaded.clear();
+    }
+
+    /// How often the frame at hand is run in a call.
+    fn runs_here(&self) -> f64 {
+        let mut frame = self.frame;
+        let mut runs = 1.0;
+        while frame != 0 {
+            runs *= self.plan.frames[frame].trips;
+            frame = self.plan.frames[frame].parent;
+        }
+        runs
+    }
+
+    fn unrolled(&mut self, var: &Var, min: Sum, count: f64, body: impl FnOnce(&mut Self)) {
+        self.indices.open(var, min.clone(), &[(count, 1.0)]);
+        self.places.insert(var.clone(), self.open.len());
+        self.open.push(Open { frame: None, count, min: min.constant, var: var.clone() });
+        body(self);
+        self.open.pop();
+        self.places.remove(var);
+    }
+
+    fn branch(&mut self, body: &Stmt, holds: f64) {
+        if holds <= 0.0 {
+            return;
+        }
+        if holds < 1.0 && has_loops(body) {
+            let from = self.indices.extents.len();
+            let name = format!("{}: if", self.stage);
+            self.enter(name, holds, false, false, from..from);
+            let frame = self.frame;
+            self.stmt(body);
+            self.leave(frame);
+            return;
+        }
+        let outer = self.weight;
+        self.weight *= holds;
+        self.stmt(body);
+        self.weight = outer;
+    }
+
+    /// How often a loop runs: half way through the loops around.
+    fn count(&self, extent: &Expr) -> f64 {
+        self.middle(extent).max(0.0)
+    }
+
+    fn middle(&self, expr: &Expr) -> f64 {
+        match expr.as_int() {
+            Some(value) => value as f64,
+            None => {
+                let value = |var: &Var| {
+                    let open = &self.open[*self.places.get(var)?];
+                    Some(open.min + (open.count / 2.0).floor())
+                };
+                self.evaluate(expr, &value, 0).unwrap_or(UNKNOWN)
+            }
+        }
+    }
+
+    /// The part of all cases in which a condition holds.
+    fn chance(&self, cond: &Expr) -> f64 {
+        if let Some(value) = cond.as_int() {
+            return if value == 0 { 0.0 } else { 1.0 };
+        }
+        // Numbers of the golden ratio's kind fill every square evenly.
+        const SAMPLES: usize = 64;
+        let one = self.only_loop(cond).filter(|open| open.count <= 1024.0);
+        let samples = one.map_or(SAMPLES, |open| open.count.max(1.0) as usize);
+        let mut held = 0.0;
+        for sample in 0..samples {
+            let value = |var: &Var| {
+                let place = *self.places.get(var)?;
+                let open = &self.open[place];
+                let part = match one {
+                    Some(_) => (sample as f64 + 0.5) / samples as f64,
+                    None => {
+                        let step = 0.618_033_988_749_894_9 / (1.0 + 0.324_717_957 * place as f64);
+                        ((sample as f64 + 0.5) * step).fract()
+                    }
+                };
+                Some(open.min + (open.count * part).floor())
+            };
+            held += match self.evaluate(cond, &value, 0) {
+                Some(value) => f64::from(u8::from(value != 0.0)),
+                None => 0.5,
+            };
+        }
+        held / samples as f64
+    }
+
+    /// The only loop that an expression mentions.
+    fn only_loop(&self, expr: &Expr) -> Option<&Open> {
+        let mut found = None;
+        let mut single = true;
+        mentioned(expr, &mut |var| match (self.places.get(var), found) {
+            (Some(place), None) => found = Some(*place),
+            (Some(place), Some(known)) => single &= *place == known,
+            (None, _) => single = false,
+        });
+        found.filter(|_| single).map(|place| &self.open[place])
+    }
+
+    /// An integer expression for some values of the loops; none if it reads memory.
+    fn evaluate(
+        &self,
+        expr: &Expr,
+        value: &dyn Fn(&Var) -> Option<f64>,
+        depth: usize,
+    ) -> Option<f64> {
+        if let Some(value) = expr.as_int() {
+            return Some(value as f64);
+        }
+        let of = |e: &Expr| self.evaluate(e, value, depth);
+        let truth = |holds: bool| f64::from(u8::from(holds));
+        Some(match &expr.kind {
+            ExprKind::Var(var) => match (value(var), self.defined.get(var)) {
+                (Some(value), _) => value,
+                (None, Some(defined)) if depth < 8 => self.evaluate(defined, value, depth + 1)?,
+                _ => UNKNOWN,
+            },
+            ExprKind::Unary(UnOp::Not, a) => truth(of(a)? == 0.0),
+            ExprKind::Unary(UnOp::Neg, a) => -of(a)?,
+            ExprKind::Unary(UnOp::Likely, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => of(a)?,
+            ExprKind::Ramp(base, _) => of(base)?,
+            ExprKind::Select(c, a, b) | ExprKind::IfThenElse(c, a, b) => {
+                if of(c)? != 0.0 {
+                    of(a)?
+                } else {
+                    of(b)?
+                }
+            }
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (of(a)?, of(b)?);
+                match op {
+                    BinOp::Add => a + b,
+                    BinOp::Sub => a - b,
+                    BinOp::Mul => a * b,
+                    BinOp::FloorDiv => {
+                        if b == 0.0 {
+                            0.0
+                        } else {
+                            (a / b).floor()
+                        }
+                    }
+                    BinOp::FloorMod => {
+                        if b == 0.0 {
+                            0.0
+                        } else {
+                            a - (a / b).floor() * b
+                        }
+                    }
+                    BinOp::Min => a.min(b),
+                    BinOp::Max => a.max(b),
+                    BinOp::Eq => truth(a == b),
+                    BinOp::Ne => truth(a != b),
+                    BinOp::Lt => truth(a < b),
+                    BinOp::Le => truth(a <= b),
+                    BinOp::Gt => truth(a > b),
+                    BinOp::Ge => truth(a >= b),
+                    BinOp::And => truth(a != 0.0 && b != 0.0),
+                    BinOp::Or => truth(a != 0.0 || b != 0.0),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Registers, or scalar values, that so many lanes take.
+    pub(super) fn parts(&self, lanes: f64, bytes: f64) -> f64 {
+        if lanes <= 1.0 {
+            return 1.0;
+        }
+        let register = if self.wide { self.machine.vector_bytes } else { NARROW_BYTES };
+        (lanes * bytes / register).ceil()
+    }
+
+    /// The number of a buffer.
+    pub(super) fn memory(&mut self, buffer: &Buffer) -> usize {
+        if let Some(at) = self.buffers.get(buffer) {
+            return *at;
+        }
+        let bytes = self.bytes_of(buffer);
+        self.plan.buffers.push(Memory { name: buffer.name.clone(), bytes });
+        self.buffers.insert(buffer.clone(), self.plan.buffers.len() - 1);
+        self.plan.buffers.len() - 1
+    }
+
+    fn bytes_of(&self, buffer: &Buffer) -> f64 {
+        let count: f64 = buffer.shape.iter().map(|extent| self.middle(extent).max(0.0)).product();
+        count * buffer.dtype.bytes() as f64
+    }
+
+    /// Whether an open loop stores to a buffer.
+    pub(super) fn is_stored_in(&self, place: usize, buffer: &Buffer) -> bool {
+        self.stored.get(&self.open[place].var).is_some_and(|stored| stored.contains(buffer))
+    }
+}
+
+/// The extents for one thread: its part of the outermost dimensions. And by how much the largest
+/// part is more than that.
+fn shared_out(mut parts: Vec<(f64, f64)>, count: f64, threads: f64) -> (Vec<(f64, f64)>, f64) {
+    let mut rest = threads;
+    for part in &mut parts {
+        let take = rest.min(part.0);
+        part.0 /= take;
+        rest /= take;
+    }
+    let busy = threads.min(count);
+    let uneven = (count / busy).ceil() * busy / count;
+    (parts, uneven)
+}
+
+/// The statements of nested blocks.
+fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Block(inner) => flatten(inner, flat),
+            other => flat.push(other),
+        }
+    }
+}
+
+/// Whether a statement becomes stores alone when loops are written out.
+fn is_stores(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Store { .. } => true,
+        Stmt::For { kind: ForKind::Unrolled, body, extent, .. } => {
+            extent.as_int().is_some() && is_stores(body)
+        }
+        Stmt::Block(stmts) => stmts.iter().all(is_stores),
+        _ => false,
+    }
+}
+
+/// Whether loops are left when unrolled ones are written out.
+fn has_loops(stmt: &Stmt) -> bool {
+    if let Stmt::For { kind, extent, .. } = stmt
+        && (*kind != ForKind::Unrolled || extent.as_int().is_none())
+    {
+        return true;
+    }
+    let mut found = false;
+    for_each_stmt(stmt, &mut |inner| found = found || has_loops(inner));
+    found
+}
+
+/// Variables of the loops that stay loops, and of `let`s.
+fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
+    let mut vars = HashSet::new();
+    walk_stmt(
+        stmt,
+        &mut |stmt| match stmt {
+            Stmt::For { var, kind, extent, .. }
+                if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
+            {
+                vars.insert(var.clone());
+            }
+            Stmt::Let { var, .. } => {
+                vars.insert(var.clone());
+            }
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    vars
+}
+
+/// How many elements stores with an index write when loops are written out.
+fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
+    let mut vars = HashSet::new();
+    mentioned(index, &mut |var| {
+        vars.insert(var.clone());
+    });
+    let mut copies = 1.0;
+    for store in stores {
+        walk_stmt(
+            store,
+            &mut |stmt| {
+                if let Stmt::For { var, extent, .. } = stmt
+                    && vars.contains(var)
+                {
+                    copies *= extent.as_int().unwrap_or(1) as f64;
+                }
+            },
+            &mut |_| {},
+        );
+    }
+    copies
+}
+
+/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
+fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
+    let (mut found, mut fine) = (false, true);
+    each_access(stmt, &mut |accessed, index| {
+        if accessed == buffer {
+            found = true;
+            mentioned(index, &mut |var| fine &= !vars.contains(var));
+        }
+    });
+    found && fine
+}
+
+/// Whether the indices of a buffer depend on nothing outside.
+fn is_constant_only(stmt: &Stmt, buffer: &Buffer, outside: &HashMap<Var, usize>) -> bool {
+    let mut fine = true;
+    each_access(stmt, &mut |accessed, index| {
+        if accessed == buffer {
+            mentioned(index, &mut |var| fine &= !outside.contains_key(var));
+        }
+    });
+    fine
+}
+
+/// Calls `f` with every access and its index.
+fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
+    let mut seen = HashSet::new();
+    walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, indices, .. } = stmt {
+                f(buffer, &indices[0]);
+            }
+            for_each_expr(stmt, &mut |expr| each_load(expr, &mut seen, f));
+        },
+        &mut |_| {},
+    );
+}
+
+fn each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+        f(buffer, &indices[0]);
+    }
+    for_each_child(expr, &mut |child| each_load(child, seen, f));
+}
+
+/// Calls `f` with the variables of an index.
+fn mentioned(expr: &Expr, f: &mut dyn FnMut(&Var)) {
+    if let ExprKind::Var(var) = &expr.kind {
+        f(var);
+    }
+    for_each_child(expr, &mut |child| mentioned(child, f));
+}

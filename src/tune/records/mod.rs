@@ -1,0 +1,341 @@
+//! Records: what became of each candidate that was measured, one line of JSON each.
+//!
+//! The format is described in docs/RECORDS.md. Text in, records out, and back; files are the
+//! command line's business.
+
+use super::{Outcome, TrialFailure, Verdict};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the format that is written.
+pub const FORMAT: u32 = 1;
+
+/// A trial. A record of the same workload, run-time integers, target and threads as another is
+/// about the same thing: their times compare.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// [`workload_hash`](super::workload::workload_hash) of the kernel.
+    pub workload: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The target's name.
+    pub target: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// Threads of parallel loops.
+    pub threads: usize,
+    /// `fast` or `off`.
+    pub fp_contract: String,
+    /// Values of run-time integers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vars: BTreeMap<String, i64>,
+    /// The schedule.
+    pub schedule: String,
+    /// What was decided: question and answer, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<(String, String)>,
+    /// Measured in turns with the other leaders, before one was called best.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turns: bool,
+    /// Seconds of one call, each the mean of a batch; none if the trial failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<f64>,
+    /// What the results are worth: `same`, `within`, `wrong`, or `failed` without results.
+    pub verdict: Mark,
+    /// The largest difference in units of the last place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ulp: Option<u64>,
+    /// Why there are no times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<TrialFailure>,
+    /// The seed of the search.
+    pub seed: u64,
+    /// The version of `tec`.
+    pub tec: String,
+}
+
+/// A machine, as far as times depend on it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// The CPU's name as its maker writes it.
+    pub cpu: String,
+    /// CPUs that could be used.
+    pub cores: usize,
+}
+
+/// A verdict by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// Bit by bit the same.
+    Same,
+    /// Within the bound of a kernel that says `reassociate`.
+    Within,
+    /// Neither: a defect of `tec`.
+    Wrong,
+    /// There are no results.
+    Failed,
+}
+
+/// What all records of a search have in common.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Context {
+    /// See [`Record::workload`].
+    pub workload: String,
+    /// See [`Record::kernel`].
+    pub kernel: String,
+    /// See [`Record::target`].
+    pub target: String,
+    /// See [`Record::machine`].
+    pub machine: Machine,
+    /// See [`Record::threads`].
+    pub threads: usize,
+    /// See [`Record::fp_contract`].
+    pub fp_contract: String,
+    /// See [`Record::vars`].
+    pub vars: BTreeMap<String, i64>,
+    /// See [`Record::seed`].
+    pub seed: u64,
+    /// See [`Record::tec`].
+    pub tec: String,
+}
+
+/// What times of trials have to have in common to be compared: workload, run-time integers,
+/// target, CPU, threads.
+pub type Group<'a> = (&'a str, &'a BTreeMap<String, i64>, &'a str, &'a str, usize);
+
+impl Record {
+    /// The record of a trial.
+    pub fn new(
+        context: &Context,
+        schedule: &str,
+        decisions: Vec<(String, String)>,
+        in_turns: bool,
+        outcome: &Outcome,
+    ) -> Record {
+        let (times, verdict, ulp, failure) = match outcome {
+            Outcome::Measured { times, verdict } => {
+                let (mark, ulp) = match verdict {
+                    Verdict::Same => (Mark::Same, None),
+                    Verdict::Within { ulp } => (Mark::Within, Some(*ulp)),
+                    Verdict::Wrong { ulp } => (Mark::Wrong, Some(*ulp)),
+                };
+                (times.clone(), mark, ulp, None)
+            }
+            Outcome::Failed(failure) => (Vec::new(), Mark::Failed, None, Some(failure.clone())),
+        };
+        let context = context.clone();
+        Record {
+            format: FORMAT,
+            workload: context.workload,
+            kernel: context.kernel,
+            target: context.target,
+            machine: context.machine,
+            threads: context.threads,
+            fp_contract: context.fp_contract,
+            vars: context.vars,
+            schedule: schedule.to_string(),
+            decisions,
+            in_turns,
+            times,
+            verdict,
+            ulp,
+            failure,
+            seed: context.seed,
+            tec: context.tec,
+        }
+    }
+
+    /// What became of the candidate.
+    pub fn outcome(&self) -> Outcome {
+        let ulp = self.ulp.unwrap_or(0);
+        let verdict = match self.verdict {
+            Mark::Same => Verdict::Same,
+            Mark::Within => Verdict::Within { ulp },
+            Mark::Wrong => Verdict::Wrong { ulp },
+            Mark::Failed => {
+                let unknown = || TrialFailure::Runner("the record does not say why".to_string());
+                return Outcome::Failed(self.failure.clone().unwrap_or_else(unknown));
+            }
+        };
+        Outcome::Measured { times: self.times.clone(), verdict }
+    }
+
+    /// What it may be compared with.
+    pub fn group(&self) -> Group<'_> {
+        (&self.workload, &self.vars, &self.target, &self.machine.cpu, self.threads)
+    }
+
+    /// Seconds of a call, the median of the batches; none if it failed or is wrong.
+    pub fn seconds(&self) -> Option<f64> {
+        if matches!(self.verdict, Mark::Wrong | Mark::Failed) {
+            return None;
+        }
+        median(&self.times)
+    }
+
+    /// The line of a file, with its end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("plain data") + "\n"
+    }
+}
+
+/// The value in the middle, between two if need be.
+pub fn median(times: &[f64]) -> Option<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// What a file of records holds.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Parsed {
+    /// The records, in order.
+    pub records: Vec<Record>,
+    /// What the user should know: lines left out, and why.
+    pub notes: Vec<String>,
+    /// Where a last line begins that has no end: its writer died.
+    pub torn: Option<usize>,
+}
+
+/// Reads the text of a file. A last line without an end was being written when its writer died: it
+/// is left out. So is a line that is no record, or one of a later format that lacks what this
+/// version needs; `notes` says which.
+pub fn parse(text: &[u8]) -> Parsed {
+    let mut parsed = Parsed::default();
+    let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    parsed.torn = (last < text.len()).then_some(last);
+    let mut start = 0;
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let (number, is_last) = (number + 1, start == last);
+        start += line.len() + 1;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match parse_line(line) {
+            Ok(record) => parsed.records.push(record),
+            Err(_) if is_last => {
+                let text = format!("line {number} was not written to its end, it is left out");
+                parsed.notes.push(text);
+            }
+            Err(why) => parsed.notes.push(format!("line {number} is left out: {why}")),
+        }
+    }
+    parsed
+}
+
+/// A record of any format that has what is needed to build its schedule again: the text says it
+/// all, and whoever uses it applies it anew.
+fn parse_line(line: &[u8]) -> Result<Record, String> {
+    let mut value: serde_json::Value =
+        serde_json::from_slice(line).map_err(|error| format!("it is no JSON: {error}"))?;
+    let format = value.get("format").and_then(serde_json::Value::as_u64);
+    let Some(format) = format else {
+        return Err("it has no `format`, so it is no record of `tec`".to_string());
+    };
+    if format != u64::from(FORMAT) {
+        value["format"] = FORMAT.into();
+        // How a failure is written belongs to the format; what is replayed is a schedule.
+        if value.get("failure").is_some_and(|failure| !failure.is_null()) {
+            return Err(format!("it is of format {format} and has no schedule that ran"));
+        }
+    }
+    serde_json::from_value(value).map_err(|error| {
+        if format == u64::from(FORMAT) {
+            format!("{error}")
+        } else {
+            format!("it is of format {format}, this `tec` reads {FORMAT}: {error}")
+        }
+    })
+}
+
+/// Several files' records as one, those that are in two of them once; in order.
+pub fn merge(files: Vec<Vec<Record>>) -> Vec<Record> {
+    let mut seen = std::collections::HashSet::new();
+    let records = files.into_iter().flatten();
+    records.filter(|record| seen.insert(record.to_line())).collect()
+}
+
+/// The `count` fastest right records of each group, with all that are wrong, which are defects to
+/// be looked at; in order.
+pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
+    let mut keep = vec![false; records.len()];
+    let mut groups: BTreeMap<Group<'_>, Vec<(f64, usize)>> = BTreeMap::new();
+    for (at, record) in records.iter().enumerate() {
+        keep[at] = record.verdict == Mark::Wrong;
+        if let Some(seconds) = record.seconds() {
+            groups.entry(record.group()).or_default().push((seconds, at));
+        }
+    }
+    for times in groups.values_mut() {
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // A schedule that was measured again counts once, by its best time.
+        let mut texts = std::collections::HashSet::new();
+        times.retain(|(_, at)| texts.insert(&records[*at].schedule[..]));
+        times.iter().take(count).for_each(|(_, at)| keep[*at] = true);
+    }
+    let mut keep = keep.into_iter();
+    records.into_iter().filter(|_| keep.next().expect("one for each")).collect()
+}
+
+/// Which records are asked for; what is not given may be anything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// A kernel's name.
+    pub kernel: Option<String>,
+    /// A workload's hash.
+    pub workload: Option<String>,
+    /// A target's name.
+    pub target: Option<String>,
+    /// Threads.
+    pub threads: Option<usize>,
+    /// A CPU's name.
+    pub cpu: Option<String>,
+}
+
+impl Filter {
+    /// Whether a record is among those.
+    pub fn admits(&self, record: &Record) -> bool {
+        self.kernel.as_ref().is_none_or(|kernel| *kernel == record.kernel)
+            && self.workload.as_ref().is_none_or(|workload| *workload == record.workload)
+            && self.target.as_ref().is_none_or(|target| *target == record.target)
+            && self.threads.is_none_or(|threads| threads == record.threads)
+            && self.cpu.as_ref().is_none_or(|cpu| *cpu == record.machine.cpu)
+    }
+}
+
+/// The fastest right record that is asked for; of several groups, in that of the last record.
+/// Where leaders were measured in turns it is one of them, by those times: a single measurement
+/// may be luck. A schedule that was measured several times counts by its last.
+pub fn best<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
+    let right = |record: &&Record| filter.admits(record) && record.seconds().is_some();
+    let group = records.iter().rfind(right)?.group();
+    let mut right: Vec<&Record> =
+        records.iter().filter(right).filter(|record| record.group() == group).collect();
+    if right.iter().any(|record| record.in_turns) {
+        right.retain(|record| record.in_turns);
+    }
+    let mut last: Vec<&Record> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for record in right {
+        match places.get(&record.schedule) {
+            Some(at) => last[*at] = record,
+            None => {
+                places.insert(&record.schedule, last.len());
+                last.push(record);
+            }
+        }
+    }
+    let seconds = |record: &&Record| record.seconds().expect("only those are here");
+    last.into_iter().min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! How rules ask: one question for each decision, none where there is one choice only.
+
+use crate::tune::{Decision, Question};
+
+/// Asks, and remembers the answers.
+pub(super) struct Asker<'a> {
+    answer: &'a mut dyn FnMut(&Question) -> usize,
+    pub(super) decisions: Vec<Decision>,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(answer: &'a mut dyn FnMut(&Question) -> usize) -> Asker<'a> {
+        Asker { answer, decisions: Vec::new() }
+    }
+
+    /// The index of the choice that is taken.
+    pub(super) fn index(
+        &mut self,
+        stage: &str,
+        what: &str,
+        choices: Vec<String>,
+        default: usize,
+    ) -> usize {
+        if choices.len() <= 1 {
+            return 0;
+        }
+        let name = format!("{stage}.{what}");
+        let question = Question { name, stage: stage.to_string(), choices, default };
+        let chosen = (self.answer)(&question);
+        if chosen >= question.choices.len() {
+            crate::bug!("answer {chosen} to `{}`", question.name);
+        }
+        self.decisions.push(Decision { question, chosen });
+        chosen
+    }
+
+    /// The value that is taken: `default` is one of them, or the first is.
+    pub(super) fn pick<T: ToString + Clone + PartialEq>(
+        &mut self,
+        stage: &str,
+        what: &str,
+        values: &[T],
+        default: &T,
+    ) -> T {
+        let at = values.iter().position(|value| value == default).unwrap_or(0);
+        let choices = values.iter().map(T::to_string).collect();
+        values[self.index(stage, what, choices, at)].clone()
+    }
+
+    /// Whether something is done.
+    pub(super) fn whether(&mut self, stage: &str, what: &str, default: bool) -> bool {
+        self.pick(stage, what, &["no", "yes"], &if default { "yes" } else { "no" }) == "yes"
+    }
+}

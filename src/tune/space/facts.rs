@@ -1,0 +1,90 @@
+//! What is known of the stages before anything is decided but which ones are inlined.
+
+use super::tile::choose::{Tile, best_tile};
+use crate::schedule::Schedule;
+use crate::schedule::auto::view::{Access, Stride, View, coefficient, views};
+use crate::target::{Arch, Target};
+use std::collections::HashMap;
+
+/// The stages, with some of them inlined.
+pub(super) struct Facts {
+    pub(super) views: Vec<View>,
+    /// For each stage that is a product: the tile with the fewest cycles by a simple estimate.
+    pub(super) products: Vec<Option<Tile>>,
+    /// The kernel says `reassociate`.
+    pub(super) reassociate: bool,
+}
+
+impl Facts {
+    pub(super) fn new(schedule: &Schedule, target: &Target, inlined: &[bool]) -> Facts {
+        let views = views(schedule, inlined);
+        let reassociate = schedule.graph.reassociate;
+        let mut facts = Facts { views, products: Vec::new(), reassociate };
+        let product = |at: usize| match facts.views[at].reduction {
+            Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
+            _ => None,
+        };
+        facts.products = (0..facts.views.len()).map(product).collect();
+        facts
+    }
+
+    /// The stages that read a stage.
+    pub(super) fn readers(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        let reads =
+            move |reader: &usize| !self.views[*reader].inlined && self.views[*reader].reads(at);
+        (at + 1..self.views.len()).filter(reads)
+    }
+
+    /// Whether the terms of a reduction may meet in another order.
+    pub(super) fn order_may_change(&self, at: usize) -> bool {
+        let view = &self.views[at];
+        let Some(reduction) = &view.reduction else { return false };
+        let allowed = reduction.reassociate || self.reassociate || !view.dtype.is_float();
+        reduction.combiner.commutative && allowed
+    }
+
+    /// The dimension of a factor that the axis alone indexes, where the factor can be packed.
+    pub(super) fn packed_dim(&self, at: usize, load: &Access, axis: usize) -> Option<usize> {
+        elements(load)?;
+        let view = &self.views[at];
+        let var = &view.data[axis].var;
+        let directly = view.direct.contains(&load.buffer);
+        let dim = load.indices.iter().position(|index| index.as_var() == Some(var))?;
+        let alone = load.indices.iter().enumerate().all(|(at, index)| {
+            at == dim || coefficient(index, var, &mut HashMap::new()) == Some(0)
+        });
+        (directly && alone).then_some(dim)
+    }
+}
+
+/// Elements of what is read, if that is known.
+pub(super) fn elements(load: &Access) -> Option<i64> {
+    load.buffer
+        .shape
+        .iter()
+        .try_fold(1i64, |n, extent| n.checked_mul(i64::try_from(extent.as_int()?).ok()?))
+}
+
+/// Vector registers of a target.
+pub(super) fn registers(target: &Target, lanes: i64) -> i64 {
+    let many = target.name == "x86-avx512" || lanes < 4 || target.arch == Arch::Aarch64;
+    if many { 32 } else { 16 }
+}
+
+/// Whether neighbours along an axis are neighbours in the result.
+pub(super) fn stores_along(view: &View, axis: usize) -> bool {
+    view.data[axis + 1..].iter().all(|inner| inner.extent == Some(1))
+}
+
+/// The reduction axis along which memory is contiguous, where no data axis is in lanes.
+pub(super) fn row_axis(view: &View) -> Option<usize> {
+    view.reduction.as_ref().filter(|_| !view.tuple)?;
+    let along = |stride: Stride| stride == Stride::By(1);
+    let row = (0..view.reduce.len())
+        .rev()
+        .find(|axis| view.loads.iter().any(|load| along(load.stride(&view.reduce[*axis].var))))?;
+    let in_lanes = view.data.iter().any(|axis| {
+        axis.extent != Some(1) && view.loads.iter().any(|load| along(load.stride(&axis.var)))
+    });
+    (!in_lanes).then_some(row)
+}

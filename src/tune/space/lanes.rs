@@ -1,0 +1,287 @@
+//! Rules for stages without reuse: `lanes` and `transpose`.
+
+use super::Fit;
+use super::facts::stores_along;
+use super::plan::Planner;
+use super::rows::chunks;
+use crate::schedule::auto::view::{Access, Stride};
+
+/// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
+const VECTORS: i64 = 4;
+/// One loop of an elementwise stage is cut into pieces of so many elements for threads.
+const PIECES: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
+
+pub(super) fn lanes_fits(planner: &Planner, _: usize) -> Fit {
+    if planner.target.is_gpu() { Fit::No } else { Fit::Possible }
+}
+
+/// The last axis, or another one along which more reads are contiguous, in lanes.
+pub(super) fn lanes(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let stage = planner.plans[at].name.clone();
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let axes = if lanes > 1 { lane_axes(planner, at) } else { Vec::new() };
+    let data = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
+    let usual =
+        axes.iter().rposition(|(_, score)| *score == axes.iter().map(|a| a.1).max().unwrap_or(0));
+    let Some(usual) = usual.filter(|usual| axes[*usual].1 > 0) else {
+        chunks(planner, at);
+        planner.parallelize(at, data);
+        planner.plans[at].open = planner.plans[at].outer();
+        return;
+    };
+    let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone()).collect();
+    let axis = axes[planner.asker.index(&stage, "lanes", names, usual)].0;
+    let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
+    let name = planner.plans[at].leaves[leaf].name.clone();
+    let near =
+        |load: &Access| matches!(load.stride(&view.data[axis].var), Stride::Zero | Stride::By(1));
+    let place = match view.loads.iter().all(near) {
+        true => "in memory",
+        false => "in the result, if not in all that is read",
+    };
+    let own = if view.reduce.is_empty() { "" } else { ", and each lane has its own reduction" };
+    planner.text.rule("lanes", &format!("`{name}` is contiguous {place}{own}"));
+    let joined = ask_joined(planner, at, leaf, VECTORS * lanes);
+    let (leaf, data) = (leaf + 1 - joined, data + 1 - joined);
+    planner.fuse(at, leaf, joined);
+    let extent = planner.plans[at].leaves[leaf].extent;
+    let factor = ask_vectors(planner, at, lanes, extent);
+    let leaf = pieces(planner, at, leaf, factor);
+    let data = data + usize::from(planner.plans[at].leaves[leaf].inner);
+    let whole = extent == Some(factor);
+    let inner = match whole {
+        true => planner.plans[at].leaves[leaf].name.clone(),
+        false => planner.split(at, leaf, factor).1,
+    };
+    // The loops over terms stand outside of the lanes.
+    let mut order = planner.names(at);
+    order.retain(|name| *name != inner);
+    order.push(inner);
+    planner.reorder(at, &order);
+    planner.annotate(at, order.len() - 1, "vectorize");
+    // The loop over lanes is no loop for threads.
+    let before = planner.plans[at].leaves.len();
+    chunks(planner, at);
+    let more = planner.plans[at].leaves.len() - before;
+    planner.parallelize(at, data + more - usize::from(whole));
+    planner.plans[at].open = planner.plans[at].outer();
+}
+
+/// Asks for the lanes of one loop: whole vectors, or all of a short loop.
+fn ask_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
+    let fits = |count: &i64| extent.is_none_or(|extent| count * lanes <= extent);
+    let mut sizes: Vec<i64> =
+        [1, 2, 4, 8].into_iter().filter(fits).map(|count| count * lanes).collect();
+    let usual = match extent {
+        Some(extent) if extent < lanes * VECTORS => extent,
+        _ => lanes * VECTORS,
+    };
+    if !sizes.contains(&usual) {
+        sizes.push(usual);
+    }
+    let stage = planner.plans[at].name.clone();
+    planner.asker.pick(&stage, "width", &sizes, &usual)
+}
+
+/// Asks whether the only loop is cut into pieces for threads, before it is cut into vectors; gives
+/// the loop that is to be cut.
+fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
+    let plan = &planner.plans[at];
+    let size = plan.leaves[leaf].size();
+    let known = plan.leaves[leaf].extent.is_some();
+    if plan.leaves.len() > 1 || plan.anchor.is_some() || planner.threads == 1 {
+        return leaf;
+    }
+    let fits = |piece: &i64| (!known || size >= 2 * piece) && piece % factor == 0;
+    let mut sizes = vec![0];
+    sizes.extend(PIECES.into_iter().filter(fits));
+    let stage = plan.name.clone();
+    let piece = planner.asker.pick(&stage, "piece", &sizes, &0);
+    if piece == 0 {
+        return leaf;
+    }
+    planner.split(at, leaf, piece);
+    leaf + 1
+}
+
+/// Asks how many of the last loops go through memory as one: while they are short, those around
+/// the lanes join them.
+fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usize {
+    let facts = planner.facts.clone();
+    let (view, leaves) = (&facts.views[at], &planner.plans[at].leaves);
+    let mut joined = 1;
+    let mut usual = 1;
+    let mut size = leaves[axis].extent.unwrap_or(i64::MAX);
+    if planner.plans[at].anchor.is_some() || axis + 1 != view.data.len() {
+        return joined;
+    }
+    while joined <= axis {
+        let (outer, inner) = (axis - joined, axis + 1 - joined);
+        let (Some(rows), Some(columns)) = (leaves[outer].extent, leaves[inner].extent) else {
+            break;
+        };
+        let as_one = view.loads.iter().all(|load| {
+            let of = |axis: usize| load.stride(&view.data[axis].var);
+            match (of(outer), of(inner)) {
+                (Stride::Zero, Stride::Zero) => true,
+                (Stride::By(outer), Stride::By(inner)) => outer == inner.saturating_mul(columns),
+                _ => false,
+            }
+        });
+        if !as_one {
+            break;
+        }
+        joined += 1;
+        if size < 2 * enough {
+            usual = joined;
+        }
+        size = size.saturating_mul(rows);
+    }
+    let stage = planner.plans[at].name.clone();
+    let counts: Vec<usize> = (1..=joined).collect();
+    planner.asker.pick(&stage, "fused", &counts, &usual)
+}
+
+/// The axes whose iterations may become lanes, each with how much speaks for it.
+fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
+    let view = &planner.facts.views[at];
+    let plan = &planner.plans[at];
+    let mut found = Vec::new();
+    for axis in 0..view.data.len() {
+        let Some(leaf) = plan.leaf_of(axis) else { continue };
+        // Less than two lanes are none.
+        if plan.leaves[leaf].extent.is_some_and(|extent| extent < 2) {
+            continue;
+        }
+        let store = if stores_along(view, axis) { 3 } else { -3 };
+        let score = view.loads.iter().map(|load| match load.stride(&view.data[axis].var) {
+            Stride::Zero => 1,
+            Stride::By(1) => 2,
+            Stride::By(step) if step.abs() <= 4 => 0,
+            _ => -2,
+        });
+        found.push((axis, store + score.sum::<i64>()));
+    }
+    let positive = found.iter().any(|(_, score)| *score > 0);
+    found.retain(|(_, score)| !positive || *score > 0);
+    found
+}
+
+pub(super) fn transpose_fits(planner: &Planner, at: usize) -> Fit {
+    match planner.target.is_gpu() || turned(planner, at).is_none() {
+        true => Fit::No,
+        false => Fit::Best,
+    }
+}
+
+/// A read along another axis than the last one: its index, and that axis.
+fn turned(planner: &Planner, at: usize) -> Option<(usize, usize)> {
+    let view = &planner.facts.views[at];
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let column = view.data.len().checked_sub(1)?;
+    if lanes == 1 || view.reduction.is_some() || planner.plans[at].anchor.is_some() {
+        return None;
+    }
+    let far = |load: &Access| match load.stride(&view.data[column].var) {
+        Stride::Far => true,
+        Stride::By(step) => step.abs() >= lanes,
+        Stride::Zero => false,
+    };
+    let load = view.loads.iter().position(far)?;
+    let contiguous = |axis: &usize| view.loads[load].stride(&view.data[*axis].var) == Stride::By(1);
+    let row = (0..column).find(contiguous)?;
+    let fits = |axis: usize| view.data[axis].extent.is_none_or(|extent| extent >= lanes);
+    (fits(row) && fits(column)).then_some((load, row))
+}
+
+/// What is read along one axis and written along another goes in square tiles, each a
+/// transposition in registers, or in blocks that are copied into a cache first.
+pub(super) fn transpose(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let (load, row) = turned(planner, at).expect("the rule fits");
+    let column = view.data.len() - 1;
+    let stage = planner.plans[at].name.clone();
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let read = view.loads[load].buffer.name.clone();
+    let (row_name, column_name) = (&view.data[row].name, &view.data[column].name);
+    let directly = view.direct.contains(&view.loads[load].buffer);
+    let ways: &[&str] = if directly { &["registers", "copied block"] } else { &["registers"] };
+    let copied = planner.asker.pick(&stage, "by", ways, &"registers") == "copied block";
+    let why = format!("`{read}` is read along `{row_name}` and written along `{column_name}`");
+    planner.text.rule("transpose", &why);
+    let copy = copied.then(|| {
+        let copy = planner.text.fresh(&read, "_block");
+        planner.text.push(format!("let {copy} = {read}.cache_read(global, [{stage}])"));
+        copy
+    });
+    let block = |planner: &mut Planner, axis: usize| {
+        let least = if copied { lanes } else { 0 };
+        let fits = |size: &i64| *size == least || view.data[axis].size() > *size;
+        let sizes = [least, 16, 32, 64, 128, 256];
+        let mut sizes: Vec<i64> =
+            sizes.into_iter().filter(|s| (*s == 0 || s % lanes == 0) && fits(s)).collect();
+        sizes.dedup();
+        let what = format!("block {}", view.data[axis].name);
+        planner.asker.pick(&stage, &what, &sizes, if copied { &64 } else { &0 })
+    };
+    let (rows, columns) = (block(planner, row), block(planner, column));
+    let mut outer: Vec<String> = Vec::new();
+    let mut blocks: Vec<String> = Vec::new();
+    let mut tiles: Vec<String> = Vec::new();
+    for (axis, size) in (0..=column).map(|axis| match axis {
+        axis if axis == row => (axis, rows),
+        axis if axis == column => (axis, columns),
+        _ => (axis, 0),
+    }) {
+        let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
+        let mut name = planner.plans[at].leaves[leaf].name.clone();
+        let turned = axis == row || axis == column;
+        if size > 0 {
+            let (block, inside) = planner.split(at, leaf, size);
+            outer.push(block);
+            name = inside;
+        }
+        if turned && !(copied && axis == row) {
+            let leaf = planner.leaf(at, &name);
+            let (vectors, lane) = planner.split(at, leaf, lanes);
+            if size > 0 {
+                blocks.push(vectors)
+            } else {
+                outer.push(vectors)
+            }
+            tiles.push(lane);
+        } else if turned {
+            blocks.push(name);
+        } else {
+            outer.push(name);
+        }
+    }
+    let count = outer.len();
+    let order = [&outer[..], &blocks, &tiles].concat();
+    planner.reorder(at, &order);
+    let last = order.len() - 1;
+    if tiles.len() > 1 {
+        planner.annotate(at, last - 1, "unroll");
+    }
+    planner.annotate(at, last, "vectorize");
+    let gone = planner.parallelize(at, count.saturating_sub(usize::from(copied)));
+    planner.plans[at].open = count - gone;
+    if let Some(copy) = copy {
+        let (leaf, rank) = (planner.plans[at].leaves[count - gone - 1].name.clone(), column);
+        planner.text.push(format!("{copy}.compute_at({stage}, {leaf})"));
+        let (o, l) = (planner.text.fresh(&copy, "_o"), planner.text.fresh(&copy, "_i"));
+        let last = view.loads[load].indices.len() - 1;
+        planner.text.push(format!("let {o}, {l} = {copy}.split(ax{last}, factor={lanes})"));
+        planner.text.push(format!("{copy}.vectorize({l})"));
+        if last > 0 && rank > 0 {
+            planner.text.push(format!("{copy}.storage_align(ax{}, 32, 1)", last - 1));
+        }
+        if let Some(stage) = view.loads[load].of {
+            // The copy stands between: what it reads is at the root.
+            planner.plans[stage].pinned = true;
+        }
+    }
+}

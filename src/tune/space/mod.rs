@@ -1,0 +1,164 @@
+//! What there is to decide about a kernel: rules that ask and write.
+//!
+//! Before: a kernel and a target, or a schedule with knobs. After: a [`Space`] whose candidates
+//! are schedules in the language, as somebody would write them, each group of directives under a
+//! comment that names its rule. [`of_kernel`] has the rules of [`RULES`]; [`of_schedule`] the
+//! knobs of a schedule.
+//!
+//! The questions and the text are functions of the graph, the target, the number of threads and
+//! the answers. What is not known when the kernel is compiled, such as the extents of `n: var`, is
+//! taken to be large, and every split of it has a tail.
+
+mod ask;
+mod facts;
+mod lanes;
+mod place;
+mod plan;
+mod rows;
+mod template;
+mod tile;
+
+use super::{Candidate, Question, Space};
+use crate::schedule::Schedule;
+use crate::schedule::auto::text::Text;
+use crate::target::Target;
+use crate::te::Graph;
+use ask::Asker;
+use facts::Facts;
+use plan::{Plan, Planner};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use template::of_schedule;
+
+/// How the loops of one stage are chosen.
+pub struct Rule {
+    /// The name in the comments and in questions.
+    pub name: &'static str,
+    /// What it does and when.
+    pub about: &'static str,
+    /// How well it is known to suit a stage.
+    fits: fn(&Planner, usize) -> Fit,
+    /// Writes the directives of the stage's loops.
+    apply: fn(&mut Planner, usize),
+}
+
+/// Whether a rule is for a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fit {
+    /// It says nothing about such stages.
+    No,
+    /// It can be taken.
+    Possible,
+    /// It is taken where nobody has a reason for another one.
+    Best,
+}
+
+/// The rules for the loops of a stage. Which one is taken is a question; the default is the first
+/// that fits best, else the first that is possible. Before them, `place` decides where a stage is
+/// computed.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "tile",
+        about: "a reduction in tiles: a tile of results stays in registers while terms are added, \
+                some of them make a block that stays in a cache; the stage that reads the results \
+                one by one has the tiles; factors that lie apart are packed before",
+        fits: tile::fits,
+        apply: tile::apply,
+    },
+    Rule {
+        name: "partial",
+        about: "a reduction along rows whose order may change: partial results in lanes",
+        fits: rows::partial_fits,
+        apply: rows::partial,
+    },
+    Rule {
+        name: "rows",
+        about: "a reduction along rows whose order stays: several rows at once",
+        fits: rows::rows_fits,
+        apply: rows::rows,
+    },
+    Rule {
+        name: "transpose",
+        about: "what is read along one axis and written along another: square tiles",
+        fits: lanes::transpose_fits,
+        apply: lanes::transpose,
+    },
+    Rule {
+        name: "lanes",
+        about: "everything else: the axis along which memory is contiguous in lanes",
+        fits: lanes::lanes_fits,
+        apply: lanes::lanes,
+    },
+];
+
+/// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
+/// not known: then the candidates do not depend on the machine.
+pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
+    let schedule = Schedule::new(graph.clone(), target);
+    Rules { schedule, target: target.clone(), threads, known: Mutex::new(HashMap::new()) }
+}
+
+/// The space of the rules.
+struct Rules {
+    schedule: Schedule,
+    target: Target,
+    threads: usize,
+    /// The facts by which stages are inlined; only looked up.
+    known: Mutex<HashMap<Vec<bool>, Arc<Facts>>>,
+}
+
+impl Rules {
+    fn facts(&self, inlined: &[bool]) -> Arc<Facts> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(inlined) {
+            return found.clone();
+        }
+        let facts = Arc::new(Facts::new(&self.schedule, &self.target, inlined));
+        known.insert(inlined.to_vec(), facts.clone());
+        facts
+    }
+}
+
+impl Space for Rules {
+    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+        let none = vec![false; self.schedule.stages.len()];
+        let mut planner = Planner {
+            target: &self.target,
+            threads: self.threads,
+            facts: self.facts(&none),
+            plans: Vec::new(),
+            text: Text::new(&self.schedule),
+            asker: Asker::new(answer),
+        };
+        let inlined = place::inline(&mut planner);
+        planner.facts = self.facts(&inlined);
+        let facts = planner.facts.clone();
+        planner.plans = facts.views.iter().map(Plan::of).collect();
+        for stage in (0..facts.views.len()).rev() {
+            if facts.views[stage].inlined || planner.plans[stage].done {
+                continue;
+            }
+            place::place(&mut planner, stage);
+            loops(&mut planner, stage);
+        }
+        Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
+    }
+}
+
+/// Asks for the rule of a stage's loops, and applies it.
+fn loops(planner: &mut Planner, at: usize) {
+    let fits: Vec<(&Rule, Fit)> = RULES
+        .iter()
+        .map(|rule| (rule, (rule.fits)(planner, at)))
+        .filter(|(_, fit)| *fit != Fit::No)
+        .collect();
+    let best = fits.iter().position(|(_, fit)| *fit == Fit::Best).unwrap_or(0);
+    let names = fits.iter().map(|(rule, _)| rule.name.to_string()).collect();
+    let stage = planner.plans[at].name.clone();
+    if fits.is_empty() {
+        crate::bug!("no rule is for `{stage}`");
+    }
+    let chosen = planner.asker.index(&stage, "rule", names, best);
+    (fits[chosen].0.apply)(planner, at);
+}

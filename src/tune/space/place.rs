@@ -1,0 +1,254 @@
+//! Where a stage is computed: in the expressions that read it, at a loop of a reader, or before.
+
+use super::plan::{MIN_PARALLEL_WORK, Planner};
+use crate::ir::visit::for_each_child;
+use crate::ir::{BinOp, Expr, ExprKind, UnOp};
+use crate::schedule::auto::view::{View, coefficient};
+use std::collections::HashMap;
+
+/// What costs more is not computed twice because two places read one element of it.
+const MAX_AGAIN: i64 = 8;
+/// A stage is not inlined where that makes so many times the work.
+const MAX_TIMES: i64 = 4;
+/// Nor computed at a loop where that makes so many percent of the work.
+const MAX_PERCENT: i64 = 250;
+
+/// Asks which stages are computed where they are read.
+pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
+    let facts = planner.facts.clone();
+    let views = &facts.views;
+    let mut inlined = vec![false; views.len()];
+    // How often each stage is computed, in points.
+    let mut points: Vec<i64> = views.iter().map(View::points).collect();
+    for at in (0..views.len()).rev() {
+        let view = &views[at];
+        let costly = view.cost > MAX_AGAIN;
+        let evaluations: i64 = (at + 1..views.len())
+            .map(|reader| points[reader].saturating_mul(views[reader].sites(at, costly)))
+            .fold(0, i64::saturating_add);
+        let elements = view.elements().max(1);
+        let map = view.reduction.is_none();
+        if view.output || view.tuple || !map || evaluations == 0 {
+            continue;
+        }
+        let times = evaluations.saturating_add(elements - 1) / elements;
+        let (default, why) = match (times, view.cost) {
+            (..=1, _) => (true, "each element is read once".to_string()),
+            (_, ..=1) => (true, "it costs nothing to compute again".to_string()),
+            (2..=4, 2) => (true, format!("{times} times one operation is less than a store")),
+            _ => (false, format!("each element is computed {times} times")),
+        };
+        let again = times.saturating_mul(view.cost) > MAX_TIMES * MAX_AGAIN && times > MAX_TIMES;
+        if !default && again {
+            continue;
+        }
+        if planner.asker.whether(&view.name, "inline", default) {
+            inlined[at] = true;
+            points[at] = evaluations;
+            planner.text.rule("inline", &why);
+            planner.text.push(format!("{}.compute_inline()", view.name));
+        }
+    }
+    inlined
+}
+
+/// Asks at which loop a stage is computed; at the root it stays as it is.
+pub(super) fn place(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    if view.output || planner.plans[at].pinned || planner.target.is_gpu() {
+        return;
+    }
+    let Some(home) = home(planner, at) else { return };
+    let mut choices = vec!["root".to_string()];
+    let mut depths = vec![];
+    let mut default = 0;
+    let worth_threads = !planner.plans[home].parallel && planner.work(at) >= MIN_PARALLEL_WORK;
+    for depth in 0..planner.plans[home].open {
+        let Some(boxes) = boxes(planner, home, depth, at) else { break };
+        let Some(percent) = percent(planner, home, depth, at, &boxes) else { break };
+        if percent > MAX_PERCENT {
+            continue;
+        }
+        choices.push(planner.plans[home].leaves[depth].name.clone());
+        depths.push((depth, boxes));
+        let leaf = &planner.plans[home].leaves[depth];
+        let reused = facts.products[at].is_some();
+        if percent <= 100 && !leaf.inner && !worth_threads && !reused {
+            default = depths.len();
+        }
+    }
+    let stage = planner.plans[at].name.clone();
+    let chosen = planner.asker.index(&stage, "at", choices, default);
+    if chosen == 0 {
+        return;
+    }
+    let (depth, boxes) = depths.swap_remove(chosen - 1);
+    let percent = percent(planner, home, depth, at, &boxes).unwrap_or(100);
+    let leaf = planner.plans[home].leaves[depth].name.clone();
+    let why = match percent {
+        ..=100 => format!("one iteration of `{leaf}` reads what no other one does"),
+        _ => format!("computed where it is read, {} percent twice", percent - 100),
+    };
+    planner.text.rule("attach", &why);
+    let of = planner.plans[home].name.clone();
+    planner.text.push(format!("{stage}.compute_at({of}, {leaf})"));
+    let parallel = planner.plans[home].parallel;
+    let plan = &mut planner.plans[at];
+    plan.anchor = Some((home, depth));
+    plan.parallel = parallel;
+    for leaf in plan.leaves.iter_mut().filter(|leaf| !leaf.reduce) {
+        leaf.extent = boxes[leaf.axes[0]];
+    }
+}
+
+/// The stage at the root in whose loops all readers are.
+fn home(planner: &Planner, at: usize) -> Option<usize> {
+    let mut home = None;
+    for reader in planner.facts.readers(at) {
+        let of = planner.plans[reader].anchor.map_or(reader, |(home, _)| home);
+        if *home.get_or_insert(of) != of {
+            return None;
+        }
+    }
+    home
+}
+
+/// How much of a stage one iteration of a loop reads: for each dimension the number of elements,
+/// where that is the same for all iterations. `None` if a reader stands outside of the loop.
+pub(super) fn boxes(
+    planner: &Planner,
+    home: usize,
+    depth: usize,
+    at: usize,
+) -> Option<Vec<Option<i64>>> {
+    let views = &planner.facts.views;
+    let mut known: HashMap<usize, Vec<Option<i64>>> = HashMap::new();
+    let inside = &planner.plans[home].leaves[depth + 1..];
+    let span = |axis: usize| -> Option<i64> {
+        let whole = views[home].data[axis].extent;
+        let of = inside.iter().filter(|leaf| leaf.axes.contains(&axis));
+        let mut size = Some(1i64);
+        for leaf in of {
+            size = match leaf.axes.len() {
+                1 => size.and_then(|size| size.checked_mul(leaf.extent?)),
+                _ => whole,
+            };
+        }
+        match (size, whole) {
+            (Some(size), Some(whole)) => Some(size.min(whole)),
+            (size, _) => size,
+        }
+    };
+    known.insert(home, (0..views[home].data.len()).map(span).collect());
+    for stage in (at..home).rev() {
+        let mut hulls: Vec<Hull> = vec![Hull::default(); views[stage].data.len()];
+        let mut read = false;
+        for reader in planner.facts.readers(stage) {
+            let spans = known.get(&reader);
+            let Some(spans) = spans else {
+                if stage == at {
+                    return None;
+                }
+                continue;
+            };
+            let view = &views[reader];
+            for load in view.loads.iter().filter(|load| load.of == Some(stage)) {
+                read = true;
+                for (hull, index) in hulls.iter_mut().zip(&load.indices) {
+                    hull.add(range(view, spans, index));
+                }
+            }
+        }
+        let outside =
+            planner.plans[stage].anchor.is_none_or(|(of, deep)| of != home || deep < depth);
+        if !read || (stage != at && outside) {
+            continue;
+        }
+        let sizes = hulls.iter().zip(&views[stage].data).map(|(hull, axis)| hull.size(axis.extent));
+        known.insert(stage, sizes.collect());
+    }
+    known.remove(&at)
+}
+
+/// What the work of a stage becomes where it is computed at a loop, in percent.
+fn percent(
+    planner: &Planner,
+    home: usize,
+    depth: usize,
+    at: usize,
+    boxes: &[Option<i64>],
+) -> Option<i64> {
+    let leaves = &planner.plans[home].leaves[..=depth];
+    let turns = leaves.iter().fold(1i128, |n, leaf| n.saturating_mul(i128::from(leaf.size())));
+    let data = &planner.facts.views[at].data;
+    let each = boxes
+        .iter()
+        .zip(data)
+        .fold(1i128, |n, (size, axis)| n.saturating_mul(i128::from(size.unwrap_or(axis.size()))));
+    let elements = i128::from(planner.facts.views[at].elements()).max(1);
+    i64::try_from(turns.saturating_mul(each).saturating_mul(100) / elements).ok()
+}
+
+/// The places that some indices reach.
+#[derive(Clone, Default)]
+struct Hull {
+    ends: Option<(i64, i64)>,
+    /// Not known, or not the same in all iterations.
+    far: bool,
+}
+
+impl Hull {
+    fn add(&mut self, range: Option<(i64, i64)>) {
+        match (self.ends, range) {
+            (_, None) => self.far = true,
+            (None, range) => self.ends = range,
+            (Some((a, b)), Some((c, d))) => self.ends = Some((a.min(c), b.max(d))),
+        }
+    }
+
+    fn size(&self, extent: Option<i64>) -> Option<i64> {
+        match self.ends {
+            Some((first, last)) if !self.far => {
+                let size = last - first + 1;
+                Some(extent.map_or(size, |extent| size.min(extent)))
+            }
+            _ => extent,
+        }
+    }
+}
+
+/// From where to where an index runs while the reader's axes have so many values.
+fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
+    let (mut first, mut last) = (0i64, 0i64);
+    let data = view.data.iter().zip(spans.iter().copied());
+    let reduce = view.reduce.iter().map(|axis| (axis, axis.extent));
+    for (axis, span) in data.chain(reduce) {
+        let step = coefficient(index, &axis.var, &mut HashMap::new())?;
+        if step == 0 {
+            continue;
+        }
+        let reach = step.checked_mul(span?.checked_sub(1)?)?;
+        first = first.checked_add(reach.min(0))?;
+        last = last.checked_add(reach.max(0))?;
+    }
+    let offset = constant(index)?;
+    Some((first.checked_add(offset)?, last.checked_add(offset)?))
+}
+
+/// The value of an index where all variables are 0.
+fn constant(expr: &Expr) -> Option<i64> {
+    match &expr.kind {
+        ExprKind::Const(_) => i64::try_from(expr.as_int()?).ok(),
+        ExprKind::Var(_) => Some(0),
+        ExprKind::Unary(UnOp::Neg, a) => constant(a)?.checked_neg(),
+        ExprKind::Binary(BinOp::Add, a, b) => constant(a)?.checked_add(constant(b)?),
+        ExprKind::Binary(BinOp::Sub, a, b) => constant(a)?.checked_sub(constant(b)?),
+        ExprKind::Binary(BinOp::Mul, a, b) => constant(a)?.checked_mul(constant(b)?),
+        _ => {
+            let mut leaf = true;
+            for_each_child(expr, &mut |_| leaf = false);
+            leaf.then_some(0)
+        }
+    }
+}

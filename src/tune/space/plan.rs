@@ -1,0 +1,246 @@
+//! The plan: which loops each stage has so far, and the directives that made them.
+
+use super::ask::Asker;
+use super::facts::Facts;
+use crate::schedule::auto::text::Text;
+use crate::schedule::auto::view::{UNKNOWN, View};
+use crate::target::Target;
+use std::sync::Arc;
+
+/// Work below this, in simple operations, is not worth the start of threads.
+pub(super) const MIN_PARALLEL_WORK: i64 = 1 << 17;
+/// As many tasks keep all threads busy, whatever their number.
+const ENOUGH_TASKS: i64 = 64;
+/// No more loops than this are made one for threads.
+const MAX_JOINED: usize = 4;
+
+/// A candidate while it is written.
+pub(super) struct Planner<'a> {
+    pub(super) target: &'a Target,
+    /// How many threads will run it; 0 if that is not known.
+    pub(super) threads: usize,
+    pub(super) facts: Arc<Facts>,
+    pub(super) plans: Vec<Plan>,
+    pub(super) text: Text,
+    pub(super) asker: Asker<'a>,
+}
+
+/// A stage's loops, outermost first, and where it stands.
+#[derive(Clone, Default)]
+pub(super) struct Plan {
+    /// The name in directives.
+    pub(super) name: String,
+    pub(super) leaves: Vec<Leaf>,
+    /// The stage in whose loops it is computed, and the index of the loop.
+    pub(super) anchor: Option<(usize, usize)>,
+    /// Producers are computed in one of so many outer loops.
+    pub(super) open: usize,
+    /// A copy of it at the root reads it.
+    pub(super) pinned: bool,
+    /// A loop of it is parallel, or one around it.
+    pub(super) parallel: bool,
+    /// The operations of what is computed in its tiles.
+    pub(super) tile_work: i64,
+    /// The rule of another stage wrote its directives.
+    pub(super) done: bool,
+}
+
+/// A loop.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Leaf {
+    pub(super) name: String,
+    /// The data axes that it runs through, all or a part of each; empty for a reduction axis.
+    pub(super) axes: Vec<usize>,
+    pub(super) reduce: bool,
+    pub(super) extent: Option<i64>,
+    /// It runs through lanes, or its iterations are written out.
+    pub(super) flat: bool,
+    /// It is an inner part of a split.
+    pub(super) inner: bool,
+    /// It is the outer part of a split whose last step may be a shorter one.
+    pub(super) tail: bool,
+}
+
+impl Leaf {
+    pub(super) fn size(&self) -> i64 {
+        self.extent.unwrap_or(UNKNOWN)
+    }
+}
+
+impl Planner<'_> {
+    /// The operations of a stage; the largest number if they are known at run time only.
+    pub(super) fn work(&self, at: usize) -> i64 {
+        let view = &self.facts.views[at];
+        let known = view.data.iter().chain(&view.reduce).all(|axis| axis.extent.is_some());
+        if known { view.points().saturating_mul(view.cost) } else { i64::MAX }
+    }
+
+    /// Splits a loop; what is inside has `factor` iterations. Gives the names of the two.
+    pub(super) fn split(&mut self, at: usize, leaf: usize, factor: i64) -> (String, String) {
+        self.split_tail(at, leaf, factor, "")
+    }
+
+    /// [`Planner::split`] with a tail policy; the compiler's choice if empty.
+    pub(super) fn split_tail(
+        &mut self,
+        at: usize,
+        leaf: usize,
+        factor: i64,
+        tail: &str,
+    ) -> (String, String) {
+        let old = self.plans[at].leaves[leaf].clone();
+        let outer = self.text.fresh(&old.name, "_o");
+        let inner = self.text.fresh(&old.name, "_i");
+        let (name, from) = (&self.plans[at].name, &old.name);
+        let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+        let line = format!("let {outer}, {inner} = {name}.split({from}, factor={factor}{tail})");
+        self.text.push(line);
+        let parts = old.extent.map(|extent| (extent + factor - 1) / factor);
+        let rest = old.extent.is_none_or(|extent| extent % factor != 0);
+        let names = (outer.clone(), inner.clone());
+        let inner = Leaf { name: inner, extent: Some(factor), inner: true, ..old.clone() };
+        let outer = Leaf { name: outer, extent: parts, tail: rest, ..old };
+        self.plans[at].leaves.splice(leaf..=leaf, [outer, inner]);
+        names
+    }
+
+    /// Gives the loops of a stage another order: all of them by name, outermost first.
+    pub(super) fn reorder(&mut self, at: usize, names: &[String]) {
+        let plan = &mut self.plans[at];
+        let find = |name: &String| {
+            let mut leaves = plan.leaves.iter();
+            leaves.find(|leaf| leaf.name == *name).expect("a loop of the stage").clone()
+        };
+        let leaves: Vec<Leaf> = names.iter().map(find).collect();
+        if leaves == plan.leaves {
+            return;
+        }
+        if leaves.len() != plan.leaves.len() {
+            crate::bug!("{} of {} loops are put in order", leaves.len(), plan.leaves.len());
+        }
+        self.text.push(format!("{}.reorder({})", plan.name, names.join(", ")));
+        plan.leaves = leaves;
+    }
+
+    /// The names of a stage's loops.
+    pub(super) fn names(&self, at: usize) -> Vec<String> {
+        self.plans[at].leaves.iter().map(|leaf| leaf.name.clone()).collect()
+    }
+
+    /// The index of a loop.
+    pub(super) fn leaf(&self, at: usize, name: &str) -> usize {
+        let mut leaves = self.plans[at].leaves.iter();
+        leaves.position(|leaf| leaf.name == name).expect("a loop of the stage")
+    }
+
+    /// `vectorize`, `unroll` or `parallel`.
+    pub(super) fn annotate(&mut self, at: usize, leaf: usize, how: &str) {
+        let plan = &mut self.plans[at];
+        self.text.push(format!("{}.{how}({})", plan.name, plan.leaves[leaf].name));
+        plan.leaves[leaf].flat = how != "parallel";
+    }
+
+    /// Makes one loop of neighbours.
+    pub(super) fn fuse(&mut self, at: usize, first: usize, count: usize) {
+        if count < 2 {
+            return;
+        }
+        let leaves: Vec<Leaf> = self.plans[at].leaves.drain(first..first + count).collect();
+        let names: Vec<&str> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
+        let fused = self.text.fresh(&names.join("_"), "");
+        self.text.push(format!("let {fused} = {}.fuse({})", self.plans[at].name, names.join(", ")));
+        let extent = leaves.iter().try_fold(1i64, |n, leaf| n.checked_mul(leaf.extent?));
+        let axes = leaves.iter().flat_map(|leaf| leaf.axes.iter().copied()).collect();
+        let leaf = Leaf { name: fused, axes, extent, tail: false, ..leaves[0].clone() };
+        self.plans[at].leaves.insert(first, leaf);
+    }
+
+    /// Shares out the outer loops of a stage at the root: asks how many of the first `count` become
+    /// one loop for threads. Gives the number of loops that it took away.
+    pub(super) fn parallelize(&mut self, at: usize, count: usize) -> usize {
+        let work = self.work(at).saturating_add(self.plans[at].tile_work);
+        let count = count.min(MAX_JOINED);
+        if self.plans[at].anchor.is_some() || count == 0 || self.threads == 1 {
+            return 0;
+        }
+        let leaves = &self.plans[at].leaves[..count];
+        let mut choices = vec!["none".to_string()];
+        for joined in 1..=count {
+            let names: Vec<&str> = leaves[..joined].iter().map(|leaf| &leaf.name[..]).collect();
+            choices.push(names.join(" "));
+        }
+        let default = if work < MIN_PARALLEL_WORK { 0 } else { self.joined(at, count) };
+        if work < MIN_PARALLEL_WORK / 8 {
+            choices.truncate(1);
+        }
+        let stage = self.plans[at].name.clone();
+        let joined = self.asker.index(&stage, "parallel", choices, default);
+        if joined == 0 {
+            return 0;
+        }
+        let why = match work {
+            i64::MAX => "the work is known at run time only".to_string(),
+            _ => format!("{} operations are shared by threads", about(work)),
+        };
+        self.text.rule("parallel", &why);
+        self.fuse(at, 0, joined);
+        self.annotate(at, 0, "parallel");
+        self.plans[at].parallel = true;
+        joined - 1
+    }
+
+    /// How many of the first loops have enough iterations for all threads; 0 if none have several.
+    fn joined(&self, at: usize, count: usize) -> usize {
+        let leaves = &self.plans[at].leaves[..count];
+        let (mut tasks, mut joined) = (1i64, 0);
+        // The rest of a split is code of its own only while the loop stands alone.
+        while joined < count && tasks < ENOUGH_TASKS && (joined == 0 || !leaves[joined].tail) {
+            tasks = tasks.saturating_mul(leaves[joined].size());
+            joined += 1;
+            if leaves[joined - 1].tail {
+                break;
+            }
+        }
+        if tasks <= 1 { 0 } else { joined }
+    }
+}
+
+/// "about 2 million".
+fn about(work: i64) -> String {
+    if work < 1_000_000 {
+        format!("about {} thousand", (work + 500) / 1000)
+    } else if work < 1_000_000_000 {
+        format!("about {} million", (work + 500_000) / 1_000_000)
+    } else {
+        format!("about {} thousand million", work / 1_000_000_000)
+    }
+}
+
+impl Plan {
+    pub(super) fn of(view: &View) -> Plan {
+        let leaf = |name: &str, axes: Vec<usize>, reduce, extent| Leaf {
+            name: name.to_string(),
+            axes,
+            reduce,
+            extent,
+            flat: false,
+            inner: false,
+            tail: false,
+        };
+        let data = view.data.iter().enumerate();
+        let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
+        let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
+        let leaves: Vec<Leaf> = data.chain(reduce).collect();
+        Plan { name: view.name.clone(), leaves, ..Plan::default() }
+    }
+
+    /// The loop of a data axis as declared.
+    pub(super) fn leaf_of(&self, axis: usize) -> Option<usize> {
+        self.leaves.iter().position(|leaf| leaf.axes == [axis] && !leaf.inner)
+    }
+
+    /// How many outer loops run over elements, are whole loops, and stand around all others.
+    pub(super) fn outer(&self) -> usize {
+        self.leaves.iter().take_while(|leaf| !leaf.reduce && !leaf.flat).count()
+    }
+}

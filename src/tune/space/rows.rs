@@ -1,0 +1,208 @@
+//! Rules for reductions along rows: `partial` and `rows`.
+//!
+//! The terms of one element lie next to each other, so lanes can run through the terms only if
+//! their order may change. Where it may not, several elements are computed side by side.
+
+use super::Fit;
+use super::facts::row_axis;
+use super::plan::Planner;
+
+/// Rows that are reduced side by side: as many additions are under way at the same time.
+const ROWS: i64 = 8;
+/// Vectors of partial results of one row.
+const VECTORS: i64 = 4;
+/// A sum without data axes is cut into pieces of so many terms for the threads.
+const PIECE: i64 = 1 << 14;
+
+/// A stage of which the loops over terms are known by name.
+struct Terms {
+    name: String,
+    /// Axes of elements, as the stages of partial results have them.
+    data: Vec<String>,
+    /// The innermost loop over elements.
+    place: Option<String>,
+    /// Loops over terms, outermost first.
+    reduce: Vec<String>,
+}
+
+pub(super) fn partial_fits(planner: &Planner, at: usize) -> Fit {
+    let view = &planner.facts.views[at];
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let Some(row) = row_axis(view).filter(|_| lanes > 1) else { return Fit::No };
+    let short = view.reduce[row].extent.is_some_and(|extent| extent < 2 * lanes);
+    if short || planner.target.is_gpu() || !planner.facts.order_may_change(at) {
+        return Fit::No;
+    }
+    Fit::Best
+}
+
+/// Partial results in lanes.
+pub(super) fn partial(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let row = row_axis(view).expect("the rule fits");
+    let extent = view.reduce[row].extent;
+    let stage = planner.plans[at].name.clone();
+    let fits =
+        |vectors: &i64| extent.is_none_or(|extent| *vectors == 1 || extent >= 2 * vectors * lanes);
+    let counts: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
+    let usual = if fits(&VECTORS) { VECTORS } else { 1 };
+    let vectors = planner.asker.pick(&stage, "vectors", &counts, &usual);
+    let data = view.data.len();
+    let name = &view.reduce[row].name;
+    let why = format!("the terms along `{name}` may be summed in any order, so lanes share them");
+    planner.text.rule("partial", &why);
+    let mut terms = Terms {
+        name: stage,
+        data: view.data.iter().map(|axis| axis.name.clone()).collect(),
+        place: None,
+        reduce: view.reduce.iter().map(|axis| axis.name.clone()).collect(),
+    };
+    if data == 0 {
+        terms = pieces(planner, at, terms, row);
+        let row = terms.reduce.len() - 1;
+        in_lanes(planner, &terms, row, lanes, vectors);
+        return;
+    }
+    chunks(planner, at);
+    let count = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
+    planner.parallelize(at, count);
+    let mut loops = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce);
+    terms.place = loops.next_back().map(|leaf| leaf.name.clone());
+    planner.plans[at].open = planner.plans[at].outer();
+    in_lanes(planner, &terms, row, lanes, vectors);
+}
+
+/// Asks whether threads take several rows at a time.
+pub(super) fn chunks(planner: &mut Planner, at: usize) {
+    let plan = &planner.plans[at];
+    if plan.anchor.is_some() || plan.leaves.is_empty() || planner.threads == 1 {
+        return;
+    }
+    let first = &plan.leaves[0];
+    let several = |size: &i64| *size == 1 || first.size() >= 4 * size;
+    let sizes: Vec<i64> = [1, 4, 8, 16, 64].into_iter().filter(several).collect();
+    if first.reduce || first.flat || planner.work(at) < super::plan::MIN_PARALLEL_WORK {
+        return;
+    }
+    let stage = plan.name.clone();
+    let size = planner.asker.pick(&stage, "chunk", &sizes, &1);
+    if size > 1 {
+        planner.split(at, 0, size);
+    }
+}
+
+/// A sum of everything becomes a sum of pieces, one for each thread at least.
+fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let size = view.reduce[row].extent.unwrap_or(i64::MAX);
+    let (name, mut reduce) = (whole.name.clone(), whole.reduce.clone());
+    let outer = if reduce.len() > 1 {
+        // Only the loop over rows stays where it is.
+        let row = reduce.remove(row);
+        reduce.push(row);
+        reduce.remove(0)
+    } else if size >= 2 * PIECE {
+        let known = view.reduce[row].extent.is_some();
+        let fits = |piece: &i64| *piece == PIECE || !known || size >= 2 * piece;
+        let sizes: Vec<i64> = [PIECE / 4, PIECE, 4 * PIECE].into_iter().filter(fits).collect();
+        let piece = planner.asker.pick(&name, "piece", &sizes, &PIECE);
+        let (outer, inner) =
+            (planner.text.fresh(&reduce[0], "_o"), planner.text.fresh(&reduce[0], "_i"));
+        let from = &reduce[0];
+        planner.text.push(format!("let {outer}, {inner} = {name}.split({from}, factor={piece})"));
+        reduce = vec![inner];
+        outer
+    } else {
+        return whole;
+    };
+    let piece = planner.text.fresh(&name, "_pieces");
+    planner.text.push(format!("let {piece} = {name}.rfactor({outer})"));
+    if planner.threads != 1 {
+        planner.text.push(format!("{piece}.parallel({outer})"));
+    }
+    Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
+}
+
+/// Two steps: the terms of a row to some vectors, those to one; its lanes are summed one by one.
+fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vectors: i64) {
+    let Terms { name, data, place, reduce } = terms;
+    let mut stages = Vec::new();
+    let mut from = reduce[row].clone();
+    let mut others: Vec<String> = reduce.clone();
+    let mut counts = vec![lanes];
+    if vectors > 1 {
+        counts.insert(0, vectors * lanes);
+    }
+    for count in counts {
+        let outer = planner.text.fresh(&from, "_o");
+        let inner = planner.text.fresh(&from, "_i");
+        let stage = planner.text.fresh(name, "_lanes");
+        planner.text.push(format!("let {outer}, {inner} = {name}.split({from}, factor={count})"));
+        planner.text.push(format!("let {stage} = {name}.rfactor({inner})"));
+        let place = others.iter().position(|other| *other == from).expect("the row is a loop");
+        others[place] = outer;
+        // The stage of partial results has the lanes as its first axis.
+        let loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
+        stages.push((stage, loops.join(", "), inner.clone()));
+        others = vec![inner.clone()];
+        from = inner;
+    }
+    for (stage, loops, inner) in stages.iter().rev() {
+        if let Some(place) = place {
+            planner.text.push(format!("{stage}.compute_at({name}, {place})"));
+        }
+        planner.text.push(format!("{stage}.set_scope(local)"));
+        planner.text.push(format!("{stage}.reorder({loops}, {inner})"));
+        planner.text.push(format!("{stage}.vectorize({inner})"));
+    }
+}
+
+pub(super) fn rows_fits(planner: &Planner, at: usize) -> Fit {
+    let along = row_axis(&planner.facts.views[at]).is_some() && !planner.target.is_gpu();
+    if along && rows_leaf(planner, at).is_some() { Fit::Best } else { Fit::No }
+}
+
+/// The innermost loop over elements that has several.
+fn rows_leaf(planner: &Planner, at: usize) -> Option<usize> {
+    let leaves = &planner.plans[at].leaves;
+    let data = leaves.iter().filter(|leaf| !leaf.reduce).count();
+    let enough = |leaf: &usize| leaves[*leaf].extent.is_none_or(|extent| extent >= 2);
+    (0..data).rev().find(enough)
+}
+
+/// Several rows at once.
+pub(super) fn rows(planner: &mut Planner, at: usize) {
+    let leaf = rows_leaf(planner, at).expect("the rule fits");
+    let plan = &planner.plans[at];
+    let stage = plan.name.clone();
+    let data = plan.leaves.iter().filter(|leaf| !leaf.reduce).count();
+    let extent = plan.leaves[leaf].extent;
+    let usual = extent.map_or(ROWS, |extent| extent.min(ROWS));
+    let mut counts = vec![2, 4, ROWS, 16];
+    counts.retain(|count| extent.is_none_or(|extent| *count <= extent));
+    if !counts.contains(&usual) {
+        counts.push(usual);
+    }
+    let factor = planner.asker.pick(&stage, "rows", &counts, &usual);
+    let why = format!(
+        "the terms of each sum stay in order, so {factor} sums run side by side to hide the \
+         latency of an addition"
+    );
+    planner.text.rule("rows", &why);
+    let split = extent != Some(factor);
+    let inner = match split {
+        true => planner.split(at, leaf, factor).1,
+        false => planner.plans[at].leaves[leaf].name.clone(),
+    };
+    let mut order = planner.names(at);
+    order.retain(|name| *name != inner);
+    order.push(inner);
+    planner.reorder(at, &order);
+    let last = order.len() - 1;
+    planner.annotate(at, last, "unroll");
+    planner.parallelize(at, data - usize::from(!split));
+    planner.plans[at].open = planner.plans[at].outer();
+}

@@ -1,0 +1,341 @@
+//! The questions about a tiling.
+
+use super::super::facts::{registers, stores_along};
+use super::super::plan::Planner;
+use super::choose::{heights, packs, widths};
+use super::{Form, MAX_WINDOW, Subject, Unroll, lane_axes, terms};
+use crate::schedule::auto::view::Stride;
+
+/// More vectors than this are not written out in the loops over terms.
+const MAX_CODE: i64 = 512;
+/// No more orders of loops than this are told apart.
+const MAX_ORDERS: usize = 24;
+/// A factor is packed along its rows only if that is at least so many bytes.
+const MIN_PACK_BYTES: i64 = 1 << 14;
+/// Terms of a block: fewer are no work between two visits, more are as good as all of them.
+const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 32..=1024;
+
+pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    let attached = planner.plans[subject.home].anchor.is_some();
+    let product = facts.products[subject.sum].filter(|_| !attached);
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let axis_name = |axis: &usize| view.data[*axis].name.clone();
+
+    let can = lane_axes(&facts, subject.sum, !attached);
+    let stored = can.iter().position(|axis| stores_along(view, *axis));
+    let lane = product.and_then(|tile| can.iter().position(|axis| *axis == tile.lane));
+    let lane = lane.or(stored).unwrap_or(can.len() - 1);
+    let lane = can[planner.asker.index(&name, "lanes", can.iter().map(axis_name).collect(), lane)];
+    let same = product.filter(|tile| tile.lane == lane);
+
+    let size = view.data[lane].size();
+    let mut wide = widths(size, lanes);
+    wide.extend(same.map(|tile| tile.width));
+    wide.sort_unstable();
+    wide.dedup();
+    let usual = wide.iter().copied().filter(|width| *width <= lanes).max().unwrap_or(wide[0]);
+    let width = same.map_or(usual, |tile| tile.width);
+    let width = planner.asker.pick(&name, "width", &wide, &width);
+
+    let (row, rows) = ask_rows(planner, subject, lane, width);
+    let in_place = match subject.home == subject.sum {
+        true => {
+            attached
+                || planner.asker.pick(&name, "sums", &["apart", "in place"], &"apart") == "in place"
+        }
+        false => false,
+    };
+    let mut form = Form {
+        lane,
+        width,
+        row,
+        rows,
+        in_place,
+        blocks: vec![1; view.data.len()],
+        outer: (0..view.data.len()).collect(),
+        inner: Vec::new(),
+        terms: 0,
+        unroll: Unroll::Nothing,
+        packed: Vec::new(),
+        flat_rows: true,
+        tail: "",
+    };
+    if !attached {
+        ask_blocks(planner, subject, &mut form);
+        ask_packing(planner, subject, &mut form);
+    }
+    ask_unroll(planner, subject, &mut form);
+    if size % width != 0 {
+        // Masks are for loops in lanes: that of the results is one only along their last axis.
+        let last = subject.map[lane] + 1 == subject.map.len();
+        let masks = lanes > 1 && (form.in_place || last);
+        let tails: &[&str] = if masks { &["", "mask", "peel"] } else { &["", "peel"] };
+        let names = tails.iter().map(|t| if t.is_empty() { "auto" } else { t }.to_string());
+        form.tail = tails[planner.asker.index(&name, "tail", names.collect(), 0)];
+    }
+    form
+}
+
+/// The axis whose neighbours share vectors, and how many of them a tile has.
+fn ask_rows(
+    planner: &mut Planner,
+    subject: &Subject,
+    lane: usize,
+    width: i64,
+) -> (Option<usize>, i64) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let attached = planner.plans[subject.home].anchor.is_some();
+    let same = facts.products[subject.sum].filter(|tile| !attached && tile.lane == lane);
+    let several =
+        |axis: &usize| *axis != lane && view.data[*axis].extent.is_none_or(|extent| extent >= 2);
+    let others: Vec<usize> = (0..view.data.len()).filter(several).collect();
+    let mut names = vec!["none".to_string()];
+    names.extend(others.iter().map(|axis| view.data[*axis].name.clone()));
+    // Rows that read the same vectors; else those next to the lanes.
+    let shares = |axis: &usize| {
+        let mut moving = view.loads.iter().filter(|load| load.mentions(&view.data[lane].var));
+        moving.all(|load| !load.mentions(&view.data[*axis].var))
+    };
+    let default = match same {
+        Some(tile) => others.iter().position(|axis| *axis == tile.row),
+        None => others.iter().rposition(shares).or(others.len().checked_sub(1)),
+    };
+    let row = planner.asker.index(&name, "rows along", names, default.map_or(0, |at| at + 1));
+    let Some(row) = row.checked_sub(1).map(|at| others[at]) else { return (None, 1) };
+    let vectors = (width + lanes - 1) / lanes;
+    let mut high = heights(view.data[row].size(), vectors, registers(planner.target, lanes));
+    high.retain(|rows| *rows > 1);
+    let same = same.filter(|tile| tile.row == row && tile.width == width);
+    high.extend(same.map(|tile| tile.rows));
+    if high.is_empty() {
+        return (None, 1);
+    }
+    high.sort_unstable();
+    high.dedup();
+    let usual = high.iter().copied().filter(|rows| *rows <= 4).max().unwrap_or(high[0]);
+    let rows = same.map_or(usual, |tile| tile.rows);
+    (Some(row), planner.asker.pick(&name, "rows", &high, &rows))
+}
+
+/// The tiles of blocks, the order of the loops over both, and the terms of a block.
+fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    for (axis, data) in view.data.iter().enumerate() {
+        let tiles = (data.size() + form.factor(axis) - 1) / form.factor(axis);
+        let mut sizes = vec![1];
+        sizes.extend([2, 4, 8, 16, 32].into_iter().filter(|size| *size < tiles));
+        if tiles > 1 {
+            sizes.push(0);
+        }
+        let names = sizes.iter().map(|size| match size {
+            0 => "all".to_string(),
+            size => size.to_string(),
+        });
+        let what = format!("block {}", data.name);
+        form.blocks[axis] = sizes[planner.asker.index(&name, &what, names.collect(), 0)];
+    }
+    let usual = usual_order(planner, subject, form);
+    let outer = usual.iter().copied().filter(|axis| form.blocks[*axis] != 0).collect();
+    let inner: Vec<usize> = usual.iter().copied().filter(|axis| form.blocks[*axis] != 1).collect();
+    form.outer = ask_order(planner, subject.sum, "order", outer);
+    form.inner = ask_order(planner, subject.sum, "order in blocks", inner);
+    let blocks = !form.inner.is_empty() && (form.in_place || !form.outer.is_empty());
+    let Some(first) = view.reduce.first().filter(|_| blocks) else { return };
+    let rest = view.reduce[1..].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
+    let mut sizes = vec![0];
+    sizes.extend([2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|size: &i64| {
+        BLOCK_TERMS.contains(&size.saturating_mul(rest)) && 2 * size <= first.size()
+    }));
+    let names = sizes.iter().map(|size| match size {
+        0 => "all".to_string(),
+        size => size.to_string(),
+    });
+    let what = format!("block {}", first.name);
+    form.terms = sizes[planner.asker.index(&name, &what, names.collect(), 0)];
+}
+
+/// The order of the loops over tiles that has most to do with what the first cache holds: what
+/// the vectors of a tile do not depend on runs inside of the tiles' columns.
+fn usual_order(planner: &Planner, subject: &Subject, form: &Form) -> Vec<usize> {
+    let view = &planner.facts.views[subject.sum];
+    let lane = &view.data[form.lane];
+    let moves = |axis: usize| {
+        let mut vectors = view.loads.iter().filter(|load| load.mentions(&lane.var));
+        vectors.any(|load| load.mentions(&view.data[axis].var))
+    };
+    if form.row.is_none_or(moves) {
+        return (0..view.data.len()).collect();
+    }
+    let others = (0..view.data.len()).filter(|axis| *axis != form.lane && Some(*axis) != form.row);
+    let (mut order, inside): (Vec<usize>, Vec<usize>) = others.partition(|axis| moves(*axis));
+    let tail = lane.extent.is_none_or(|extent| extent % form.width != 0);
+    let row = form.row;
+    // The rest of the columns is code of its own where threads do not share out the columns.
+    match (tail, inside.is_empty()) {
+        (false, _) => {
+            order.push(form.lane);
+            order.extend(inside);
+            order.extend(row);
+        }
+        (true, false) => {
+            order.extend(inside);
+            order.push(form.lane);
+            order.extend(row);
+        }
+        (true, true) => {
+            order.extend(row);
+            order.push(form.lane);
+        }
+    }
+    order
+}
+
+/// An order of loops; `usual` is the default.
+fn ask_order(planner: &mut Planner, at: usize, what: &str, usual: Vec<usize>) -> Vec<usize> {
+    let facts = planner.facts.clone();
+    let name = planner.plans[at].name.clone();
+    let mut orders = vec![usual.clone()];
+    if (2..=4).contains(&usual.len()) {
+        let mut sorted = usual.clone();
+        sorted.sort_unstable();
+        permutations(&mut Vec::new(), &sorted, &mut orders);
+    } else if usual.len() > 4 {
+        for at in 0..usual.len() {
+            for to in [0, usual.len() - 1] {
+                let mut order = usual.clone();
+                let moved = order.remove(at);
+                order.insert(to, moved);
+                orders.push(order);
+            }
+        }
+    }
+    let mut distinct: Vec<Vec<usize>> = Vec::new();
+    for order in orders {
+        if !distinct.contains(&order) {
+            distinct.push(order);
+        }
+    }
+    distinct.truncate(MAX_ORDERS);
+    let text = |order: &Vec<usize>| {
+        let names: Vec<&str> =
+            order.iter().map(|axis| &facts.views[at].data[*axis].name[..]).collect();
+        names.join(" ")
+    };
+    let names = distinct.iter().map(text).collect();
+    let chosen = planner.asker.index(&name, what, names, 0);
+    distinct.swap_remove(chosen)
+}
+
+fn permutations(head: &mut Vec<usize>, all: &[usize], found: &mut Vec<Vec<usize>>) {
+    if head.len() == all.len() {
+        found.push(head.clone());
+        return;
+    }
+    for item in all {
+        if !head.contains(item) {
+            head.push(*item);
+            permutations(head, all, found);
+            head.pop();
+        }
+    }
+}
+
+/// Which factors are packed.
+fn ask_packing(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    let mut seen: Vec<&str> = Vec::new();
+    for (at, load) in view.loads.iter().enumerate() {
+        let buffer = &load.buffer.name[..];
+        let several = view.loads.iter().filter(|other| other.buffer == load.buffer).count() > 1;
+        let moves = |axis: usize| load.mentions(&view.data[axis].var);
+        let axis = match form.row {
+            _ if moves(form.lane) => form.lane,
+            Some(row) if moves(row) => row,
+            _ => continue,
+        };
+        if seen.contains(&buffer) || facts.packed_dim(subject.sum, load, axis).is_none() {
+            continue;
+        }
+        seen.push(buffer);
+        let apart = load.stride(&view.data[axis].var) != Stride::By(1);
+        let bytes = super::super::facts::elements(load)
+            .map_or(0, |n| n.saturating_mul(load.buffer.dtype.bytes() as i64));
+        let in_lanes = axis == form.lane;
+        let must = in_lanes && apart && facts.products[subject.sum].is_some();
+        if several || (!must && bytes < MIN_PACK_BYTES) {
+            if must {
+                form.packed.push((at, axis));
+            }
+            continue;
+        }
+        let product = facts.products[subject.sum].is_some();
+        let default = in_lanes && product && packs(&facts, subject.sum, load, axis);
+        let packed = must || planner.asker.whether(&name, &format!("pack {buffer}"), default);
+        if packed {
+            form.packed.push((at, axis));
+        }
+    }
+}
+
+/// Which loops over terms are written out, and whether those over rows are where results are
+/// stored.
+fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let vectors = form.rows * ((form.width + lanes - 1) / lanes);
+    let mut choices = vec![("none".to_string(), Unroll::Nothing)];
+    let mut steps = 1i64;
+    let mut default = 0;
+    let window = terms(&facts, subject.sum).is_some_and(|terms| terms <= MAX_WINDOW);
+    for count in 1..=view.reduce.len() {
+        let axis = &view.reduce[view.reduce.len() - count];
+        // A block of terms is a part of the first axis.
+        let blocked = form.terms > 0 && count == view.reduce.len();
+        let Some(extent) = axis.extent.filter(|_| !blocked) else { break };
+        steps = steps.saturating_mul(extent);
+        if steps > MAX_WINDOW || steps.saturating_mul(vectors) > MAX_CODE {
+            break;
+        }
+        let names: Vec<&str> =
+            view.reduce[view.reduce.len() - count..].iter().map(|a| &a.name[..]).collect();
+        choices.push((names.join(" "), Unroll::Loops(count)));
+        if window || (count == 1 && extent <= 8) {
+            default = choices.len() - 1;
+        }
+    }
+    let last = view.reduce.last().map_or(1, |axis| axis.size());
+    let last = if form.terms > 0 && view.reduce.len() == 1 { form.terms } else { last };
+    for part in [2, 4, 8] {
+        if 2 * part <= last && part * vectors <= MAX_CODE {
+            choices.push((part.to_string(), Unroll::Part(part)));
+        }
+    }
+    let names = choices.iter().map(|(name, _)| name.clone()).collect();
+    form.unroll = choices[planner.asker.index(&name, "unroll", names, default)].1;
+    if !form.in_place && form.row.is_some() {
+        form.flat_rows = planner.asker.whether(&name, "unroll rows", form.rows <= 16);
+    }
+}
+
+impl Form {
+    /// Elements of a tile along an axis.
+    pub(super) fn factor(&self, axis: usize) -> i64 {
+        match axis {
+            axis if axis == self.lane => self.width,
+            axis if Some(axis) == self.row => self.rows,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The default tile: the one with the fewest cycles by a simple estimate.
+
+use super::super::facts::{Facts, elements, registers};
+use crate::schedule::auto::view::{Access, AxisView, Stride, View};
+use crate::target::Target;
+
+/// Fewer terms than this leave a tile in registers no time to pay.
+const MIN_TERMS: i64 = 8;
+/// Vectors of a tile's row.
+pub(in super::super) const MAX_VECTORS: i64 = 4;
+/// Rows of a tile.
+const MAX_ROWS: i64 = 14;
+/// Factors up to this size, in bytes, are read where they are.
+const PACK_BYTES: i64 = 1 << 15;
+/// What lies a multiple of so many bytes apart shares a set of the first cache, of which each has
+/// room for [`WAYS`] lines and those of the other factor.
+const SET_BYTES: i64 = 1 << 12;
+const WAYS: i64 = 8;
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Tile {
+    /// Data axes of the reduction.
+    pub(in super::super) row: usize,
+    pub(in super::super) lane: usize,
+    pub(in super::super) rows: i64,
+    /// Lanes of all vectors together.
+    pub(in super::super) width: i64,
+    /// Cycles, estimated.
+    cycles: f64,
+}
+
+/// The tile that takes the fewest cycles; none if nothing is read more than once.
+pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> Option<Tile> {
+    let view = &facts.views[at];
+    let terms = view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
+    if view.tuple || terms < MIN_TERMS {
+        return None;
+    }
+    let mut best: Option<Tile> = None;
+    for lane in 0..view.data.len() {
+        for row in (0..view.data.len()).filter(|row| *row != lane) {
+            let Some(extra) = reuse(facts, target, at, row, lane) else { continue };
+            let Some(mut tile) = sized(target, view, row, lane) else { continue };
+            tile.cycles += extra;
+            if best.as_ref().is_none_or(|best| tile.cycles < best.cycles) {
+                best = Some(tile);
+            }
+        }
+    }
+    best
+}
+
+/// If some factor is used again along both axes: the cycles for packing and for the results.
+fn reuse(facts: &Facts, target: &Target, at: usize, row: usize, lane: usize) -> Option<f64> {
+    let view = &facts.views[at];
+    let lanes = f64::from(target.lanes(view.dtype));
+    let (rows, columns) = (&view.data[row], &view.data[lane]);
+    let moves = |load: &Access, axis: &AxisView| load.mentions(&axis.var);
+    let of_lanes: Vec<&Access> = view.loads.iter().filter(|l| moves(l, columns)).collect();
+    let of_rows = view.loads.iter().any(|load| moves(load, rows));
+    if !of_rows || of_lanes.is_empty() || of_lanes.iter().any(|load| moves(load, rows)) {
+        return None;
+    }
+    let mut cycles = 0.0;
+    for load in of_lanes {
+        let contiguous = load.stride(&columns.var) == Stride::By(1);
+        if !contiguous && facts.packed_dim(at, load, lane).is_none() {
+            return None;
+        }
+        if packs(facts, at, load, lane) {
+            let each = if contiguous { 4.0 / lanes } else { 2.0 };
+            cycles += elements(load).unwrap_or(0) as f64 * each;
+        }
+    }
+    let last = lane + 1 == view.data.len();
+    cycles += view.elements() as f64 * if last { 2.0 / lanes } else { 1.0 };
+    Some(cycles)
+}
+
+/// Whether a factor is better packed: its vectors lie apart in memory, and it is too large for
+/// that not to matter.
+pub(super) fn packs(facts: &Facts, at: usize, load: &Access, axis: usize) -> bool {
+    let bytes = elements(load).map(|n| n.saturating_mul(load.buffer.dtype.bytes() as i64));
+    let apart = load.stride(&facts.views[at].data[axis].var) != Stride::By(1);
+    facts.packed_dim(at, load, axis).is_some() && (apart || bytes.is_some_and(|b| b > PACK_BYTES))
+}
+
+/// The best size of a tile with the given axes.
+fn sized(target: &Target, view: &View, row: usize, lane: usize) -> Option<Tile> {
+    let lanes = i64::from(target.lanes(view.dtype));
+    let registers = registers(target, lanes);
+    let (rows, columns) = (view.data[row].size(), view.data[lane].size());
+    let steps = view.points() as f64 / (rows as f64 * columns as f64).max(1.0);
+    let mut best: Option<Tile> = None;
+    // Rows next to each other in memory use whole lines of the cache.
+    let near = |load: &Access| match load.stride(&view.data[row].var) {
+        Stride::Zero => true,
+        Stride::By(step) => step.abs() <= 16,
+        Stride::Far => false,
+    };
+    let lines = if view.loads.iter().all(near) { 1.0 } else { 1.01 };
+    let bytes = |load: &Access| match load.stride(&view.data[row].var) {
+        Stride::By(step) => step.saturating_mul(load.buffer.dtype.bytes() as i64),
+        _ => 1,
+    };
+    let shares_sets = view.loads.iter().any(|load| bytes(load) % SET_BYTES == 0);
+    for width in widths(columns, lanes) {
+        for height in 2..=MAX_ROWS.min(rows) {
+            let parts = |n: i64| (n + lanes - 1) / lanes;
+            if (height + 1) * parts(width) + 1 > registers {
+                break;
+            }
+            let cycles = |height: i64, width: i64| {
+                let vectors = parts(width);
+                let (used, loads) = ((height * vectors) as f64, (height + vectors) as f64);
+                // Two multiply-adds and two loads in a cycle; a result takes four.
+                (used / 2.0).max(loads / 2.0).max(4.0) + 0.5
+            };
+            // Whole tiles, and the rest in both directions.
+            let mut total = 0.0;
+            for (high, down) in pieces(rows, height) {
+                for (wide, across) in pieces(columns, width) {
+                    total += down as f64 * across as f64 * cycles(high, wide);
+                }
+            }
+            let rest = if rows % height == 0 { 1.0 } else { 1.03 };
+            let rest = if columns % width == 0 { rest } else { rest * 1.05 };
+            let crowded = if height > WAYS && shares_sets { 1.15 } else { 1.0 };
+            let cycles = steps * total * lines * rest * crowded;
+            if best.as_ref().is_none_or(|best| cycles < best.cycles) {
+                best = Some(Tile { row, lane, rows: height, width, cycles });
+            }
+        }
+    }
+    best
+}
+
+/// The widths that a tile may have: some vectors, or a part of the extent without a rest.
+pub(super) fn widths(extent: i64, lanes: i64) -> Vec<i64> {
+    // Without vectors a few scalars side by side.
+    let step = lanes.max(if lanes == 1 { 4 } else { 1 });
+    let most = MAX_VECTORS * step;
+    let whole = (1..=MAX_VECTORS).map(|vectors| vectors * step).filter(|width| *width <= extent);
+    let parts = (step / 2..=most).filter(|width| *width > 0 && extent % width == 0);
+    whole.chain(parts).chain((extent < step).then_some(extent)).collect()
+}
+
+/// An extent in pieces: their size and number, and the same of the rest.
+fn pieces(extent: i64, size: i64) -> impl Iterator<Item = (i64, i64)> {
+    let rest = extent % size;
+    [(size, extent / size), (rest, i64::from(rest > 0))].into_iter().filter(|piece| piece.1 > 0)
+}
+
+/// Register rows that are worth a try beside the default.
+pub(super) fn heights(extent: i64, vectors: i64, registers: i64) -> Vec<i64> {
+    let fits = |rows: &i64| *rows <= extent && (rows + 1) * vectors < registers + vectors;
+    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter().filter(fits).collect()
+}

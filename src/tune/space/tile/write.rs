@@ -1,0 +1,296 @@
+//! The directives of a tiling.
+
+use super::super::plan::Planner;
+use super::{Form, Subject, Unroll};
+use crate::schedule::auto::view::Stride;
+
+/// The loops of one axis of the home, by level.
+#[derive(Default)]
+struct Loops {
+    outer: Option<String>,
+    inner: Option<String>,
+    tile: Option<String>,
+}
+
+pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let (home, name) = (subject.home, planner.plans[subject.home].name.clone());
+    let columns = if planner.target.lanes(view.dtype) > 1 { "lanes" } else { "columns" };
+    let mut why = match form.row {
+        Some(row) => format!("{} rows along `{}` and ", form.rows, view.data[row].name),
+        None => String::new(),
+    };
+    let lane = &view.data[form.lane].name;
+    why +=
+        &format!("{} {columns} along `{lane}` stay in registers while terms are added", form.width);
+    planner.text.rule("tile", &why);
+    let sum = match (form.in_place, home == subject.sum) {
+        (true, _) => name.clone(),
+        (false, true) => {
+            let sum = planner.text.fresh(&name, "_tile");
+            let scope = if form.terms > 0 { "global" } else { "local" };
+            planner.text.push(format!("let {sum} = {name}.cache_write({scope})"));
+            sum
+        }
+        (false, false) => planner.plans[subject.sum].name.clone(),
+    };
+    for (load, axis) in &form.packed {
+        pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
+    }
+    if home != subject.sum {
+        planner.plans[home].tile_work = planner.work(subject.sum);
+    }
+    let reduce = planner.plans[subject.sum].leaves.clone();
+    let reduce: Vec<String> =
+        reduce.iter().filter(|leaf| leaf.reduce).map(|leaf| leaf.name.clone()).collect();
+    if !form.in_place {
+        // The terms are another stage's now.
+        planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
+    }
+    if form.in_place {
+        in_place(planner, subject, form, reduce);
+    } else {
+        apart(planner, subject, form, &sum, reduce);
+    }
+}
+
+/// Splits the axes of the home.
+fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
+    let home = subject.home;
+    let mut loops: Vec<Loops> = Vec::new();
+    for axis in 0..subject.map.len() {
+        let mut of = Loops::default();
+        let mut leaf = planner.plans[home].leaf_of(subject.map[axis]).expect("it is not split yet");
+        let mut name = planner.plans[home].leaves[leaf].name.clone();
+        if axis == form.lane || Some(axis) == form.row {
+            let tail = if axis == form.lane { form.tail } else { "" };
+            let (outer, tile) = planner.split_tail(home, leaf, form.factor(axis), tail);
+            name = outer;
+            leaf = planner.leaf(home, &name);
+            of.tile = Some(tile);
+        }
+        match form.blocks[axis] {
+            0 => of.inner = Some(name),
+            1 => of.outer = Some(name),
+            size => {
+                let (outer, inner) = planner.split(home, leaf, size);
+                (of.outer, of.inner) = (Some(outer), Some(inner));
+            }
+        }
+        loops.push(of);
+    }
+    loops
+}
+
+/// The loops over blocks, those over the tiles of a block, and those of a tile: in the order of
+/// the result's axes.
+fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
+    let outer = form.outer.iter().filter_map(|axis| loops[*axis].outer.clone()).collect();
+    let inner = form.inner.iter().filter_map(|axis| loops[*axis].inner.clone()).collect();
+    let mut tile: Vec<usize> =
+        (0..loops.len()).filter(|axis| loops[*axis].tile.is_some()).collect();
+    tile.sort_by_key(|axis| subject.map[*axis]);
+    let tile = tile.iter().filter_map(|axis| loops[*axis].tile.clone()).collect();
+    [outer, inner, tile]
+}
+
+/// Sums where the results are: all loops belong to one stage.
+fn in_place(planner: &mut Planner, subject: &Subject, form: &Form, reduce: Vec<String>) {
+    let home = subject.home;
+    let loops = split(planner, subject, form);
+    let [outer, inner, _] = levels(subject, form, &loops);
+    let mut terms = reduce;
+    let mut block = None;
+    if form.terms > 0 {
+        let leaf = planner.leaf(home, &terms[0]);
+        let (outside, inside) = planner.split(home, leaf, form.terms);
+        block = Some(outside);
+        terms[0] = inside;
+    }
+    let mut flat = unrolled(form, &terms);
+    if let Unroll::Part(part) = form.unroll {
+        let last = terms.pop().expect("a reduction has terms");
+        let leaf = planner.leaf(home, &last);
+        let (outside, inside) = planner.split(home, leaf, part);
+        terms.extend([outside, inside.clone()]);
+        flat = vec![inside];
+    }
+    let shared = outer.len() + if block.is_none() { inner.len() } else { 0 };
+    let row = form.row.and_then(|row| loops[row].tile.clone());
+    let lane = loops[form.lane].tile.clone();
+    let mut order = outer;
+    order.extend(block);
+    order.extend(inner);
+    order.extend(terms);
+    order.extend(row.clone());
+    order.extend(lane.clone());
+    planner.reorder(home, &order);
+    for name in flat.iter().chain(&row) {
+        let leaf = planner.leaf(home, name);
+        planner.annotate(home, leaf, "unroll");
+    }
+    let how = how_lanes(planner, subject.sum);
+    let leaf = planner.leaf(home, &lane.expect("lanes are split off"));
+    planner.annotate(home, leaf, how);
+    planner.parallelize(home, shared);
+    planner.plans[home].open = planner.plans[home].outer();
+}
+
+fn how_lanes(planner: &Planner, at: usize) -> &'static str {
+    let lanes = planner.target.lanes(planner.facts.views[at].dtype) > 1;
+    if lanes { "vectorize" } else { "unroll" }
+}
+
+/// The loops over terms that are written out.
+fn unrolled(form: &Form, terms: &[String]) -> Vec<String> {
+    match form.unroll {
+        Unroll::Loops(count) => terms[terms.len() - count..].to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// Sums in a buffer of their own, computed in the loops over tiles.
+fn apart(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce: Vec<String>) {
+    let home = subject.home;
+    let loops = split(planner, subject, form);
+    let [outer, inner, tile] = levels(subject, form, &loops);
+    // A block of terms is added to all tiles of a block before the next one.
+    let around = if form.terms > 0 { outer.len() } else { outer.len() + inner.len() };
+    let order: Vec<String> = [&outer[..], &inner, &tile].concat();
+    planner.reorder(home, &order);
+    let last = planner.plans[home].leaves.len() - 1;
+    let contiguous = |axis: usize| subject.map[axis] + 1 == subject.map.len();
+    let lanes = planner.target.lanes(planner.facts.views[home].dtype) > 1;
+    if lanes && (contiguous(form.lane) || form.row.is_some_and(contiguous)) {
+        planner.annotate(home, last, "vectorize");
+    }
+    if form.flat_rows && tile.len() > 1 {
+        planner.annotate(home, last - 1, "unroll");
+    }
+    let gone = planner.parallelize(home, around);
+    let place = (around - gone).checked_sub(1);
+    planner.plans[home].open = around - gone;
+    if let Some(place) = place {
+        let (name, at) = (&planner.plans[home].name, &planner.plans[home].leaves[place].name);
+        planner.text.push(format!("{sum}.compute_at({name}, {at})"));
+    }
+    if home != subject.sum && form.terms == 0 {
+        planner.text.push(format!("{sum}.set_scope(local)"));
+    }
+    sums(planner, subject, form, sum, reduce);
+    if home != subject.sum {
+        let plan = &mut planner.plans[subject.sum];
+        plan.done = true;
+        // Nothing is computed in its loops: they run once for each tile.
+        plan.leaves.clear();
+        plan.anchor = place.map(|place| (home, place));
+    }
+}
+
+/// The loops of the sums: of one tile, or of the tiles of a block.
+fn sums(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce: Vec<String>) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = |axis: usize| view.data[axis].name.clone();
+    let mut order: Vec<String> = Vec::new();
+    let mut terms = reduce;
+    let mut lane = name(form.lane);
+    let mut row = form.row.map(name);
+    if form.terms > 0 {
+        let mut tiles: Vec<Option<String>> = (0..view.data.len()).map(|a| Some(name(a))).collect();
+        let (block, inside) = split_in(planner, sum, &terms[0], form.terms, "");
+        terms[0] = inside;
+        let (outer, tile) = split_in(planner, sum, &lane, form.width, form.tail);
+        tiles[form.lane] = Some(outer);
+        lane = tile;
+        if let (Some(at), Some(axis)) = (form.row, &row) {
+            let (outer, tile) = split_in(planner, sum, axis, form.rows, "");
+            tiles[at] = Some(outer);
+            row = Some(tile);
+        }
+        order.push(block);
+        // What has one loop only is a single tile in a block.
+        let single = (0..tiles.len()).filter(|axis| !form.inner.contains(axis));
+        let axes: Vec<usize> = single.chain(form.inner.iter().copied()).collect();
+        order.extend(axes.iter().filter_map(|axis| tiles[*axis].clone()));
+    } else {
+        let others = (0..view.data.len()).filter(|a| *a != form.lane && Some(*a) != form.row);
+        order.extend(others.map(name));
+    }
+    let mut flat = unrolled(form, &terms);
+    if let Unroll::Part(part) = form.unroll {
+        let last = terms.pop().expect("a reduction has terms");
+        let (outside, inside) = split_in(planner, sum, &last, part, "");
+        terms.extend([outside, inside.clone()]);
+        flat = vec![inside];
+    }
+    order.extend(terms);
+    order.extend(row.clone());
+    order.push(lane.clone());
+    planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
+    for axis in flat.iter().chain(&row) {
+        planner.text.push(format!("{sum}.unroll({axis})"));
+    }
+    let how = how_lanes(planner, subject.sum);
+    planner.text.push(format!("{sum}.{how}({lane})"));
+}
+
+/// A split of a stage that has no plan.
+fn split_in(
+    planner: &mut Planner,
+    stage: &str,
+    axis: &str,
+    factor: i64,
+    tail: &str,
+) -> (String, String) {
+    let (outer, inner) = (planner.text.fresh(axis, "_o"), planner.text.fresh(axis, "_i"));
+    let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+    let line = format!("let {outer}, {inner} = {stage}.split({axis}, factor={factor}{tail})");
+    planner.text.push(line);
+    (outer, inner)
+}
+
+/// A copy of a factor in which `width` elements along an axis are neighbours.
+fn pack(planner: &mut Planner, sum: usize, reader: &str, load: usize, axis: usize, width: i64) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[sum];
+    let (access, axis_name) = (&view.loads[load], &view.data[axis].name);
+    let dim = facts.packed_dim(sum, access, axis).expect("it can be packed");
+    let contiguous = access.stride(&view.data[axis].var) == Stride::By(1);
+    let (name, rank) = (access.buffer.name.clone(), access.indices.len());
+    let extent = |dim: usize| access.buffer.shape[dim].as_int().unwrap_or(1) as i64;
+    let extents: Vec<i64> = (0..rank).map(extent).collect();
+    let lanes = i64::from(planner.target.lanes(access.buffer.dtype));
+    let text = &mut planner.text;
+    text.rule(
+        "pack",
+        &format!("{width} elements of `{name}` along `{axis_name}` become neighbours"),
+    );
+    let packed = text.fresh(&name, "_packed");
+    let mut layout = vec![format!("ax{dim} // {width}")];
+    layout.extend((0..rank).filter(|other| *other != dim).map(|other| format!("ax{other}")));
+    layout.push(format!("ax{dim} % {width}"));
+    let layout = layout.join(", ");
+    text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
+    // The dimension along which the source is contiguous goes in pieces of a vector: together
+    // with the lanes a transposition in registers.
+    let along = rank - 1;
+    if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
+        let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));
+        let axis = format!("p{along}");
+        text.push(format!("let {outer}, {inner} = {packed}.split({axis}, factor={lanes})"));
+        text.push(format!("{packed}.unroll({inner})"));
+    }
+    if lanes > 1 && width > 1 {
+        text.push(format!("{packed}.vectorize(p{rank})"));
+    }
+    let parts = (extents[dim] + width - 1) / width;
+    let large = extents.iter().product::<i64>() >= 1 << 16;
+    if large && parts > 1 && planner.threads != 1 {
+        text.push(format!("{packed}.parallel(p0)"));
+    }
+    if let Some(stage) = access.of {
+        planner.plans[stage].pinned = true;
+    }
+}

@@ -1,0 +1,252 @@
+//! Candidates of the tuner's space, drawn at random: nearly all are accepted, and those that are
+//! compute what the plain loops compute.
+
+#[allow(dead_code)]
+#[path = "fuzz/data.rs"]
+mod data;
+#[allow(dead_code)]
+#[path = "fuzz/judge.rs"]
+mod judge;
+#[allow(dead_code)]
+#[path = "fuzz/rewrite.rs"]
+mod rewrite;
+
+use judge::{Case, Verdict};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tec::driver::{self, Options, Trace};
+use tec::lang::Program;
+use tec::schedule::infer_bounds;
+use tec::target::Target;
+use tec::te::Graph;
+use tec::tune::{Candidate, Space, space};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// A kernel of the samples: definitions of its usual size and of a small one, run-time integers.
+struct Sample {
+    file: &'static str,
+    kernel: &'static str,
+    usual: &'static str,
+    small: &'static str,
+    vars: &'static str,
+}
+
+const fn sample(
+    file: &'static str,
+    kernel: &'static str,
+    usual: &'static str,
+    small: &'static str,
+    vars: &'static str,
+) -> Sample {
+    Sample { file, kernel, usual, small, vars }
+}
+
+const SAMPLES: &[Sample] = &[
+    sample("matmul", "matmul", "n=512", "n=21 m=37 l=70", ""),
+    sample("matmul_add", "matmul_add", "", "N=18 L=66 M=45", ""),
+    sample("conv", "conv", "oc=64 ic=64 nh=56", "oc=5 ic=7 nh=9 nw=19", ""),
+    sample("depthwise_conv", "depthwise_conv", "ic=64 nh=56", "ic=3 nh=9 nw=19", ""),
+    sample("max_pool", "max_pool", "c=64 nh=56", "nh=9 nw=19", ""),
+    sample("avg_pool", "avg_pool", "c=64 nh=56", "nh=9 nw=19", ""),
+    sample("batch_norm", "batch_norm", "", "c=3 n=11", ""),
+    sample("batch_norm", "batch_norm_folded", "", "c=3 n=11", ""),
+    sample("softmax", "softmax", "", "m=5 n=130", ""),
+    sample("softmax", "softmax_reciprocal", "", "m=3 n=37", ""),
+    sample("layer_norm", "layer_norm", "", "m=5 n=130", ""),
+    sample("conv_bwd_weight", "conv_bwd_weight", "", "batch=2 in_channel=19 in_h=5", ""),
+    sample("conv_bwd_weight", "conv_bwd_weight_steps", "", "batch=2 in_channel=9 in_h=5", ""),
+    sample("sum_rows", "sum_rows", "", "", "n=11 m=75"),
+    sample("sum_all", "sum_all", "", "", "n=7 m=19"),
+    sample("min_max_rows", "min_max_rows", "", "", "n=7 m=19"),
+    sample("argmax", "argmax_rows", "", "", "n=5 m=12"),
+    sample("transpose", "transpose", "", "", "n=37 m=21"),
+    sample("exp", "exp_vector", "", "n=1000", ""),
+    sample("broadcast_add", "broadcast_add", "m1=100 m2=100 n2=5000", "m1=9 m2=9 n2=150", ""),
+    sample("broadcast_add", "broadcast_add_outer", "", "", "m=9 n=37"),
+    sample("vector_add", "vector_add", "n=1000000", "n=133", ""),
+    sample("conv_block", "conv_block", "", "oc=2 ic=2 n=8", ""),
+    sample("classifier", "classifier", "", "rows=3 features=12", ""),
+    sample("packed_conv", "packed_conv", "", "oc=4 ic=6 toc=2 tic=3 nh=5 nw=10", ""),
+];
+
+fn text(sample: &Sample) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples");
+    std::fs::read_to_string(path.join(format!("{}.te", sample.file))).expect("a sample")
+}
+
+fn options(sample: &Sample, target: &str, defines: &str) -> Options {
+    let mut options = Options::new(Target::parse(target).expect("a target"));
+    options.kernels = Some(vec![sample.kernel.to_string()]);
+    for define in defines.split_whitespace() {
+        let (name, value) = define.split_once('=').expect("a definition");
+        let kernel = Some(sample.kernel.to_string());
+        options.defines.push((kernel, name.to_string(), value.to_string()));
+    }
+    options
+}
+
+fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
+    let program = judge::load(text).expect("it parses");
+    let graphs = driver::elaborate(&program, options, &mut Trace::default()).expect("it is right");
+    (program, graphs.into_iter().next().expect("a kernel"))
+}
+
+/// A candidate whose answers are drawn.
+fn draw(space: &impl Space, random: &mut Random) -> Candidate {
+    space.replay(&mut |question| random.below(question.choices.len()))
+}
+
+/// Why a candidate is refused.
+fn refusal(graph: &Graph, target: &Target, text: &str) -> Option<String> {
+    let file = match tec::lang::parse_file(text, 0) {
+        Ok(file) => file,
+        Err(diag) => return Some(diag.to_string()),
+    };
+    let source = tec::diag::SourceFile { path: String::new(), text: text.to_string() };
+    let sources = tec::diag::Sources { files: vec![source] };
+    let program = Program { sources, files: vec![file], imports: vec![Vec::new()] };
+    let item = program.files[0].items.iter().find_map(|item| match item {
+        tec::lang::ast::Item::Schedule(schedule) => Some(schedule),
+        _ => None,
+    });
+    let item = item.expect("a schedule");
+    let applied = tec::schedule::apply(&program, graph.clone(), target, &Vec::new(), item);
+    let bounds = applied.and_then(infer_bounds);
+    bounds.err().map(|diag| {
+        let span = diag.span.map_or(0..0, |span| span.start as usize..span.end as usize);
+        format!("{} {} at `{}`", diag.code, diag.message, &text[span])
+    })
+}
+
+/// How many of `n` candidates are accepted; the reasons of the others, counted by code.
+fn rate(sample: &Sample, target: &str, n: usize, seed: u64) -> (usize, BTreeMap<String, usize>) {
+    let options = options(sample, target, sample.usual);
+    let (_, graph) = elaborate(&text(sample), &options);
+    let space = space::of_kernel(&graph, &options.target, 2);
+    let mut random = Random(seed);
+    let mut reasons = BTreeMap::new();
+    let mut accepted = 0;
+    for _ in 0..n {
+        let candidate = draw(&space, &mut random);
+        match refusal(&graph, &options.target, &candidate.text) {
+            None => accepted += 1,
+            Some(reason) => {
+                if std::env::var("TEC_SHOW").is_ok() && !reasons.contains_key(&reason[..5]) {
+                    println!("{}\n{}\n{reason}", sample.kernel, candidate.text);
+                }
+                *reasons.entry(reason[..5].to_string()).or_insert(0) += 1;
+            }
+        }
+    }
+    (accepted, reasons)
+}
+
+fn picked() -> impl Iterator<Item = &'static Sample> {
+    let only = std::env::var("TEC_CASE").unwrap_or_default();
+    SAMPLES.iter().filter(move |sample| sample.kernel.contains(&only))
+}
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn candidates_are_accepted() {
+    let n = number("TEC_N", 100);
+    let mut low = Vec::new();
+    driver::with_stack(|| {
+        for sample in picked() {
+            for target in ["x86-avx512", "x86-avx2"] {
+                let (accepted, reasons) = rate(sample, target, n, 1);
+                println!("{} {target}: {accepted} of {n} {reasons:?}", sample.kernel);
+                if accepted * 10 < n * 9 {
+                    low.push(sample.kernel);
+                }
+            }
+        }
+    });
+    assert!(low.is_empty(), "{low:?}");
+}
+
+#[test]
+fn defaults_are_accepted() {
+    driver::with_stack(|| {
+        for sample in picked() {
+            for target in ["x86-avx512", "x86-avx2", "x86-64", "riscv64"] {
+                for defines in [sample.usual, sample.small] {
+                    let options = options(sample, target, defines);
+                    let (_, graph) = elaborate(&text(sample), &options);
+                    let space = space::of_kernel(&graph, &options.target, 0);
+                    let candidate = space.replay(&mut |question| question.default);
+                    let reason = refusal(&graph, &options.target, &candidate.text);
+                    if std::env::var("TEC_SHOW").is_ok() {
+                        println!("{}", candidate.text);
+                    }
+                    assert!(reason.is_none(), "{}\n{}", candidate.text, reason.unwrap());
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn candidates_compute_the_same() {
+    let n = number("TEC_N", 20);
+    driver::with_stack(|| {
+        for sample in picked() {
+            let options = options(sample, "x86-avx2", sample.small);
+            let source = text(sample);
+            let (_, graph) = elaborate(&source, &options);
+            let space = space::of_kernel(&graph, &options.target, 2);
+            let mut random = Random(2);
+            let (mut same, mut refused) = (0, 0);
+            for seed in 0..n as u64 {
+                let candidate = draw(&space, &mut random);
+                let text = format!("{source}\n{}", candidate.text);
+                let vars = sample.vars.split_whitespace().map(|var| {
+                    let (name, value) = var.split_once('=').expect("a variable");
+                    (name.to_string(), value.parse().expect("an integer"))
+                });
+                let kernel = sample.kernel.to_string();
+                let case = Case { text, kernel, vars: vars.collect(), seed };
+                match judge::interpret(&case, &options) {
+                    Ok(_) => same += 1,
+                    Err(Verdict::Refused(..)) => refused += 1,
+                    Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
+                }
+            }
+            println!("{}: {same} the same, {refused} refused", sample.kernel);
+        }
+    });
+}
+
+#[test]
+fn writing_a_candidate_is_quick() {
+    let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
+    let options = options(sample, "x86-avx512", "");
+    let (_, graph) = elaborate(&text(sample), &options);
+    let space = space::of_kernel(&graph, &options.target, 2);
+    let mut random = Random(1);
+    let start = std::time::Instant::now();
+    let candidates: Vec<Candidate> = (0..500).map(|_| draw(&space, &mut random)).collect();
+    let write = start.elapsed();
+    let start = std::time::Instant::now();
+    for candidate in &candidates {
+        let _ = refusal(&graph, &options.target, &candidate.text);
+    }
+    let apply = start.elapsed();
+    println!("{write:?} to write 500 candidates, {apply:?} to parse and apply them");
+    assert!(write.as_millis() < 500, "{write:?}");
+}
