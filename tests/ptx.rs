@@ -337,7 +337,12 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
         fp_contract: "fast".into(),
         opt: 3,
         sources: vec![],
-        kernels: vec![KernelInfo { parameters: vec![], schedule: "default".into(), work }],
+        kernels: vec![KernelInfo {
+            parameters: vec![],
+            schedule: "default".into(),
+            work,
+            part: None,
+        }],
     };
     let kernels = std::slice::from_ref(&compiled.kernel);
     let built = build_gpu_module(kernels, &compiled.ptx, &info, ModuleKind::SharedObject);

@@ -122,7 +122,8 @@ fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
     Ok((kernel, name, value.to_string()))
 }
 
-fn split_kernel(text: &str) -> (Option<String>, String) {
+/// The kernel, if there is one before a dot, and the name behind it.
+pub fn split_kernel(text: &str) -> (Option<String>, String) {
     match text.split_once('.') {
         Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
         None => (None, text.to_string()),

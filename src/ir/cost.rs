@@ -32,6 +32,15 @@ pub fn count_work(kernel: &Kernel) -> Work {
     }
 }
 
+/// Bytes of the outputs of a kernel.
+pub fn output_bytes(kernel: &Kernel) -> Expr {
+    let outputs = kernel.params.iter().filter_map(|param| match param {
+        Param::Tensor { buffer, output: true, .. } => Some(bytes_of(buffer)),
+        _ => None,
+    });
+    outputs.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))
+}
+
 fn bytes_of(buffer: &Buffer) -> Expr {
     Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64))
 }

@@ -4,6 +4,7 @@
 //! printer, visitor, verifier, interpreter, arithmetic, simplifier. The IR knows no target.
 
 mod expr;
+mod part;
 mod stmt;
 mod types;
 
@@ -23,5 +24,6 @@ pub mod warp;
 pub use expr::{
     BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
+pub use part::Part;
 pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
 pub use types::{DType, Type, half_bits};

@@ -206,6 +206,7 @@ impl Bench {
                 parameters: self.graph.params.clone(),
                 schedule: placed.schedule.text.clone(),
                 work: self.work.clone(),
+                part: None,
             }],
         };
         let reassociated = lowered.reassociated;
