@@ -105,8 +105,8 @@ fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
         Some(Part::Pack { of, input }) => {
             let _ = write!(
                 out,
-                "\n *\n * Packs `{input}` for {of}_prepacked, once for any number of calls. `out` has \
-                 room for\n * {name}_bytes() bytes and is best aligned to 64."
+                "\n *\n * Packs `{input}` for {of}_prepacked, once for any number of calls. `out` \
+                 has room for\n * {name}_bytes() bytes and is best aligned to 64."
             );
         }
         Some(Part::Prepacked { of, inputs }) => {

@@ -55,7 +55,8 @@ def test_weights_are_packed_once(tmp_path, rng):
         module.matmul_add_pack_B(B, out)
     with pytest.raises(TypeError, match="argument 2 `out`"):
         module.matmul_add_pack_B(B, packed.astype(np.float64))
-    assert module.get_function_doc("matmul_add_pack_B").startswith("matmul_add_pack_B(B: float32[70")
+    doc = module.get_function_doc("matmul_add_pack_B")
+    assert doc.startswith("matmul_add_pack_B(B: float32[70, 70], out: float32[")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])

@@ -1,6 +1,6 @@
 //! Inputs packed ahead: what a kernel computes from one input alone becomes a kernel of its own.
 //!
-//! Before: `Packed = B.cache_read(global, [C], layout=[…])` at the root; `C` reads `Packed` and `A`.
+//! Before: `Packed = B.cache_read(global, [C], layout=[…])` at the root, `C` reads `Packed`, `A`.
 //! After:  `NAME_pack_B(B, out)` computes in `out` what `Packed` holds, `NAME_prepacked(A, B, C)`
 //! reads a `B` of the shape of `Packed` and is `NAME` without that stage.
 //! The stages, their loops and their order of operations stay what they were, so no bit changes.
