@@ -106,7 +106,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     session::require_cpu(&args.file, &args.compile, "tec tune")?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
-    let (program, mut graphs) = elaborate(&args.file, &options, &mut trace)?;
+    let (program, graphs) = elaborate(&args.file, &options, &mut trace)?;
     if graphs.is_empty() {
         let text = format!("{} has no kernel that can be built", args.file);
         let help = "give the values of its parameters with `-D name=value`";
@@ -120,12 +120,9 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let help = "measure it elsewhere: --runner 'COMMAND {}'";
         return Err(Diag::global("E0545", text).help(help).into());
     }
-    if args.reassociate {
-        graphs.iter_mut().for_each(|graph| graph.reassociate = true);
-    }
     let mut arguments = args.arguments.clone();
     let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
-    let spaces = spaces(&program, &graphs, template, &options, threads)?;
+    let spaces = spaces(&program, &graphs, template, &options, (threads, args.reassociate))?;
     let (machine, known) = machine_of(&options, threads);
     let bugs = RefCell::new(Vec::new());
     let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
@@ -147,8 +144,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     {
         let work = work_of(graph, &options, &arguments, &program)?;
         let roof = known.as_ref().and_then(|known| Roof::new(known, &work));
-        let mut setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
-        setup.reassociate = args.reassociate;
+        let setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
         let context = context(&setup, graph, arguments.seed);
         let (log, parsed) = Log::open(&path, &setup, context)?;
         if tasks.is_empty() {
@@ -223,7 +219,7 @@ fn spaces(
     graphs: &[Graph],
     template: Option<Chosen>,
     options: &Options,
-    threads: usize,
+    (threads, reassociate): (usize, bool),
 ) -> diag::Result<Vec<Box<dyn Space>>> {
     let target = &options.target;
     let mut spaces: Vec<Box<dyn Space>> = Vec::new();
@@ -239,6 +235,9 @@ fn spaces(
                 found = true;
                 let defines = &options.defines;
                 spaces.push(Box::new(space::of_schedule(program, graph, target, defines, item)?));
+            }
+            None if reassociate => {
+                spaces.push(Box::new(space::of_kernel_reassociated(graph, target, threads)));
             }
             None => spaces.push(Box::new(space::of_kernel(graph, target, threads))),
         }

@@ -20,8 +20,6 @@ pub struct Setup {
     pub define: Vec<String>,
     /// `fast` or `off`.
     pub fp_contract: String,
-    /// `--reassociate`.
-    pub reassociate: bool,
     /// `--opt`.
     pub opt: u8,
     /// `--input`, as written.
@@ -56,7 +54,6 @@ impl Setup {
             target: options.target.to_string(),
             define: compile.define.clone(),
             fp_contract: options.fp_contract.name().to_string(),
-            reassociate: false,
             opt: options.opt,
             input: arguments.input.clone(),
             var: arguments.var.clone(),

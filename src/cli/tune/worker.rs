@@ -121,8 +121,7 @@ impl Bench {
         if graphs.len() != 1 {
             return Err(format!("{} has no kernel `{}` to measure", setup.file, setup.kernel));
         }
-        let mut graph = graphs.remove(0);
-        graph.reassociate |= setup.reassociate;
+        let graph = graphs.remove(0);
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
         let plain = driver::lower_naively(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;

@@ -50,11 +50,6 @@ impl Text {
     pub(crate) fn new(schedule: &Schedule) -> Text {
         let graph = &schedule.graph;
         let mut names: HashSet<String> = RESERVED.iter().map(|word| word.to_string()).collect();
-        for stage in &schedule.stages {
-            names.insert(stage.te.name.clone());
-            names.extend(stage.te.buffers.iter().map(|buffer| buffer.name.clone()));
-            names.extend(stage.axes.iter().map(|axis| axis.name.clone()));
-        }
         names.extend(graph.params.iter().chain(&graph.consts).map(|(name, _)| name.clone()));
         names.extend(graph.vars.iter().map(|var| var.name().to_string()));
         names.extend(graph.inputs.iter().map(|input| match input {
@@ -62,7 +57,18 @@ impl Text {
             Input::Scalar { var, .. } => var.name().to_string(),
         }));
         let head = format!("schedule {} for {} {{", graph.name, schedule.target.name);
-        Text { head, lines: Vec::new(), names }
+        let mut text = Text { head, lines: Vec::new(), names };
+        text.learn(schedule);
+        text
+    }
+
+    /// The names of stages and axes that are there now are taken.
+    pub(crate) fn learn(&mut self, schedule: &Schedule) {
+        for stage in &schedule.stages {
+            self.names.insert(stage.te.name.clone());
+            self.names.extend(stage.te.buffers.iter().map(|buffer| buffer.name.clone()));
+            self.names.extend(stage.axes.iter().map(|axis| axis.name.clone()));
+        }
     }
 
     /// A name that nothing has yet: `x_o`, `x_o2`, …

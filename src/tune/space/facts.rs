@@ -13,13 +13,20 @@ pub(super) struct Facts {
     pub(super) products: Vec<Option<Tile>>,
     /// The kernel says `reassociate`.
     pub(super) reassociate: bool,
+    /// The user lets schedules say it.
+    pub(super) granted: bool,
 }
 
 impl Facts {
-    pub(super) fn new(schedule: &Schedule, target: &Target, inlined: &[bool]) -> Facts {
+    pub(super) fn new(
+        schedule: &Schedule,
+        target: &Target,
+        inlined: &[bool],
+        granted: bool,
+    ) -> Facts {
         let views = views(schedule, inlined);
         let reassociate = schedule.graph.reassociate;
-        let mut facts = Facts { views, products: Vec::new(), reassociate };
+        let mut facts = Facts { views, products: Vec::new(), reassociate, granted };
         let product = |at: usize| match facts.views[at].reduction {
             Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
             _ => None,
@@ -40,7 +47,14 @@ impl Facts {
         let view = &self.views[at];
         let Some(reduction) = &view.reduction else { return false };
         let allowed = reduction.reassociate || self.reassociate || !view.dtype.is_float();
-        reduction.combiner.commutative && allowed
+        reduction.combiner.commutative && (allowed || self.granted)
+    }
+
+    /// What a directive that changes the order of terms says besides.
+    pub(super) fn permission(&self, at: usize) -> &'static str {
+        let view = &self.views[at];
+        let said = view.reduction.as_ref().is_some_and(|reduction| reduction.reassociate);
+        if said || self.reassociate || !view.dtype.is_float() { "" } else { ", reassociate=true" }
     }
 
     /// The dimension of a factor that the axis alone indexes, where the factor can be packed.

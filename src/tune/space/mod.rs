@@ -9,6 +9,7 @@
 //! the answers. What is not known when the kernel is compiled, such as the extents of `n: var`, is
 //! taken to be large, and every split of it has a tail.
 
+mod algebra;
 mod ask;
 mod facts;
 mod gpu;
@@ -20,15 +21,13 @@ mod template;
 mod tile;
 
 use super::{Candidate, Question, Space};
-use crate::schedule::Schedule;
 use crate::schedule::auto::text::Text;
 use crate::target::Target;
 use crate::te::Graph;
+use algebra::Variant;
 use ask::Asker;
-use facts::Facts;
 use plan::{Plan, Planner};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub use template::of_schedule;
 
@@ -109,8 +108,22 @@ pub const RULES: &[Rule] = &[
 /// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
 /// not known: then the candidates do not depend on the machine.
 pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
-    let schedule = Schedule::new(graph.clone(), target);
-    Rules { schedule, target: target.clone(), threads, known: Mutex::new(HashMap::new()) }
+    rules(graph, target, threads, false)
+}
+
+/// The same where the user lets the order of sums change, though the kernel does not say so: the
+/// schedules say it.
+pub fn of_kernel_reassociated(
+    graph: &Graph,
+    target: &Target,
+    threads: usize,
+) -> impl Space + use<> {
+    rules(graph, target, threads, true)
+}
+
+fn rules(graph: &Graph, target: &Target, threads: usize, granted: bool) -> Rules {
+    let declared = Arc::new(Variant::declared(graph, target, granted));
+    Rules { declared, target: target.clone(), threads }
 }
 
 /// The candidate of all defaults: the same on every machine.
@@ -120,39 +133,29 @@ pub fn default_text(graph: &Graph, target: &Target) -> String {
 
 /// The space of the rules.
 struct Rules {
-    schedule: Schedule,
+    /// The stages before any rewrite.
+    declared: Arc<Variant>,
     target: Target,
     threads: usize,
-    /// The facts by which stages are inlined; only looked up.
-    known: Mutex<HashMap<Vec<bool>, Arc<Facts>>>,
-}
-
-impl Rules {
-    fn facts(&self, inlined: &[bool]) -> Arc<Facts> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(inlined) {
-            return found.clone();
-        }
-        let facts = Arc::new(Facts::new(&self.schedule, &self.target, inlined));
-        known.insert(inlined.to_vec(), facts.clone());
-        facts
-    }
 }
 
 impl Space for Rules {
     fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
-        let none = vec![false; self.schedule.stages.len()];
+        let mut asker = Asker::new(answer);
+        let mut text = Text::new(&self.declared.schedule);
+        let variant = algebra::rewrite(&self.declared, &mut asker, &mut text);
+        let none = vec![false; variant.schedule.stages.len()];
         let mut planner = Planner {
             target: &self.target,
             threads: self.threads,
-            facts: self.facts(&none),
-            plain: self.facts(&none),
+            facts: variant.facts(&none),
+            plain: variant.facts(&none),
             plans: Vec::new(),
-            text: Text::new(&self.schedule),
-            asker: Asker::new(answer),
+            text,
+            asker,
         };
         let inlined = place::inline(&mut planner);
-        planner.facts = self.facts(&inlined);
+        planner.facts = variant.facts(&inlined);
         let facts = planner.facts.clone();
         planner.plans = facts.views.iter().map(Plan::of).collect();
         for stage in (0..facts.views.len()).rev() {

@@ -62,7 +62,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     if data == 0 {
         terms = pieces(planner, at, terms, row);
         let row = terms.reduce.len() - 1;
-        in_lanes(planner, &terms, row, lanes, vectors);
+        in_lanes(planner, &terms, row, (lanes, vectors), planner.facts.permission(at));
         return;
     }
     chunks(planner, at);
@@ -71,7 +71,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     let mut loops = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce);
     terms.place = loops.next_back().map(|leaf| leaf.name.clone());
     planner.plans[at].open = planner.plans[at].outer();
-    in_lanes(planner, &terms, row, lanes, vectors);
+    in_lanes(planner, &terms, row, (lanes, vectors), planner.facts.permission(at));
 }
 
 /// Asks whether threads take several rows at a time.
@@ -119,7 +119,8 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
         return whole;
     };
     let piece = planner.text.fresh(&name, "_pieces");
-    planner.text.push(format!("let {piece} = {name}.rfactor({outer})"));
+    let permission = planner.facts.permission(at);
+    planner.text.push(format!("let {piece} = {name}.rfactor({outer}{permission})"));
     if planner.threads != 1 {
         planner.text.push(format!("{piece}.parallel({outer})"));
     }
@@ -127,7 +128,13 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
 }
 
 /// Two steps: the terms of a row to some vectors, those to one; its lanes are summed one by one.
-fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vectors: i64) {
+fn in_lanes(
+    planner: &mut Planner,
+    terms: &Terms,
+    row: usize,
+    (lanes, vectors): (i64, i64),
+    permission: &str,
+) {
     let Terms { name, data, place, reduce } = terms;
     let mut stages = Vec::new();
     let mut from = reduce[row].clone();
@@ -141,7 +148,7 @@ fn in_lanes(planner: &mut Planner, terms: &Terms, row: usize, lanes: i64, vector
         let inner = planner.text.fresh(&from, "_i");
         let stage = planner.text.fresh(name, "_lanes");
         planner.text.push(format!("let {outer}, {inner} = {name}.split({from}, factor={count})"));
-        planner.text.push(format!("let {stage} = {name}.rfactor({inner})"));
+        planner.text.push(format!("let {stage} = {name}.rfactor({inner}{permission})"));
         let place = others.iter().position(|other| *other == from).expect("the row is a loop");
         others[place] = outer;
         // The stage of partial results has the lanes as its first axis.

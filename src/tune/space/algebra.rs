@@ -1,0 +1,181 @@
+//! Algebra before schedules: sums that become one, and the order of a chain of products.
+//!
+//! `merge` and `contract` change what the stages are, so they come first, and everything else is
+//! asked about the stages that are left. Each rewrite says in its comment how many operations
+//! there were and are. A stage is asked about until nothing is left that may be done with it.
+
+use super::ask::Asker;
+use super::facts::Facts;
+use crate::ir::{BinOp, Expr, ExprKind};
+use crate::schedule::Schedule;
+use crate::schedule::auto::text::Text;
+use crate::schedule::{apply_text, auto::view::View};
+use crate::target::Target;
+use crate::te::{Body, Graph};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A rewrite that makes so many times the operations is not offered.
+const MAX_TIMES: f64 = 2.0;
+/// One that makes so many times the operations is still worth it, if it saves a stage.
+const NO_MORE: f64 = 1.05;
+/// One that adds a stage has to save this much.
+const LESS: f64 = 0.9;
+
+/// The stages after some rewrites.
+pub(super) struct Variant {
+    /// Stages in order of computation, as if they had been declared so.
+    pub(super) schedule: Schedule,
+    /// Simple operations of all stages.
+    operations: f64,
+    /// By which stages are inlined; only looked up.
+    facts: Mutex<HashMap<Vec<bool>, Arc<Facts>>>,
+    /// What may be done with each stage, by name; only looked up.
+    rewrites: Mutex<HashMap<String, Arc<Vec<Rewrite>>>>,
+    granted: bool,
+}
+
+/// Something that may be done.
+struct Rewrite {
+    /// The choice as it is printed: `merge P`, `contract k`.
+    name: String,
+    /// The directive.
+    line: String,
+    /// What it leads to.
+    variant: Arc<Variant>,
+    /// It is done where nobody has a reason against it.
+    gains: bool,
+}
+
+impl Variant {
+    /// The kernel as it is declared. `granted`: the user lets sums change their order.
+    pub(super) fn declared(graph: &Graph, target: &Target, granted: bool) -> Variant {
+        Variant::of(Schedule::new(graph.clone(), target), target, granted)
+    }
+
+    fn of(schedule: Schedule, target: &Target, granted: bool) -> Variant {
+        let none = vec![false; schedule.stages.len()];
+        let facts = Facts::new(&schedule, target, &none, granted);
+        let work = |view: &View| view.points() as f64 * view.cost as f64;
+        let operations = facts.views.iter().map(work).sum();
+        let facts = Mutex::new(HashMap::from([(none, Arc::new(facts))]));
+        Variant { schedule, operations, facts, rewrites: Mutex::default(), granted }
+    }
+
+    /// What is known of the stages, some of which are inlined.
+    pub(super) fn facts(&self, inlined: &[bool]) -> Arc<Facts> {
+        let mut known = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(inlined) {
+            return found.clone();
+        }
+        let target = &self.schedule.target;
+        let facts = Arc::new(Facts::new(&self.schedule, target, inlined, self.granted));
+        known.insert(inlined.to_vec(), facts.clone());
+        facts
+    }
+
+    /// What may be done with a stage.
+    fn rewrites(&self, at: usize) -> Arc<Vec<Rewrite>> {
+        let name = &self.schedule.stages[at].te.name;
+        let mut known = self.rewrites.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(name) {
+            return found.clone();
+        }
+        let rewrites = Arc::new(self.find(at));
+        known.insert(name.clone(), rewrites.clone());
+        rewrites
+    }
+
+    fn find(&self, at: usize) -> Vec<Rewrite> {
+        let stage = &self.schedule.stages[at];
+        let name = &stage.te.name;
+        let none = vec![false; self.schedule.stages.len()];
+        let view = &self.facts(&none).views[at];
+        let mut found = Vec::new();
+        for producer in 0..at {
+            let other = &self.schedule.stages[producer].te;
+            if view.reads(producer) && matches!(other.body, Body::Reduce(_)) {
+                let call = format!("{name}.merge({}", other.name);
+                found.extend(self.rewrite(format!("merge {}", other.name), "", call, NO_MORE));
+            }
+        }
+        let Body::Reduce(sum) = &stage.te.body else { return found };
+        // With one factor there is nothing to take apart.
+        if sum.terms.len() == 1 && has_product(&sum.terms[0]) {
+            for axis in &sum.axes {
+                let (name_of, axis) = (format!("contract {}", axis.var.name()), axis.var.name());
+                let made = format!("let {name}_part = ").replace('.', "_");
+                let call = format!("{name}.contract({axis}");
+                found.extend(self.rewrite(name_of, &made, call, LESS));
+            }
+        }
+        found
+    }
+
+    /// A directive, if it is legal here.
+    fn rewrite(&self, name: String, made: &str, call: String, most: f64) -> Option<Rewrite> {
+        let (graph, target) = (&self.schedule.graph, &self.schedule.target);
+        let allowed = if self.granted { &[")", ", reassociate=true)"][..] } else { &[")"][..] };
+        let (line, schedule) = allowed.iter().find_map(|end| {
+            let line = format!("{made}{call}{end}");
+            let text = format!("schedule {} {{\n    {line}\n}}\n", graph.name);
+            Some((line, apply_text(graph, target, &Vec::new(), &text).ok()?))
+        })?;
+        // The stages that are left, as if they had been declared so.
+        let stages = schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
+        let graph = Graph { stages, ..graph.clone() };
+        let variant = Variant::of(Schedule::new(graph, target), target, self.granted);
+        let times = variant.operations / self.operations.max(1.0);
+        let (gains, offered) = (times <= most, times <= MAX_TIMES);
+        offered.then(|| Rewrite { name, line, variant: Arc::new(variant), gains })
+    }
+}
+
+/// Asks for each stage what is done with it, and writes the directives.
+pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Text) -> Arc<Variant> {
+    let mut variant = declared.clone();
+    let mut at = 0;
+    let mut round = 1;
+    while at < variant.schedule.stages.len() {
+        let stage = variant.schedule.stages[at].te.name.clone();
+        let rewrites = variant.rewrites(at);
+        let names = std::iter::once("none".to_string());
+        let names: Vec<String> = names.chain(rewrites.iter().map(|one| one.name.clone())).collect();
+        let gains = rewrites.iter().enumerate().filter(|(_, one)| one.gains);
+        let least = gains
+            .min_by(|(_, a), (_, b)| f64::total_cmp(&a.variant.operations, &b.variant.operations));
+        let default = least.map_or(0, |(at, _)| at + 1);
+        let what = if round == 1 { "algebra".to_string() } else { format!("algebra{round}") };
+        let chosen = asker.index(&stage, &what, names, default);
+        if chosen == 0 {
+            (at, round) = (at + 1, 1);
+            continue;
+        }
+        let one = &rewrites[chosen - 1];
+        let (before, after) = (about(variant.operations), about(one.variant.operations));
+        text.rule("algebra", &format!("{before} operations before, {after} after"));
+        text.push(one.line.clone());
+        variant = one.variant.clone();
+        text.learn(&variant.schedule);
+        // The stage has another place now; what was made for it is asked about, too.
+        let stages = &variant.schedule.stages;
+        at = stages.iter().position(|other| other.te.name == stage).unwrap_or(at);
+        round += 1;
+    }
+    variant
+}
+
+/// `2.1 million`.
+fn about(operations: f64) -> String {
+    match operations {
+        n if n < 1e4 => format!("{n:.0}"),
+        n if n < 1e6 => format!("{:.1} thousand", n / 1e3),
+        n if n < 1e9 => format!("{:.1} million", n / 1e6),
+        n => format!("{:.1} thousand million", n / 1e9),
+    }
+}
+
+/// Whether a term is a product.
+fn has_product(term: &Expr) -> bool {
+    matches!(&term.kind, ExprKind::Binary(BinOp::Mul, ..))
+}
