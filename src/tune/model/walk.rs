@@ -162,7 +162,8 @@ impl Walker<'_> {
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
-            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+            Stmt::CopyGroup { body } => self.stmt(body),
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::Evaluate(_) => {}
         }
     }
 
@@ -254,7 +255,7 @@ impl Walker<'_> {
             }
             Stmt::Store { buffer, indices, .. } => {
                 if promoted.iter().any(|(known, _, _)| known == buffer) {
-                    self.put(buffer, &indices[0], None);
+                    self.put(buffer, &indices[0], None, 1.0);
                 }
             }
             _ => {}
@@ -543,7 +544,7 @@ impl Walker<'_> {
             return *at;
         }
         let bytes = self.bytes_of(buffer);
-        self.plan.buffers.push(Memory { name: buffer.name.clone(), bytes });
+        self.plan.buffers.push(Memory { bytes });
         self.buffers.insert(buffer.clone(), self.plan.buffers.len() - 1);
         self.plan.buffers.len() - 1
     }
