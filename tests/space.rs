@@ -328,9 +328,7 @@ const LIKE: &[Like] = &[
             ("Y.rows along", "c"),
             ("Y.rows", "4"),
             ("Y.block i", "2"),
-            ("Y.block j", "all"),
-            ("Y.order", "i c"),
-            ("Y.order in blocks", "i j"),
+            ("Y.order", "i c j"),
             ("Y.unroll", "rkw"),
             ("Y.parallel", "i_o"),
             ("PaddedX.parallel", "i0 i1"),
@@ -422,6 +420,23 @@ const LIKE: &[Like] = &[
     },
 ];
 
+/// An extent with one name for all loops.
+fn nameless(extent: &str) -> String {
+    const KEPT: [&str; 6] = ["n", "m", "floordiv", "floormod", "min", "max"];
+    let (mut text, mut word) = (String::new(), String::new());
+    for c in extent.chars().chain(['\n']) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        let is_loop = word.starts_with(char::is_alphabetic) && !KEPT.contains(&&word[..]);
+        text.push_str(if is_loop { "x" } else { &word });
+        text.push(c);
+        word.clear();
+    }
+    text
+}
+
 /// The loops of a program, outermost first, without their names: those that run once left out.
 fn nest(text: &str) -> Vec<String> {
     let mut loops = Vec::new();
@@ -433,13 +448,7 @@ fn nest(text: &str) -> Vec<String> {
         }
         let mut parts = rest.splitn(3, ", ").skip(2);
         let extent = parts.next().expect("an extent").trim_end_matches(") {");
-        // Loops have other names.
-        let words = extent.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
-        let word = |word: &str| match word.trim_end_matches(|c: char| !c.is_alphanumeric()) {
-            name if name.contains('o') && !name.starts_with("floor") => word.replace(name, "x"),
-            _ => word.to_string(),
-        };
-        let extent: String = words.map(word).collect();
+        let extent = nameless(extent);
         loops.push(format!("{kind} {extent}"));
     }
     loops
