@@ -6,10 +6,10 @@ use super::traffic::Traffic;
 use super::{Term, Unit};
 
 /// How many numbers an estimate has.
-pub const FEATURES: usize = 48;
+pub const FEATURES: usize = 51;
 
 /// The terms in the order of the features.
-const TERMS: [&str; 18] = [
+const TERMS: [&str; 21] = [
     "multiply-adds",
     "arithmetic",
     "loads",
@@ -28,6 +28,9 @@ const TERMS: [&str; 18] = [
     "page walks",
     "parallel start",
     "allocations",
+    "instructions",
+    "load units",
+    "launches",
 ];
 
 /// The features: logarithms of what is counted, so that twice as much is one more.

@@ -10,6 +10,7 @@
 
 mod cycles;
 mod features;
+mod gpu;
 mod index;
 pub mod machine;
 mod ops;
@@ -59,17 +60,19 @@ const APART: f64 = 3.0;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
 
-/// Estimates a kernel on a CPU, which is not nothing but loops and stores: lowered by
-/// `driver::lower_to_estimate`.
+/// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
     let mut sum = Sum::new(&plan, machine, &traffic);
-    for at in 0..plan.frames.len() {
-        sum.frame(at);
+    match &machine.gpu {
+        Some(gpu) => sum.launches(gpu),
+        None => {
+            (0..plan.frames.len()).for_each(|at| sum.frame(at));
+            let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
+            sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
+        }
     }
-    let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
-    sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
     let alone = plan.allocations * 1e-7;
     sum.add("allocations", alone, alone, || format!("{} buffers", plan.allocations));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
@@ -119,6 +122,21 @@ impl<'p> Sum<'p> {
             *most = seconds.max(alone * 1e-6);
             term.about = about();
         }
+    }
+
+    /// The launches of a kernel for a GPU, one after the other.
+    fn launches(&mut self, gpu: &machine::GpuModel) {
+        for launch in &self.plan.gpu {
+            let parts = gpu::launch(self.plan, gpu, launch, &self.runs);
+            let most = parts.iter().map(|(_, alone, _)| *alone).fold(0.0, f64::max);
+            let name = &self.plan.frames[launch.frame].name;
+            for (part, alone, about) in parts {
+                let seconds = if alone >= most { alone } else { EXPOSED * alone };
+                self.add(part, seconds, alone, || format!("{name}: {about}"));
+            }
+        }
+        let (count, alone) = (self.plan.launches, self.plan.launches * gpu.launch);
+        self.add("launches", alone, alone, || format!("{count}"));
     }
 
     /// What a frame does itself: its own cycles and the misses of its own accesses.

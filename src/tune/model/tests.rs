@@ -198,3 +198,47 @@ fn measurements_replace_the_table() {
     assert_eq!(cycles, [1.0, 2.0, 8.0]);
     assert_eq!(machine.seconds(4.0), 1e-9);
 }
+
+/// The product of the samples on a GPU.
+fn on_a_gpu(schedule: &str) -> Estimate {
+    let text = std::fs::read_to_string("samples/matmul.te").expect("a sample");
+    let machine = MachineModel::typical(&Target::parse("nvptx-sm_80").expect("a target"));
+    driver::with_stack(move || {
+        let mut trace = Trace::default();
+        let program = driver::load("matmul.te", &One(text), &mut trace).expect("a program");
+        let mut options = Options::new(machine.target.clone());
+        options.schedule = Some((None, schedule.to_string()));
+        let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
+        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        estimate(&kernel, &machine, 1)
+    })
+}
+
+#[test]
+fn tiles_in_shared_memory_and_registers_are_faster_on_a_gpu() {
+    let (auto, blocked, fast) = (on_a_gpu("auto"), on_a_gpu("blocked"), on_a_gpu("fast"));
+    let all = (auto.seconds, blocked.seconds, fast.seconds);
+    assert!(fast.seconds < blocked.seconds && blocked.seconds < auto.seconds, "{all:?}");
+    // 2·1024³ operations at no more than 108·64 multiply-adds in a cycle.
+    let peak = 1024f64.powi(3) / (108.0 * 64.0 * 1.41e9);
+    assert!((1.0..20.0).contains(&(fast.seconds / peak)), "{}", fast.seconds / peak);
+}
+
+#[test]
+fn neighbours_that_read_neighbours_are_faster_on_a_gpu() {
+    let copy = |read: &str| {
+        let text = format!(
+            "kernel k(n = 4096) {{\n input A: float32[n, n]\n \
+             output C[i: n, j: n] = A[{read}] * 2.0\n}}\nschedule k {{\n\
+             let b, t = C.split(j, factor=256)\nC.bind(i, blockIdx.y)\n\
+             C.bind(b, blockIdx.x)\nC.bind(t, threadIdx.x)\n}}\n"
+        );
+        let machine = MachineModel::typical(&Target::parse("nvptx-sm_80").expect("a target"));
+        estimate_with(&text, &machine, 1)
+    };
+    let (rows, columns) = (copy("i, j"), copy("j, i"));
+    assert!(columns.seconds > 1.5 * rows.seconds, "{} {}", columns.seconds, rows.seconds);
+    // 128 MB at 1555 GB/s, at best.
+    assert!((0.8e-4..3e-4).contains(&rows.seconds), "{:?}", rows.terms);
+}
