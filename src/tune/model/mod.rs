@@ -248,19 +248,20 @@ impl<'p> Sum<'p> {
             }
             span += count * apart;
         }
-        // Innermost first. A few streams side by side are as good as one.
-        let mut streams = 1.0;
+        // Innermost first. A few streams side by side are as good as one; they become one where
+        // what lies between them is read by a loop further out.
+        let mut apart: Vec<(f64, f64)> = Vec::new();
         for (dim, stride) in access.strides.iter().rev() {
-            let (stride, count) = (stride.abs(), self.plan.extents[*dim]);
-            match stride <= span.max(128.0) {
-                true => span = span.max(stride * (count - 1.0) + access.width),
-                false => streams *= count,
-            }
-            if span >= RUN || streams > STREAMS {
-                break;
+            apart.push((stride.abs(), self.plan.extents[*dim]));
+            while let Some(near) = apart.iter().position(|(stride, _)| *stride <= span.max(128.0)) {
+                let (stride, count) = apart.remove(near);
+                span += stride * (count - 1.0);
+                if span >= RUN {
+                    return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
+                }
             }
         }
-        span >= RUN && streams <= STREAMS
+        span >= RUN
     }
 }
 

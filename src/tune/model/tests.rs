@@ -242,3 +242,22 @@ fn neighbours_that_read_neighbours_are_faster_on_a_gpu() {
     // 128 MB at 1555 GB/s, at best.
     assert!((0.8e-4..3e-4).contains(&rows.seconds), "{:?}", rows.terms);
 }
+
+#[test]
+fn the_terms_of_a_product_on_the_table_s_machine() {
+    let one = product(256, &tile(8, 2));
+    let line = |term: &super::Term| {
+        let (seconds, alone) = (term.seconds * 1e6, term.alone * 1e6);
+        format!("{} {seconds:.2} us, {alone:.2} alone: {}", term.name, term.about)
+    };
+    let lines: Vec<String> = one.terms.iter().map(line).collect();
+    let expected = [
+        "multiply-adds 149.80 us, 149.80 alone: C: k: 65536 iterations of 8 cycles",
+        "L2 traffic 27.53 us, 126.39 alone: C: k: 163840 lines",
+        "loop ends 1.44 us, 1.44 alone: C: k: 256 times",
+        "stores 0.23 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
+        "TLB 0.03 us, 0.16 alone: C: k: 128 lines",
+        "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycles",
+    ];
+    assert_eq!(lines, expected);
+}
