@@ -261,3 +261,52 @@ fn the_terms_of_a_product_on_the_table_s_machine() {
     ];
     assert_eq!(lines, expected);
 }
+
+/// Reads files.
+struct Disk;
+
+impl crate::lang::Loader for Disk {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn every_sample_has_an_estimate_on_every_kind_of_machine() {
+    let estimates = driver::with_stack(|| {
+        let mut estimates = 0;
+        for entry in std::fs::read_dir("samples").expect("samples") {
+            let path = entry.expect("a file").path();
+            let path = path.to_str().expect("UTF-8");
+            if !path.ends_with(".te") {
+                continue;
+            }
+            for target in ["x86-avx512", "x86-avx2", "aarch64", "riscv64", "nvptx-sm_80"] {
+                estimates += of_file(path, target);
+            }
+        }
+        estimates
+    });
+    assert!(estimates > 200, "{estimates}");
+}
+
+/// Estimates the kernels of a file, and says how many there are.
+fn of_file(path: &str, target: &str) -> usize {
+    let mut trace = Trace::default();
+    let program = driver::load(path, &Disk, &mut trace).expect("a program");
+    let machine = MachineModel::typical(&Target::parse(target).expect("a target"));
+    let mut options = Options::new(machine.target.clone());
+    options.fallback = crate::schedule::Fallback::Auto;
+    let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
+    // Some schedules are for other GPUs.
+    let Ok(placed) = driver::schedule(&program, graphs, &options, &mut trace) else { return 0 };
+    for one in &placed {
+        let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
+        let estimate = estimate(&kernel, &machine, 2);
+        let name = &kernel.name;
+        assert!(estimate.seconds.is_finite() && estimate.seconds > 0.0, "{name} on {target}");
+        assert!(!estimate.terms.is_empty(), "{name} on {target}");
+        assert!(estimate.features.iter().all(|feature| feature.is_finite()), "{name} on {target}");
+    }
+    placed.len()
+}

@@ -459,7 +459,11 @@ impl Walker<'_> {
 
     /// How often a loop runs: half way through the loops around.
     fn count(&self, extent: &Expr) -> f64 {
-        self.middle(extent).max(0.0)
+        let count = self.middle(extent).max(0.0);
+        let mut told = true;
+        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
+        // A difference of two integers that only a call tells.
+        if count == 0.0 && !told { UNKNOWN } else { count }
     }
 
     fn middle(&self, expr: &Expr) -> f64 {
