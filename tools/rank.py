@@ -2,7 +2,7 @@
 """How well the cost model ranks random schedules: `tools/rank.py WORKLOAD [COUNT] [SEED]`.
 
 Writes COUNT random schedules of a sample into a file under target/rank/, has them measured and
-estimated by `examples/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
+estimated by `tools/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
 target/rank/, so that a second run only estimates.
 """
 
