@@ -189,19 +189,17 @@ impl<'p> Sum<'p> {
 
     /// What a frame's accesses move into each level: its term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
-        const NAMES: [&str; 5] =
-            ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
         let machine = self.machine;
-        let (caches, tables) = (machine.caches.len(), machine.pages.len());
+        let caches = machine.caches.len();
         let mut moves = Vec::new();
-        for level in 0..caches + tables {
-            let (cache, name) = match level.checked_sub(caches) {
-                None => {
-                    // The last cache reads from memory.
-                    let last = level + 1 == caches;
-                    (&machine.caches[level], if last { NAMES[2] } else { NAMES[level] })
-                }
-                Some(table) => (&machine.pages[table], NAMES[3 + table.min(1)]),
+        for (level, cache) in machine.caches.iter().chain(&machine.pages).enumerate() {
+            let name = match level {
+                // The last cache reads from memory.
+                _ if level + 1 == caches => "memory traffic",
+                0 => "L2 traffic",
+                _ if level < caches => "L3 traffic",
+                _ if level == caches => "TLB",
+                _ => "page walks",
             };
             let (mut cycles, mut lines) = (0.0, 0.0);
             for at in own {

@@ -256,10 +256,10 @@ impl Walker<'_> {
                 let min_sum = self.indices.sum(min);
                 self.unrolled(var, min_sum, count, |this| this.write_back(body, promoted));
             }
-            Stmt::Store { buffer, indices, .. } => {
-                if promoted.iter().any(|(known, _, _)| known == buffer) {
-                    self.put(buffer, &indices[0], None, 1.0);
-                }
+            Stmt::Store { buffer, indices, .. }
+                if promoted.iter().any(|(known, _, _)| known == buffer) =>
+            {
+                self.put(buffer, &indices[0], None, 1.0);
             }
             _ => {}
         }
