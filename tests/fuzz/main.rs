@@ -3,7 +3,8 @@
 //! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
 //! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
 //! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
-//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`). Damaged programs must
+//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`), and nearly every barrier is
+//! needed (`barriers`). Damaged programs must
 //! not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
@@ -13,6 +14,7 @@
 //! process dies.
 
 mod algebra;
+mod barriers;
 mod damage;
 mod data;
 mod express;
@@ -54,6 +56,12 @@ fn launches_agree() {
 }
 
 #[test]
+fn barriers_of_launches_are_needed() {
+    let n = setting("TEC_FUZZ_N", 120);
+    barriers::are_needed(n, setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
 fn programs_agree_under_auto() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);
@@ -81,6 +89,16 @@ fn planted_bugs_are_found() {
     plant::find("a tail without its condition", plant::drop_guard);
     plant::find("a row that is not computed", plant::drop_row);
     plant::find("two fused axes swapped", plant::swap_fused);
+}
+
+#[test]
+fn planted_bugs_of_the_wide_back_end_are_found() {
+    for target in ["x86-avx2", "x86-avx512"] {
+        plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
+        plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
+        plant::find_in_code("a wrong column of a tile", target, plant::shuffle_wrongly);
+        plant::find_in_code("a broadcast of another element", target, plant::broadcast_another);
+    }
 }
 
 #[test]

@@ -259,6 +259,8 @@ fn run_batch(
     let mut options = options(batch, source);
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
+        // Enough to see schedules of all kinds; the best one is not what is tested.
+        options.candidates = 24;
     }
     let setup = |number: u64| {
         let mut program = source.program(seed, number);

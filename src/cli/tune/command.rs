@@ -18,12 +18,14 @@ use crate::diag::{self, Diag};
 use crate::driver::{self, Options};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
+use crate::schedule::Chosen;
 use crate::te::Graph;
 use crate::tune::search::{Guess, Model, Search, budget};
 use crate::tune::{Space, dag, space};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -125,7 +127,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
     let spaces = spaces(&program, &graphs, template, &options, threads)?;
     let (machine, known) = machine_of(&options, threads);
-    let bugs = Mutex::new(Vec::new());
+    let bugs = RefCell::new(Vec::new());
     let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
     let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
     let models: Vec<Box<Model<'_>>> = judges
@@ -167,7 +169,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
     let reports = decide(&mut tasks, &limits)?;
-    for bug in bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter() {
+    for bug in bugs.borrow().iter() {
         eprintln!("note: a candidate showed a defect of tec: {bug}");
     }
     if let Some(plot) = &args.plot {
@@ -194,7 +196,7 @@ fn check_paths(args: &Args) -> Result<(), Error> {
 
 /// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
 /// schedules.
-fn options_of(args: &Args) -> Result<(Option<(Option<String>, String)>, Options), Error> {
+fn options_of(args: &Args) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
     Ok((options.schedule.take(), options))
 }
@@ -219,7 +221,7 @@ fn dags(graphs: &[Graph]) -> String {
 fn spaces(
     program: &Program,
     graphs: &[Graph],
-    template: Option<(Option<String>, String)>,
+    template: Option<Chosen>,
     options: &Options,
     threads: usize,
 ) -> diag::Result<Vec<Box<dyn Space>>> {

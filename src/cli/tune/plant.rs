@@ -5,7 +5,7 @@
 /// What a candidate does instead of its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
-    /// Reads from no address.
+    /// Dies of a wrong address.
     Crash,
     /// Never ends.
     Hang,
@@ -32,19 +32,19 @@ impl Plant {
     /// What it does in place of a call; a wrong result comes after one.
     pub fn act(self) {
         match self {
-            Plant::Crash => {
+            Plant::Crash => loop {
+                // What the kernel does to a process that reads from no address; the handler that
+                // tells an overflown stack takes the first.
                 let own = rustix::process::getpid();
-                // What the kernel does to a process that reads from no address.
                 let _ = rustix::process::kill_process(own, rustix::process::Signal::SEGV);
-                std::thread::park();
-            }
+            },
             Plant::Hang => loop {
                 std::thread::park();
             },
             Plant::Memory => {
-                let mut taken = Vec::new();
+                let mut taken: Vec<Vec<u8>> = Vec::new();
                 loop {
-                    taken.push(vec![1u8; 256 << 20]);
+                    taken.push(Vec::with_capacity(256 << 20));
                 }
             }
             Plant::Wrong => {}

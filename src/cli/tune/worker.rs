@@ -4,7 +4,7 @@
 //! Requests come as lines on standard input, replies go to standard output. The process dies with
 //! the one that started it, and a candidate that wants more memory than it may have fails alone.
 
-use super::super::bench::measure::{AlignedArgs, in_turns};
+use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
 use super::super::data::{self, Given};
 use super::super::options;
 use super::super::report::Error;
@@ -16,7 +16,6 @@ use crate::driver::{self, Failure, Options, Trace, panic_text};
 use crate::ir::Kernel;
 use crate::ir::cost::Work;
 use crate::ir::interp::{Tensor, Value};
-use crate::lang::Program;
 use crate::module::load::{BoundCall, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
@@ -90,8 +89,6 @@ fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
 pub struct Bench {
     /// What was asked for.
     pub setup: Setup,
-    /// The program that the kernel stands in.
-    pub program: Program,
     /// The kernel.
     pub graph: Graph,
     /// How it is compiled.
@@ -134,8 +131,7 @@ impl Bench {
         let bound = verify::bound(&graph);
         let args = AlignedArgs::new(values.clone());
         let expected = Vec::new();
-        let mut bench =
-            Bench { setup, program, graph, options, plain, values, work, args, expected, bound };
+        let mut bench = Bench { setup, graph, options, plain, values, work, args, expected, bound };
         let mut notes = Vec::new();
         let begin = &mut || {
             let _ = say(&Reply::Referring);
@@ -210,6 +206,7 @@ impl Bench {
                 parameters: self.graph.params.clone(),
                 schedule: placed.schedule.text.clone(),
                 work: self.work.clone(),
+                part: None,
             }],
         };
         let reassociated = lowered.reassociated;
@@ -302,7 +299,7 @@ impl Bench {
         }
         let plain = &self.plain;
         let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
-        let mut calls: Vec<BoundCall<'_>> = calls.collect();
+        let mut calls: Vec<Timed<'_>> = calls.map(Timed::Cpu).collect();
         let share = seconds / calls.len().max(1) as f64;
         let rounds = if calls.is_empty() { None } else { Some(in_turns(&mut calls, None, share)) };
         drop(calls);

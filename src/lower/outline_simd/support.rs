@@ -50,7 +50,9 @@ impl Judge {
             Stmt::For { kind: ForKind::Parallel, .. } => {
                 return Err("a parallel loop is run by the runtime".into());
             }
-            Stmt::Assert { .. } | Stmt::Barrier => return Err("it checks or waits".into()),
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => {
+                return Err("it checks or waits".into());
+            }
             Stmt::Allocate { buffer, .. } => self.allocation(buffer)?,
             Stmt::Let { var, .. } if var.ty().lanes > 1 && var.ty().dtype == DType::Bool => {
                 return Err(format!("`{}` binds a vector of bool", var.name()));
@@ -242,8 +244,8 @@ impl Needs {
             return;
         }
         if matches!(index.kind, ExprKind::Broadcast(_)) {
-            // AVX-512 broadcasts under a mask; there is no store of one element by many lanes.
-            self.lanewise |= mask.is_some() && !(self.evex && read);
+            // There is no store of one element by many lanes, and no mask of AVX2 for short ones.
+            self.lanewise |= mask.is_some() && !(read && (self.evex || bytes >= 4));
             return;
         }
         self.consecutive = false;

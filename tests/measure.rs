@@ -1,0 +1,417 @@
+//! Measuring candidates in worker processes, records of it, and what is done with them.
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const PROGRAM: &str = "# A product.
+kernel product(n = 48) {
+    input A: float32[n, n]
+    input B: float32[n, n]
+    reduce k: 0..n
+    output C[i: n, j: n] = sum(A[i, k] * B[k, j], axis=k)
+}
+";
+
+/// A directory with the program in it, and a cache of its own.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().expect("a temporary directory"));
+        place.write("p.te", PROGRAM);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).expect("a scratch file");
+        self.path(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("a file that was written")
+    }
+
+    fn command(&self, line: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+        command.args(line).current_dir(self.0.path());
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("TEC_TEST_PLANT", "1");
+        command
+    }
+
+    fn tec(&self, line: &[&str]) -> Output {
+        self.command(line).output().expect("tec starts")
+    }
+
+    #[track_caller]
+    fn succeeds(&self, line: &[&str]) -> String {
+        let output = self.tec(line);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "tec {line:?}\n{errors}");
+        String::from_utf8(output.stdout).expect("UTF-8") + &errors
+    }
+
+    #[track_caller]
+    fn fails(&self, line: &[&str], text: &str) {
+        let output = self.tec(line);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "tec {line:?}\n{errors}");
+        assert!(errors.contains(text), "tec {line:?}: no `{text}` in\n{errors}");
+    }
+
+    /// Measures schedules of a kernel as a runner's job does; the outcomes and the notes.
+    #[track_caller]
+    fn measure(&self, setup: Value, texts: &[String], in_turns: Option<f64>) -> (Value, Value) {
+        let job = |text: &String| json!({"text": text, "limit": {"secs": 1, "nanos": 0}});
+        let jobs: Vec<Value> = texts.iter().map(job).collect();
+        let batch =
+            json!({"format": 1, "setup": setup, "jobs": jobs, "in_turns": in_turns, "best": null});
+        self.write("in.json", &batch.to_string());
+        self.succeeds(&["tune-batch", "in.json", "out.json"]);
+        let mut out: Value = serde_json::from_str(&self.read("out.json")).expect("JSON");
+        (out["outcomes"].take(), out["notes"].take())
+    }
+
+    fn records(&self, name: &str) -> Vec<Value> {
+        let text = self.read(name);
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+fn setup(file: &str, kernel: &str) -> Value {
+    json!({
+        "file": file, "kernel": kernel, "target": native(), "define": [], "fp_contract": "fast",
+        "opt": 3, "input": [], "var": [], "scalar": [], "seed": 0, "threads": 2,
+        "memory": 2u64 << 30
+    })
+}
+
+fn native() -> String {
+    tec::target::Target::native().to_string()
+}
+
+/// Schedules that differ, with a comment in each.
+fn schedule(factor: usize, comment: &str) -> String {
+    let target = native();
+    format!(
+        "schedule product for {target} {{\n    # {comment}\n    \
+         let io, ii = C.split(i, factor={factor})\n    C.parallel(io)\n}}\n"
+    )
+}
+
+/// A record of a schedule that was never measured, by an earlier version.
+fn unmeasured(place: &Place, schedules: &[String]) -> String {
+    // The workload's hash is what a replay of anything says it is.
+    place.write("seed.jsonl", "");
+    let line = |workload: &str, schedule: &str| {
+        json!({
+            "format": 1, "workload": workload, "kernel": "product", "target": native(),
+            "machine": {"cpu": "another", "cores": 1}, "threads": 1, "fp_contract": "fast",
+            "schedule": schedule, "times": [1.0], "verdict": "same", "seed": 0, "tec": "0.0.1"
+        })
+        .to_string()
+            + "\n"
+    };
+    let workload = workload_of(PROGRAM);
+    schedules.iter().map(|schedule| line(&workload, schedule)).collect()
+}
+
+struct Text(String);
+
+impl tec::lang::Loader for Text {
+    fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+        Ok(self.0.clone().into_bytes())
+    }
+}
+
+fn workload_of(text: &str) -> String {
+    let options = tec::driver::Options::new(tec::target::Target::native());
+    let mut trace = tec::driver::Trace::default();
+    let program = tec::driver::load("p.te", &Text(text.to_string()), &mut trace);
+    let program = program.unwrap_or_else(|(_, failure)| panic!("{failure:?}"));
+    let graphs = tec::driver::elaborate(&program, &options, &mut trace).expect("a right program");
+    tec::tune::workload::workload_hash(&graphs[0])
+}
+
+#[track_caller]
+fn assert_right(outcome: &Value) {
+    assert_eq!(outcome["measured"]["verdict"], "same", "{outcome}");
+    let times = outcome["measured"]["times"].as_array().expect("times");
+    assert!(times.iter().all(|time| time.as_f64().is_some_and(|time| time > 0.0)), "{outcome}");
+}
+
+#[test]
+fn what_goes_wrong_is_told_by_kind_and_disturbs_nothing_else() {
+    let place = Place::new();
+    let texts = [
+        schedule(4, "right"),
+        schedule(4, "plant: crash"),
+        schedule(4, "plant: hang"),
+        schedule(6, "right"),
+        schedule(4, "plant: memory"),
+        schedule(4, "plant: wrong"),
+        "schedule product { C.foo(i) }".to_string(),
+        "schedule other { C.parallel(i) }".to_string(),
+        schedule(8, "right"),
+    ];
+    let (outcomes, notes) = place.measure(setup("p.te", "product"), &texts, None);
+    for at in [0, 3, 8] {
+        assert_right(&outcomes[at]);
+    }
+    assert_eq!(outcomes[1], json!({"failed": {"crash": {"signal": 11}}}));
+    assert_eq!(outcomes[2], json!({"failed": "timeout"}));
+    assert_eq!(outcomes[4], json!({"failed": "memory"}));
+    assert_eq!(outcomes[5]["measured"]["verdict"], json!({"wrong": {"ulp": 1}}));
+    let refused = |at: usize, text: &str| {
+        let said = outcomes[at]["failed"]["refused"].as_str().unwrap_or_default();
+        assert!(said.contains(text), "{}", outcomes[at]);
+    };
+    refused(6, "E0305");
+    refused(7, "the schedule is for kernel `other`, not for `product`");
+    assert!(notes.to_string().contains("compared with those of the plain loops"), "{notes}");
+    // The reference output is there the next time.
+    let (_, notes) = place.measure(setup("p.te", "product"), &texts[..1], None);
+    assert!(notes.to_string().contains("with those kept: of the plain loops"), "{notes}");
+}
+
+#[test]
+fn leaders_are_measured_in_turns_and_one_that_dies_harms_no_other() {
+    let place = Place::new();
+    let texts = [schedule(4, "right"), schedule(6, "right"), schedule(4, "plant: wrong")];
+    let (outcomes, _) = place.measure(setup("p.te", "product"), &texts, Some(0.2));
+    assert_right(&outcomes[0]);
+    assert_right(&outcomes[1]);
+    let rounds = |at: usize| outcomes[at]["measured"]["times"].as_array().map(Vec::len);
+    assert_eq!(rounds(0), rounds(1));
+    assert!(rounds(0) >= Some(3), "{outcomes}");
+    assert_eq!(outcomes[2]["measured"]["verdict"], json!({"wrong": {"ulp": 1}}));
+    let texts = [schedule(4, "right"), schedule(4, "plant: crash")];
+    let (outcomes, _) = place.measure(setup("p.te", "product"), &texts, Some(0.2));
+    assert_right(&outcomes[0]);
+    assert_eq!(outcomes[1], json!({"failed": {"crash": {"signal": 11}}}));
+}
+
+#[test]
+fn a_slow_kernel_is_compared_with_a_schedule_that_the_interpreter_judged() {
+    let place = Place::new();
+    let program = "kernel soft(n = 2500, m = 2000) {
+    input A: float32[n, m]
+    reduce k: 0..m
+    reduce l: 0..m
+    reduce r: 0..100
+    compute P[i: n, j: m] = sum(A[i, (j + r) % m] * A[(i + r) % n, j], axis=r)
+    compute T[i: n] = max(P[i, k], axis=k)
+    compute E[i: n, j: m] = exp(P[i, j] - T[i])
+    compute S[i: n] = sum(E[i, l], axis=l)
+    output out[i: n, j: m] = E[i, j] / S[i]
+    output top[i: n] = T[i]
+}";
+    place.write("soft.te", program);
+    let text = format!("schedule soft for {} {{ out.parallel(i) }}", native());
+    let mut slow = setup("soft.te", "soft");
+    // Its elements need whole rows of sums: at most so many.
+    slow["define"] = json!(["n=40", "m=60"]);
+    let texts = [text];
+    let (outcomes, notes) = place.measure(slow, &texts, None);
+    assert_right(&outcomes[0]);
+    assert!(notes.to_string().contains("of the plain loops"), "{notes}");
+    place.write("big.te", &PROGRAM.replace("n = 48", "n = 1100"));
+    let text = format!(
+        "schedule product for {} {{\n    let io, jo, ii, ji = C.tile(i, j, 4, 64)\n    \
+         C.reorder(io, jo, k, ii, ji)\n    C.parallel(io)\n    C.vectorize(ji)\n}}",
+        native()
+    );
+    let mut big = setup("big.te", "product");
+    big["memory"] = json!(4u64 << 30);
+    let (outcomes, notes) = place.measure(big, &[text], None);
+    assert_eq!(outcomes[0]["measured"]["verdict"], "same", "{outcomes}");
+    assert!(notes.to_string().contains("1000 elements of which"), "{notes}");
+}
+
+/// Waits until the file has so many lines, then kills the process.
+fn kill_after(place: &Place, lines: usize) -> usize {
+    let mut child = place
+        .command(&["records", "replay", "old.jsonl", "p.te", "-o", "new.jsonl", "--threads", "2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("tec starts");
+    let count = || {
+        let text = std::fs::read_to_string(place.path("new.jsonl")).unwrap_or_default();
+        text.matches('\n').count()
+    };
+    while count() < lines && child.try_wait().expect("a child").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().expect("it can be killed");
+    let output = child.wait_with_output().expect("it ends");
+    // What was said was kept before.
+    String::from_utf8_lossy(&output.stdout).matches("product ").count()
+}
+
+#[test]
+fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
+    let place = Place::new();
+    let schedules: Vec<String> = (1..=24).map(|factor| schedule(factor, "right")).collect();
+    place.write("old.jsonl", &unmeasured(&place, &schedules));
+    let mut said = 0;
+    for lines in [1, 4, 9, 15] {
+        said += kill_after(&place, lines);
+        assert!(place.records("new.jsonl").len() >= said, "{said} trials were said to be kept");
+        // A write that did not come to its end.
+        let text = place.read("new.jsonl") + "{\"format\":1,\"workload\":\"";
+        place.write("new.jsonl", &text);
+    }
+    let replay = ["records", "replay", "old.jsonl", "p.te", "-o", "new.jsonl", "--threads", "2"];
+    let text = place.succeeds(&replay);
+    assert!(text.contains("product "), "something was left to do:\n{text}");
+    let records = place.records("new.jsonl");
+    let mut measured: Vec<&str> =
+        records.iter().map(|record| record["schedule"].as_str().expect("a text")).collect();
+    measured.sort_unstable();
+    let mut wanted: Vec<&str> = schedules.iter().map(|text| &text[..]).collect();
+    wanted.sort_unstable();
+    assert_eq!(measured, wanted, "each once");
+    assert!(records.iter().all(|record| record["tec"] == env!("CARGO_PKG_VERSION")));
+    let text = place.succeeds(&replay);
+    assert!(text.contains("nothing of `product` is left to measure"), "{text}");
+}
+
+#[test]
+fn the_best_is_printed_written_back_and_built_alike() {
+    let place = Place::new();
+    let schedules: Vec<String> = [2, 3, 8].map(|factor| schedule(factor, "right")).into();
+    place.write("r.jsonl", &unmeasured(&place, &schedules));
+    place.succeeds(&["records", "replay", "r.jsonl", "p.te", "--threads", "2"]);
+    let shown = place.succeeds(&["records", "show", "r.jsonl"]);
+    assert_eq!(shown.lines().count(), 6, "{shown}");
+    assert_eq!(shown.matches("  best").count(), 1, "{shown}");
+    let best = place.tec(&["best", "r.jsonl"]);
+    let best = String::from_utf8(best.stdout).expect("UTF-8");
+    assert!(best.starts_with("schedule product.tuned for "), "{best}");
+    for (form, name) in [("so", "a.so"), ("s", "a.s")] {
+        let line = ["build", "p.te", "--records", "r.jsonl", "--no-sidecars", "-o", name];
+        let said = place.succeeds(&line);
+        assert!(said.contains("recorded by tec"), "{said}");
+        let recorded = std::fs::read(place.path(name)).expect("a module");
+        // Pasted by hand, at the end.
+        place.write("p.te", &format!("{PROGRAM}\n{best}"));
+        place.succeeds(&["build", "p.te", "--schedule", "tuned", "--no-sidecars", "-o", name]);
+        let pasted = std::fs::read(place.path(name)).expect("a module");
+        assert!(recorded == pasted, "{form} differs");
+        place.write("p.te", PROGRAM);
+        place.succeeds(&["build", "p.te", "--no-sidecars", "-o", name]);
+        assert!(recorded != std::fs::read(place.path(name)).unwrap(), "the schedule is used");
+    }
+    place.succeeds(&["best", "r.jsonl", "--write-back", "p.te"]);
+    assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"));
+    place.succeeds(&["best", "r.jsonl", "--write-back", "p.te"]);
+    assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"), "once more");
+    let lowered = place.succeeds(&["lower", "p.te", "--simple", "--records", "r.jsonl"]);
+    let tuned = place.succeeds(&["lower", "p.te", "--simple", "--schedule", "tuned"]);
+    assert!(lowered.contains(tuned.trim()), "{lowered}\n{tuned}");
+    let verified = ["run", "p.te", "--records", "r.jsonl", "--verify", "--threads", "2"];
+    assert!(place.succeeds(&verified).contains("bit-identical"));
+    // Another size is another workload.
+    place.fails(&["build", "p.te", "-D", "n=32", "--records", "r.jsonl"], "E0605");
+    place.write("p.te", "kernel q(n = 4) {\n input A: float32[n]\n output B[i: n] = A[i]\n}\n");
+    place.fails(&["best", "r.jsonl", "--write-back", "p.te"], "the file has no kernel `product`");
+    let usage = place.tec(&["build", "p.te", "--records", "r.jsonl", "--schedule", "auto"]);
+    assert_eq!(usage.status.code(), Some(2), "one or the other");
+}
+
+#[test]
+fn records_are_merged_and_pruned() {
+    let place = Place::new();
+    let texts: Vec<String> = [2, 3].map(|factor| schedule(factor, "right")).into();
+    let both = unmeasured(&place, &texts);
+    let first = unmeasured(&place, &texts[..1]);
+    place.write("a.jsonl", &first);
+    place.write("b.jsonl", &(both.clone() + "{\"format\": 1"));
+    let said = place.succeeds(&["records", "merge", "a.jsonl", "b.jsonl", "-o", "c.jsonl"]);
+    assert!(said.contains("b.jsonl: line 3 was not written to its end"), "{said}");
+    assert_eq!(place.records("c.jsonl").len(), 2);
+    place.succeeds(&["records", "prune", "c.jsonl", "--keep", "1"]);
+    assert_eq!(place.records("c.jsonl").len(), 1);
+    place.fails(&["records", "show", "no-such.jsonl"], "E0604");
+    place.fails(&["best", "no-such.jsonl"], "E0604");
+    place.write("empty.jsonl", "");
+    place.fails(&["best", "empty.jsonl"], "E0605");
+}
+
+#[test]
+fn a_wrong_candidate_is_kept_as_a_failing_case() {
+    let place = Place::new();
+    let texts = [schedule(4, "plant: wrong"), schedule(2, "right")];
+    place.write("p.records.jsonl", &unmeasured(&place, &texts));
+    let line = ["records", "replay", "p.records.jsonl", "p.te", "--threads", "2", "--seed", "5"];
+    let said = place.succeeds(&line);
+    assert!(said.contains("a bug in tec: p.wrong-1.te computes wrongly"), "{said}");
+    let kept = place.read("p.wrong-1.te");
+    assert!(kept.contains(PROGRAM) && kept.contains("plant: wrong"), "{kept}");
+    assert!(kept.contains("# tec run p.wrong-1.te --kernel product --schedule tuned"), "{kept}");
+    assert!(kept.contains("--seed 5 --threads 2 --verify"), "{kept}");
+    let records = place.records("p.records.jsonl");
+    let wrong = records.iter().find(|record| record["verdict"] == "wrong").expect("a record");
+    assert_eq!(wrong["ulp"], 1);
+    // It is never best, though it is there.
+    assert!(!place.succeeds(&["best", "p.records.jsonl"]).contains("plant: wrong"));
+}
+
+#[test]
+fn a_runner_measures_by_any_command() {
+    let place = Place::new();
+    let texts = [schedule(4, "right"), schedule(4, "plant: crash"), schedule(2, "right")];
+    place.write("old.jsonl", &unmeasured(&place, &texts));
+    let replay = |runner: &str| {
+        let line = ["records", "replay", "old.jsonl", "p.te", "-o", "new.jsonl"];
+        let line = [&line[..], &["--threads", "2", "--runner", runner]].concat();
+        place.tec(&line)
+    };
+    let output = replay("sh {}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = place.records("new.jsonl");
+    let verdicts: Vec<&str> =
+        records.iter().map(|record| record["verdict"].as_str().expect("a verdict")).collect();
+    assert_eq!(verdicts, ["same", "failed", "same"]);
+    assert_eq!(records[1]["failure"], json!({"crash": {"signal": 11}}));
+    for (runner, why) in [
+        ("echo no node >&2; false {}", "failed (exit status: 1): no node"),
+        ("true {}", "ended without an out.json"),
+        ("printf garbage > \"$(dirname {})/out.json\"", "out.json is damaged"),
+    ] {
+        std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
+        assert!(replay(runner).status.success(), "{runner}");
+        let record = &place.records("new.jsonl")[2];
+        let said = record["failure"]["runner"].as_str().unwrap_or_default();
+        assert!(said.contains(why), "{runner}: {record}");
+    }
+    let left: Vec<_> = std::fs::read_dir(place.0.path())
+        .expect("a directory")
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("batch"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    let output = replay("sh");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("E0603"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_the_first_candidate() {
+    let place = Place::new();
+    let program = PROGRAM.replace("n = 48", "n: var");
+    place.write("v.te", &program);
+    let line = unmeasured(&place, &[schedule(4, "right")]);
+    let line = line.replace(&workload_of(PROGRAM), &workload_of(&program));
+    place.write("v.jsonl", &line);
+    place.fails(&["records", "replay", "v.jsonl", "v.te"], "E0601");
+    place.succeeds(&["records", "replay", "v.jsonl", "v.te", "--var", "n=20"]);
+    assert_eq!(place.records("v.jsonl")[1]["vars"], json!({"n": 20}));
+    place.fails(&["tune-batch", "p.te", "out.json"], "E0602");
+    assert!(!Path::new(&place.path("out.json")).exists());
+}
