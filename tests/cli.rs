@@ -486,6 +486,29 @@ fn every_error_code_is_explained() {
 }
 
 #[test]
+fn estimates_are_explained() {
+    let fixed = ["explain", MATMUL, "--target", "x86-avx512", "--machine", "typical"];
+    let told = succeeds(&[&fixed[..], &["--schedule", "fast", "--threads", "2"]].concat());
+    assert!(told.starts_with("matmul, schedule fast, x86-avx512, 2 threads, typical machine\n"));
+    assert!(told.contains("\nmultiply-adds ") && told.contains(" C: ko: "), "{told}");
+    assert!(told.contains("\ntotal "), "{told}");
+    assert!(told.ends_with("\nbound by multiply-adds\n"), "{told}");
+    let of = |schedule: &str| {
+        let text = succeeds(&[&fixed[..], &["--schedule", schedule, "--json"]].concat());
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let kernel = value["kernels"][0].clone();
+        let terms = kernel["terms"].as_array().expect("terms");
+        let sum: f64 = terms.iter().map(|term| term["seconds"].as_f64().expect("a number")).sum();
+        let seconds = kernel["seconds"].as_f64().expect("a number");
+        assert!((sum - seconds).abs() < 1e-9 * seconds, "{sum} {seconds}");
+        seconds
+    };
+    assert!(of("fast") < of("block") && of("block") < of("default"));
+    let other = ["explain", MATMUL, "--target", "riscv64", "--machine", "measured"];
+    fails(&other, 2, "code for riscv64 does not run on this machine");
+}
+
+#[test]
 fn completions_exist_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         assert!(succeeds(&["completions", shell]).contains("tec"), "{shell}");

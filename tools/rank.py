@@ -2,7 +2,7 @@
 """How well the cost model ranks random schedules: `tools/rank.py WORKLOAD [COUNT] [SEED]`.
 
 Writes COUNT random schedules of a sample into a file under target/rank/, has them measured and
-estimated by `examples/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
+estimated by `tools/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
 target/rank/, so that a second run only estimates.
 """
 
@@ -13,12 +13,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LANES = 16
 
 
-def matmul(r, product="C", result="C", lhs="A", rhs="B", sizes=(512, 512, 512)):
+def matmul(r):
     """Tiles in registers or not, packed or not, in any order of the outer loops."""
-    n, m, l = sizes
     lines = []
     ty = r.choice([16, 32, 48, 64, 96, 128])
     tx = r.choice([1, 2, 3, 4, 6, 8, 12, 16])
@@ -86,8 +84,10 @@ def conv(r):
     lines = []
     kind = r.choice(["tile", "tile", "tile", "plain", "block"])
     if kind == "plain":
-        order = r.choice([["c", "i", "ric", "rkh", "rkw", "j"], ["c", "i", "j", "ric", "rkh", "rkw"],
-                          ["i", "c", "ric", "rkh", "rkw", "j"], ["c", "ric", "rkh", "rkw", "i", "j"]])
+        order = r.choice([["c", "i", "ric", "rkh", "rkw", "j"],
+                          ["c", "i", "j", "ric", "rkh", "rkw"],
+                          ["i", "c", "ric", "rkh", "rkw", "j"],
+                          ["c", "ric", "rkh", "rkw", "i", "j"]])
         lines.append(f"Y.reorder({', '.join(order)})")
         if order[-1] == "j" and r.random() < 0.7:
             lines += [f"let jo, ji = Y.split(j, factor={r.choice([8, 16, 32, 64])})",
@@ -208,8 +208,7 @@ def elementwise(axes, stage):
 
 def matmul_add(r):
     tx, ty = r.choice([1, 2, 4, 6, 8]), r.choice([16, 32, 64])
-    lines = [f"let io, jo, ii, ji = out.tile(i, j, {tx}, {ty})",
-             "let tile = matmul.set_scope(local)" if False else ""]
+    lines = [f"let io, jo, ii, ji = out.tile(i, j, {tx}, {ty})"]
     outer = r.choice([["io", "jo"], ["jo", "io"]])
     lines += [f"out.reorder({', '.join(outer + ['ii', 'ji'])})", "out.vectorize(ji)"]
     fused = r.random() < 0.5
@@ -230,7 +229,63 @@ def matmul_add(r):
         lines += [f"let panel = B.cache_read(global, [matmul], "
                   f"layout=[ax1 // {ty}, ax0, ax1 % {ty}])",
                   "panel.vectorize(p2)", "panel.parallel(p0)"]
-    return [line for line in lines if line]
+    return lines
+
+
+def depthwise(r):
+    """A tile of rows and columns, the padded image in the channel or apart."""
+    ti, tw = r.choice([1, 2, 4, 8, 14]), r.choice([8, 16, 28, 32, 64])
+    lines = []
+    if r.random() < 0.75:
+        lines += ["let T = Y.cache_write(local)",
+                  f"let io, jo, ii, ji = Y.tile(i, j, {ti}, {tw})", "Y.vectorize(ji)"]
+        if r.random() < 0.6:
+            lines.append("Y.unroll(ii)")
+        order = r.choice(["rkh, rkw, i, j", "i, rkh, rkw, j"])
+        lines += ["T.compute_at(Y, jo)", f"T.reorder({order})"]
+        for loop in ("rkh", "rkw", "i"):
+            if r.random() < 0.6:
+                lines.append(f"T.unroll({loop})")
+        if r.random() < 0.85:
+            lines.append("T.vectorize(j)")
+    else:
+        order = r.choice(["c, i, rkh, rkw, j", "c, rkh, rkw, i, j", "c, i, j, rkh, rkw"])
+        lines.append(f"Y.reorder({order})")
+        if order.endswith(" j") and r.random() < 0.7:
+            lines += [f"let jo, ji = Y.split(j, factor={tw})", "Y.vectorize(ji)"]
+    if r.random() < 0.8:
+        lines.append("Y.parallel(c)")
+    if r.random() < 0.5:
+        lines.append("PaddedX.compute_at(Y, c)")
+    elif r.random() < 0.7:
+        lines.append("PaddedX.parallel(i0)")
+    if r.random() < 0.7:
+        lines.append("PaddedX.vectorize(i2)")
+    return lines
+
+
+def sum_rows(r):
+    """Partial sums in lanes and vectors, or several rows at once."""
+    lines = [f"let block, row = b.split(i, factor={r.choice([1, 4, 8, 16, 64])})"]
+    if r.random() < 0.7:
+        lines.append("b.parallel(block)")
+    how = r.choice(["plain", "rows", "lanes", "vectors", "vectors"])
+    if how == "rows":
+        lines.append("b.reorder(block, j, row)")
+        if r.random() < 0.6:
+            lines.append("b.unroll(row)")
+    elif how == "lanes":
+        lines += [f"let jo, jl = b.split(j, factor={r.choice([8, 16, 32, 64])})",
+                  "let L = b.rfactor(jl)", "L.compute_at(b, row)", "L.vectorize(jl)",
+                  "L.reorder(jo, jl)"]
+    elif how == "vectors":
+        lines += [f"let jo, ju, jl = b.split(j, factors=[{r.choice([1, 2, 4, 8, 16])}, 16])",
+                  "let L = b.rfactor(jl)", "let V = L.rfactor(ju)", "L.compute_at(b, row)",
+                  "V.compute_at(b, row)", "L.reorder(ju, jl)", "L.vectorize(jl)",
+                  "V.reorder(jo, ju, jl)", "V.vectorize(jl)"]
+        if r.random() < 0.7:
+            lines.append("V.unroll(ju)")
+    return lines
 
 
 WORKLOADS = {
@@ -239,7 +294,8 @@ WORKLOADS = {
     "softmax": ("softmax", "softmax", {}, softmax),
     "matmul1024": ("matmul", "matmul", {"n": 1024}, matmul),
     "transpose": ("transpose", "transpose", {}, elementwise(("i", "j"), "b")),
-    "sum_rows": ("sum_rows", "sum_rows", {}, None),
+    "depthwise": ("depthwise_conv", "depthwise_conv", {"ic": 128, "nh": 56}, depthwise),
+    "sum_rows": ("sum_rows", "sum_rows", {}, sum_rows),
     "matmul_add": ("matmul_add", "matmul_add", {}, matmul_add),
 }
 

@@ -6,10 +6,10 @@ use super::traffic::Traffic;
 use super::{Term, Unit};
 
 /// How many numbers an estimate has.
-pub const FEATURES: usize = 48;
+pub const FEATURES: usize = 51;
 
 /// The terms in the order of the features.
-const TERMS: [&str; 18] = [
+const TERMS: [&str; 21] = [
     "multiply-adds",
     "arithmetic",
     "loads",
@@ -28,6 +28,9 @@ const TERMS: [&str; 18] = [
     "page walks",
     "parallel start",
     "allocations",
+    "instructions",
+    "load units",
+    "launches",
 ];
 
 /// The features: logarithms of what is counted, so that twice as much is one more.
@@ -51,17 +54,17 @@ pub(super) fn features(
         let work = &plan.frames[at].work;
         runs[at] * (work.multiplies + work.adds + work.loads + work.stores + work.integers)
     };
-    for at in 0..plan.frames.len() {
-        let work = &plan.frames[at].work;
-        sum.multiplies += runs[at] * work.multiplies;
-        sum.adds += runs[at] * work.adds;
-        sum.loads += runs[at] * work.loads;
-        sum.stores += runs[at] * work.stores;
-        sum.integers += runs[at] * work.integers;
-        sum.divide += runs[at] * work.divide;
-        sum.gather += runs[at] * work.gather;
-        sum.branches += runs[at] * work.branches;
-        sum.flops += runs[at] * work.flops;
+    for (at, (frame, runs)) in plan.frames.iter().zip(&runs).enumerate() {
+        let work = &frame.work;
+        sum.multiplies += runs * work.multiplies;
+        sum.adds += runs * work.adds;
+        sum.loads += runs * work.loads;
+        sum.stores += runs * work.stores;
+        sum.integers += runs * work.integers;
+        sum.divide += runs * work.divide;
+        sum.gather += runs * work.gather;
+        sum.branches += runs * work.branches;
+        sum.flops += runs * work.flops;
         if weigh(at) > weigh(hottest) {
             hottest = at;
         }

@@ -147,6 +147,11 @@ impl Indices {
         dims
     }
 
+    /// Makes a variable known that is a dimension that there is.
+    pub(super) fn alias(&mut self, var: &Var, dim: Dim) {
+        self.vars.insert(var.clone(), Sum { terms: vec![(dim, 1.0)], ..Sum::default() });
+    }
+
     /// Makes a `let` known.
     pub(super) fn define(&mut self, var: &Var, value: &Expr) {
         let sum = self.sum(value);

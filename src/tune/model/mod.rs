@@ -10,6 +10,7 @@
 
 mod cycles;
 mod features;
+mod gpu;
 mod index;
 pub mod machine;
 mod ops;
@@ -59,17 +60,19 @@ const APART: f64 = 3.0;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
 
-/// Estimates a kernel on a CPU, which is not nothing but loops and stores: lowered by
-/// `driver::lower_to_estimate`.
+/// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
     let mut sum = Sum::new(&plan, machine, &traffic);
-    for at in 0..plan.frames.len() {
-        sum.frame(at);
+    match &machine.gpu {
+        Some(gpu) => sum.launches(gpu),
+        None => {
+            (0..plan.frames.len()).for_each(|at| sum.frame(at));
+            let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
+            sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
+        }
     }
-    let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
-    sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
     let alone = plan.allocations * 1e-7;
     sum.add("allocations", alone, alone, || format!("{} buffers", plan.allocations));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
@@ -119,6 +122,21 @@ impl<'p> Sum<'p> {
             *most = seconds.max(alone * 1e-6);
             term.about = about();
         }
+    }
+
+    /// The launches of a kernel for a GPU, one after the other.
+    fn launches(&mut self, gpu: &machine::GpuModel) {
+        for launch in &self.plan.gpu {
+            let parts = gpu::launch(self.plan, gpu, launch, &self.runs);
+            let most = parts.iter().map(|(_, alone, _)| *alone).fold(0.0, f64::max);
+            let name = &self.plan.frames[launch.frame].name;
+            for (part, alone, about) in parts {
+                let seconds = if alone >= most { alone } else { EXPOSED * alone };
+                self.add(part, seconds, alone, || format!("{name}: {about}"));
+            }
+        }
+        let (count, alone) = (self.plan.launches, self.plan.launches * gpu.launch);
+        self.add("launches", alone, alone, || format!("{count}"));
     }
 
     /// What a frame does itself: its own cycles and the misses of its own accesses.
@@ -171,19 +189,17 @@ impl<'p> Sum<'p> {
 
     /// What a frame's accesses move into each level: its term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
-        const NAMES: [&str; 5] =
-            ["L2 traffic", "L3 traffic", "memory traffic", "TLB", "page walks"];
         let machine = self.machine;
-        let (caches, tables) = (machine.caches.len(), machine.pages.len());
+        let caches = machine.caches.len();
         let mut moves = Vec::new();
-        for level in 0..caches + tables {
-            let (cache, name) = match level.checked_sub(caches) {
-                None => {
-                    // The last cache reads from memory.
-                    let last = level + 1 == caches;
-                    (&machine.caches[level], if last { NAMES[2] } else { NAMES[level] })
-                }
-                Some(table) => (&machine.pages[table], NAMES[3 + table.min(1)]),
+        for (level, cache) in machine.caches.iter().chain(&machine.pages).enumerate() {
+            let name = match level {
+                // The last cache reads from memory.
+                _ if level + 1 == caches => "memory traffic",
+                0 => "L2 traffic",
+                _ if level < caches => "L3 traffic",
+                _ if level == caches => "TLB",
+                _ => "page walks",
             };
             let (mut cycles, mut lines) = (0.0, 0.0);
             for at in own {
@@ -230,19 +246,20 @@ impl<'p> Sum<'p> {
             }
             span += count * apart;
         }
-        // Innermost first. A few streams side by side are as good as one.
-        let mut streams = 1.0;
+        // Innermost first. A few streams side by side are as good as one; they become one where
+        // what lies between them is read by a loop further out.
+        let mut apart: Vec<(f64, f64)> = Vec::new();
         for (dim, stride) in access.strides.iter().rev() {
-            let (stride, count) = (stride.abs(), self.plan.extents[*dim]);
-            match stride <= span.max(128.0) {
-                true => span = span.max(stride * (count - 1.0) + access.width),
-                false => streams *= count,
-            }
-            if span >= RUN || streams > STREAMS {
-                break;
+            apart.push((stride.abs(), self.plan.extents[*dim]));
+            while let Some(near) = apart.iter().position(|(stride, _)| *stride <= span.max(128.0)) {
+                let (stride, count) = apart.remove(near);
+                span += stride * (count - 1.0);
+                if span >= RUN {
+                    return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
+                }
             }
         }
-        span >= RUN && streams <= STREAMS
+        span >= RUN
     }
 }
 

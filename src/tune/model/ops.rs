@@ -374,6 +374,9 @@ impl Walker<'_> {
         match sum.lane {
             _ if lanes == 1 => Cost { parts, moves: 1.0, gather: 0.0 },
             Lane::Same => Cost { parts: 1.0, moves: 1.0, gather: 0.0 },
+            Lane::By(1.0) if self.in_launch => {
+                Cost { parts, moves: (count * bytes / 16.0).ceil(), gather: 0.0 }
+            }
             Lane::By(1.0) => {
                 // A vector that is in two lines takes two turns.
                 let width = (count * bytes / parts).min(64.0);

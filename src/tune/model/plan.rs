@@ -5,7 +5,9 @@
 //! not change in them, which the back ends compute once. A condition around loops is a frame whose
 //! trips are the part of the cases in which it holds.
 
+use super::gpu::Launch;
 use super::index::Dim;
+use crate::ir::Scope;
 use std::ops::Range;
 
 /// A kernel.
@@ -18,6 +20,8 @@ pub(super) struct Plan {
     pub(super) buffers: Vec<Memory>,
     /// How often each dimension runs.
     pub(super) extents: Vec<f64>,
+    /// Of a kernel for a GPU.
+    pub(super) gpu: Vec<Launch>,
     /// Parallel loops that begin in a call.
     pub(super) launches: f64,
     /// Allocations from the workspace in a call.
@@ -107,6 +111,7 @@ pub(super) struct Access {
 
 /// A buffer in memory.
 pub(super) struct Memory {
+    pub(super) scope: Scope,
     pub(super) bytes: f64,
 }
 

@@ -198,3 +198,115 @@ fn measurements_replace_the_table() {
     assert_eq!(cycles, [1.0, 2.0, 8.0]);
     assert_eq!(machine.seconds(4.0), 1e-9);
 }
+
+/// The product of the samples on a GPU.
+fn on_a_gpu(schedule: &str) -> Estimate {
+    let text = std::fs::read_to_string("samples/matmul.te").expect("a sample");
+    let machine = MachineModel::typical(&Target::parse("nvptx-sm_80").expect("a target"));
+    driver::with_stack(move || {
+        let mut trace = Trace::default();
+        let program = driver::load("matmul.te", &One(text), &mut trace).expect("a program");
+        let mut options = Options::new(machine.target.clone());
+        options.schedule = Some((None, schedule.to_string()));
+        let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
+        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        estimate(&kernel, &machine, 1)
+    })
+}
+
+#[test]
+fn tiles_in_shared_memory_and_registers_are_faster_on_a_gpu() {
+    let (auto, blocked, fast) = (on_a_gpu("auto"), on_a_gpu("blocked"), on_a_gpu("fast"));
+    let all = (auto.seconds, blocked.seconds, fast.seconds);
+    assert!(fast.seconds < blocked.seconds && blocked.seconds < auto.seconds, "{all:?}");
+    // 2·1024³ operations at no more than 108·64 multiply-adds in a cycle.
+    let peak = 1024f64.powi(3) / (108.0 * 64.0 * 1.41e9);
+    assert!((1.0..20.0).contains(&(fast.seconds / peak)), "{}", fast.seconds / peak);
+}
+
+#[test]
+fn neighbours_that_read_neighbours_are_faster_on_a_gpu() {
+    let copy = |read: &str| {
+        let text = format!(
+            "kernel k(n = 4096) {{\n input A: float32[n, n]\n \
+             output C[i: n, j: n] = A[{read}] * 2.0\n}}\nschedule k {{\n\
+             let b, t = C.split(j, factor=256)\nC.bind(i, blockIdx.y)\n\
+             C.bind(b, blockIdx.x)\nC.bind(t, threadIdx.x)\n}}\n"
+        );
+        let machine = MachineModel::typical(&Target::parse("nvptx-sm_80").expect("a target"));
+        estimate_with(&text, &machine, 1)
+    };
+    let (rows, columns) = (copy("i, j"), copy("j, i"));
+    assert!(columns.seconds > 1.5 * rows.seconds, "{} {}", columns.seconds, rows.seconds);
+    // 128 MB at 1555 GB/s, at best.
+    assert!((0.8e-4..3e-4).contains(&rows.seconds), "{:?}", rows.terms);
+}
+
+#[test]
+fn the_terms_of_a_product_on_the_table_s_machine() {
+    let one = product(256, &tile(8, 2));
+    let line = |term: &super::Term| {
+        let (seconds, alone) = (term.seconds * 1e6, term.alone * 1e6);
+        format!("{} {seconds:.2} us, {alone:.2} alone: {}", term.name, term.about)
+    };
+    let lines: Vec<String> = one.terms.iter().map(line).collect();
+    let expected = [
+        "multiply-adds 149.80 us, 149.80 alone: C: k: 65536 iterations of 8 cycles",
+        "L2 traffic 27.53 us, 126.39 alone: C: k: 163840 lines",
+        "loop ends 1.44 us, 1.44 alone: C: k: 256 times",
+        "stores 0.23 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
+        "TLB 0.03 us, 0.16 alone: C: k: 128 lines",
+        "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycles",
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// Reads files.
+struct Disk;
+
+impl crate::lang::Loader for Disk {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn every_sample_has_an_estimate_on_every_kind_of_machine() {
+    let estimates = driver::with_stack(|| {
+        let mut estimates = 0;
+        for entry in std::fs::read_dir("samples").expect("samples") {
+            let path = entry.expect("a file").path();
+            let path = path.to_str().expect("UTF-8");
+            if !path.ends_with(".te") {
+                continue;
+            }
+            for target in ["x86-avx512", "x86-avx2", "aarch64", "riscv64", "nvptx-sm_80"] {
+                estimates += of_file(path, target);
+            }
+        }
+        estimates
+    });
+    assert!(estimates > 200, "{estimates}");
+}
+
+/// Estimates the kernels of a file, and says how many there are.
+fn of_file(path: &str, target: &str) -> usize {
+    let mut trace = Trace::default();
+    let program = driver::load(path, &Disk, &mut trace).expect("a program");
+    let machine = MachineModel::typical(&Target::parse(target).expect("a target"));
+    let mut options = Options::new(machine.target.clone());
+    options.fallback = crate::schedule::Fallback::Auto;
+    let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
+    // Some schedules are for other GPUs.
+    let Ok(placed) = driver::schedule(&program, graphs, &options, &mut trace) else { return 0 };
+    for one in &placed {
+        let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
+        let estimate = estimate(&kernel, &machine, 2);
+        let name = &kernel.name;
+        assert!(estimate.seconds.is_finite() && estimate.seconds > 0.0, "{name} on {target}");
+        assert!(!estimate.terms.is_empty(), "{name} on {target}");
+        assert!(estimate.features.iter().all(|feature| feature.is_finite()), "{name} on {target}");
+    }
+    placed.len()
+}

@@ -1,5 +1,6 @@
 //! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
 
+use super::gpu::Launch;
 use super::index::{Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
@@ -45,6 +46,8 @@ pub(super) struct Walker<'a> {
     pub(super) loaded: HashSet<(usize, u64)>,
     stage: String,
     in_task: bool,
+    /// Whether a launch of a GPU is at work: the last one.
+    pub(super) in_launch: bool,
     /// Terms that an instruction adds at once.
     pub(super) terms: f64,
     /// The element that the statement at hand stores.
@@ -83,6 +86,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         loaded: HashSet::new(),
         stage: String::new(),
         in_task: false,
+        in_launch: false,
         terms: 1.0,
         storing: None,
     };
@@ -253,10 +257,10 @@ impl Walker<'_> {
                 let min_sum = self.indices.sum(min);
                 self.unrolled(var, min_sum, count, |this| this.write_back(body, promoted));
             }
-            Stmt::Store { buffer, indices, .. } => {
-                if promoted.iter().any(|(known, _, _)| known == buffer) {
-                    self.put(buffer, &indices[0], None, 1.0);
-                }
+            Stmt::Store { buffer, indices, .. }
+                if promoted.iter().any(|(known, _, _)| known == buffer) =>
+            {
+                self.put(buffer, &indices[0], None, 1.0);
             }
             _ => {}
         }
@@ -267,13 +271,25 @@ impl Walker<'_> {
         if bytes > STACK_BYTES || buffer.scope == Scope::Global && self.frame == 0 {
             self.plan.allocations += 1.0;
         }
+        if buffer.scope == Scope::Shared
+            && let Some(launch) = self.plan.gpu.last_mut()
+        {
+            launch.shared += bytes;
+        }
+        let (each, most) = match self.in_launch {
+            true => (4.0, 4.0 * 255.0),
+            false => {
+                let each = self.machine.vector_bytes;
+                (each, each * self.machine.registers)
+            }
+        };
         let register = matches!(buffer.scope, Scope::Register | Scope::Local)
-            && (self.wide || buffer.scope == Scope::Register)
-            && bytes <= self.machine.registers * self.machine.vector_bytes
+            && (self.wide || self.in_launch || buffer.scope == Scope::Register)
+            && bytes <= most
             && rests(body, buffer, &serial_vars(body))
             && is_constant_only(body, buffer, &self.places);
         if register {
-            let parts = (bytes / self.machine.vector_bytes).ceil();
+            let parts = (bytes / each).ceil();
             self.in_registers.insert(buffer.clone(), parts);
         }
         self.stmt(body);
@@ -286,6 +302,10 @@ impl Walker<'_> {
             return;
         }
         let start = self.indices.sum(min);
+        if let Some(index) = kind.gpu_index() {
+            self.thread(var, index, count, body);
+            return;
+        }
         if *kind == ForKind::Unrolled && extent.as_int().is_some() && !has_loops(body) {
             self.unrolled(var, start, count, |this| this.stmt(body));
             return;
@@ -326,6 +346,42 @@ impl Walker<'_> {
             self.leave(frame);
         }
         (self.frame, self.in_task) = outer;
+    }
+
+    /// A loop about an index of a GPU, which is no loop: one thread does what is in it.
+    fn thread(&mut self, var: &Var, index: &'static str, count: f64, body: &Stmt) {
+        let outermost = !self.in_launch;
+        if outermost {
+            self.in_launch = true;
+            let from = self.indices.extents.len();
+            let name = format!("{}: launch", self.stage);
+            self.enter(name, 1.0, false, false, from..from);
+            let (frame, end) = (self.frame, self.frame + 1);
+            let launch = Launch { frame, end, indices: Vec::new(), shared: 0.0 };
+            self.plan.gpu.push(launch);
+            self.plan.launches += self.runs_here();
+        }
+        let launch = self.plan.gpu.len() - 1;
+        let known = self.plan.gpu[launch].indices.iter().find(|known| known.0 == index);
+        match known.map(|known| known.1) {
+            Some(dim) => self.indices.alias(var, dim),
+            None => {
+                let dim = self.indices.open(var, Sum::default(), &[(count, 1.0)])[0];
+                self.plan.gpu[launch].indices.push((index, dim, count));
+            }
+        }
+        self.places.insert(var.clone(), self.open.len());
+        let frame = Some(self.frame);
+        self.open.push(Open { frame, count, min: 0.0, var: var.clone() });
+        self.stmt(body);
+        self.open.pop();
+        self.places.remove(var);
+        if outermost {
+            self.in_launch = false;
+            let frame = self.plan.gpu[launch].frame;
+            self.plan.gpu[launch].end = self.plan.frames.len();
+            self.leave(frame);
+        }
     }
 
     fn enter(
@@ -404,7 +460,11 @@ impl Walker<'_> {
 
     /// How often a loop runs: half way through the loops around.
     fn count(&self, extent: &Expr) -> f64 {
-        self.middle(extent).max(0.0)
+        let count = self.middle(extent).max(0.0);
+        let mut told = true;
+        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
+        // A difference of two integers that only a call tells.
+        if count == 0.0 && !told { UNKNOWN } else { count }
     }
 
     fn middle(&self, expr: &Expr) -> f64 {
@@ -534,7 +594,11 @@ impl Walker<'_> {
         if lanes <= 1.0 {
             return 1.0;
         }
-        let register = if self.wide { self.machine.vector_bytes } else { NARROW_BYTES };
+        let register = match (self.in_launch, self.wide) {
+            (true, _) => bytes,
+            (false, true) => self.machine.vector_bytes,
+            (false, false) => NARROW_BYTES,
+        };
         (lanes * bytes / register).ceil()
     }
 
@@ -544,7 +608,7 @@ impl Walker<'_> {
             return *at;
         }
         let bytes = self.bytes_of(buffer);
-        self.plan.buffers.push(Memory { bytes });
+        self.plan.buffers.push(Memory { bytes, scope: buffer.scope });
         self.buffers.insert(buffer.clone(), self.plan.buffers.len() - 1);
         self.plan.buffers.len() - 1
     }

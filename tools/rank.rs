@@ -258,8 +258,8 @@ fn report(args: &Args, rows: &[(String, f64, model::Estimate)], modelling: Durat
     order.sort_by(|a, b| estimated[*a].total_cmp(&estimated[*b]));
     let ten = order.iter().take(10).map(|at| measured[*at]).fold(f64::INFINITY, f64::min);
     println!(
-        "{} candidates, Spearman {:.3}; the first reaches {:.2} of the best, the best of ten {:.2}; \
-         {:.0} a second",
+        "{} candidates, Spearman {:.3}; the first reaches {:.2} of the best, the best of ten \
+         {:.2}; {:.0} a second",
         rows.len(),
         spearman(&measured, &estimated),
         best / first.map_or(f64::NAN, |row| row.1),
