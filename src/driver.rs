@@ -18,8 +18,11 @@ use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_
 use crate::schedule::{self, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
+use crate::tune;
 use crate::tune::model::{self, Estimate, MachineModel};
+use crate::tune::search::Guess;
 use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -96,7 +99,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("promote_accumulators", 2, All, promote_accumulators::promote_accumulators),
         Pass::new("insert_barriers", 0, Gpus, insert_barriers::insert_barriers),
         Pass::new("outline_simd", 1, Cpus, outline_simd::outline_simd),
-        Pass::new("drop_prefetches", 0, Cpus, drop_prefetches::drop_prefetches),
+        Pass::new("drop_hints", 0, All, drop_hints::drop_hints),
         Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
@@ -142,6 +145,8 @@ pub struct Options {
     pub defines: Vec<(Option<String>, String, String)>,
     /// `--schedule [KERNEL.]NAME`.
     pub schedule: Option<(Option<String>, String)>,
+    /// How many candidates the cost model judges where a schedule is made.
+    pub candidates: usize,
     /// What a kernel gets without a schedule of its own: the plain loops, but commands that make
     /// machine code have one made.
     pub fallback: schedule::Fallback,
@@ -156,10 +161,15 @@ impl Options {
     pub fn new(target: Target) -> Options {
         let fp_contract = FpContract::default_for(&target);
         let (kernels, defines, schedule) = (None, Vec::new(), None);
-        let fallback = schedule::Fallback::Plain;
-        Options { target, kernels, defines, schedule, fallback, fp_contract, opt: 3 }
+        let (fallback, candidates) = (schedule::Fallback::Plain, CANDIDATES);
+        Options { target, kernels, defines, schedule, candidates, fallback, fp_contract, opt: 3 }
     }
 }
+
+/// Candidates that are judged for a schedule that the compiler makes, by default.
+const CANDIDATES: usize = 384;
+/// Threads that such a schedule is made for: the module does not depend on this machine's.
+const AUTO_THREADS: usize = 4;
 
 /// Why a compilation ended.
 #[derive(Debug)]
@@ -294,7 +304,15 @@ pub fn schedule(
     let schedules = trace
         .phase("schedule", &String::new, || {
             let choice = (chosen, options.fallback);
-            schedule::schedule_kernels(program, graphs, target, defines, choice, &mut notes)
+            let auto = |graph: &Graph, notes: &mut Vec<String>| auto(graph, options, notes);
+            schedule::schedule_kernels(
+                program,
+                graphs,
+                target,
+                defines,
+                (choice, &auto),
+                &mut notes,
+            )
         })?
         .map_err(Failure::User)?;
     trace.notes.append(&mut notes);
@@ -394,17 +412,33 @@ fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
                 nests.push((name.clone(), lower::outline_simd::explain(kernel, target)));
             }
         }
-        "drop_prefetches" if lower::drop_prefetches::drops_any(&kernel.body) => {
-            trace.notes.push(match lower::outline_simd::is_wide(target) {
-                false => format!("{target} has no prefetch; those of `{name}` are dropped"),
-                true => format!(
-                    "only vectorized nests prefetch on {target}; those of `{name}` outside are \
-                     dropped"
-                ),
-            });
-        }
+        "drop_hints" => trace.notes.extend(dropped_hints(kernel, target)),
         _ => {}
     }
+}
+
+/// The notes about hints that `drop_hints` drops.
+fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
+    let (name, wide) = (&kernel.name, lower::outline_simd::is_wide(target));
+    let mut notes = Vec::new();
+    if lower::drop_hints::drops_prefetches(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no prefetch; those of `{name}` are dropped"),
+            true => format!(
+                "only vectorized nests prefetch on {target}; those of `{name}` outside are dropped"
+            ),
+        });
+    }
+    if lower::drop_hints::drops_nontemporal(&kernel.body) {
+        notes.push(match wide {
+            false => format!("{target} has no stores past the caches; `{name}` has ordinary ones"),
+            true => format!(
+                "only vectorized nests store past the caches on {target}; `{name}` outside of them \
+                 has ordinary stores"
+            ),
+        });
+    }
+    notes
 }
 
 fn run_pass(
@@ -438,6 +472,65 @@ pub fn estimate_text(
     let kernel = lower_to_estimate(&placed, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
+}
+
+/// The same for several, on every core of this machine.
+pub fn estimate_texts(
+    graph: &Graph,
+    texts: &[&str],
+    options: &Options,
+    machine: &MachineModel,
+    threads: usize,
+) -> Vec<std::result::Result<Estimate, Failure>> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let one = |text: &&str| estimate_text(graph, text, options, machine, threads);
+    let part = |texts: &[&str]| -> Vec<_> { with_stack(|| texts.iter().map(one).collect()) };
+    let part = &part;
+    std::thread::scope(|scope| {
+        let parts = texts.chunks(texts.len().div_ceil(cores).max(1));
+        let threads: Vec<_> = parts.map(|texts| scope.spawn(move || part(texts))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<_>>| {
+            thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}
+
+/// The schedule that the compiler makes: of the tuner's candidates the best by the cost model, on
+/// a typical machine of the target. What was measured has no part in it.
+fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
+    let target = &options.target;
+    if target.is_gpu() {
+        return schedule::auto::schedule_auto(graph, target, notes);
+    }
+    let machine = MachineModel::typical(target);
+    let defects = RefCell::new(Vec::new());
+    let model = |texts: &[&str]| -> Vec<Option<Guess>> {
+        let guess = |estimate| match estimate {
+            Ok(Estimate { seconds, features, .. }) => Some(Guess { seconds, features }),
+            Err(Failure::User(_)) => None,
+            Err(Failure::Bug { pass, message, .. }) => {
+                defects.borrow_mut().push(format!("{message}, in `{pass}`"));
+                None
+            }
+        };
+        let estimates = estimate_texts(graph, texts, options, &machine, AUTO_THREADS);
+        estimates.into_iter().map(guess).collect()
+    };
+    let space = tune::space::of_kernel(graph, target, 0);
+    let chosen = tune::search::choose_by_model(&space, &model, options.candidates, 0);
+    if let Some(defect) = defects.borrow().first() {
+        notes.push(format!(
+            "a schedule tried for `{}` showed a defect of tec: {defect}",
+            graph.name
+        ));
+    }
+    let applied = chosen.map(|one| schedule::apply_text(graph, target, &Vec::new(), &one.text));
+    match applied {
+        Some(Ok(schedule)) => Schedule { auto: true, ..schedule },
+        // Every candidate was refused.
+        _ => schedule::auto::schedule_auto(graph, target, notes),
+    }
 }
 
 /// Verifies what a pass made (in debug builds) and dumps it if asked to.

@@ -193,6 +193,42 @@ fn dropped_prefetches_are_told() {
     }
 }
 
+/// Likewise for stores past the caches.
+#[test]
+fn ordinary_stores_are_told() {
+    let dir = scratch();
+    let text = "kernel one(n = 64) {\n    input A: float32[n, n]\n    \
+                output C[i: n, j: n] = A[i, j] * 2.0\n}\n\
+                schedule one.scalar { C.store_nontemporal() }\n\
+                schedule one.vector { C.store_nontemporal()\nC.vectorize(j) }\n";
+    let file = write(dir.path(), "one.te", text);
+    let out = path(dir.path(), "one.s");
+    for (schedule, target, told) in [
+        ("scalar", "x86-64", "x86-64 has no stores past the caches; `one` has ordinary ones"),
+        ("vector", "aarch64", "aarch64 has no stores past the caches; `one` has ordinary ones"),
+        ("scalar", "x86-avx2", "`one` outside of them has ordinary stores"),
+        ("scalar", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
+        ("vector", "x86-avx2", ""),
+        ("vector", "x86-avx512", ""),
+    ] {
+        let args = ["build", &file, "--schedule", schedule, "--target", target, "-o", &out];
+        let args = if target.starts_with("nvptx") {
+            let ptx = path(dir.path(), "one.ptx");
+            let output = tec(&[&args[..7], &[&ptx[..]]].concat());
+            assert!(output.status.success(), "{output:?}");
+            assert!(stderr(&output).contains(told), "{output:?}");
+            continue;
+        } else {
+            args
+        };
+        let output = tec(&args);
+        assert!(output.status.success(), "{output:?}");
+        let (message, listing) = (stderr(&output), std::fs::read_to_string(&out).expect("written"));
+        assert!(message.contains(told) && message.contains("past") != told.is_empty(), "{message}");
+        assert_eq!(listing.contains("        vmovntps "), told.is_empty(), "{schedule} {target}");
+    }
+}
+
 #[test]
 fn wide_nests_are_explained() {
     let dir = scratch();

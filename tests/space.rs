@@ -81,6 +81,19 @@ const SAMPLES: &[Sample] = &[
     sample("packed_conv", "packed_conv", "", "oc=4 ic=6 toc=2 tic=3 nh=5 nw=10", ""),
 ];
 
+/// The same for GPUs, where run-time extents have fewer rules.
+const GPU_SAMPLES: &[Sample] = &[
+    sample("matmul", "matmul", "n=512", "n=21 m=37 l=18", ""),
+    sample("matmul_add", "matmul_add", "", "N=18 L=10 M=45", ""),
+    sample("conv", "conv", "oc=64 ic=64 nh=56", "oc=5 ic=3 nh=9 nw=11", ""),
+    sample("depthwise_conv", "depthwise_conv", "ic=64 nh=56", "ic=3 nh=9 nw=11", ""),
+    sample("avg_pool", "avg_pool", "c=64 nh=56", "c=2 nh=9 nw=11", ""),
+    sample("batch_norm", "batch_norm", "", "c=3 n=7", ""),
+    sample("softmax", "softmax", "", "m=5 n=33", ""),
+    sample("vector_add", "vector_add", "n=1000000", "n=132", ""),
+    sample("transpose", "transpose", "", "", "n=17 m=9"),
+];
+
 fn text(sample: &Sample) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples");
     std::fs::read_to_string(path.join(format!("{}.te", sample.file))).expect("a sample")
@@ -154,8 +167,12 @@ fn rate(sample: &Sample, target: &str, n: usize, seed: u64) -> (usize, BTreeMap<
 }
 
 fn picked() -> impl Iterator<Item = &'static Sample> {
+    chosen(SAMPLES)
+}
+
+fn chosen(samples: &'static [Sample]) -> impl Iterator<Item = &'static Sample> {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
-    SAMPLES.iter().filter(move |sample| sample.kernel.contains(&only))
+    samples.iter().filter(move |sample| sample.kernel.contains(&only))
 }
 
 fn number(name: &str, default: usize) -> usize {
@@ -167,8 +184,10 @@ fn candidates_are_accepted() {
     let n = number("TEC_N", 100);
     let mut low = Vec::new();
     driver::with_stack(|| {
-        for sample in picked() {
-            for target in ["x86-avx512", "x86-avx2"] {
+        let gpus = chosen(GPU_SAMPLES).map(|sample| (sample, &["nvptx-sm_80"][..]));
+        let cpus = picked().map(|sample| (sample, &["x86-avx512", "x86-avx2"][..]));
+        for (sample, targets) in cpus.chain(gpus) {
+            for target in targets {
                 let (accepted, reasons) = rate(sample, target, n, 1);
                 println!("{} {target}: {accepted} of {n} {reasons:?}", sample.kernel);
                 if accepted * 10 < n * 9 {
@@ -205,8 +224,10 @@ fn defaults_are_accepted() {
 fn candidates_compute_the_same() {
     let n = number("TEC_N", 20);
     driver::with_stack(|| {
-        for sample in picked() {
-            let options = options(sample, "x86-avx2", sample.small);
+        let cpus = picked().map(|sample| (sample, "x86-avx2"));
+        let gpus = chosen(GPU_SAMPLES).map(|sample| (sample, "nvptx-sm_80"));
+        for (sample, target) in cpus.chain(gpus) {
+            let options = options(sample, target, sample.small);
             let source = text(sample);
             let (_, graph) = elaborate(&source, &options);
             let space = space::of_kernel(&graph, &options.target, 2);
@@ -227,7 +248,7 @@ fn candidates_compute_the_same() {
                     Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
                 }
             }
-            println!("{}: {same} the same, {refused} refused", sample.kernel);
+            println!("{} {target}: {same} the same, {refused} refused", sample.kernel);
         }
     });
 }
@@ -249,4 +270,239 @@ fn writing_a_candidate_is_quick() {
     let apply = start.elapsed();
     println!("{write:?} to write 500 candidates, {apply:?} to parse and apply them");
     assert!(write.as_millis() < 500, "{write:?}");
+}
+
+/// A sample's schedule with the answers that lead to its like: questions that are not named have
+/// their defaults.
+struct Like {
+    file: &'static str,
+    kernel: &'static str,
+    defines: &'static str,
+    schedule: &'static str,
+    answers: &'static [(&'static str, &'static str)],
+}
+
+const LIKE: &[Like] = &[
+    Like {
+        file: "matmul",
+        kernel: "matmul",
+        defines: "n=1024",
+        schedule: "fast",
+        answers: &[
+            ("C.lanes", "y"),
+            ("C.width", "64"),
+            ("C.rows along", "x"),
+            ("C.rows", "6"),
+            ("C.sums", "in place"),
+            ("C.order", "y x"),
+            ("C.pack B", "yes"),
+            ("C.unroll", "4"),
+            ("C.parallel", "y_o x_o"),
+        ],
+    },
+    Like {
+        file: "matmul_add",
+        kernel: "matmul_add",
+        defines: "",
+        schedule: "fast",
+        answers: &[
+            ("matmul.lanes", "j"),
+            ("matmul.width", "64"),
+            ("matmul.rows along", "i"),
+            ("matmul.rows", "6"),
+            ("matmul.block i", "8"),
+            ("matmul.order", "i j"),
+            ("matmul.pack B", "yes"),
+            ("matmul.unroll rows", "yes"),
+            ("out.parallel", "i_o_o"),
+        ],
+    },
+    Like {
+        file: "conv",
+        kernel: "conv",
+        defines: "oc=64 ic=64 nh=56",
+        schedule: "fast",
+        answers: &[
+            ("Y.lanes", "j"),
+            ("Y.width", "64"),
+            ("Y.rows along", "c"),
+            ("Y.rows", "4"),
+            ("Y.block i", "2"),
+            ("Y.block j", "all"),
+            ("Y.order", "i c"),
+            ("Y.order in blocks", "i j"),
+            ("Y.unroll", "rkw"),
+            ("Y.parallel", "i_o"),
+            ("PaddedX.parallel", "i0 i1"),
+        ],
+    },
+    Like {
+        file: "depthwise_conv",
+        kernel: "depthwise_conv",
+        defines: "ic=64 nh=56",
+        schedule: "fast",
+        answers: &[("Y.rows", "4"), ("Y.order", "c i j"), ("PaddedX.at", "c")],
+    },
+    Like {
+        file: "max_pool",
+        kernel: "max_pool",
+        defines: "c=64 nh=56",
+        schedule: "fast",
+        answers: &[("PoolMax.rows", "4"), ("PaddedX.at", "k")],
+    },
+    Like {
+        file: "avg_pool",
+        kernel: "avg_pool",
+        defines: "c=64 nh=56",
+        schedule: "fast",
+        answers: &[("PoolSum.rows", "4"), ("PaddedX.at", "k")],
+    },
+    Like {
+        file: "batch_norm",
+        kernel: "batch_norm",
+        defines: "",
+        schedule: "fast",
+        answers: &[("Y.fused", "2"), ("Y.width", "64"), ("T_sqrt.at", "ax0")],
+    },
+    Like {
+        file: "softmax",
+        kernel: "softmax",
+        defines: "",
+        schedule: "fast",
+        answers: &[("Y.width", "32"), ("E.width", "32"), ("M.vectors", "4"), ("S.at", "i")],
+    },
+    Like {
+        file: "layer_norm",
+        kernel: "layer_norm",
+        defines: "m=512",
+        schedule: "fast",
+        answers: &[("Y.width", "32"), ("Y.parallel", "i"), ("Squares.at", "i")],
+    },
+    Like {
+        file: "conv_bwd_weight",
+        kernel: "conv_bwd_weight",
+        defines: "",
+        schedule: "fast",
+        answers: &[
+            ("result.lanes", "ci"),
+            ("result.width", "32"),
+            ("result.rows along", "co"),
+            ("result.rows", "8"),
+            ("result.order", "co kh kw ci"),
+            ("result.parallel", "co_o kh kw"),
+        ],
+    },
+    Like {
+        file: "sum_rows",
+        kernel: "sum_rows",
+        defines: "",
+        schedule: "fast",
+        answers: &[("b.chunk", "8"), ("b.vectors", "8"), ("b.parallel", "i_o")],
+    },
+    Like {
+        file: "transpose",
+        kernel: "transpose",
+        defines: "",
+        schedule: "fast",
+        answers: &[("b.by", "copied block"), ("b.block i", "64"), ("b.block j", "64")],
+    },
+    Like {
+        file: "exp",
+        kernel: "exp_vector",
+        defines: "",
+        schedule: "fast",
+        answers: &[("y.width", "32"), ("y.piece", "4096")],
+    },
+    Like {
+        file: "broadcast_add",
+        kernel: "broadcast_add",
+        defines: "m1=128 m2=128 n2=4096",
+        schedule: "fast",
+        answers: &[("C.chunk", "8"), ("C.width", "64"), ("C.parallel", "x_o")],
+    },
+];
+
+/// The loops of a program, outermost first, without their names: those that run once left out.
+fn nest(text: &str) -> Vec<String> {
+    let mut loops = Vec::new();
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        let Some((kind, rest)) = trimmed.split_once(" (") else { continue };
+        if kind != "for" && kind != "parallel" {
+            continue;
+        }
+        let extent = rest.split(", ").nth(2).expect("an extent").trim_end_matches(") {");
+        loops.push(format!("{kind} {extent}"));
+    }
+    loops
+}
+
+#[test]
+fn the_space_has_the_like_of_the_samples_schedules() {
+    let only = std::env::var("TEC_CASE").unwrap_or_default();
+    driver::with_stack(|| {
+        for like in LIKE.iter().filter(|like| like.kernel.contains(&only)) {
+            let sample = sample(like.file, like.kernel, "", "", "");
+            let mut options = options(&sample, "x86-avx512", like.defines);
+            let source = text(&sample);
+            let (_, graph) = elaborate(&source, &options);
+            let space = space::of_kernel(&graph, &options.target, 2);
+            let mut asked = Vec::new();
+            let mut names = Vec::new();
+            let candidate = space.replay(&mut |question| {
+                names.push(format!("{}: {:?}", question.name, question.choices));
+                let given = like.answers.iter().find(|(name, _)| *name == question.name);
+                let Some((name, answer)) = given else { return question.default };
+                asked.push(*name);
+                let at = question.choices.iter().position(|choice| choice == answer);
+                at.unwrap_or_else(|| panic!("{name} = {answer}: {:?}", question.choices))
+            });
+            for (name, _) in like.answers {
+                assert!(asked.contains(name), "{}: `{name}` is not asked: {names:#?}", like.kernel);
+            }
+            let mut simple = |source: &str, schedule: Option<&str>| {
+                options.schedule =
+                    schedule.map(|name| (Some(like.kernel.to_string()), name.to_string()));
+                let (program, graph) = elaborate(source, &options);
+                let mut trace = Trace::default();
+                let placed = driver::schedule(&program, vec![graph], &options, &mut trace);
+                let placed = placed.expect("it is legal");
+                let last = Some(driver::LAST_READABLE_PASS);
+                let kernel = driver::lower(&placed[0], &options, last, &mut trace);
+                let kernel = kernel.expect("it is lowered");
+                tec::ir::print::print_kernel(&kernel, tec::ir::print::Style::Simple)
+            };
+            let fast = simple(&source, Some(like.schedule));
+            let ours = simple(&format!("{source}\n{}", candidate.text), None);
+            if std::env::var("TEC_SHOW").is_ok() {
+                println!("{}\n{fast}\n{ours}", candidate.text);
+            }
+            let same = nest(&fast) == nest(&ours);
+            println!("{} {}: {same}", like.kernel, like.schedule);
+            if !same {
+                println!("{:?}\n{:?}", nest(&fast), nest(&ours));
+            }
+        }
+    });
+}
+
+#[test]
+fn knobs_are_questions() {
+    driver::with_stack(|| {
+        let sample = sample("matmul_add", "matmul_add", "", "", "");
+        let options = options(&sample, "x86-avx512", "N=64");
+        let (program, graph) = elaborate(&text(&sample), &options);
+        let item = program.files[0].items.iter().find_map(|item| match item {
+            tec::lang::ast::Item::Schedule(schedule) => Some(schedule),
+            _ => None,
+        });
+        let item = item.expect("a schedule");
+        let space = space::of_schedule(&program, &graph, &options.target, &Vec::new(), item)
+            .expect("it is legal");
+        let candidate = space.replay(&mut |question| question.default);
+        let answers: Vec<&str> = candidate.decisions.iter().map(|d| d.answer()).collect();
+        assert_eq!(answers, ["6", "4"]);
+        assert!(candidate.text.contains("let rows = 6\n"), "{}", candidate.text);
+        assert_eq!(refusal(&graph, &options.target, &candidate.text), None);
+    });
 }

@@ -249,6 +249,19 @@ fn a_later_iteration_is_prefetched() {
     assert_eq!(refused(gather, &["C.prefetch A i 1"]).code, "E0375");
 }
 
+#[test]
+fn stores_go_past_the_caches() {
+    let text = same(BLUR, &["C.store_nontemporal", "S.store_nontemporal", "C.parallel i"]);
+    assert!(text.contains("S[i, j] = (A[i, j]*2f)  // nontemporal\n"), "{text}");
+    assert!(text.contains("C[i, j] = (S[i, j] + S[(i + 2), j])  // nontemporal\n"), "{text}");
+    same(BLUR, &["C.store_nontemporal", "C.split j 16", "C.vectorize j_i"]);
+    same(BLUR, &["S.storage_align i 16 1", "S.store_nontemporal", "S.vectorize j"]);
+    assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.compute_inline"]).code, "E0379");
+    assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.compute_at C i"]).code, "E0390");
+    assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.set_scope local"]).code, "E0390");
+    assert_eq!(refused(DOT, &["C.store_nontemporal"]).code, "E0390");
+}
+
 const DOT: &str = "kernel dot(n = 6, m = 5, l = 16) {
     input A: int32[n, l]
     input B: int32[m, l]

@@ -6,6 +6,7 @@ estimated by `examples/rank.rs`, and prints Spearman's rank correlation. Measure
 target/rank/, so that a second run only estimates.
 """
 
+import os
 import pathlib
 import random
 import subprocess
@@ -237,7 +238,7 @@ WORKLOADS = {
     "conv": ("conv", "conv", {"oc": 64, "ic": 64, "nh": 64}, conv),
     "softmax": ("softmax", "softmax", {}, softmax),
     "matmul1024": ("matmul", "matmul", {"n": 1024}, matmul),
-    "transpose": ("transpose", "transpose", {}, None),
+    "transpose": ("transpose", "transpose", {}, elementwise(("i", "j"), "b")),
     "sum_rows": ("sum_rows", "sum_rows", {}, None),
     "matmul_add": ("matmul_add", "matmul_add", {}, matmul_add),
 }
@@ -257,13 +258,14 @@ def main():
     folder = ROOT / "target" / "rank"
     folder.mkdir(parents=True, exist_ok=True)
     text = (ROOT / "samples" / f"{sample}.te").read_text()
-    text = text[:text.index("\nschedule ")]
+    text = text[:text.index("\nschedule ")].replace(": var", " = 2048")
     for at, lines in enumerate(seen):
         text += f"\nschedule {kernel}.s{at} for cpu {{\n"
         text += "".join(f"    {line}\n" for line in lines) + "}\n"
     path = folder / f"{name}-{seed}.te"
     path.write_text(text)
-    command = [ROOT / "target/release/examples/rank", path, kernel,
+    program = os.environ.get("RANK", ROOT / "target/release/examples/rank")
+    command = [program, path, kernel,
                folder / f"{name}-{seed}.json"]
     for key, value in defines.items():
         command += ["-D", f"{key}={value}"]

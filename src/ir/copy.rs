@@ -38,9 +38,9 @@ impl Copier {
                 let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
                 map_exprs(Stmt::Prefetch { buffer, indices }, &mut |expr| self.expr(expr))
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);
-                let store = Stmt::Store { buffer, indices, value, mask };
+                let store = Stmt::Store { buffer, indices, value, mask, nontemporal };
                 map_exprs(store, &mut |expr| self.expr(expr))
             }
             other => {

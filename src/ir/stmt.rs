@@ -94,6 +94,10 @@ pub enum Stmt {
         value: Expr,
         /// Lanes that are written; all if absent.
         mask: Option<Expr>,
+        /// A hint that nobody reads the elements soon, so that they need no place in the caches. No
+        /// effect. Global buffers only; gone after `drop_hints` where the back end has no such
+        /// instruction.
+        nontemporal: bool,
     },
     /// A variable for the statements of `body`.
     Let {
@@ -137,8 +141,8 @@ pub enum Stmt {
         body: Box<Stmt>,
     },
     /// A hint that the element is read soon. No effect, and the indices may lie outside: they are
-    /// not evaluated as far as results are concerned. Gone after `drop_prefetches` on targets
-    /// without such an instruction.
+    /// not evaluated as far as results are concerned. Gone after `drop_hints` on targets without
+    /// such an instruction.
     Prefetch {
         /// What is read soon.
         buffer: Buffer,
@@ -176,7 +180,8 @@ impl Stmt {
 
     /// An unmasked store.
     pub fn store(buffer: &Buffer, indices: Vec<Expr>, value: Expr) -> Stmt {
-        Stmt::Store { buffer: buffer.clone(), indices, value, mask: None }
+        let (buffer, mask) = (buffer.clone(), None);
+        Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 }
 

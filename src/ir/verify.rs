@@ -126,7 +126,10 @@ impl Verifier {
                 self.leave_control(around);
                 Ok(())
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, nontemporal: true, .. } if buffer.scope != Scope::Global => {
+                Err(format!("a store past the caches to {} buffer", buffer.scope.name()))
+            }
+            Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(buffer, indices, value, mask.as_ref())
             }
             Stmt::Let { var, value, body } => {

@@ -147,11 +147,12 @@ pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
             Stmt::For { var, min: f(&min), extent: f(&extent), kind, body }
         }
         Stmt::If { cond, then, otherwise } => Stmt::If { cond: f(&cond), then, otherwise },
-        Stmt::Store { buffer, indices, value, mask } => Stmt::Store {
+        Stmt::Store { buffer, indices, value, mask, nontemporal } => Stmt::Store {
             buffer,
             indices: indices.iter().map(&mut *f).collect(),
             value: f(&value),
             mask: mask.as_ref().map(f),
+            nontemporal,
         },
         Stmt::Prefetch { buffer, indices } => {
             Stmt::Prefetch { buffer, indices: indices.iter().map(f).collect() }

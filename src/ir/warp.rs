@@ -128,7 +128,7 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String
         at = body;
     }
     let (buffer, indices, value) = match single(at) {
-        Stmt::Store { buffer, indices, value, mask: None } => (buffer, indices, value),
+        Stmt::Store { buffer, indices, value, mask: None, .. } => (buffer, indices, value),
         Stmt::For { var, .. } => {
             return Err(format!("there is one more loop inside, `{}`", var.name()));
         }

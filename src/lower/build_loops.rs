@@ -270,7 +270,9 @@ impl<'a> Nests<'a> {
             Body::Map(values) => {
                 let store = |(buffer, value): (&Buffer, &Expr)| {
                     let value = Expr::cast(buffer.dtype, place(value));
-                    Stmt::store(buffer, bounds.locals.clone(), value)
+                    let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
+                    let nontemporal = stage.nontemporal.is_some();
+                    Stmt::Store { buffer, indices, value, mask: None, nontemporal }
                 };
                 let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
                 let only = if stores.len() == 1 { stores.pop() } else { None };

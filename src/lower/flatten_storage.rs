@@ -28,9 +28,9 @@ type Plain = HashMap<Buffer, Buffer>;
 fn flatten_stmt(stmt: Stmt, plain: &mut Plain) -> Stmt {
     let stmt = map_exprs(stmt, &mut |expr| flatten_loads(expr, plain));
     match stmt {
-        Stmt::Store { buffer, indices, value, mask } => {
+        Stmt::Store { buffer, indices, value, mask, nontemporal } => {
             let (buffer, indices) = flat_access(&buffer, &indices, plain);
-            Stmt::Store { buffer, indices, value, mask }
+            Stmt::Store { buffer, indices, value, mask, nontemporal }
         }
         Stmt::Prefetch { buffer, indices } => {
             let (buffer, indices) = flat_access(&buffer, &indices, plain);

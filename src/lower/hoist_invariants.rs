@@ -241,12 +241,12 @@ fn is_costly(expr: &Expr) -> bool {
 
 /// Gives a variable to each costly expression that the statement evaluates more than once.
 fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
-    let Stmt::Store { buffer, indices, value, mask } = stmt else {
+    let Stmt::Store { buffer, indices, value, mask, nontemporal } = stmt else {
         crate::bug!("share_in_store of another statement");
     };
     let mut lets = Vec::new();
     let value = share_in_expr(&value, names, &mut lets);
-    wrap_lets(lets, Stmt::Store { buffer, indices, value, mask })
+    wrap_lets(lets, Stmt::Store { buffer, indices, value, mask, nontemporal })
 }
 
 fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) -> Expr {

@@ -212,9 +212,9 @@ impl Injector {
             })
         });
         match stmt {
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 let (buffer, indices) = place(&buffer, &indices).unwrap_or((buffer, indices));
-                Stmt::Store { buffer, indices, value, mask }
+                Stmt::Store { buffer, indices, value, mask, nontemporal }
             }
             Stmt::Prefetch { buffer, indices } => {
                 let (buffer, indices) = place(&buffer, &indices).unwrap_or((buffer, indices));

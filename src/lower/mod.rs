@@ -20,7 +20,7 @@ pub mod hoist_threads;
 
 pub mod insert_barriers;
 
-pub mod drop_prefetches;
+pub mod drop_hints;
 
 pub mod promote_accumulators;
 

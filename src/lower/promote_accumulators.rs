@@ -203,7 +203,7 @@ impl Elements {
         walk_stmt(
             nest,
             &mut |stmt| {
-                if let Stmt::Store { buffer, indices, value, mask } = stmt {
+                if let Stmt::Store { buffer, indices, value, mask, .. } = stmt {
                     let mask = mask.as_ref();
                     if *buffer == self.buffer {
                         updated = true;
@@ -263,7 +263,7 @@ impl Elements {
 
     fn redirect_stores(&self, stmt: Stmt) -> Stmt {
         match stmt {
-            Stmt::Store { buffer, indices, value, mask } if buffer == self.buffer => {
+            Stmt::Store { buffer, indices, value, mask, .. } if buffer == self.buffer => {
                 let element =
                     self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
                 Stmt::store(&element.register, vec![element.all_lanes()], value)
@@ -309,7 +309,8 @@ impl Element {
 
     fn write_back(&self) -> Stmt {
         let (buffer, mask) = (self.buffer.clone(), self.mask.clone());
-        Stmt::Store { buffer, indices: vec![self.index.clone()], value: self.value(), mask }
+        let (indices, value) = (vec![self.index.clone()], self.value());
+        Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 }
 

@@ -88,7 +88,7 @@ impl Lanes {
             Stmt::If { cond, then, otherwise } => {
                 self.if_stmt(cond, then, otherwise.as_deref(), mask)
             }
-            Stmt::Store { buffer, indices, value, mask: None } => {
+            Stmt::Store { buffer, indices, value, mask: None, nontemporal } => {
                 let value = self.expr(value, mask);
                 let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
                 if indices.iter().all(|index| index.ty.is_scalar()) {
@@ -96,7 +96,8 @@ impl Lanes {
                 }
                 let indices = indices.into_iter().map(|index| self.widen(index)).collect();
                 let (buffer, mask) = (buffer.clone(), mask.cloned());
-                Some(Stmt::Store { buffer, indices, value: self.widen(value), mask })
+                let (value, nontemporal) = (self.widen(value), *nontemporal);
+                Some(Stmt::Store { buffer, indices, value, mask, nontemporal })
             }
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value, mask);

@@ -296,6 +296,13 @@ pub const DIRECTIVES: &[Directive] = &[
         run: storage::double_buffer,
     },
     Directive {
+        name: "store_nontemporal",
+        on_inputs: false,
+        params: &[],
+        usage: "store_nontemporal()",
+        run: storage::store_nontemporal,
+    },
+    Directive {
         name: "prefetch",
         on_inputs: false,
         params: &[need("tensor", Kind::Tensor), need("i", Kind::Axis), need("distance", Kind::Int)],

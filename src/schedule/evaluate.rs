@@ -26,15 +26,47 @@ pub fn apply(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<Schedule> {
+    apply_with_knobs(program, graph, target, defines, item).map(|(schedule, _)| schedule)
+}
+
+/// The same, with the knobs that the schedule itself came by, in this order: not those of a
+/// schedule that it uses.
+pub fn apply_with_knobs(
+    program: &Program,
+    graph: Graph,
+    target: &Target,
+    defines: &Defines,
+    item: &ast::Schedule,
+) -> Result<(Schedule, Vec<Knob>)> {
     let constants = graph.params.iter().chain(&graph.consts);
     let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
     let schedule = Schedule::new(graph, target);
-    let (scopes, running, statements) = (Vec::new(), Vec::new(), 0);
-    let mut evaluator =
-        Evaluator { program, target, defines, constants, schedule, scopes, running, statements };
+    let (scopes, running, knobs, statements) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut evaluator = Evaluator {
+        program,
+        target,
+        defines,
+        constants,
+        schedule,
+        scopes,
+        running,
+        knobs,
+        statements,
+    };
     evaluator.run(item, None)?;
     evaluator.schedule.text = source_text(program, item.span) + &settings(item, defines);
-    Ok(evaluator.schedule)
+    Ok((evaluator.schedule, evaluator.knobs))
+}
+
+/// A knob that a schedule has come by.
+#[derive(Clone, Debug)]
+pub struct Knob {
+    /// Where its name stands.
+    pub span: Span,
+    /// Its value, as written in the language.
+    pub value: String,
+    /// All values that it may have.
+    pub choices: Vec<String>,
 }
 
 /// What the statements see and change.
@@ -49,6 +81,7 @@ pub(super) struct Evaluator<'a> {
     scopes: Vec<HashMap<&'a str, Value>>,
     /// The schedules that are running: each uses the next.
     running: Vec<&'a ast::Schedule>,
+    knobs: Vec<Knob>,
     statements: usize,
 }
 
@@ -224,6 +257,11 @@ impl<'a> Evaluator<'a> {
             let all: Vec<String> = values.iter().map(|value| self.describe(value)).collect();
             let diag = Diag::new("E0313", span, format!("knob `{knob}` cannot be {value}"));
             return Err(Box::new(diag.note(format!("choices: {}", all.join(", ")))));
+        }
+        if self.running.len() == 1 {
+            let text = |value: &Value| self.describe(value).replace('`', "");
+            let (value, choices) = (text(&value), values.iter().map(text).collect());
+            self.knobs.push(Knob { span: name.span, value, choices });
         }
         self.declare(name, value)
     }

@@ -34,10 +34,10 @@ pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
 
-pub use evaluate::apply;
+pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
-pub use select::{Chosen, Fallback, find, schedule_all, schedule_kernels, without_chosen};
+pub use select::{Chosen, Fallback, Maker, find, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,

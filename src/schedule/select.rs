@@ -1,6 +1,5 @@
 //! Which schedule a kernel is built with: the longest match of its target, by name or without.
 
-use super::auto::schedule_auto;
 use super::evaluate::apply;
 use super::state::Schedule;
 use crate::diag::{Diag, Result};
@@ -11,6 +10,9 @@ use crate::te::{Defines, Graph};
 
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
+
+/// Makes a schedule for a kernel; what the user should know of it goes to the notes.
+pub type Maker<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
 
 /// What a kernel gets that has no schedule for the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +30,7 @@ pub fn schedule_kernels(
     graphs: Vec<Graph>,
     target: &Target,
     defines: &Defines,
-    (chosen, fallback): (Option<&Chosen>, Fallback),
+    ((chosen, fallback), auto): ((Option<&Chosen>, Fallback), &Maker<'_>),
     notes: &mut Vec<String>,
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
@@ -44,7 +46,7 @@ pub fn schedule_kernels(
             continue;
         }
         if wanted == Some("auto") {
-            schedules.push(schedule_auto(&graph, target, notes));
+            schedules.push(auto(&graph, notes));
             continue;
         }
         // A kernel without a schedule of that name is scheduled as if none were asked for.
@@ -52,7 +54,7 @@ pub fn schedule_kernels(
         match named.or_else(|| pick(program, &graph.name, None, target)) {
             None => schedules.push(match fallback {
                 Fallback::Plain => Schedule::new(graph, target),
-                Fallback::Auto => schedule_auto(&graph, target, notes),
+                Fallback::Auto => auto(&graph, notes),
             }),
             Some(item) => match apply(program, graph, target, defines, item) {
                 Ok(schedule) => schedules.push(schedule),

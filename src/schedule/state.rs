@@ -65,6 +65,8 @@ pub struct Stage {
     pub reordered: Option<(Span, bool)>,
     /// What `storage_align` asked for, in order: the last one for an axis holds.
     pub aligns: Vec<StorageAlign>,
+    /// The `store_nontemporal`.
+    pub nontemporal: Option<Span>,
     /// The `double_buffer`.
     pub double_buffer: Option<Span>,
     /// What `prefetch` asked for.
@@ -351,6 +353,7 @@ impl Stage {
             reordered: None,
             aligns: Vec::new(),
             double_buffer: None,
+            nontemporal: None,
             prefetches: Vec::new(),
             pragmas: Vec::new(),
             tensorize: None,

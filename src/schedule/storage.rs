@@ -1,5 +1,5 @@
-//! Directives about the memory of a stage: `storage_align`, `double_buffer`, and what a schedule as
-//! a whole must fulfil for them.
+//! Directives about the memory of a stage: `storage_align`, `double_buffer`, `store_nontemporal`,
+//! and what a schedule as a whole must fulfil for them.
 
 use super::bounds::{Reads, attach_depth};
 use super::directives::{Call, Value};
@@ -8,7 +8,8 @@ use super::state::{Annotation, Attach, Schedule, Stage, StageId, StorageAlign};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{BinOp, Expr};
+use crate::ir::{BinOp, Expr, Scope};
+use crate::te::Body;
 
 /// The largest `factor` of `storage_align`: a row grows by less than this.
 const MAX_ALIGN: i64 = 1 << 16;
@@ -68,6 +69,15 @@ pub fn double_buffer(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>>
     Ok(Vec::new())
 }
 
+/// `S.store_nontemporal()`: a hint that nobody reads what `S` stores soon, so that it need not take
+/// the place of something else in the caches.
+pub fn store_nontemporal(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let stage = schedule.stage_mut(call.stage());
+    stage.nontemporal = Some(call.span);
+    stage.touched = true;
+    Ok(Vec::new())
+}
+
 /// The strides of a stage's buffer of that shape; `None` if it is row-major.
 pub fn strides(stage: &Stage, shape: &[Expr]) -> Option<Vec<Expr>> {
     if stage.aligns.is_empty() {
@@ -100,6 +110,7 @@ pub(super) fn check_storage(schedule: &Schedule, reads: &Reads) -> Result<()> {
         if let Some(span) = schedule.stage(id).double_buffer {
             check_double_buffer(schedule, id, span, reads)?;
         }
+        check_nontemporal(schedule.stage(id))?;
     }
     Ok(())
 }
@@ -109,6 +120,7 @@ fn check_inlined(stage: &Stage, inlined: Span) -> Result<()> {
     let of = |name: &'static str, span: Option<Span>| span.map(|span| (name, span));
     let asked = of("storage_align", stage.aligns.first().map(|align| align.span))
         .or(of("double_buffer", stage.double_buffer))
+        .or(of("store_nontemporal", stage.nontemporal))
         .or(of("prefetch", stage.prefetches.first().map(|prefetch| prefetch.span)))
         .or(of("pragma", stage.pragmas.first().map(|pragma| pragma.span)))
         .or(of("tensorize", stage.tensorize.as_ref().map(|tensorize| tensorize.span)));
@@ -176,6 +188,28 @@ fn check_double_buffer(schedule: &Schedule, id: StageId, span: Span, reads: &Rea
         }
     }
     Ok(())
+}
+
+/// What a stage stores past the caches lies in memory, and nobody reads it in the same loops.
+fn check_nontemporal(stage: &Stage) -> Result<()> {
+    let Some(span) = stage.nontemporal else { return Ok(()) };
+    let name = &stage.te.name;
+    let scope = stage.scope.unwrap_or(stage.te.buffers[0].scope);
+    let (why, help) = if let Body::Reduce(_) = stage.te.body {
+        let note =
+            format!("each term of an element of `{name}` reads and stores its running value");
+        (note, format!("store a copy of the results: `let L = {name}.cache_write(local)`"))
+    } else if let Attach::At { .. } = stage.attach {
+        let note = format!("`{name}` is computed in the loops of the stage that reads it");
+        (note, format!("leave it out, or say `{name}.compute_root()`"))
+    } else if scope != Scope::Global {
+        let note = format!("`{name}` is {}", scope.name());
+        (note, format!("leave it out, or say `{name}.set_scope(global)`"))
+    } else {
+        return Ok(());
+    };
+    let text = format!("what `{name}` stores is read again soon");
+    Err(Box::new(Diag::new("E0390", span, text).note(why).help(help)))
 }
 
 /// Whether a stage is attached to loops of `outer`, or of what is attached there.

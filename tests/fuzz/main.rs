@@ -1,10 +1,10 @@
 //! The differential fuzzer: random programs (`generate`, `pipeline`), also with random schedules
-//! (`schedule`) and with the one that `--schedule auto` makes, each run in several ways that must
-//! agree bit for bit (`judge`): the plain loop nest, the scheduled one forwards and backwards,
-//! the one after all passes, machine code. No two threads write one element (`rewrite`). What a
-//! check of schedules refuses is run without it and must be wrong (`unchecked`). Kernels with a
-//! planted bug must be found (`plant`). Damaged programs must not make the compiler panic
-//! (`damage`).
+//! (`schedule`), with the one that `--schedule auto` makes and with candidates of the tuner's
+//! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
+//! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
+//! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
+//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`). Damaged programs must
+//! not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
@@ -60,6 +60,18 @@ fn programs_agree_under_auto() {
 }
 
 #[test]
+fn candidates_agree() {
+    let n = setting("TEC_FUZZ_N", 300);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Space);
+}
+
+#[test]
+fn candidates_for_gpus_agree() {
+    let n = setting("TEC_FUZZ_N", 100);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::SpaceThreads);
+}
+
+#[test]
 fn sums_of_products_agree() {
     algebra::algebra(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
@@ -69,6 +81,16 @@ fn planted_bugs_are_found() {
     plant::find("a tail without its condition", plant::drop_guard);
     plant::find("a row that is not computed", plant::drop_row);
     plant::find("two fused axes swapped", plant::swap_fused);
+}
+
+#[test]
+fn planted_bugs_of_the_wide_back_end_are_found() {
+    for target in ["x86-avx2", "x86-avx512"] {
+        plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
+        plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
+        plant::find_in_code("a wrong column of a tile", target, plant::shuffle_wrongly);
+        plant::find_in_code("a broadcast of another element", target, plant::broadcast_another);
+    }
 }
 
 #[test]

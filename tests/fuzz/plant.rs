@@ -1,9 +1,10 @@
 //! Planted bugs: a scheduled kernel with a small mistake must be a finding, and soon.
 
-use crate::judge::{self, Verdict};
+use crate::judge::{self, Judged, Verdict};
 use crate::run::{Setup, Source};
 use tec::driver::{Options, with_stack};
-use tec::ir::{BinOp, Expr};
+use tec::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs};
+use tec::ir::{BinOp, Expr, ExprKind, Kernel, Scope, Stmt};
 use tec::schedule::{Attach, Placed, Relation};
 use tec::target::Target;
 
@@ -28,6 +29,93 @@ pub fn find(name: &str, plant: fn(&mut Placed) -> bool) {
         Some(number) => println!("{name}: found by program {number}"),
         None => panic!("{name}: {MOST} programs did not find it"),
     }
+}
+
+/// Plants a bug into what the wide back end compiles, as if it did so itself, in every program
+/// that has a place for it, until the machine code's results show it.
+pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) {
+    let target = Target::parse(target).expect("a target");
+    if !target.runs_here() {
+        return println!("{name}: this machine has no {}", target.name);
+    }
+    let options = Options::new(target);
+    let wrong = |number: &u64| {
+        let program = Source::Scheduled.program(0, *number);
+        let setup = Setup { program, options: options.clone() };
+        let Ok(judged) = judge::interpret(&setup.case(), &setup.options()) else { return false };
+        let mut planted = false;
+        let body = in_nests(judged.kernel.body.clone(), false, &mut |expr| {
+            let damaged = plant(&expr);
+            planted |= damaged.is_some();
+            damaged.unwrap_or(expr)
+        });
+        if !planted {
+            return false;
+        }
+        let kernel = Kernel { body, ..judged.kernel.clone() };
+        let damaged = Judged { kernel, ..judged };
+        match judge::link(&[&damaged], &setup.options()) {
+            Ok(module) => matches!(judge::call(&damaged, &module), Verdict::Wrong(..)),
+            Err(_) => false,
+        }
+    };
+    let found = with_stack(|| {
+        crate::damage::be_quiet();
+        (0..MOST).find(wrong)
+    });
+    match found {
+        Some(number) => println!("{name}: found by program {number}"),
+        None => panic!("{name}: {MOST} programs did not find it"),
+    }
+}
+
+/// Rewrites the expressions of the nests of the wide back end.
+fn in_nests(stmt: Stmt, inside: bool, f: &mut dyn FnMut(Expr) -> Expr) -> Stmt {
+    let inside = inside || matches!(stmt, Stmt::SimdKernel { .. });
+    match stmt {
+        Stmt::Store { .. } if inside => {
+            rewrite_exprs(stmt, &mut |expr| rewrite_expr(expr, &mut *f))
+        }
+        other => map_stmts(other, &mut |inner| in_nests(inner, inside, f)),
+    }
+}
+
+/// Lets one lane more through the mask of a tail.
+pub fn widen_mask(expr: &Expr) -> Option<Expr> {
+    let ExprKind::Binary(BinOp::Lt, a, b) = &expr.kind else { return None };
+    let counts = matches!(a.kind, ExprKind::Ramp(..)) && matches!(b.kind, ExprKind::Broadcast(_));
+    counts.then(|| Expr::binary(BinOp::Le, a.clone(), b.clone()))
+}
+
+/// Takes the operands of a minimum or a maximum for each other: the second one counts where one
+/// is NaN.
+pub fn swap_minimum(expr: &Expr) -> Option<Expr> {
+    let ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) = &expr.kind else { return None };
+    let vector = expr.ty.dtype.is_float() && expr.ty.lanes > 1;
+    vector.then(|| Expr::binary(*op, b.clone(), a.clone()))
+}
+
+/// Takes a neighbour's column of a tile in registers.
+pub fn shuffle_wrongly(expr: &Expr) -> Option<Expr> {
+    let ExprKind::Load { buffer, indices, .. } = &expr.kind else { return None };
+    let ExprKind::Ramp(base, stride) = &indices[0].kind else { return None };
+    let step = stride.as_int().filter(|step| *step > 1 && buffer.scope == Scope::Register)?;
+    let (first, row) = (base.as_int()? % step, base.as_int()? / step * step);
+    let base = Expr::index((row + (first + 1) % step) as i64);
+    let index = Expr::new(indices[0].ty, ExprKind::Ramp(base, stride.clone()));
+    Some(Expr::load(buffer, vec![index]))
+}
+
+/// Gives all lanes the element after the one that they want.
+pub fn broadcast_another(expr: &Expr) -> Option<Expr> {
+    let ExprKind::Broadcast(one) = &expr.kind else { return None };
+    let ExprKind::Load { buffer, indices, .. } = &one.kind else { return None };
+    if buffer.scope == Scope::Register {
+        return None;
+    }
+    let next = Expr::add(indices[0].clone(), Expr::index(1));
+    let other = Expr::load(buffer, vec![next]);
+    Some(Expr::new(expr.ty, ExprKind::Broadcast(other)))
 }
 
 /// Drops the condition of a tail.

@@ -82,7 +82,7 @@ fn mark_stores(
             let body = Box::new(mark_stores(*body, var, race, local, written));
             Stmt::Allocate { buffer, body }
         }
-        Stmt::Store { buffer, indices, value, mask }
+        Stmt::Store { buffer, indices, value, mask, nontemporal }
             if buffer != *race && !local.contains(&buffer) =>
         {
             let known = written.iter().find(|(known, _)| *known == buffer);
@@ -104,7 +104,11 @@ fn mark_stores(
             let then = Box::new(flag);
             let check = Stmt::If { cond: Expr::not(fine), then, otherwise: None };
             let mine = Stmt::store(&owner, indices.clone(), me);
-            Stmt::Block(vec![check, mine, Stmt::Store { buffer, indices, value, mask }])
+            Stmt::Block(vec![
+                check,
+                mine,
+                Stmt::Store { buffer, indices, value, mask, nontemporal },
+            ])
         }
         other => map_stmts(other, &mut |inner| mark_stores(inner, var, race, local, written)),
     }

@@ -7,16 +7,20 @@ use crate::pipeline::pipeline;
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
-use crate::tree::Program;
+use crate::tree::{Line, Node, Program, ScheduleText};
 use crate::unchecked::{Shown, judge_unchecked};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tec::driver::{FpContract, Options, with_stack};
+use tec::driver::{self, FpContract, Options, Trace, with_stack};
+use tec::ir::DType;
 use tec::lower::outline_simd::Nest;
 use tec::schedule::Fallback;
 use tec::target::Target;
+use tec::tune::{Space, space};
 
 /// Programs that share a module.
 const BATCH: u64 = 20;
@@ -81,6 +85,10 @@ pub enum Source {
     Auto,
     /// Kernels of several stages with a random schedule for GPUs.
     Threads,
+    /// Both kinds of programs, under a candidate of the tuner's space.
+    Space,
+    /// The same for GPUs.
+    SpaceThreads,
 }
 
 impl Source {
@@ -96,8 +104,8 @@ impl Source {
                 }
                 program
             }
-            Source::Auto if number % 3 == 2 => generate(seed, number, &name),
-            Source::Auto => pipeline(seed, number, &name),
+            Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
+            Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have everything else that the language has.
                 let mut program = match number % 5 {
@@ -109,6 +117,33 @@ impl Source {
             }
         }
     }
+}
+
+/// Gives a program a candidate of its space, drawn at random. A program that is refused without
+/// one stays as it is.
+fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
+    let name = program.name.clone();
+    let defines = program.defines.iter();
+    let defines = defines.map(|(k, value)| (Some(name.clone()), k.clone(), value.clone()));
+    let kernels = Some(vec![name.clone()]);
+    let options = Options { kernels, defines: defines.collect(), ..options.clone() };
+    let Ok(loaded) = judge::load(&program.text()) else { return };
+    let graphs = driver::elaborate(&loaded, &options, &mut Trace::default());
+    let Ok(Some(graph)) = graphs.map(|graphs| graphs.into_iter().next()) else { return };
+    let space = space::of_kernel(&graph, &options.target, 2);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let candidate = space.replay(&mut |question| rng.random_range(0..question.choices.len()));
+    let lines = candidate.text.lines().map(str::trim);
+    let lines = lines.filter(|line| {
+        !line.is_empty() && !line.starts_with(['#', '}']) && !line.starts_with("schedule ")
+    });
+    let line = |text: &str| Line {
+        node: Node::leaf(DType::Index, text),
+        kinds: Vec::new(),
+        results: Vec::new(),
+    };
+    let body = lines.map(line).collect();
+    program.schedules = vec![ScheduleText { name: "s".to_string(), params: Vec::new(), body }];
 }
 
 /// Whether the compiler makes the schedules for GPUs of a batch.
@@ -175,7 +210,7 @@ impl Setup {
 /// The options of a batch: targets that run here, or GPUs, in turn, both modes, every level.
 fn options(batch: u64, source: Source) -> Options {
     let targets: Vec<Target> = match source {
-        Source::Threads => Target::gpus(),
+        Source::Threads | Source::SpaceThreads => Target::gpus(),
         _ => Target::all().into_iter().filter(|target| target.runs_here()).collect(),
     };
     let mut options = Options::new(targets[(batch % targets.len() as u64) as usize].clone());
@@ -224,10 +259,17 @@ fn run_batch(
     let mut options = options(batch, source);
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
+        // Enough to see schedules of all kinds; the best one is not what is tested.
+        options.candidates = 24;
     }
-    let setups: Vec<Setup> = numbers
-        .map(|number| Setup { program: source.program(seed, number), options: options.clone() })
-        .collect();
+    let setup = |number: u64| {
+        let mut program = source.program(seed, number);
+        if matches!(source, Source::Space | Source::SpaceThreads) {
+            add_candidate(&mut program, &options, seed ^ number);
+        }
+        Setup { program, options: options.clone() }
+    };
+    let setups: Vec<Setup> = numbers.map(setup).collect();
     let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source:?}-{thread}.te"));
     std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");
@@ -238,7 +280,7 @@ fn run_batch(
             Err(verdict) => report.add(setup, verdict),
         }
     }
-    if source == Source::Threads {
+    if matches!(source, Source::Threads | Source::SpaceThreads) {
         for (setup, one) in &judged {
             let same = Verdict::Same { refused_at_entry: one.expected.is_err() };
             let emulated = judge::emulate(one, &setup.options());
@@ -471,7 +513,11 @@ impl Report {
                 .collect();
             assert!(n < 500 || rare.is_empty(), "in fewer than 5 % of the schedules: {rare:?}");
         }
-        let least = if source == Source::Plain { 85 } else { 50 };
+        let least = match source {
+            Source::Space | Source::SpaceThreads => 90,
+            Source::Plain => 85,
+            _ => 50,
+        };
         assert!(
             (same + too_large) * 100 >= n * least,
             "too few programs compile: the generator is out of step with the language"
@@ -482,7 +528,7 @@ impl Report {
             assert!(n < 500 || enough, "only {wide} of {} nests are wide", wide + narrow);
             return;
         }
-        if source == Source::Threads {
+        if matches!(source, Source::Threads | Source::Space | Source::SpaceThreads) {
             return;
         }
         let missing = self.table.missing();

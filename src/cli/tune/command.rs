@@ -21,9 +21,10 @@ use crate::module::write::OutputFile;
 use crate::te::Graph;
 use crate::tune::search::{Guess, Model, Search, budget};
 use crate::tune::{Space, dag, space};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -125,7 +126,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
     let spaces = spaces(&program, &graphs, template, &options, threads)?;
     let (machine, known) = machine_of(&options, threads);
-    let bugs = Mutex::new(Vec::new());
+    let bugs = RefCell::new(Vec::new());
     let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
     let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
     let models: Vec<Box<Model<'_>>> = judges
@@ -167,7 +168,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
     let reports = decide(&mut tasks, &limits)?;
-    for bug in bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter() {
+    for bug in bugs.borrow().iter() {
         eprintln!("note: a candidate showed a defect of tec: {bug}");
     }
     if let Some(plot) = &args.plot {
@@ -235,7 +236,8 @@ fn spaces(
         match item {
             Some(item) => {
                 found = true;
-                spaces.push(Box::new(space::of_schedule(program, item)));
+                let defines = &options.defines;
+                spaces.push(Box::new(space::of_schedule(program, graph, target, defines, item)?));
             }
             None => spaces.push(Box::new(space::of_kernel(graph, target, threads))),
         }

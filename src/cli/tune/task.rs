@@ -8,14 +8,14 @@ use crate::cli::report::Error;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::te::Graph;
-use crate::tune::model::{MachineModel, Measured};
+use crate::tune::model::{Estimate, MachineModel, Measured};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
 use crate::tune::search::{Guess, Proposal, Search, Trial};
 use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// What the model needs to judge schedules of a kernel.
@@ -29,37 +29,26 @@ pub struct Judge<'a> {
     /// Threads of parallel loops.
     pub threads: usize,
     /// Defects of the compiler that candidates showed, each once.
-    pub bugs: &'a Mutex<Vec<String>>,
+    pub bugs: &'a RefCell<Vec<String>>,
 }
 
 impl Judge<'_> {
-    /// What the model makes of some schedules, on every core.
+    /// What the model makes of some schedules.
     pub fn guesses(&self, texts: &[&str]) -> Vec<Option<Guess>> {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let each = texts.len().div_ceil(cores).max(1);
-        std::thread::scope(|scope| {
-            let part = |texts: &[&str]| -> Vec<Option<Guess>> {
-                driver::with_stack(|| texts.iter().map(|text| self.guess(text)).collect())
-            };
-            let threads: Vec<_> =
-                texts.chunks(each).map(|texts| scope.spawn(move || part(texts))).collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<Option<Guess>>>| {
-                thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-            };
-            threads.into_iter().flat_map(join).collect()
-        })
+        let Judge { graph, options, machine, threads, .. } = self;
+        let estimates = driver::estimate_texts(graph, texts, options, machine, *threads);
+        estimates.into_iter().map(|estimate| self.guess(estimate)).collect()
     }
 
-    fn guess(&self, text: &str) -> Option<Guess> {
-        match driver::estimate_text(self.graph, text, self.options, self.machine, self.threads) {
-            Ok(estimate) => {
-                let mut features = estimate.features;
-                features.push(estimate.seconds.max(1e-12).ln());
-                Some(Guess { seconds: estimate.seconds, features })
+    fn guess(&self, estimate: std::result::Result<Estimate, Failure>) -> Option<Guess> {
+        match estimate {
+            Ok(Estimate { seconds, mut features, .. }) => {
+                features.push(seconds.max(1e-12).ln());
+                Some(Guess { seconds, features })
             }
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
-                let mut bugs = self.bugs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let mut bugs = self.bugs.borrow_mut();
                 let bug = format!("{message}, in `{pass}`");
                 if !bugs.contains(&bug) {
                     bugs.push(bug);

@@ -38,7 +38,7 @@ impl Emitter<'_, '_> {
             }
             Stmt::SimdKernel { body } => self.simd_kernel(body),
             Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
-            Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_prefetches"),
+            Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_hints"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
             // Evaluation has no effect on this back end's targets.
             Stmt::Evaluate(_) => {}

@@ -19,7 +19,7 @@ impl Emitter<'_> {
             }
             Stmt::For { var, min, extent, body, .. } => self.serial_loop(var, min, extent, body),
             Stmt::If { cond, then, otherwise } => self.branches(cond, then, otherwise.as_deref()),
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(buffer, indices, value, mask.as_ref());
                 self.next_statement();
             }

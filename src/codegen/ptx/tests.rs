@@ -445,6 +445,7 @@ fn vectors() {
                     indices: vec![ramp(first, 1)],
                     value: Expr::new(ty, kind),
                     mask,
+                    nontemporal: false,
                 }
             });
             let kernel = kernel(vec![tensor(&a, false), tensor(&c, true)], body);

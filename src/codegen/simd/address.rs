@@ -3,7 +3,7 @@
 //! its own, advanced once an iteration.
 
 use super::inst::{Base, Mem};
-use super::nest::{Selector, Val};
+use super::nest::{Scope, Selector, Val};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var, visit};
 use regalloc2::VReg;
@@ -20,6 +20,22 @@ pub(super) type Terms = Vec<(Vec<Atom>, i64)>;
 
 /// More products than this are not multiplied out.
 const MAX_TERMS: usize = 24;
+
+/// A product and its factor that is in a register.
+pub(super) struct Stride {
+    product: Vec<Atom>,
+    bytes: i64,
+    value: VReg,
+}
+
+/// The only product by which two sums differ, and how often.
+fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
+    let of = |terms: &Terms| terms.iter().cloned().collect::<Poly>();
+    let mut difference = of(to);
+    add(&mut difference, &of(from), -1);
+    let mut terms = difference.into_iter();
+    terms.next().filter(|_| terms.next().is_none())
+}
 
 /// All atoms seen, by number.
 #[derive(Default)]
@@ -171,6 +187,12 @@ impl Selector<'_> {
         {
             return Mem { base: Base::Frame(*offset), index: None, disp };
         }
+        if far == 0
+            && self.known_pointer(buffer, &terms).is_none()
+            && let Some(mem) = self.beside_leader(buffer, &terms)
+        {
+            return Mem { disp, ..mem };
+        }
         let mut pointer = self.pointer(buffer, &terms);
         if far != 0 {
             pointer = self.b.add_imm(pointer, far);
@@ -180,10 +202,8 @@ impl Selector<'_> {
 
     /// The address of the element with the index that `terms` add up to, in a register.
     pub(super) fn pointer(&mut self, buffer: &Buffer, terms: &Terms) -> VReg {
-        for scope in self.scopes.iter().rev() {
-            if let Some(pointer) = scope.pointers.get(buffer).and_then(|all| all.get(terms)) {
-                return *pointer;
-            }
+        if let Some(pointer) = self.known_pointer(buffer, terms) {
+            return pointer;
         }
         // What is known furthest outside is added first, so that pointers share the beginning.
         let pointer = match self.last_known(terms) {
@@ -199,6 +219,65 @@ impl Selector<'_> {
         };
         self.remember_pointer(buffer, terms.clone(), pointer);
         pointer
+    }
+
+    fn known_pointer(&self, buffer: &Buffer, terms: &Terms) -> Option<VReg> {
+        let in_scope = |scope: &Scope| scope.pointers.get(buffer)?.get(terms).copied();
+        self.scopes.iter().rev().find_map(in_scope)
+    }
+
+    /// An address by the pointer of another access and a distance from it that is in a register.
+    fn beside_leader(&mut self, buffer: &Buffer, terms: &Terms) -> Option<Mem> {
+        let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
+        let beside = leaders
+            .filter(|(other, ..)| other == buffer)
+            .find_map(|(_, known, base)| self.scaled_stride(buffer, known, terms).zip(Some(*base)));
+        let (index, base) = beside?;
+        Some(Mem { base: Base::Reg(base), index: Some(index), disp: 0 })
+    }
+
+    /// The register and the scale for the distance between two sums.
+    fn scaled_stride(&self, buffer: &Buffer, from: &Terms, to: &Terms) -> Option<(VReg, u8)> {
+        let (product, count) = distance(from, to)?;
+        let bytes = count.checked_mul(buffer.dtype.bytes() as i64)?;
+        let strides = self.scopes.iter().rev().flat_map(|scope| &scope.strides);
+        strides.filter(|stride| stride.product == product).find_map(|stride| {
+            let scale = bytes / stride.bytes;
+            let fits = bytes % stride.bytes == 0 && matches!(scale, 1 | 2 | 4 | 8);
+            fits.then_some((stride.value, scale as u8))
+        })
+    }
+
+    /// Whether an access in a loop needs no pointer of its own because a pointer is near: the
+    /// distance, which the loop leaves alone, is put into a register unless it is in one. Each
+    /// kind of distance gets two registers, as those of 1, 2, 3, 4, 6, 8 and 12 rows need.
+    pub(super) fn join_leader(
+        &mut self,
+        buffer: &Buffer,
+        leader: &Terms,
+        terms: &Terms,
+        var: &Var,
+    ) -> bool {
+        const REGISTERS: usize = 2;
+        if self.scaled_stride(buffer, leader, terms).is_some() {
+            return true;
+        }
+        let Some((product, count)) = distance(leader, terms) else { return false };
+        let Some(bytes) = count.checked_mul(buffer.dtype.bytes() as i64) else { return false };
+        let atom = self.atoms.of_var(var);
+        let stays = |other: &Atom| *other != atom && self.is_known(*other);
+        if !product.iter().all(stays) {
+            return false;
+        }
+        let known = self.scopes.iter().flat_map(|scope| &scope.strides);
+        if known.filter(|stride| stride.product == product).count() >= REGISTERS {
+            return false;
+        }
+        let value = self.product(&product);
+        let value = self.b.mul_imm(value, bytes);
+        let scope = self.scopes.last_mut().expect("a scope");
+        scope.strides.push(Stride { product, bytes, value });
+        true
     }
 
     pub(super) fn remember_pointer(&mut self, buffer: &Buffer, terms: Terms, pointer: VReg) {

@@ -107,7 +107,12 @@ impl Selector<'_> {
     }
 
     fn with_register_base(&mut self, mem: Mem, offsets: VReg, scale: u8) -> Mem {
-        Mem { index: Some((offsets, scale)), ..mem }
+        let base = match mem.index {
+            Some(_) => Base::Reg(self.b.lea(mem)),
+            None => mem.base,
+        };
+        let disp = if mem.index.is_some() { 0 } else { mem.disp };
+        Mem { base, index: Some((offsets, scale)), disp }
     }
 
     /// One load for each lane, put together.

@@ -1,8 +1,10 @@
 //! Loads, stores, prefetches.
 
-use super::inst::{Access, Arg, Inst, Mem, Touch, Width};
+use super::inst::{Access, Arg, Cond, Inst, Mem, Touch, Width};
 use super::nest::{LoadKey, Selector, Val};
+use super::nontemporal::has_nontemporal;
 use super::plan;
+use super::table::VOp;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -32,11 +34,13 @@ impl Selector<'_> {
                 let mem = self.address(buffer, base);
                 self.masked_load(buffer, mem, ty, mask, false)
             }
-            // AVX2 has no broadcast with a mask: it gathers one element many times.
-            (ExprKind::Broadcast(one), Some(mask)) if self.b.evex => {
+            (ExprKind::Broadcast(one), Some(mask)) if self.b.evex || ty.dtype.bytes() >= 4 => {
                 let mask = self.value(mask);
                 let mem = self.address(buffer, one);
-                self.masked_load(buffer, mem, ty, mask, true)
+                match self.b.evex {
+                    true => self.masked_load(buffer, mem, ty, mask, true),
+                    false => self.broadcast_if_any(buffer, mem, ty, mask),
+                }
             }
             (ExprKind::Broadcast(one), None) => {
                 let mem = self.address(buffer, one);
@@ -75,7 +79,7 @@ impl Selector<'_> {
         inst.access = Some(access);
         self.b.push(inst);
         self.b.cmp_imm(to, 0);
-        self.b.set(super::inst::Cond::Ne)
+        self.b.set(Cond::Ne)
     }
 
     pub(super) fn number(&mut self, buffer: &Buffer) -> u32 {
@@ -275,6 +279,28 @@ impl Selector<'_> {
         to
     }
 
+    /// One element in the lanes that a mask of AVX2 turns on; where it turns on none, a zero that
+    /// stands after the code is read instead of the element.
+    fn broadcast_if_any(&mut self, buffer: &Buffer, mem: Mem, ty: Type, mask: Val) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let width = Width::of(bytes * u64::from(ty.lanes));
+        let mask = self.memory_mask(mask, bytes, ty.lanes);
+        let nothing = self.b.pool(vec![0; bytes as usize]);
+        let (there, nowhere) = (self.b.lea(mem), self.b.lea(nothing));
+        let test = match width {
+            Width::X => VEX_Vptest_xmm_xmmm128,
+            _ => VEX_Vptest_ymm_ymmm256,
+        };
+        self.b.emit(test, vec![Arg::Use(mask), Arg::Use(mask)]);
+        let at = self.b.cmov(Cond::E, nowhere, there);
+        let to = self.b.vec();
+        let code = self.broadcast_load(bytes, width);
+        let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(Mem::at(at))]);
+        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        self.b.push(inst);
+        self.b.op2(VOp::And, width, to, mask)
+    }
+
     /// The move whose mask counts elements of so many bytes.
     fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
         let place = |x, y, z| [INVALID, INVALID, x, y, z];
@@ -367,7 +393,12 @@ impl Selector<'_> {
                 match mask {
                     None => {
                         let all = bytes * u64::from(lanes);
-                        self.write(buffer, mem, value, all);
+                        match value {
+                            Val::Vec(value) if self.nontemporal && has_nontemporal(all) => {
+                                self.write_nontemporal(buffer, mem, value, all);
+                            }
+                            value => self.write(buffer, mem, value, all),
+                        }
                         let key = all << 8 | Width::of(all).bytes();
                         written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
                     }

@@ -23,6 +23,7 @@ mod inst;
 mod mask;
 mod memory;
 mod nest;
+mod nontemporal;
 mod plan;
 mod table;
 mod tensor;

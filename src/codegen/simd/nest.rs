@@ -1,6 +1,6 @@
 //! Selection of instructions for statements: loops, conditions, and what lives in registers.
 
-use super::address::{Atoms, Terms, for_each_var, is_index, reads_memory};
+use super::address::{Atoms, Stride, Terms, for_each_var, is_index, reads_memory};
 use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::plan::{self, Carried};
@@ -8,7 +8,11 @@ use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// From so many pointers on, those of a loop that a run-time integer separates share one: there
+/// are 15 registers.
+const MANY_POINTERS: usize = 10;
 
 /// A value in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +46,10 @@ pub(super) struct LoadKey {
 pub(super) struct Scope {
     pub(super) vars: HashMap<Var, Val>,
     pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
+    /// Moving pointers that others in the loop are near to.
+    pub(super) leaders: Vec<(Buffer, Terms, VReg)>,
+    /// Distances from these.
+    pub(super) strides: Vec<Stride>,
     pub(super) atoms: HashMap<usize, VReg>,
     pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
     /// Columns of tiles in registers.
@@ -85,6 +93,12 @@ pub(super) struct Selector<'c> {
     pub(super) numbers: HashMap<Buffer, u32>,
     /// The order of the blocks in the code.
     pub(super) layout: Vec<BlockId>,
+    /// The store at hand need not go to the caches.
+    pub(super) nontemporal: bool,
+    /// Blocks that are rarely entered: they stand after all others.
+    pub(super) aside: Vec<BlockId>,
+    /// Some store went past the caches.
+    pub(super) needs_fence: bool,
     depth: u32,
     /// Loops around the statement, and whether a loop was met inside of each.
     open_loops: Vec<bool>,
@@ -105,6 +119,9 @@ impl<'c> Selector<'c> {
             memo: HashMap::new(),
             numbers: HashMap::new(),
             layout: vec![0],
+            nontemporal: false,
+            aside: Vec::new(),
+            needs_fence: false,
             depth: 0,
             open_loops: Vec::new(),
         };
@@ -115,7 +132,9 @@ impl<'c> Selector<'c> {
     /// Selects for a statement; the function is complete afterwards.
     pub(super) fn run(mut self, body: &Stmt) -> super::inst::Func {
         self.stmt(body);
+        self.fence();
         self.b.ret();
+        self.layout.append(&mut self.aside);
         self.b.finish(&self.layout)
     }
 
@@ -125,12 +144,14 @@ impl<'c> Selector<'c> {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
             Stmt::For { var, min, extent, kind, body } => self.for_(var, min, extent, kind, body),
             Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 self.mark(|| {
                     let place = format!("{}[{}]", buffer.name, print_expr(&indices[0]));
                     shortened(format!("{place} = {}", print_expr(value)))
                 });
+                self.nontemporal = *nontemporal;
                 self.store(buffer, &indices[0], value, mask.as_ref());
+                self.nontemporal = false;
             }
             Stmt::Let { var, value, body } => {
                 self.mark(|| shortened(format!("let {} = {}", var.name(), print_expr(value))));
@@ -348,9 +369,7 @@ impl<'c> Selector<'c> {
             let scope = self.scopes.last_mut().expect("a scope");
             scope.vars.insert(var.clone(), Val::Gpr(params[0]));
         }
-        for (pointer, param) in moving.pointers.iter().zip(&params[1..]) {
-            self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
-        }
+        self.enter_pointers(&moving, &params[1..]);
         for (part, param) in live.iter().zip(&params[1 + moving.pointers.len()..]) {
             self.set_part(part, Some(*param));
         }
@@ -394,6 +413,17 @@ impl<'c> Selector<'c> {
         self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
     }
 
+    /// In the loop the pointers are where its parameters say.
+    fn enter_pointers(&mut self, moving: &Moving, params: &[VReg]) {
+        for (pointer, param) in moving.pointers.iter().zip(params) {
+            self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
+            if moving.by_leaders {
+                let leader = (pointer.buffer.clone(), pointer.terms.clone(), *param);
+                self.scopes.last_mut().expect("a scope").leaders.push(leader);
+            }
+        }
+    }
+
     /// Puts the constants of an innermost loop into registers, as many as there are to spare;
     /// the others are read where they are used.
     fn constants_before(&mut self, body: &Stmt, carried: usize) {
@@ -409,16 +439,26 @@ impl<'c> Selector<'c> {
     /// The pointers of a loop that its variable moves: those that the statements directly in it
     /// use. Pointers that stay are computed before the loop.
     fn moving_pointers(&mut self, var: &Var, min: &Expr, body: &Stmt) -> Moving {
+        let mut accesses = plan::direct_accesses(body, &mut self.lets);
+        // What is in registers has no pointer; what the body allocates has none yet.
+        accesses.retain(|(buffer, _)| self.has_address(buffer));
         let mut moving = Moving::default();
-        for (buffer, index) in plan::direct_accesses(body, &mut self.lets) {
-            // What is in registers has no pointer; what the body allocates has none yet.
-            if !self.has_address(&buffer) {
-                continue;
-            }
+        let mut distinct = HashSet::new();
+        for (buffer, index) in &accesses {
+            distinct.insert((buffer.clone(), self.terms(index).0));
+        }
+        moving.by_leaders = distinct.len() > MANY_POINTERS;
+        for (buffer, index) in accesses {
             let (terms, _) = self.terms(&index);
             let known = moving.pointers.iter();
             if known.clone().any(|p| p.buffer == buffer && p.terms == terms) {
                 moving.handled.push((buffer.clone(), index));
+                continue;
+            }
+            let leaders = moving.pointers.iter().filter(|p| p.buffer == buffer);
+            let near = |p: &MovingPointer| self.join_leader(&buffer, &p.terms, &terms, var);
+            if moving.by_leaders && leaders.into_iter().any(near) {
+                moving.handled.push((buffer, index));
                 continue;
             }
             let Some((step, constant, first)) = self.split_by(&terms, var, min) else { continue };
@@ -565,6 +605,8 @@ struct Moving {
     pointers: Vec<MovingPointer>,
     /// Accesses that need no other value of the loop's variable: buffers and indices.
     handled: Vec<(Buffer, Expr)>,
+    /// Whether accesses that are near to another one share its pointer.
+    by_leaders: bool,
 }
 
 struct MovingPointer {

@@ -100,10 +100,19 @@ fn tile_parts(buffer: &Buffer, body: &Stmt) -> Option<Vec<i64>> {
             is_tile &= mask.is_none() && range.is_some_and(whole);
         }
     });
-    let width = width.filter(|width| is_tile && width % piece == 0)?;
+    let width =
+        width.filter(|width| is_tile && width % piece == 0 && !stores_column(buffer, body))?;
     let elements = constant_bytes(buffer)? / buffer.dtype.bytes() as i64;
     let whole = elements % width == 0;
     whole.then(|| (0..elements).step_by(piece as usize).collect())
+}
+
+/// Whether a column of the buffer is written somewhere.
+fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
+    let mut found = matches!(body, Stmt::Store { buffer: stored, indices, .. }
+        if stored == buffer && tile_column(&indices[0]).is_some());
+    visit::for_each_stmt(body, &mut |inner| found = found || stores_column(buffer, inner));
+    found
 }
 
 /// Calls `f` with every access of a statement: buffer, index, mask.
@@ -386,7 +395,7 @@ impl Search<'_> {
         }
         let mut found = false;
         let inner_direct = direct && !matches!(stmt, Stmt::For { .. });
-        if let Stmt::Store { buffer, indices, value, mask } = stmt {
+        if let Stmt::Store { buffer, indices, value, mask, .. } = stmt {
             found |= self.in_access(buffer, &indices[0], direct);
             found |= self.in_expr(value, direct);
             found |= mask.as_ref().is_some_and(|mask| self.in_expr(mask, direct));

@@ -37,7 +37,7 @@ impl Dot {
 
     /// A term of all lanes: `c[…] = c[…] + a[i]*b[ramp(j, terms, 16)]`.
     fn term<'s>(&self, stmt: &'s Stmt) -> Option<Term<'s>> {
-        let Stmt::Store { buffer, indices, value, mask: None } = stmt else { return None };
+        let Stmt::Store { buffer, indices, value, mask: None, .. } = stmt else { return None };
         let (x, y, sum) = match &value.kind {
             ExprKind::Call(Intrinsic::Fma, args) => (&args[0], &args[1], &args[2]),
             ExprKind::Binary(BinOp::Add, p, q) => match (&p.kind, &q.kind) {

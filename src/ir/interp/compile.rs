@@ -158,7 +158,7 @@ impl Compiler {
                 }
                 Ok(())
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(stmt, buffer, indices, value, mask.as_ref())
             }
             Stmt::Let { var, value, body } => {

@@ -205,7 +205,7 @@ impl Printer {
                 }
                 self.line("}\n");
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 self.line("");
                 self.access(buffer, indices);
                 self.out.push_str(" = ");
@@ -214,7 +214,7 @@ impl Printer {
                     self.out.push_str(" if ");
                     self.whole_expr(mask);
                 }
-                self.out.push('\n');
+                self.out.push_str(if *nontemporal { "  // nontemporal\n" } else { "\n" });
             }
             Stmt::Let { var, value, body } => {
                 self.line("let ");

@@ -42,11 +42,12 @@ impl Simplifier {
             }
             Stmt::For { .. } => self.for_loop(stmt),
             Stmt::If { cond, then, otherwise } => self.if_stmt(cond, then, otherwise.as_deref()),
-            Stmt::Store { buffer, indices, value, mask } => Stmt::Store {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => Stmt::Store {
                 buffer: buffer.clone(),
                 indices: indices.iter().map(|index| self.expr(index)).collect(),
                 value: self.expr(value),
                 mask: mask.as_ref().map(|mask| self.expr(mask)),
+                nontemporal: *nontemporal,
             },
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value);

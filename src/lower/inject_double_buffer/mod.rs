@@ -217,9 +217,9 @@ fn into_halves(stmt: Stmt, halves: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt 
         })
     });
     match stmt {
-        Stmt::Store { buffer, indices, value, mask } => {
+        Stmt::Store { buffer, indices, value, mask, nontemporal } => {
             let (buffer, indices) = place(buffer, indices);
-            Stmt::Store { buffer, indices, value, mask }
+            Stmt::Store { buffer, indices, value, mask, nontemporal }
         }
         Stmt::Prefetch { buffer, indices } => {
             let (buffer, indices) = place(buffer, indices);

@@ -245,7 +245,7 @@ impl Builder {
                 let otherwise = otherwise.map(|stmt| branch(*stmt, false));
                 after(reads, Node::If { cond, then, otherwise }, divergent)
             }
-            Stmt::Store { ref buffer, ref indices, ref value, ref mask } => {
+            Stmt::Store { ref buffer, ref indices, ref value, ref mask, .. } => {
                 let exprs: Vec<&Expr> = indices.iter().chain([value]).chain(mask).collect();
                 let mut accesses = self.collect(&exprs, context);
                 if buffer.scope == Scope::Shared {

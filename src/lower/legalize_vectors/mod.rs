@@ -68,16 +68,18 @@ struct Store {
     index: Expr,
     value: Expr,
     mask: Option<Expr>,
+    nontemporal: bool,
 }
 
 impl Legalizer {
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
-            Stmt::Store { buffer, mut indices, value, mask } => {
+            Stmt::Store { buffer, mut indices, value, mask, nontemporal } => {
                 if indices.len() != 1 {
                     crate::bug!("access to `{}` is not flat", buffer.name);
                 }
-                self.store(Store { buffer, index: indices.remove(0), value, mask })
+                let index = indices.remove(0);
+                self.store(Store { buffer, index, value, mask, nontemporal })
             }
             Stmt::Let { var, value, body } if var.ty().lanes > 1 => self.bind(var, value, *body),
             Stmt::SimdKernel { body } => {
@@ -108,6 +110,7 @@ impl Legalizer {
             index: all_lanes(value.ty.lanes),
             value: stored(value),
             mask: None,
+            nontemporal: false,
         });
         self.in_memory.insert(var, buffer.clone());
         let body = self.stmt(body);
@@ -158,7 +161,7 @@ impl Legalizer {
     /// The lanes of a store from `first` on, in the widest vectors that the target has, then in
     /// shorter ones.
     fn wide_store(&mut self, store: &Store, first: u32, lanes: u32) -> Stmt {
-        let Store { buffer, index, value, mask } = store;
+        let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
         let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, &self.target);
         let parts = rest / width;
@@ -204,16 +207,14 @@ impl Legalizer {
     fn part(&self, store: &Store, start: &Expr, width: u32) -> Stmt {
         let mut slicer = Slicer::new(start.clone(), width, &self.in_memory, self.wide);
         let index = slicer.slice(&store.index);
-        let then = Stmt::store(&store.buffer, vec![index], slicer.slice(&store.value));
-        match &store.mask {
+        let (indices, value) = (vec![index], slicer.slice(&store.value));
+        let (buffer, nontemporal) = (store.buffer.clone(), store.nontemporal);
+        let mut cond = store.mask.as_ref().map(|mask| slicer.slice(mask));
+        let mask = if self.wide && width > 1 { cond.take() } else { None };
+        let then = Stmt::Store { buffer, indices, value, mask, nontemporal };
+        match cond {
             None => then,
-            Some(mask) if self.wide && width > 1 => {
-                let Stmt::Store { buffer, indices, value, .. } = then else { unreachable!() };
-                Stmt::Store { buffer, indices, value, mask: Some(slicer.slice(mask)) }
-            }
-            Some(mask) => {
-                Stmt::If { cond: slicer.slice(mask), then: Box::new(then), otherwise: None }
-            }
+            Some(cond) => Stmt::If { cond, then: Box::new(then), otherwise: None },
         }
     }
 
@@ -229,7 +230,13 @@ impl Legalizer {
             let buffer = temporary(&format!("{}.{name}", store.buffer.name), ty);
             let index = all_lanes(ty.lanes);
             let value = stored(operand.clone());
-            writes.push(Store { buffer: buffer.clone(), index: index.clone(), value, mask: None });
+            writes.push(Store {
+                buffer: buffer.clone(),
+                index: index.clone(),
+                value,
+                mask: None,
+                nontemporal: false,
+            });
             *operand = Expr::cast(ty.dtype, Expr::load(&buffer, vec![index]));
             temporaries.push(buffer);
         };

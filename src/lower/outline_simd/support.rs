@@ -242,8 +242,8 @@ impl Needs {
             return;
         }
         if matches!(index.kind, ExprKind::Broadcast(_)) {
-            // AVX-512 broadcasts under a mask; there is no store of one element by many lanes.
-            self.lanewise |= mask.is_some() && !(self.evex && read);
+            // There is no store of one element by many lanes, and no mask of AVX2 for short ones.
+            self.lanewise |= mask.is_some() && !(read && (self.evex || bytes >= 4));
             return;
         }
         self.consecutive = false;

@@ -143,7 +143,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn visit(&mut self, stmt: &Stmt) {
         match stmt {
-            Stmt::Store { buffer, indices, value, mask } if buffer == self.new => {
+            Stmt::Store { buffer, indices, value, mask, .. } if buffer == self.new => {
                 self.stores += 1;
                 self.fits &= mask.is_none() && self.covers_once(&indices[0]);
                 walk_expr(value, &mut |e| match &e.kind {
@@ -227,9 +227,9 @@ fn rename_buffers(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
 
 fn rename_stores(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
     match stmt {
-        Stmt::Store { buffer, indices, value, mask } => {
+        Stmt::Store { buffer, indices, value, mask, nontemporal } => {
             let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
-            Stmt::Store { buffer, indices, value, mask }
+            Stmt::Store { buffer, indices, value, mask, nontemporal }
         }
         Stmt::Prefetch { buffer, indices } => {
             let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);

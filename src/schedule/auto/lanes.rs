@@ -6,6 +6,9 @@ use super::view::{Access, Stride, View};
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
 
+/// Bytes of a line of the cache.
+const LINE: i64 = 64;
+
 /// The last axis, or another one along which more reads are contiguous, in lanes.
 pub(super) fn lanes(planner: &mut Planner, at: usize) -> bool {
     let lanes = i64::from(planner.target.lanes(planner.views[at].dtype));
@@ -121,8 +124,8 @@ fn stores_along(view: &View, axis: usize) -> bool {
     view.data[axis + 1..].iter().all(|inner| inner.extent == Some(1))
 }
 
-/// What is read along one axis and written along another goes in square tiles, each a
-/// transposition in registers.
+/// What is read along one axis and written along another goes in tiles, each a transposition in
+/// registers.
 pub(super) fn transpose(planner: &mut Planner, at: usize) -> bool {
     let view = &planner.views[at];
     let lanes = i64::from(planner.target.lanes(view.dtype));
@@ -138,10 +141,16 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) -> bool {
     let Some(load) = view.loads.iter().find(far) else { return false };
     let contiguous = |axis: &usize| load.stride(&view.data[*axis].var) == Stride::By(1);
     let Some(row) = (0..column).find(contiguous) else { return false };
-    let fits = |axis: usize| view.data[axis].extent.is_none_or(|extent| extent >= lanes);
-    if !fits(row) || !fits(column) {
+    // Where tiles are transposed in registers, they take whole lines of the cache.
+    let rows = match planner.target.vector_bytes {
+        32.. => lanes.max(LINE / view.dtype.bytes() as i64),
+        _ => lanes,
+    };
+    let fits = |axis: usize, least| view.data[axis].extent.is_none_or(|extent| extent >= least);
+    if !fits(row, lanes) || !fits(column, lanes) {
         return false;
     }
+    let rows = if fits(row, rows) { rows } else { lanes };
     let (row_name, column_name) = (&view.data[row].name, &view.data[column].name);
     let why = format!(
         "`{}` is read along `{row_name}` and written along `{column_name}`",
@@ -150,7 +159,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) -> bool {
     planner.text.rule("transpose", &why);
     // The column comes after the row, so the first split does not move it.
     planner.split(at, column, lanes);
-    planner.split(at, row, lanes);
+    planner.split(at, row, rows);
     let count = planner.plans[at].leaves.len();
     let inner = [row + 1, count - 1];
     let mut order: Vec<usize> = (0..count).filter(|leaf| !inner.contains(leaf)).collect();

@@ -63,13 +63,15 @@ impl Unit {
 
 /// Registers that are free for what is computed.
 const COMPUTING: f64 = 2.0;
+/// Cycles for each value that has none: it is stored, and loaded where it is used.
+const SPILL: f64 = 1.8;
+
+/// Cycles more of a store to what was read just before.
+const UPDATE: f64 = 0.3;
 
 /// The cycles of an iteration of a frame; the pointers are those that it moves.
 pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cycles {
     let mut work = frame.work;
-    let spilled = spilled(&work, machine);
-    work.loads += spilled;
-    work.stores += spilled / 2.0;
     if frame.is_loop {
         work.integers += 1.0 + pointers;
     }
@@ -78,22 +80,23 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
         .into_iter()
         .zip(units)
         .fold((Unit::Issue, 0.0), |best, one| if one.1 > best.1 { one } else { best });
-    let unspilled =
-        Work { loads: work.loads - spilled, stores: work.stores - spilled / 2.0, ..work };
-    let least = self::units(&unspilled, frame, machine).into_iter().fold(0.0, f64::max);
+    let spills = SPILL * spilled(&work, machine);
     // A branch is taken once an iteration at most.
     let floor = if frame.is_loop { 1.0 } else { 0.0 };
-    let total = most.max(floor) + work.branches * machine.mispredict;
+    let total = most.max(floor) + spills + work.branches * machine.mispredict;
     // The end of a short loop is foreseen.
     let missed = if frame.trips > 32.0 { 1.0 } else { 0.1 };
     let around = if frame.is_loop { 3.0 + pointers + missed * machine.mispredict } else { 0.0 };
-    Cycles { total, unit, spills: most - least, around }
+    Cycles { total, unit, spills, around }
 }
 
 /// Registers that do not fit.
 fn spilled(work: &Work, machine: &MachineModel) -> f64 {
     let needed = work.accumulators + work.registers;
-    if needed == 0.0 { 0.0 } else { (needed + COMPUTING - machine.registers).max(0.0) }
+    if needed == 0.0 {
+        return 0.0;
+    }
+    (needed + COMPUTING - machine.registers).max(0.0) * work.changes.max(1.0)
 }
 
 /// The cycles of each unit, in the order of [`Unit::ALL`].
@@ -101,21 +104,24 @@ fn units(work: &Work, frame: &Frame, machine: &MachineModel) -> [f64; 9] {
     let vectors = work.multiplies + work.adds;
     // A load is a part of the operation that uses it.
     let all = vectors + work.integers + 0.5 * work.loads + work.stores + work.gather + 1.0;
+    let issue = all / machine.issue;
+    let depth = work.depth / (machine.window / all).clamp(1.0, 8.0);
     // The next run of a short loop begins before the last one has ended.
-    let at_once = if frame.children.is_empty() && work.chain > 0.0 {
+    let at_once = if frame.children.is_empty() {
         (machine.window / (all * frame.trips.max(1.0))).clamp(1.0, 8.0)
     } else {
         1.0
     };
+    let through_memory = (work.memory_chain / at_once).max(work.run_chain / frame.trips.max(1.0));
     [
         work.multiplies / machine.multiplies,
         (work.adds / machine.adds).max(vectors / machine.vectors),
         work.loads / machine.loads,
-        work.stores / machine.stores,
+        work.stores / machine.stores + UPDATE * work.updates,
         work.integers / machine.integers,
         work.divide,
         work.gather,
-        all / machine.issue,
-        work.chain / at_once,
+        issue,
+        (work.chain / at_once).max(depth).max(through_memory),
     ]
 }

@@ -39,6 +39,8 @@ pub struct MachineModel {
     pub add_latency: f64,
     /// Cycles from a store to a load of what it wrote.
     pub forward_latency: f64,
+    /// The same of vectors.
+    pub wide_forward_latency: f64,
     /// Cycles of a division of a whole vector.
     pub divide: f64,
     /// Cycles for each lane that is read or written apart from the others.
@@ -142,9 +144,10 @@ impl MachineModel {
             window: if small { 64.0 } else { 350.0 },
             multiply_latency: 4.0,
             add_latency: 3.0,
-            forward_latency: 7.0,
+            forward_latency: 8.0,
+            wide_forward_latency: 26.0,
             divide: vector_bytes / 8.0,
-            gather: 1.5,
+            gather: 2.5,
             mispredict: 14.0,
             launch: 1.5e-6,
             caches: caches(small),
@@ -187,14 +190,18 @@ fn caches(small: bool) -> Vec<Cache> {
         let bytes = kib * 1024.0;
         Cache { name, bytes, line, sets: bytes / line / ways, shared: false, in_order, alone }
     };
-    let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 20.0) };
+    let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 12.0) };
     match small {
         true => vec![
             make("L1", 32.0, 8.0, 6.0, 10.0),
             Cache { shared: true, ..make("L2", 1024.0, 16.0, 20.0, 60.0) },
         ],
         false => {
-            vec![make("L1", 48.0, 12.0, 1.2, 2.0), make("L2", 1024.0, 16.0, 2.4, 6.0), last]
+            vec![
+                make("L1", 48.0, 12.0, 1.2, 3.0),
+                Cache { sets: 1.0, ..make("L2", 1024.0, 16.0, 2.4, 14.0) },
+                last,
+            ]
         }
     }
 }

@@ -54,6 +54,11 @@ pub struct Term {
 /// The part of what does not bind that is not hidden behind what does.
 const EXPOSED: f64 = 0.2;
 
+/// How much longer pages take that the lanes of one instruction miss.
+const APART: f64 = 3.0;
+/// How much longer a store waits for a line that nothing announced: stores end in their order.
+const LATE: f64 = 4.0;
+
 /// Estimates a kernel on a CPU, which is not nothing but loops and stores: lowered by
 /// `driver::lower_to_estimate`.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
@@ -183,11 +188,24 @@ impl<'p> Sum<'p> {
             let (mut cycles, mut lines) = (0.0, 0.0);
             for at in own {
                 let access = &self.plan.accesses[*at];
-                let missed = self.traffic.misses[*at][level];
+                let mut missed = self.traffic.misses[*at][level];
+                if access.past && level < caches {
+                    // Whole lines go to memory, and nowhere else.
+                    missed = if level + 1 == caches { self.traffic.misses[*at][0] } else { 0.0 };
+                }
                 // What is written is read before, and written back.
-                let both = if access.write && level < caches { 2.0 } else { 1.0 };
-                let each = if self.is_in_order(*at) { cache.in_order } else { cache.alone };
-                cycles += missed * both * each;
+                let fills = access.write && !access.past && level < caches;
+                let both = if fills { 2.0 } else { 1.0 };
+                let each = match access.lanes {
+                    Some((_, apart)) if apart >= cache.line && level >= caches => {
+                        cache.alone * APART
+                    }
+                    _ if self.is_in_order(*at) => cache.in_order,
+                    _ => cache.alone,
+                };
+                let waits = level == 0 && access.write && each > cache.in_order;
+                let late = if waits { LATE } else { 1.0 };
+                cycles += missed * both * each * late;
                 lines += missed;
             }
             if cycles > 0.0 {
@@ -200,6 +218,7 @@ impl<'p> Sum<'p> {
     /// Whether the lines of an access come one after the other.
     fn is_in_order(&self, at: usize) -> bool {
         const RUN: f64 = 256.0;
+        const STREAMS: f64 = 16.0;
         let access = &self.plan.accesses[at];
         if access.irregular {
             return false;
@@ -211,15 +230,19 @@ impl<'p> Sum<'p> {
             }
             span += count * apart;
         }
-        // Innermost first.
+        // Innermost first. A few streams side by side are as good as one.
+        let mut streams = 1.0;
         for (dim, stride) in access.strides.iter().rev() {
-            let stride = stride.abs();
-            if span >= RUN || stride > span.max(128.0) {
+            let (stride, count) = (stride.abs(), self.plan.extents[*dim]);
+            match stride <= span.max(128.0) {
+                true => span = span.max(stride * (count - 1.0) + access.width),
+                false => streams *= count,
+            }
+            if span >= RUN || streams > STREAMS {
                 break;
             }
-            span = span.max(stride * (self.plan.extents[*dim] - 1.0) + access.width);
         }
-        span >= RUN
+        span >= RUN && streams <= STREAMS
     }
 }
 

@@ -214,7 +214,8 @@ impl Walker<'_> {
         if self.in_registers.contains_key(buffer) {
             return Value { deps: self.here(), chain: Some(0.0) };
         }
-        let mut deps = self.index_deps(index);
+        let index_deps = self.index_deps(index);
+        let mut deps = index_deps;
         if let Some(mask) = mask {
             deps |= self.value(mask).deps;
         }
@@ -230,12 +231,15 @@ impl Walker<'_> {
         }
         let (frame, copies) = self.spot(deps);
         let cost = self.access_cost(buffer, &sum, index.ty.lanes);
-        let times = copies * self.weight;
+        let close = if updated { self.close_updates(index_deps) } else { 1.0 };
+        let times = copies / close * self.weight;
         let work = &mut self.plan.frames[frame].work;
         work.loads += times * cost.moves;
         work.gather += times * cost.gather;
-        let live = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
-        self.work().registers += live;
+        let (live, changes) = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
+        let work = self.work();
+        work.registers += live;
+        work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
         self.remember(buffer, sum, index.ty.lanes, false);
         Value { deps, chain }
     }
@@ -246,19 +250,21 @@ impl Walker<'_> {
         place.map_or(0, bit)
     }
 
-    /// Registers that hold a value which is used again in unrolled loops.
-    fn live(&self, deps: u64, frame: usize, copies: f64, lanes: u32, parts: f64) -> f64 {
+    /// Registers that hold a value which is used again in unrolled loops, and how often they are
+    /// filled in an iteration.
+    fn live(&self, deps: u64, frame: usize, copies: f64, lanes: u32, parts: f64) -> (f64, f64) {
         if frame != self.frame {
-            return if lanes > 1 { copies * parts } else { copies };
+            return (if lanes > 1 { copies * parts } else { copies }, 1.0);
         }
         let first = self.open.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
-        let unrolled = first..self.open.len();
-        let Some(reused) = unrolled.clone().find(|place| deps & bit(*place) == 0) else {
-            return 0.0;
+        let mut unrolled = first..self.open.len();
+        let Some(reused) = unrolled.find(|place| deps & bit(*place) == 0) else {
+            return (0.0, 1.0);
         };
         let inside = (reused..self.open.len()).filter(|place| deps & bit(*place) != 0);
         let held: f64 = inside.map(|place| self.open[place].count).product();
-        held * if lanes > 1 { parts } else { 1.0 }
+        let changes: f64 = self.open[first..reused].iter().map(|open| open.count).product();
+        (held * if lanes > 1 { parts } else { 1.0 }, changes)
     }
 
     /// `buffer[index] = value`.
@@ -274,18 +280,10 @@ impl Walker<'_> {
         let value = self.value(value);
         self.storing = None;
         let deps = self.index_deps(index);
-        if let Some(chain) = value.chain
-            && deps & self.loop_bit() == 0
-        {
-            let first = self.open.iter().rposition(|open| open.frame.is_some());
-            let unrolled = first.map_or(0, |at| at + 1)..self.open.len();
-            let again = unrolled.filter(|place| deps & bit(*place) == 0);
-            let updates: f64 = again.map(|place| self.open[place].count).product();
-            let memory = !self.in_registers.contains_key(buffer);
-            let one = chain + if memory { self.machine.forward_latency } else { 0.0 };
-            let updates = updates / self.terms.min(updates);
-            let work = self.work();
-            work.chain = work.chain.max(one * updates);
+        let mut close = 1.0;
+        if let Some(chain) = value.chain {
+            self.update(buffer, index, chain, deps);
+            close = self.close_updates(deps);
         }
         if self.in_registers.contains_key(buffer) {
             let held: f64 = self.in_registers.values().sum();
@@ -293,11 +291,54 @@ impl Walker<'_> {
             work.accumulators = work.accumulators.max(held);
             return;
         }
-        self.put(buffer, index, mask);
+        self.put(buffer, index, mask, close);
     }
 
-    /// A store of something that is in a register.
-    pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) {
+    /// A store of what was computed from the same element: the next one waits for it.
+    fn update(&mut self, buffer: &Buffer, index: &Expr, chain: f64, deps: u64) {
+        let first = self.open.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
+        let again = (first..self.open.len()).filter(|place| deps & bit(*place) == 0);
+        let updates: f64 = again.map(|place| self.open[place].count).product();
+        let updates = updates / self.terms.min(updates);
+        let memory = !self.in_registers.contains_key(buffer);
+        let forward = match index.ty.lanes {
+            _ if !memory => 0.0,
+            1 => self.machine.forward_latency,
+            _ => self.machine.wide_forward_latency,
+        };
+        // Updates one after the other stay in a register.
+        let close = self.close_updates(deps).min(updates);
+        let one = chain * updates + forward * updates / close;
+        let carried = deps & self.loop_bit() == 0;
+        // The loop around comes back to the elements that this one has just written.
+        let soon = first > 1 && deps & bit(first - 2) == 0;
+        let copies = self.copies_here() / close * self.weight;
+        let work = self.work();
+        match (carried, memory) {
+            (true, false) => work.chain = work.chain.max(one),
+            (true, true) => work.memory_chain = work.memory_chain.max(one),
+            (false, _) => {
+                work.depth = work.depth.max(if updates > 1.0 { one } else { 0.0 });
+                if soon && memory {
+                    work.run_chain = work.run_chain.max(one);
+                }
+            }
+        }
+        if memory {
+            work.updates += copies;
+        }
+    }
+
+    /// How often the innermost unrolled loops update the same element in a row.
+    fn close_updates(&self, deps: u64) -> f64 {
+        let places = (0..self.open.len()).rev();
+        let close =
+            places.take_while(|place| self.open[*place].frame.is_none() && deps & bit(*place) == 0);
+        close.map(|place| self.open[place].count).product()
+    }
+
+    /// A store of something that is in a register, `close` of which become one.
+    pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>, close: f64) {
         let sum = self.indices.sum(index);
         let cost = self.access_cost(buffer, &sum, index.ty.lanes);
         let copies = self.copies_here();
@@ -305,7 +346,7 @@ impl Walker<'_> {
         if let Some(mask) = mask {
             self.value(mask);
         }
-        let times = copies * self.weight;
+        let times = copies / close * self.weight;
         let work = self.work();
         work.stores += times * cost.moves * masked;
         work.gather += times * cost.gather;
@@ -362,6 +403,7 @@ impl Walker<'_> {
             width,
             lanes: apart,
             write,
+            past: false,
             weight: self.weight,
             irregular: sum.irregular,
         };

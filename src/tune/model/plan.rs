@@ -64,10 +64,20 @@ pub(super) struct Work {
     pub(super) branches: f64,
     /// Cycles that each iteration waits for the one before.
     pub(super) chain: f64,
+    /// The same through memory.
+    pub(super) memory_chain: f64,
+    /// Cycles of a chain inside of an iteration.
+    pub(super) depth: f64,
+    /// Cycles that each run of the loop waits for the run before, through memory.
+    pub(super) run_chain: f64,
+    /// Stores to elements that were read just before, to be updated.
+    pub(super) updates: f64,
     /// Vector registers that hold running values.
     pub(super) accumulators: f64,
     /// Vector registers that hold what unrolled loops read again.
     pub(super) registers: f64,
+    /// How often these change in an iteration.
+    pub(super) changes: f64,
     /// Arithmetic on data: a multiply-add counts two for each lane.
     pub(super) flops: f64,
 }
@@ -87,6 +97,8 @@ pub(super) struct Access {
     /// Lanes that lie apart: how many, and bytes between them.
     pub(super) lanes: Option<(f64, f64)>,
     pub(super) write: bool,
+    /// A store past the caches.
+    pub(super) past: bool,
     /// Part of the cases in which it happens.
     pub(super) weight: f64,
     /// Anywhere in the buffer.
@@ -95,15 +107,7 @@ pub(super) struct Access {
 
 /// A buffer in memory.
 pub(super) struct Memory {
-    pub(super) name: String,
     pub(super) bytes: f64,
-}
-
-impl Frame {
-    /// Whether no loop is inside.
-    pub(super) fn is_innermost(&self) -> bool {
-        self.is_loop && self.children.is_empty()
-    }
 }
 
 impl Plan {

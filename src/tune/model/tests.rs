@@ -1,1 +1,200 @@
-//! Properties of the model.
+//! Properties of the model: what must cost more does, on a machine of the tables.
+
+use super::{Estimate, FEATURES, MachineModel, Measured, estimate};
+use crate::driver::{self, Options, Trace};
+use crate::target::Target;
+
+const TARGET: &str = "x86-avx512";
+
+/// Reads no other files.
+struct One(String);
+
+impl crate::lang::Loader for One {
+    fn read(&self, _path: &str) -> Result<Vec<u8>, String> {
+        Ok(self.0.clone().into_bytes())
+    }
+}
+
+fn estimate_with(text: &str, machine: &MachineModel, threads: usize) -> Estimate {
+    let (text, machine) = (text.to_string(), machine.clone());
+    driver::with_stack(move || {
+        let mut trace = Trace::default();
+        let program = driver::load("k.te", &One(text), &mut trace).expect("a program");
+        let options = Options::new(machine.target.clone());
+        let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
+        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        estimate(&kernel, &machine, threads)
+    })
+}
+
+fn machine() -> MachineModel {
+    MachineModel::typical(&Target::parse(TARGET).expect("a target"))
+}
+
+fn estimated(text: &str) -> Estimate {
+    estimate_with(text, &machine(), 1)
+}
+
+fn product(n: usize, schedule: &str) -> Estimate {
+    estimated(&format!(
+        "kernel k(n = {n}) {{\n input A: float32[n, n]\n input B: float32[n, n]\n \
+         reduce k: 0..n\n output C[x: n, y: n] = sum(A[x, k] * B[k, y], axis=k)\n}}\n\
+         schedule k {{\n{schedule}\n}}\n"
+    ))
+}
+
+/// A tile of so many rows and vectors in registers.
+fn tile(rows: usize, vectors: usize) -> String {
+    format!(
+        "let xo, yo, xi, yi = C.tile(x, y, {rows}, {})\nlet yv, yl = C.split(yi, factor=16)\n\
+         C.reorder(xo, yo, k, xi, yv, yl)\nC.unroll(xi)\nC.unroll(yv)\nC.vectorize(yl)",
+        16 * vectors
+    )
+}
+
+fn map(size: usize, read: &str, schedule: &str) -> Estimate {
+    estimated(&format!(
+        "kernel k(n = {size}) {{\n input A: float32[n, n]\n \
+         output C[i: n, j: n] = A[{read}] * 2.0\n}}\nschedule k {{\n{schedule}\n}}\n"
+    ))
+}
+
+fn alone(estimate: &Estimate, name: &str) -> f64 {
+    estimate.terms.iter().find(|term| term.name == name).map_or(0.0, |term| term.alone)
+}
+
+#[test]
+fn the_terms_make_the_total() {
+    let one = product(256, &tile(6, 4));
+    let sum: f64 = one.terms.iter().map(|term| term.seconds).sum();
+    assert!((sum - one.seconds).abs() < 1e-12, "{sum} {}", one.seconds);
+    assert!(one.terms.windows(2).all(|pair| pair[0].seconds >= pair[1].seconds));
+    assert!(one.terms.iter().all(|term| term.seconds <= term.alone * 1.0001));
+    assert_eq!(one.features.len(), FEATURES);
+    assert!(one.features.iter().all(|feature| feature.is_finite()));
+    assert_eq!(one.features, product(256, &tile(6, 4)).features);
+}
+
+#[test]
+fn a_product_in_registers_is_near_the_peak() {
+    // 512 times 256² multiply-adds of 16 lanes, two in a cycle.
+    let peak = machine().seconds(256f64.powi(3) / 32.0);
+    let good = product(256, &tile(8, 2));
+    assert_eq!(good.terms[0].name, "multiply-adds");
+    assert!((1.0..1.6).contains(&(good.seconds / peak)), "{}", good.seconds / peak);
+    let plain = product(256, "");
+    assert_eq!(plain.terms[0].name, "latency", "{:?}", plain.terms);
+    assert!(plain.seconds > 20.0 * good.seconds);
+}
+
+#[test]
+fn a_tile_that_spills_costs_more_than_one_that_fits() {
+    let (fits, spills) = (product(256, &tile(8, 2)), product(256, &tile(8, 4)));
+    assert_eq!(alone(&fits, "spills"), 0.0);
+    assert!(alone(&spills, "spills") > 0.0);
+    assert!(spills.seconds > fits.seconds);
+    // More than 32 running values are not kept in registers at all.
+    let memory = product(256, &tile(16, 4));
+    assert!(memory.seconds > 1.3 * spills.seconds, "{} {}", memory.seconds, spills.seconds);
+}
+
+#[test]
+fn a_tile_too_small_to_hide_the_latency_costs_more() {
+    let (few, many) = (product(256, &tile(2, 1)), product(256, &tile(8, 2)));
+    assert!(few.seconds > 1.5 * many.seconds, "{} {}", few.seconds, many.seconds);
+}
+
+#[test]
+fn twice_the_traffic_costs_twice_as_much() {
+    let lanes = "let o, v = C.split(j, factor=16)\nC.vectorize(v)";
+    let (small, large) = (map(4096, "i, j", lanes), map(8192, "i, j", lanes));
+    assert_eq!(large.terms[0].name, "memory traffic", "{:?}", large.terms);
+    let ratio = large.seconds / small.seconds;
+    assert!((3.8..4.2).contains(&ratio), "{ratio}");
+    // What stays in the second cache moves nothing from memory.
+    assert_eq!(alone(&map(256, "i, j", lanes), "memory traffic"), 0.0);
+}
+
+#[test]
+fn strided_access_costs_more_than_contiguous() {
+    let lanes = "let o, v = C.split(j, factor=16)\nC.vectorize(v)";
+    let rows = map(2048, "i, j", lanes);
+    let columns = map(2048, "j, i", lanes);
+    assert!(columns.seconds > 3.0 * rows.seconds, "{} {}", columns.seconds, rows.seconds);
+    let order = map(2048, "i, j", "C.reorder(j, i)");
+    let plain = map(2048, "i, j", "");
+    assert!(order.seconds > 3.0 * plain.seconds, "{} {}", order.seconds, plain.seconds);
+    // Blocks use whole lines of what they read by columns.
+    let blocks = map(2048, "j, i", "let io, jo, ii, ji = C.tile(i, j, 16, 16)");
+    let scalars = map(2048, "j, i", "");
+    assert!(blocks.seconds < scalars.seconds, "{} {}", blocks.seconds, scalars.seconds);
+}
+
+#[test]
+fn rows_a_power_of_two_apart_meet_in_few_sets() {
+    let columns = |n: usize| map(n, "j, i", "let o, v = C.split(i, factor=16)\nC.reorder(o, j, v)");
+    let per_element = |n: usize| columns(n).seconds / (n * n) as f64;
+    assert!(
+        per_element(1024) > 1.2 * per_element(1000),
+        "{} {}",
+        per_element(1024),
+        per_element(1000)
+    );
+}
+
+#[test]
+fn threads_share_what_is_parallel_and_pay_for_the_start() {
+    let text = |n: usize, schedule: &str| {
+        format!(
+            "kernel k(n = {n}) {{\n input A: float32[n, 512]\n reduce k: 0..512\n \
+             output C[i: n] = sum(A[i, k], axis=k)\n}}\nschedule k {{\n{schedule}\n}}\n"
+        )
+    };
+    let seconds =
+        |n, schedule, threads| estimate_with(&text(n, schedule), &machine(), threads).seconds;
+    let (one, two) = (seconds(4096, "C.parallel(i)", 1), seconds(4096, "C.parallel(i)", 2));
+    assert!((1.8..2.1).contains(&(one / two)), "{}", one / two);
+    assert_eq!(seconds(4096, "", 1), seconds(4096, "", 2));
+    // Three iterations on two threads take as long as four.
+    let (three, four) = (seconds(3, "C.parallel(i)", 2), seconds(4, "C.parallel(i)", 2));
+    assert!((three - four).abs() < 0.1 * four, "{three} {four}");
+    assert!(seconds(2, "C.parallel(i)", 2) > seconds(2, "", 2));
+}
+
+#[test]
+fn tails_and_gathers_cost_what_they_add() {
+    let even = map(512, "i, j", "let o, v = C.split(j, factor=16)\nC.vectorize(v)");
+    let odd = map(511, "i, j", "let o, v = C.split(j, factor=16)\nC.vectorize(v)");
+    assert!(odd.seconds > even.seconds * 0.95, "{} {}", odd.seconds, even.seconds);
+    let gather = map(512, "i, (j * 7) % 512", "let o, v = C.split(j, factor=16)\nC.vectorize(v)");
+    assert!(gather.seconds > 2.0 * even.seconds, "{} {}", gather.seconds, even.seconds);
+}
+
+#[test]
+fn fused_loops_cost_what_the_loops_cost() {
+    let two = product(256, &tile(8, 2));
+    let fused = tile(8, 2) + "\nC.fuse(xo, yo)";
+    let one = product(256, &fused);
+    let ratio = one.seconds / two.seconds;
+    assert!((0.97..1.03).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn measurements_replace_the_table() {
+    let typical = machine();
+    let levels = vec![
+        (Some(96 << 10), 2000.0),
+        (Some(2 << 20), 512.0),
+        (Some(64 << 20), 256.0),
+        (None, 64.0),
+    ];
+    let measured = Measured { threads: 2, peak_f32: 512.0, levels };
+    let machine = typical.clone().measured(&measured);
+    assert_eq!(machine.ghz, 4.0);
+    let bytes: Vec<f64> = machine.caches.iter().map(|cache| cache.bytes).collect();
+    assert_eq!(bytes, [49152.0, 1048576.0, 67108864.0]);
+    let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.in_order).collect();
+    assert_eq!(cycles, [1.0, 2.0, 8.0]);
+    assert_eq!(machine.seconds(4.0), 1e-9);
+}

@@ -49,8 +49,7 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
         tracker.frame(0);
         let all = tracker.footprints(0..plan.accesses.len(), 0);
         // Call follows call: what fits is there already.
-        let room: f64 = all.iter().map(|(_, print)| print.room).sum();
-        let kept = kept(room, level.capacity);
+        let kept = kept(room(&all), level.capacity);
         for (buffer, print) in &all {
             tracker.save(0..plan.accesses.len(), *buffer, kept * print.lines);
         }
@@ -68,6 +67,14 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
         }
     }
     Traffic { misses, touched }
+}
+
+/// The lines that a cache needs to hold all of it. Buffers that meet in few sets mostly meet in
+/// different ones.
+fn room(prints: &[(usize, Footprint)]) -> f64 {
+    let lines: f64 = prints.iter().map(|(_, print)| print.lines).sum();
+    let crowded = prints.iter().map(|(_, print)| print.room - print.lines).fold(0.0, f64::max);
+    lines + crowded
 }
 
 /// The part of what was there that is still there after so many lines.
@@ -96,8 +103,7 @@ impl Tracker<'_> {
             return;
         }
         let once = self.footprints(frame.accesses.clone(), frame.own.end);
-        let room: f64 = once.iter().map(|(_, print)| print.room).sum();
-        let kept = kept(room, self.level.capacity);
+        let kept = kept(room(&once), self.level.capacity);
         let whole = self.footprints(frame.accesses.clone(), frame.own.start);
         self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
         for ((buffer, once), (_, whole)) in once.iter().zip(&whole) {
@@ -127,10 +133,12 @@ impl Tracker<'_> {
                 for (buffer, print) in prints {
                     self.share_out(item.clone(), *buffer, print.lines);
                 }
+                if kept(room(prints), self.level.capacity) < 1.0 {
+                    self.unrolled(at, item.clone());
+                }
             }
         }
-        let rooms: Vec<f64> =
-            prints.iter().map(|all| all.iter().map(|(_, print)| print.room).sum()).collect();
+        let rooms: Vec<f64> = prints.iter().map(|all| room(all)).collect();
         for later in 1..items.len() {
             for (buffer, print) in &prints[later] {
                 let seen = (0..later).rev().find_map(|earlier| {
@@ -144,6 +152,35 @@ impl Tracker<'_> {
                 let saved = shared * kept(far, self.level.capacity);
                 self.save(items[later].clone(), *buffer, saved);
             }
+        }
+    }
+
+    /// What a frame does itself, in unrolled loops whose iterations do not all fit together.
+    fn unrolled(&mut self, at: usize, item: Range<usize>) {
+        let dims = self.plan.frames[at].own.end..self.plan.frames[at].inner.end;
+        let mut inner = self.footprints(item.clone(), dims.end);
+        for (buffer, print) in &inner {
+            self.share_out(item.clone(), *buffer, print.lines);
+        }
+        for dim in dims.rev() {
+            let count = self.plan.extents[dim];
+            let whole = self.footprints(item.clone(), dim);
+            let kept = kept(room(&inner), self.level.capacity);
+            for access in item.clone() {
+                if self.plan.accesses[access].strides.iter().any(|(moved, _)| *moved == dim) {
+                    self.misses[access] *= count;
+                }
+            }
+            for ((buffer, once), (_, all)) in inner.iter().zip(&whole) {
+                let missed: f64 = item
+                    .clone()
+                    .filter(|access| self.plan.accesses[*access].buffer == *buffer)
+                    .map(|access| self.misses[access])
+                    .sum();
+                let again = (once.lines * count).min(missed) - all.lines;
+                self.save(item.clone(), *buffer, kept * again.max(0.0));
+            }
+            inner = whole;
         }
     }
 

@@ -139,7 +139,7 @@ impl Walker<'_> {
                     self.branch(otherwise, 1.0 - holds);
                 }
             }
-            Stmt::Store { buffer, indices, value, mask } => {
+            Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(buffer, &indices[0], value, mask.as_ref());
             }
             Stmt::Let { var, value, body } => {
@@ -254,7 +254,7 @@ impl Walker<'_> {
             }
             Stmt::Store { buffer, indices, .. } => {
                 if promoted.iter().any(|(known, _, _)| known == buffer) {
-                    self.put(buffer, &indices[0], None);
+                    self.put(buffer, &indices[0], None, 1.0);
                 }
             }
             _ => {}
@@ -543,7 +543,7 @@ impl Walker<'_> {
             return *at;
         }
         let bytes = self.bytes_of(buffer);
-        self.plan.buffers.push(Memory { name: buffer.name.clone(), bytes });
+        self.plan.buffers.push(Memory { bytes });
         self.buffers.insert(buffer.clone(), self.plan.buffers.len() - 1);
         self.plan.buffers.len() - 1
     }

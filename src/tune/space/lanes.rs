@@ -5,14 +5,17 @@ use super::facts::stores_along;
 use super::plan::Planner;
 use super::rows::chunks;
 use crate::schedule::auto::view::{Access, Stride};
+use crate::target::Arch;
 
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
+/// Smaller results stay in a cache.
+const STREAMED_BYTES: i64 = 1 << 20;
 /// One loop of an elementwise stage is cut into pieces of so many elements for threads.
 const PIECES: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
 
 pub(super) fn lanes_fits(planner: &Planner, _: usize) -> Fit {
-    if planner.target.is_gpu() { Fit::No } else { Fit::Possible }
+    if planner.target.is_gpu() { Fit::No } else { Fit::Best }
 }
 
 /// The last axis, or another one along which more reads are contiguous, in lanes.
@@ -67,6 +70,29 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let more = planner.plans[at].leaves.len() - before;
     planner.parallelize(at, data + more - usize::from(whole));
     planner.plans[at].open = planner.plans[at].outer();
+}
+
+/// Asks whether a large result goes past the caches: what nobody reads soon needs no place there.
+pub(super) fn stores(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let plan = &planner.plans[at];
+    let known = view.data.iter().all(|axis| axis.extent.is_some());
+    let bytes = view.elements().saturating_mul(view.dtype.bytes() as i64);
+    let wide = planner.target.arch == Arch::X86_64 && planner.target.vector_bytes >= 32;
+    let once = view.reduction.is_none() || plan.copies;
+    let lanes = plan.leaves.last().is_some_and(|leaf| leaf.flat);
+    if !wide || !once || !lanes || !view.output || plan.anchor.is_some() {
+        return;
+    }
+    if (known && bytes < STREAMED_BYTES) || facts.readers(at).next().is_some() {
+        return;
+    }
+    let stage = plan.name.clone();
+    if planner.asker.pick(&stage, "stores", &["cached", "streamed"], &"cached") == "streamed" {
+        planner.text.rule("stores", "nobody reads soon what is larger than a cache");
+        planner.text.push(format!("{stage}.store_nontemporal()"));
+    }
 }
 
 /// Asks for the lanes of one loop: whole vectors, or all of a short loop.

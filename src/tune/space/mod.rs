@@ -11,6 +11,7 @@
 
 mod ask;
 mod facts;
+mod gpu;
 mod lanes;
 mod place;
 mod plan;
@@ -58,6 +59,19 @@ enum Fit {
 /// that fits best, else the first that is possible. Before them, `place` decides where a stage is
 /// computed.
 pub const RULES: &[Rule] = &[
+    Rule {
+        name: "blocks",
+        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; what \
+                a block reads is fetched into shared memory by its threads together",
+        fits: gpu::blocks_fits,
+        apply: gpu::blocks,
+    },
+    Rule {
+        name: "threads",
+        about: "on a GPU: a thread for each element, or for a few",
+        fits: gpu::threads_fits,
+        apply: gpu::threads,
+    },
     Rule {
         name: "tile",
         about: "a reduction in tiles: a tile of results stays in registers while terms are added, \
@@ -127,6 +141,7 @@ impl Space for Rules {
             target: &self.target,
             threads: self.threads,
             facts: self.facts(&none),
+            plain: self.facts(&none),
             plans: Vec::new(),
             text: Text::new(&self.schedule),
             asker: Asker::new(answer),
@@ -141,6 +156,7 @@ impl Space for Rules {
             }
             place::place(&mut planner, stage);
             loops(&mut planner, stage);
+            lanes::stores(&mut planner, stage);
         }
         Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
     }

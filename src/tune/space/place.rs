@@ -2,7 +2,7 @@
 
 use super::plan::{MIN_PARALLEL_WORK, Planner};
 use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, Expr, ExprKind, UnOp};
+use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use crate::schedule::auto::view::{View, coefficient};
 use std::collections::HashMap;
 
@@ -38,8 +38,10 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
             (2..=4, 2) => (true, format!("{times} times one operation is less than a store")),
             _ => (false, format!("each element is computed {times} times")),
         };
+        // What a block fetches together is computed on the way.
+        let cheap = planner.target.is_gpu() && view.cost <= 2 * MAX_AGAIN;
         let again = times.saturating_mul(view.cost) > MAX_TIMES * MAX_AGAIN && times > MAX_TIMES;
-        if !default && again {
+        if !default && again && !cheap {
             continue;
         }
         if planner.asker.whether(&view.name, "inline", default) {
@@ -218,8 +220,13 @@ impl Hull {
     }
 }
 
+/// How much an index grows with a variable, if always by the same.
+pub(super) fn step(index: &Expr, var: &Var) -> Option<i64> {
+    coefficient(index, var, &mut HashMap::new())
+}
+
 /// From where to where an index runs while the reader's axes have so many values.
-fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
+pub(super) fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
     let (mut first, mut last) = (0i64, 0i64);
     let data = view.data.iter().zip(spans.iter().copied());
     let reduce = view.reduce.iter().map(|axis| (axis, axis.extent));

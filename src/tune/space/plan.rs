@@ -20,6 +20,8 @@ pub(super) struct Planner<'a> {
     /// How many threads will run it; 0 if that is not known.
     pub(super) threads: usize,
     pub(super) facts: Arc<Facts>,
+    /// What is known while nothing is inlined.
+    pub(super) plain: Arc<Facts>,
     pub(super) plans: Vec<Plan>,
     pub(super) text: Text,
     pub(super) asker: Asker<'a>,
@@ -35,6 +37,8 @@ pub(super) struct Plan {
     pub(super) anchor: Option<(usize, usize)>,
     /// Producers are computed in one of so many outer loops.
     pub(super) open: usize,
+    /// Its loops store each element once, though it is a reduction.
+    pub(super) copies: bool,
     /// A copy of it at the root reads it.
     pub(super) pinned: bool,
     /// A loop of it is parallel, or one around it.

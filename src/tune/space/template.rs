@@ -2,43 +2,49 @@
 //! constants in their places.
 
 use super::ask::Asker;
+use crate::diag::Result;
 use crate::lang::Program;
-use crate::lang::ast::{Expr, Schedule, ScheduleStmt, ScheduleStmtKind};
+use crate::lang::ast::{Name, Schedule, ScheduleStmt, ScheduleStmtKind};
+use crate::schedule::{Knob, apply_with_knobs};
+use crate::target::Target;
+use crate::te::{Defines, Graph};
 use crate::tune::{Candidate, Question, Space};
 
-/// The space of a schedule of the program: its `knob`s, in the order in which they stand.
-pub fn of_schedule(program: &Program, item: &Schedule) -> impl Space + use<> {
-    let text = |span: crate::diag::Span| {
-        let file = &program.sources.files[span.file as usize].text;
-        file[span.start as usize..span.end as usize].to_string()
-    };
+/// The space of a schedule of the program: its `knob`s, in the order in which they stand. Those
+/// of a schedule that it uses, and those in a branch that is not taken by default, keep their
+/// defaults.
+///
+/// # Errors
+/// If the schedule is refused with all defaults.
+pub fn of_schedule(
+    program: &Program,
+    graph: &Graph,
+    target: &Target,
+    defines: &Defines,
+    item: &Schedule,
+) -> Result<impl Space + use<>> {
+    let (_, known) = apply_with_knobs(program, graph.clone(), target, defines, item)?;
+    let source = &program.sources.files[item.span.file as usize].text;
+    let between = |from: u32, to: u32| source[from as usize..to as usize].to_string();
+    let mut stmts = Vec::new();
+    find_knobs(&item.body, &mut stmts);
     let mut parts = Vec::new();
     let mut at = item.span.start;
-    let between = |from: u32, to: u32| {
-        let file = &program.sources.files[item.span.file as usize].text;
-        file[from as usize..to as usize].to_string()
-    };
-    let mut knobs: Vec<&ScheduleStmt> = Vec::new();
-    find_knobs(&item.body, &mut knobs);
-    for stmt in knobs {
-        let ScheduleStmtKind::Knob { name, default, choices } = &stmt.kind else { continue };
-        let of = |expr: &Expr| text(expr.span);
+    for (stmt, name) in stmts {
+        // A knob in a loop has come by several times, with the same values.
+        let Some(knob) = known.iter().find(|knob| knob.span == name.span) else { continue };
         parts.push(Part::Text(between(at, stmt.span.start)));
-        parts.push(Part::Knob {
-            name: name.text.clone(),
-            default: of(default),
-            choices: choices.iter().map(of).collect(),
-        });
+        parts.push(Part::Knob { name: name.text.clone(), knob: knob.clone() });
         at = stmt.span.end;
     }
     parts.push(Part::Text(between(at, item.span.end)));
-    Template { stage: item.kernel.text.clone(), parts }
+    Ok(Template { stage: item.kernel.text.clone(), parts })
 }
 
-fn find_knobs<'a>(body: &'a [ScheduleStmt], found: &mut Vec<&'a ScheduleStmt>) {
+fn find_knobs<'a>(body: &'a [ScheduleStmt], found: &mut Vec<(&'a ScheduleStmt, &'a Name)>) {
     for stmt in body {
         match &stmt.kind {
-            ScheduleStmtKind::Knob { .. } => found.push(stmt),
+            ScheduleStmtKind::Knob { name, .. } => found.push((stmt, name)),
             ScheduleStmtKind::If { then, otherwise, .. } => {
                 find_knobs(then, found);
                 find_knobs(otherwise, found);
@@ -57,7 +63,7 @@ struct Template {
 
 enum Part {
     Text(String),
-    Knob { name: String, default: String, choices: Vec<String> },
+    Knob { name: String, knob: Knob },
 }
 
 impl Space for Template {
@@ -67,18 +73,15 @@ impl Space for Template {
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Knob { name, default, choices } => {
-                    let mut all: Vec<&String> = Vec::new();
-                    for choice in std::iter::once(default).chain(choices) {
-                        if !all.contains(&choice) {
-                            all.push(choice);
-                        }
-                    }
-                    let chosen = asker.pick(&self.stage, name, &all, &default);
+                Part::Knob { name, knob } => {
+                    let mut choices = knob.choices.clone();
+                    choices.dedup();
+                    let chosen = asker.pick(&self.stage, name, &choices, &knob.value);
                     text.push_str(&format!("let {name} = {chosen}"));
                 }
             }
         }
+        text.push('\n');
         Candidate { decisions: asker.decisions, text }
     }
 }

@@ -256,6 +256,23 @@ impl Model {
         self.stages[stage].kept = true;
     }
 
+    pub(super) fn store_nontemporal(&mut self) {
+        let wild = self.breaks();
+        let fits = |stage: &Stage| {
+            wild || (stage.output && stage.place == Place::Root && !stage.reduction)
+        };
+        let fitting: Vec<usize> =
+            (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
+        if fitting.is_empty() {
+            return;
+        }
+        let stage = self.pick(&fitting);
+        let call = format!("{}.store_nontemporal()", self.stages[stage].name);
+        self.directive("store_nontemporal", call, vec![], &[]);
+        let stage = &mut self.stages[stage];
+        (stage.touched, stage.kept, stage.pinned) = (true, true, true);
+    }
+
     pub(super) fn prefetch(&mut self) {
         let stage = self.stage();
         let reads = self.stages[stage].reads.clone();

@@ -273,7 +273,8 @@ impl Generator {
             1 | 2 if !self.tame => Some(self.expr(DType::Bool, 1)),
             _ => None,
         };
-        Stmt::Store { buffer, indices: vec![index], value: Expr::cast(dtype, value), mask }
+        let (indices, value) = (vec![index], Expr::cast(dtype, value));
+        Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 
     fn stmt(&mut self, depth: u32) -> Stmt {

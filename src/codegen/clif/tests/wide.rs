@@ -5,7 +5,7 @@ use super::harness::Native;
 use super::ops::{self, Case};
 use crate::ir::visit::for_each_stmt;
 use crate::ir::{Kernel, Stmt};
-use crate::lower::drop_prefetches::drop_prefetches;
+use crate::lower::drop_hints::drop_hints;
 use crate::lower::expand_math::expand_math;
 use crate::lower::legalize_vectors::legalize_vectors;
 use crate::lower::outline_simd::outline_simd;
@@ -28,7 +28,7 @@ pub(super) fn wide_targets() -> Vec<Target> {
 pub(super) fn legal(kernel: &Kernel, target: &Target) -> (Kernel, bool) {
     let kernel = outline_simd(kernel.clone(), target).expect("it never fails");
     let taken = is_taken(&kernel.body);
-    let kernel = drop_prefetches(kernel, target).expect("it never fails");
+    let kernel = drop_hints(kernel, target).expect("it never fails");
     let kernel = legalize_vectors(kernel, target).expect("it never fails");
     (expand_math(kernel, target).expect("it never fails"), taken)
 }

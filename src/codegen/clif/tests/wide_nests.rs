@@ -363,7 +363,8 @@ impl Generator {
             value = Expr::binary(op, old, value);
         }
         let mask = if self.chance(3) { Some(self.mask()) } else { None };
-        Stmt::Store { buffer, indices: vec![index], value: Expr::cast(dtype, value), mask }
+        let (indices, value) = (vec![index], Expr::cast(dtype, value));
+        Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 
     fn loop_(&mut self, depth: u32) -> Stmt {

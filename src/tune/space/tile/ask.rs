@@ -13,7 +13,7 @@ const MAX_ORDERS: usize = 24;
 /// A factor is packed along its rows only if that is at least so many bytes.
 const MIN_PACK_BYTES: i64 = 1 << 14;
 /// Terms of a block: fewer are no work between two visits, more are as good as all of them.
-const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 32..=1024;
+const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
 pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     let facts = planner.facts.clone();
@@ -145,8 +145,9 @@ fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let usual = usual_order(planner, subject, form);
     let outer = usual.iter().copied().filter(|axis| form.blocks[*axis] != 0).collect();
     let inner: Vec<usize> = usual.iter().copied().filter(|axis| form.blocks[*axis] != 1).collect();
-    form.outer = ask_order(planner, subject.sum, "order", outer);
-    form.inner = ask_order(planner, subject.sum, "order in blocks", inner);
+    let moving: Vec<usize> = form.row.into_iter().chain([form.lane]).collect();
+    form.outer = ask_order(planner, subject.sum, "order", outer, &moving);
+    form.inner = ask_order(planner, subject.sum, "order in blocks", inner, &moving);
     let blocks = !form.inner.is_empty() && (form.in_place || !form.outer.is_empty());
     let Some(first) = view.reduce.first().filter(|_| blocks) else { return };
     let rest = view.reduce[1..].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
@@ -198,8 +199,14 @@ fn usual_order(planner: &Planner, subject: &Subject, form: &Form) -> Vec<usize> 
     order
 }
 
-/// An order of loops; `usual` is the default.
-fn ask_order(planner: &mut Planner, at: usize, what: &str, usual: Vec<usize>) -> Vec<usize> {
+/// An order of loops; `usual` is the default. Where there are many, only those of some axes move.
+fn ask_order(
+    planner: &mut Planner,
+    at: usize,
+    what: &str,
+    usual: Vec<usize>,
+    moving: &[usize],
+) -> Vec<usize> {
     let facts = planner.facts.clone();
     let name = planner.plans[at].name.clone();
     let mut orders = vec![usual.clone()];
@@ -208,14 +215,19 @@ fn ask_order(planner: &mut Planner, at: usize, what: &str, usual: Vec<usize>) ->
         sorted.sort_unstable();
         permutations(&mut Vec::new(), &sorted, &mut orders);
     } else if usual.len() > 4 {
-        for at in 0..usual.len() {
-            for to in [0, usual.len() - 1] {
-                let mut order = usual.clone();
-                let moved = order.remove(at);
-                order.insert(to, moved);
-                orders.push(order);
-            }
+        // The others stay in order.
+        let mut others = usual.clone();
+        others.retain(|axis| !moving.contains(axis));
+        others.sort_unstable();
+        let mut found = vec![others];
+        for axis in moving.iter().filter(|axis| usual.contains(axis)) {
+            let insert = |order: &Vec<usize>| {
+                let put = |at| [&order[..at], &[*axis], &order[at..]].concat();
+                (0..=order.len()).map(put).collect::<Vec<_>>()
+            };
+            found = found.iter().flat_map(insert).collect();
         }
+        orders.extend(found);
     }
     let mut distinct: Vec<Vec<usize>> = Vec::new();
     for order in orders {
@@ -303,7 +315,8 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         let axis = &view.reduce[view.reduce.len() - count];
         // A block of terms is a part of the first axis.
         let blocked = form.terms > 0 && count == view.reduce.len();
-        let Some(extent) = axis.extent.filter(|_| !blocked) else { break };
+        let extent = if blocked { Some(form.terms) } else { axis.extent };
+        let Some(extent) = extent else { break };
         steps = steps.saturating_mul(extent);
         if steps > MAX_WINDOW || steps.saturating_mul(vectors) > MAX_CODE {
             break;

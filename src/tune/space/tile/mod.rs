@@ -14,7 +14,7 @@ pub(super) mod choose;
 mod write;
 
 use super::Fit;
-use super::facts::Facts;
+use super::facts::{Facts, stores_along};
 use super::plan::Planner;
 use crate::schedule::auto::view::Stride;
 
@@ -22,13 +22,13 @@ use crate::schedule::auto::view::Stride;
 const MAX_WINDOW: i64 = 32;
 
 /// What is tiled.
-struct Subject {
+pub(super) struct Subject {
     /// The stage with the loops over tiles.
-    home: usize,
+    pub(super) home: usize,
     /// The reduction: the same stage, or one that it reads one by one.
-    sum: usize,
+    pub(super) sum: usize,
     /// For each data axis of the reduction the axis of the home.
-    map: Vec<usize>,
+    pub(super) map: Vec<usize>,
 }
 
 /// How it is tiled. Axes are data axes of the reduction.
@@ -78,8 +78,7 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     if lane_axes(facts, subject.sum, true).is_empty() {
         return Fit::No;
     }
-    let window = terms(facts, subject.sum).is_some_and(|terms| terms <= MAX_WINDOW);
-    match facts.products[subject.sum].is_some() || window {
+    match facts.products[subject.sum].is_some() || is_window(planner, subject.sum) {
         true => Fit::Best,
         false => Fit::Possible,
     }
@@ -89,6 +88,16 @@ pub(super) fn apply(planner: &mut Planner, at: usize) {
     let subject = subject(planner, at).expect("the rule fits");
     let form = ask::ask(planner, &subject);
     write::write(planner, &subject, &form);
+}
+
+/// Whether a reduction has few terms, and results enough for whole vectors.
+fn is_window(planner: &Planner, at: usize) -> bool {
+    let facts = &planner.facts;
+    let lanes = i64::from(planner.target.lanes(facts.views[at].dtype));
+    let view = &facts.views[at];
+    let whole = |axis: &usize| stores_along(view, *axis) && view.data[*axis].size() >= lanes;
+    let few = terms(facts, at).is_some_and(|terms| terms <= MAX_WINDOW);
+    few && lane_axes(facts, at, false).iter().any(whole)
 }
 
 /// The terms of an element, if that is known.
@@ -114,7 +123,7 @@ fn subject(planner: &Planner, at: usize) -> Option<Subject> {
 
 /// The reduction that a stage without one reads one by one, and for each axis of the reduction
 /// the axis of the reader.
-fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize>)> {
+pub(super) fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize>)> {
     let facts = &planner.facts;
     let reader = &facts.views[at];
     for stage in (0..at).rev() {

@@ -4,6 +4,9 @@ use super::super::plan::Planner;
 use super::{Form, Subject, Unroll};
 use crate::schedule::auto::view::Stride;
 
+/// Fewer panels than this are no work for all threads.
+const FEW_PARTS: i64 = 16;
+
 /// The loops of one axis of the home, by level.
 #[derive(Default)]
 struct Loops {
@@ -44,6 +47,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     let reduce = planner.plans[subject.sum].leaves.clone();
     let reduce: Vec<String> =
         reduce.iter().filter(|leaf| leaf.reduce).map(|leaf| leaf.name.clone()).collect();
+    planner.plans[home].copies = !form.in_place;
     if !form.in_place {
         // The terms are another stage's now.
         planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
@@ -287,7 +291,13 @@ fn pack(planner: &mut Planner, sum: usize, reader: &str, load: usize, axis: usiz
     }
     let parts = (extents[dim] + width - 1) / width;
     let large = extents.iter().product::<i64>() >= 1 << 16;
-    if large && parts > 1 && planner.threads != 1 {
+    if large && parts >= FEW_PARTS && planner.threads != 1 {
+        text.push(format!("{packed}.parallel(p0)"));
+    } else if large && rank > 2 && planner.threads != 1 {
+        let rows = text.fresh(&packed, "_rows");
+        text.push(format!("let {rows} = {packed}.fuse(p0, p1)"));
+        text.push(format!("{packed}.parallel({rows})"));
+    } else if large && parts > 1 && planner.threads != 1 {
         text.push(format!("{packed}.parallel(p0)"));
     }
     if let Some(stage) = access.of {

@@ -1,30 +1,39 @@
-//! Drop prefetches: hints go where the back end has no instruction for them, with the loops and
-//! conditions that held nothing else.
+//! Drop hints: prefetches and the wish to store past the caches go where the back end has no
+//! instruction for them, with the loops and conditions that held nothing else.
 //!
-//! Before: `for (i, 0, n) { for (p, 0, 4) { prefetch(A[…]) }  C[i] = A[i] }`
+//! Before: `for (i, 0, n) { for (p, 0, 4) { prefetch(A[…]) }  C[i] = A[i]  // nontemporal }`
 //! After:  `for (i, 0, n) { C[i] = A[i] }`
-//! Only nests of the wide back end have one (`simd_kernel`, x86-avx2 and x86-avx512); Cranelift
-//! has none.
+//! Only nests of the wide back end have them (`simd_kernel`, x86-avx2 and x86-avx512); Cranelift
+//! and GPUs have none.
 
 use crate::diag::Result;
 use crate::ir::visit::{for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
 
-/// Removes every prefetch outside of nests of the wide back end.
-pub fn drop_prefetches(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+/// Removes every hint outside of nests of the wide back end.
+pub fn drop_hints(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = drop_stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
 }
 
-/// Whether a statement has prefetches that [`drop_prefetches`] removes.
-pub fn drops_any(stmt: &Stmt) -> bool {
+/// Whether a statement has prefetches that [`drop_hints`] removes.
+pub fn drops_prefetches(stmt: &Stmt) -> bool {
+    drops_any(stmt, &|stmt| matches!(stmt, Stmt::Prefetch { .. }))
+}
+
+/// Whether a statement has stores past the caches that [`drop_hints`] makes ordinary ones.
+pub fn drops_nontemporal(stmt: &Stmt) -> bool {
+    drops_any(stmt, &|stmt| matches!(stmt, Stmt::Store { nontemporal: true, .. }))
+}
+
+fn drops_any(stmt: &Stmt, is_hint: &dyn Fn(&Stmt) -> bool) -> bool {
     match stmt {
-        Stmt::Prefetch { .. } => true,
+        hint if is_hint(hint) => true,
         Stmt::SimdKernel { .. } => false,
         other => {
             let mut found = false;
-            for_each_stmt(other, &mut |inner| found = found || drops_any(inner));
+            for_each_stmt(other, &mut |inner| found = found || drops_any(inner, is_hint));
             found
         }
     }
@@ -33,6 +42,9 @@ pub fn drops_any(stmt: &Stmt) -> bool {
 fn drop_stmt(stmt: Stmt) -> Stmt {
     match stmt {
         Stmt::Prefetch { .. } => Stmt::nothing(),
+        Stmt::Store { buffer, indices, value, mask, .. } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal: false }
+        }
         Stmt::Block(stmts) => {
             let stmts = stmts.into_iter().map(|stmt| {
                 let empty = is_nothing(&stmt);
@@ -42,7 +54,7 @@ fn drop_stmt(stmt: Stmt) -> Stmt {
             let left = stmts.filter(|(stmt, empty)| *empty || !is_nothing(stmt));
             Stmt::Block(left.map(|(stmt, _)| stmt).collect())
         }
-        // The wide back end has the instruction.
+        // The wide back end has the instructions.
         nest @ Stmt::SimdKernel { .. } => nest,
         other => map_stmts(other, &mut drop_stmt),
     }
