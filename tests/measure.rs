@@ -437,6 +437,7 @@ fn a_runner_measures_by_any_command() {
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("batch"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+    std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
     let output = replay("sh");
     assert!(String::from_utf8_lossy(&output.stderr).contains("E0603"));
 }
