@@ -167,6 +167,7 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
             parameters: graph.params.clone(),
             schedule: placed.schedule.text.clone(),
             work: driver::count_work(graph, &options.target).map_err(failed)?,
+            part: None,
         }],
     };
     let built =

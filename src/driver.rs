@@ -343,6 +343,17 @@ pub fn check_schedules(
     if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
 }
 
+/// Adds the kernels that pack inputs ahead, and those that read them packed.
+pub fn prepack(
+    placed: Vec<Placed>,
+    requests: &[schedule::Request],
+    trace: &mut Trace,
+) -> std::result::Result<Vec<Placed>, Failure> {
+    trace
+        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
+        .map_err(Failure::User)
+}
+
 fn place(
     schedules: Vec<Schedule>,
     trace: &mut Trace,
@@ -605,7 +616,9 @@ pub fn compile_ptx(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
-    Ok(trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??)
+    let mut module = trace.phase("codegen_ptx", &print, || ptx::compile_ptx(kernels, target))??;
+    trace.notes.append(&mut module.notes);
+    Ok(module)
 }
 
 /// The arithmetic that a graph's plain loop nest does.

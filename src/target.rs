@@ -57,6 +57,9 @@ pub struct Gpu {
     /// Bytes of shared memory of a block, if its launch asks for more than
     /// [`Gpu::STATIC_SHARED_BYTES`].
     pub shared_bytes: u32,
+    /// `--fast-math`: float32 division, square roots and functions by the instructions that
+    /// approximate them.
+    pub fast_math: bool,
 }
 
 impl Gpu {
@@ -116,7 +119,12 @@ impl Target {
             vector_bytes: 16,
             fma: true,
             features: Vec::new(),
-            gpu: Some(Gpu { capability, specific, shared_bytes: shared_kib << 10 }),
+            gpu: Some(Gpu {
+                capability,
+                specific,
+                shared_bytes: shared_kib << 10,
+                fast_math: false,
+            }),
         };
         vec![
             make("nvptx-sm_75", 75, false, 64),

@@ -84,7 +84,8 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");
     fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
-    fails(&["bench", MATMUL, "--target", "nvptx-sm_80"], 1, "E0546");
+    fails(&["bench", MATMUL, "--target", "nvptx-sm_80", "--roofline"], 1, "E0546");
+    fails(&["check", MATMUL, "--target", "x86-64", "--fast-math"], 1, "E0405");
     fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.s"], 1, "E0528");
     fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.o"], 1, "E0528");
     fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");
@@ -200,14 +201,15 @@ fn ordinary_stores_are_told() {
     let text = "kernel one(n = 64) {\n    input A: float32[n, n]\n    \
                 output C[i: n, j: n] = A[i, j] * 2.0\n}\n\
                 schedule one.scalar { C.store_nontemporal() }\n\
-                schedule one.vector { C.store_nontemporal()\nC.vectorize(j) }\n";
+                schedule one.vector { C.store_nontemporal()\nC.vectorize(j) }\n\
+                schedule one.bound { C.store_nontemporal()\nC.bind(i, blockIdx.x) }\n";
     let file = write(dir.path(), "one.te", text);
     let out = path(dir.path(), "one.s");
     for (schedule, target, told) in [
         ("scalar", "x86-64", "x86-64 has no stores past the caches; `one` has ordinary ones"),
         ("vector", "aarch64", "aarch64 has no stores past the caches; `one` has ordinary ones"),
         ("scalar", "x86-avx2", "`one` outside of them has ordinary stores"),
-        ("scalar", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
+        ("bound", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
         ("vector", "x86-avx2", ""),
         ("vector", "x86-avx512", ""),
     ] {

@@ -165,7 +165,7 @@ fn standard() -> (Vec<Kernel>, PtxModule) {
         ("chain_1", &["u64", "u64", "u64", "s64"]),
         ("gather", &["u64", "u64", "u64", "s64", "s64"]),
     ]);
-    (kernels, PtxModule { text, version: (7, 0), kernels: launched })
+    (kernels, PtxModule { text, version: (7, 0), kernels: launched, notes: Vec::new() })
 }
 
 fn build(kind: ModuleKind, target: &str) -> BuiltModule {
@@ -384,6 +384,32 @@ fn tec(dir: &TempDir, args: &[&str], driver: &str, failing: &str) -> (bool, Stri
 }
 
 #[test]
+fn modules_are_timed_by_events() {
+    let dir = directory(TARGET);
+    let driver = "./libfake_cuda.so";
+    let args = ["bench", "m.so", "--kernel", "add", "--var", "n=5", "--min-time", "0", "--json"];
+    let (success, text) = tec(&dir, &args, driver, "");
+    assert!(success, "{text}");
+    // The events of this driver are 2 ms apart, around one call.
+    assert!(text.contains("\"median_ns\": 2000000.0"), "{text}");
+    for (failing, expected) in [
+        ("cuEventCreate=2", "an event of the GPU: out of memory"),
+        ("cuEventRecord=700", "an event of the GPU: an illegal memory access was encountered"),
+        ("cuEventSynchronize=700", "running the kernel: an illegal memory access was encountered"),
+        ("cuEventElapsedTime=4711", "running the kernel: error 4711"),
+    ] {
+        let (success, text) = tec(&dir, &args, driver, failing);
+        let head = format!("error[E0548]: {expected}");
+        assert!(!success && text.contains(&head), "{failing}: {text}");
+    }
+    let (success, text) = tec(&dir, &args, "./nothing.so", "");
+    assert!(!success && text.contains("error[E0548]: there is no CUDA driver"), "{text}");
+    let roofline = [&args[..], &["--roofline=fresh"]].concat();
+    let (success, text) = tec(&dir, &roofline, driver, "");
+    assert!(!success && text.contains("error[E0546]") && text.contains(TARGET), "{text}");
+}
+
+#[test]
 fn modules_run_from_the_command_line() {
     let dir = directory(TARGET);
     let driver = "./libfake_cuda.so";
@@ -408,8 +434,6 @@ fn modules_run_from_the_command_line() {
     assert!(!success && text.starts_with("error[E0525]: launching kernel `add`: "), "{text}");
     let (success, text) = tec(&dir, &args, "./nothing.so", "");
     assert!(!success && text.starts_with("error[E0548]: there is no CUDA driver"), "{text}");
-    let (success, text) = tec(&dir, &["bench", "m.so", "--var", "n=5"], driver, "");
-    assert!(!success && text.contains("error[E0546]") && text.contains(TARGET), "{text}");
     let (success, text) = tec(&dir, &["inspect", "m.so"], driver, "");
     assert!(success && text.contains("\n  launch chain_0: grid n, k, 1; block 32, 4, 2"), "{text}");
 }

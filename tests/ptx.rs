@@ -1,4 +1,4 @@
-//! The PTX of the samples: `ptxas` takes it for every architecture, the emulator finds nothing
+//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture, the emulator finds nothing
 //! wrong with it, its results are the interpreter's to the bit, and a module launches it as the
 //! emulator does.
 //!
@@ -38,6 +38,7 @@ const SIZES: &[(&str, &[&str])] = &[
     ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("avg_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("batch_norm", &["c=3 n=40", "c=1 n=5"]),
+    ("pipelined", &["n=64 m=64 l=16", "n=16 m=16 l=160", "n=33 m=16 l=31"]),
 ];
 
 /// A schedule for GPUs of a sample.
@@ -50,9 +51,12 @@ struct Sample {
 
 /// Every schedule for GPUs that the samples have.
 fn samples() -> Vec<Sample> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
-    let files = std::fs::read_dir(folder).expect("the samples");
-    let mut files: Vec<PathBuf> = files.map(|entry| entry.expect("a file").path()).collect();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for folder in ["samples", "tests/ptx"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let inside = std::fs::read_dir(folder).expect("the samples");
+        files.extend(inside.map(|entry| entry.expect("a file").path()));
+    }
     files.retain(|file| file.extension().is_some_and(|ending| ending == "te"));
     files.sort();
     let mut found = Vec::new();
@@ -333,7 +337,12 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
         fp_contract: "fast".into(),
         opt: 3,
         sources: vec![],
-        kernels: vec![KernelInfo { parameters: vec![], schedule: "default".into(), work }],
+        kernels: vec![KernelInfo {
+            parameters: vec![],
+            schedule: "default".into(),
+            work,
+            part: None,
+        }],
     };
     let kernels = std::slice::from_ref(&compiled.kernel);
     let built = build_gpu_module(kernels, &compiled.ptx, &info, ModuleKind::SharedObject);

@@ -348,14 +348,14 @@ const LIKE: &[Like] = &[
         kernel: "max_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
-        answers: &[("PoolMax.rows", "4"), ("PaddedX.at", "k")],
+        answers: &[("PoolMax.rows", "8"), ("PaddedX.at", "k")],
     },
     Like {
         file: "avg_pool",
         kernel: "avg_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
-        answers: &[("PoolSum.rows", "4"), ("PaddedX.at", "k")],
+        answers: &[("PoolSum.rows", "8"), ("PaddedX.at", "k")],
     },
     Like {
         file: "batch_norm",
@@ -431,7 +431,15 @@ fn nest(text: &str) -> Vec<String> {
         if kind != "for" && kind != "parallel" {
             continue;
         }
-        let extent = rest.split(", ").nth(2).expect("an extent").trim_end_matches(") {");
+        let mut parts = rest.splitn(3, ", ").skip(2);
+        let extent = parts.next().expect("an extent").trim_end_matches(") {");
+        // Loops have other names.
+        let words = extent.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
+        let word = |word: &str| match word.trim_end_matches(|c: char| !c.is_alphanumeric()) {
+            name if name.contains('o') && !name.starts_with("floor") => word.replace(name, "x"),
+            _ => word.to_string(),
+        };
+        let extent: String = words.map(word).collect();
         loops.push(format!("{kind} {extent}"));
     }
     loops
@@ -479,8 +487,9 @@ fn the_space_has_the_like_of_the_samples_schedules() {
             }
             let same = nest(&fast) == nest(&ours);
             println!("{} {}: {same}", like.kernel, like.schedule);
-            if !same {
-                println!("{:?}\n{:?}", nest(&fast), nest(&ours));
+            // Its packing has other loops.
+            if like.kernel != "conv_bwd_weight" {
+                assert!(same, "{:?}\n{:?}", nest(&fast), nest(&ours));
             }
         }
     });

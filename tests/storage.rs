@@ -258,7 +258,6 @@ fn stores_go_past_the_caches() {
     same(BLUR, &["S.storage_align i 16 1", "S.store_nontemporal", "S.vectorize j"]);
     assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.compute_inline"]).code, "E0379");
     assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.compute_at C i"]).code, "E0390");
-    assert_eq!(refused(BLUR, &["S.store_nontemporal", "S.set_scope local"]).code, "E0390");
     assert_eq!(refused(DOT, &["C.store_nontemporal"]).code, "E0390");
 }
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Intrinsic, type of factors, type of the sum, terms, elements that are copied at once.
-const INTRINSICS: [(&str, &str, &str, u32, u32); 4] = [
+const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [
     ("mma_m16n8k16_bf16", "bfloat16", "float32", 16, 8),
     ("mma_m16n8k16_f16", "float16", "float32", 16, 8),
+    ("mma_m16n8k8_tf32", "float32", "float32", 8, 4),
     ("mma_m16n8k32_s8", "int8", "int32", 32, 4),
     ("mma_m16n8k32_u8", "uint8", "int32", 32, 4),
 ];
@@ -22,12 +23,17 @@ fn program(
     let (a_shape, a) = if a { ("l, n", "k, x") } else { ("n, l", "x, k") };
     let (b_shape, b) = if b { ("m, l", "y, k") } else { ("l, m", "k, y") };
     let align = 64 / copied * 8;
+    let of = |element: String| match factor {
+        "float32" => format!("tf32({element})"),
+        _ => format!("({element} as {sum})"),
+    };
+    let (left, right) = (of(format!("A[{a}]")), of(format!("B[{b}]")));
     format!(
         "kernel product(n = 64, m = 64, l = 128) {{
     input A: {factor}[{a_shape}]
     input B: {factor}[{b_shape}]
     reduce k: 0..l
-    output C[x: n, y: m] = sum((A[{a}] as {sum}) * (B[{b}] as {sum}), axis=k)
+    output C[x: n, y: m] = sum({left} * {right}, axis=k)
 }}
 
 schedule product({tiles}) for nvptx {{
@@ -73,7 +79,7 @@ fn tec(args: &[&str], file: &Path) -> (bool, String) {
     (output.status.success(), String::from_utf8(said).expect("UTF-8"))
 }
 
-/// 8-bit factors have their terms next to each other.
+/// Factors of 8 and 32 bits have their terms next to each other.
 fn layouts(copied: u32) -> &'static [(bool, bool)] {
     const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, false), (true, true)];
     if copied == 4 { &ALL[..1] } else { &ALL }

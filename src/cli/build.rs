@@ -1,6 +1,6 @@
 //! `tec build`: a file becomes a module.
 
-use super::options::{CompileArgs, front};
+use super::options::{CompileArgs, front, split_kernel};
 use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
@@ -14,6 +14,7 @@ Examples:
   tec build matmul.te                          # matmul.so, matmul.json, matmul.h
   tec build matmul.te -D n=512 -o build/mm.so  # another size, another place
   tec build nn.te --kernel conv -o conv.o      # an object to link into a program
+  tec build matmul_add.te --prepack B          # B packed once, for many calls
   tec build matmul.te --target aarch64 -o m.tar --no-sidecars";
 
 /// Compile a file to a module.
@@ -41,6 +42,10 @@ pub struct Args {
     /// Neither manifest nor header beside the module.
     #[arg(long)]
     no_sidecars: bool,
+    /// Pack this input ahead (repeatable): the module gets KERNEL_pack_INPUT, which does only that,
+    /// and KERNEL_prepacked, which takes its result.
+    #[arg(long, value_name = "[KERNEL.]INPUT")]
+    prepack: Vec<String>,
     #[command(flatten)]
     compile: CompileArgs,
 }
@@ -51,8 +56,13 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, placed) =
+    let (program, mut placed) =
         front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+    if !args.prepack.is_empty() {
+        let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
+        placed = driver::prepack(placed, &requests, &mut trace)
+            .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+    }
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build(&program, &placed, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
@@ -106,6 +116,7 @@ pub fn build(
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
             work: driver::count_work(graph, &options.target).map_err(failed)?,
+            part: one.part.clone(),
         });
     }
     // A module does not depend on the directory that it is built in.

@@ -234,6 +234,21 @@ pub fn beyond(actual: &Tensor, expected: &Tensor, scale: &Tensor, bound: f64) ->
     (0..count).filter(far).count()
 }
 
+/// The values, each replaced by the largest finite one in magnitude; what is no float stays.
+pub fn largest(tensor: &Tensor) -> Tensor {
+    let size = tensor.dtype.bytes() as usize;
+    let count = tensor.data.len() / size;
+    let finite = (0..count).filter(|at| element(tensor, *at).is_finite());
+    let magnitude = |at: &usize| element(tensor, *at).abs();
+    let Some(at) = finite.max_by(|a, b| magnitude(a).total_cmp(&magnitude(b))) else {
+        return tensor.clone();
+    };
+    if !tensor.dtype.is_float() {
+        return tensor.clone();
+    }
+    Tensor { data: tensor.data[at * size..][..size].repeat(count), ..tensor.clone() }
+}
+
 /// The values with their signs taken away.
 pub fn absolute(values: &[Value]) -> Vec<Value> {
     let tensor = |tensor: &Tensor| {

@@ -2,7 +2,7 @@
 
 use super::report::{Error, Reporter, print};
 use crate::module::extent::Extent;
-use crate::module::manifest::{KernelManifest, LaunchManifest, Manifest};
+use crate::module::manifest::{KernelManifest, LaunchManifest, Manifest, PrepackManifest};
 use crate::module::read::read_manifest;
 use std::path::PathBuf;
 
@@ -30,6 +30,9 @@ fn describe(manifest: &Manifest) -> String {
         text.push_str(&format!("needs {}\n", target.features.join(" ")));
     }
     text.push_str(&format!("fp-contract {fp_contract}\n"));
+    if manifest.fast_math {
+        text.push_str("fast-math\n");
+    }
     if let Some(version) = &manifest.ptx_version {
         text.push_str(&format!("PTX {version}\n"));
     }
@@ -59,6 +62,15 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
     lines.for_each(|line| text.push_str(&format!("  {line}\n")));
     text.push_str(&format!("  operations {}, bytes {}\n", kernel.flops, kernel.bytes));
     text.push_str(&format!("  workspace {} bytes\n", kernel.workspace_bytes));
+    match &kernel.prepack {
+        None => {}
+        Some(PrepackManifest::Pack { of, input, bytes }) => {
+            text.push_str(&format!("  packs {input} for {of}_prepacked, {bytes} bytes\n"));
+        }
+        Some(PrepackManifest::Prepacked { of, inputs }) => {
+            text.push_str(&format!("  is {of} with packed {}\n", inputs.join(", ")));
+        }
+    }
     if kernel.reassociated {
         text.push_str("  reassociated\n");
     }

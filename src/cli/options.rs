@@ -35,6 +35,10 @@ pub struct CompileArgs {
     /// Whether products and sums fuse; by default where the target can.
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,
+    /// nvptx: float32 division, square roots and functions by approximating instructions; results
+    /// are then those of the GPU, within the bounds of docs/MATH.md.
+    #[arg(long)]
+    pub fast_math: bool,
     /// 0: no optimisation. 1: simplified indices, Cranelift's optimiser. 2: storage sharing and
     /// accumulators in registers. 3: invariants hoisted. None changes a result.
     #[arg(long, default_value_t = 3, value_name = "0-3")]
@@ -74,6 +78,16 @@ impl CompileArgs {
             }
         };
         options.opt = self.opt;
+        if self.fast_math {
+            let Some(gpu) = &mut options.target.gpu else {
+                let text = format!("`--fast-math` is for GPUs, not for {}", options.target);
+                return Err(Diag::global("E0405", text)
+                    .note("on CPUs functions are the same bits everywhere, and nearly as fast")
+                    .help("leave it out, or give a target such as `--target nvptx-sm_80`")
+                    .into());
+            };
+            gpu.fast_math = true;
+        }
         match self.fp_contract {
             Some(Contract::Fast) => options.fp_contract = FpContract::Fast,
             Some(Contract::Off) => options.fp_contract = FpContract::Off,
@@ -108,7 +122,8 @@ fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
     Ok((kernel, name, value.to_string()))
 }
 
-fn split_kernel(text: &str) -> (Option<String>, String) {
+/// The kernel, if there is one before a dot, and the name behind it.
+pub fn split_kernel(text: &str) -> (Option<String>, String) {
     match text.split_once('.') {
         Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
         None => (None, text.to_string()),

@@ -58,7 +58,9 @@ pub fn require_cpu(file: &str, compile: &CompileArgs, command: &str) -> Result<(
     }
     let text = format!("`{command}` is for kernels that run on the CPU, not on {target}");
     let diag = Diag::global("E0546", text);
-    Err(diag.help("`make gpu-check` times kernels on a GPU (docs/GPU-CHECK.md)").into())
+    Err(diag
+        .help("leave `--roofline` out: the limits that it measures are those of the CPU")
+        .into())
 }
 
 fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
@@ -79,6 +81,7 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
         compile.schedule.first().map(|schedule| format!("--schedule {schedule}")),
         compile.records.as_ref().map(|records| format!("--records {records}")),
         compile.fp_contract.map(|_| "--fp-contract".to_string()),
+        compile.fast_math.then(|| "--fast-math".to_string()),
         compile.dump.as_ref().map(|dump| format!("--dump {dump}")),
         other.then(|| format!("--target {target}")),
     ];

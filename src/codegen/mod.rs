@@ -44,6 +44,9 @@ pub struct EntryKernel<'a> {
     pub check: Option<FuncId>,
     /// The text of each `Assert` in textual order; `{0}` … `{3}` stand for the values.
     pub messages: Vec<String>,
+    /// `NAME.bytes` of the kernels of [`clif::ObjectOptions::sized`]: takes the run-time integers
+    /// and a pointer to i64, where it stores the bytes of the kernel's output.
+    pub bytes: Option<FuncId>,
     /// What a kernel for GPUs launches.
     pub launches: Option<&'a PtxKernel>,
 }

@@ -32,6 +32,15 @@ pub fn count_work(kernel: &Kernel) -> Work {
     }
 }
 
+/// Bytes of the outputs of a kernel.
+pub fn output_bytes(kernel: &Kernel) -> Expr {
+    let outputs = kernel.params.iter().filter_map(|param| match param {
+        Param::Tensor { buffer, output: true, .. } => Some(bytes_of(buffer)),
+        _ => None,
+    });
+    outputs.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))
+}
+
 fn bytes_of(buffer: &Buffer) -> Expr {
     Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64))
 }
@@ -56,10 +65,13 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
         | Stmt::Tensorize { body, .. }
-        | Stmt::SimdKernel { body } => count_stmt(body),
-        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {
-            Expr::index(0)
-        }
+        | Stmt::SimdKernel { body }
+        | Stmt::CopyGroup { body } => count_stmt(body),
+        Stmt::Prefetch { .. }
+        | Stmt::Assert { .. }
+        | Stmt::Barrier
+        | Stmt::AwaitCopies { .. }
+        | Stmt::Evaluate(_) => Expr::index(0),
     }
 }
 
@@ -81,6 +93,8 @@ fn count_expr(expr: &Expr) -> u64 {
         _ if matches!(expr.ty.dtype, DType::Index | DType::Bool) => 0,
         ExprKind::Binary(..) | ExprKind::Unary(UnOp::Sqrt, _) => 1,
         ExprKind::Call(Intrinsic::Fma, _) => 2,
+        // A rounding, as that of a cast.
+        ExprKind::Call(Intrinsic::Tf32, _) => 0,
         ExprKind::Call(..) => 1,
         _ => 0,
     };

@@ -82,6 +82,17 @@ impl Scope {
     }
 }
 
+/// When a buffer in a loop is filled, and so how often `inject_double_buffer` makes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Buffering {
+    /// Where it is read.
+    Single,
+    /// One iteration ahead of its readers.
+    Double,
+    /// So many iterations ahead but one, by copies that go on behind the threads' backs.
+    Pipeline(u32),
+}
+
 /// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size.
 /// Equality is identity, as for [`Var`].
 #[derive(Clone, Debug)]
@@ -104,8 +115,8 @@ pub struct BufferData {
     /// run-time integers; row-major without gaps if `None`. Only allocated buffers have them, and
     /// only before `flatten_storage`.
     pub strides: Option<Vec<Expr>>,
-    /// Before `inject_double_buffer`: to be filled one iteration ahead of its readers.
-    pub double_buffered: bool,
+    /// Before `inject_double_buffer`: whether it is to be filled ahead of its readers.
+    pub buffering: Buffering,
     /// The elements of a `Constant` buffer, as zero-extended bit patterns.
     pub init: Option<Vec<u64>>,
 }
@@ -113,7 +124,7 @@ pub struct BufferData {
 impl Buffer {
     /// A new buffer, distinct from every other one.
     pub fn new(name: impl Into<String>, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
-        Buffer::with_layout(name, dtype, shape, scope, None, false)
+        Buffer::with_layout(name, dtype, shape, scope, None, Buffering::Single)
     }
 
     /// A new buffer with gaps between its rows, or one that is filled ahead of its readers.
@@ -123,10 +134,10 @@ impl Buffer {
         shape: Vec<Expr>,
         scope: Scope,
         strides: Option<Vec<Expr>>,
-        double_buffered: bool,
+        buffering: Buffering,
     ) -> Buffer {
         let (name, init) = (name.into(), None);
-        Buffer(Arc::new(BufferData { name, dtype, shape, scope, strides, double_buffered, init }))
+        Buffer(Arc::new(BufferData { name, dtype, shape, scope, strides, buffering, init }))
     }
 
     /// A read-only table of the module.
@@ -139,7 +150,7 @@ impl Buffer {
             shape,
             scope: Scope::Constant,
             strides: None,
-            double_buffered: false,
+            buffering: Buffering::Single,
             init,
         }))
     }
@@ -153,7 +164,7 @@ impl Buffer {
             scope: self.scope,
             init: self.init.clone(),
             strides: self.strides.clone(),
-            double_buffered: self.double_buffered,
+            buffering: self.buffering,
         }))
     }
 
@@ -321,6 +332,8 @@ pub enum Intrinsic {
     Atan,
     /// `pow(x, y)`, the cases of C99 Annex F.
     Pow,
+    /// Float32 with ten bits of significand: to nearest, ties away from zero. Exact.
+    Tf32,
 }
 
 impl Intrinsic {
@@ -342,6 +355,7 @@ impl Intrinsic {
             Tan => "tan",
             Atan => "atan",
             Pow => "pow",
+            Tf32 => "tf32",
         }
     }
 }

@@ -83,7 +83,7 @@ pub fn is_shared_stage(body: &Stmt) -> bool {
 /// Whether all threads of a block meet somewhere in the statement.
 pub fn has_meeting(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Barrier => true,
+        Stmt::Barrier | Stmt::AwaitCopies { .. } => true,
         Stmt::Produce { body, .. } if is_shared_stage(body) => true,
         other => {
             let mut found = false;

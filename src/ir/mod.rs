@@ -4,6 +4,7 @@
 //! printer, visitor, verifier, interpreter, arithmetic, simplifier. The IR knows no target.
 
 mod expr;
+mod part;
 mod stmt;
 mod types;
 
@@ -21,7 +22,8 @@ pub mod visit;
 pub mod warp;
 
 pub use expr::{
-    BinOp, Buffer, BufferData, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
+    BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
+pub use part::Part;
 pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
 pub use types::{DType, Type, half_bits};

@@ -162,6 +162,18 @@ pub enum Stmt {
     /// All threads of the GPU block meet: what they did before is done before anything after it
     /// begins. In a launch only, where nothing around depends on the thread's index.
     Barrier,
+    /// `body`, whose stores to shared memory may be copies that go on behind the thread's back: a
+    /// *group*. Nobody accesses what they write before `AwaitCopies` waits for the group. Means
+    /// `body`. An empty one counts as a group too.
+    CopyGroup {
+        /// What is copied.
+        body: Box<Stmt>,
+    },
+    /// A `Barrier`, before which each thread waits for its groups but the last `in_flight` ones.
+    AwaitCopies {
+        /// How many groups may still be under way.
+        in_flight: u32,
+    },
     /// An expression for its effect (prefetch); none on this version's targets.
     Evaluate(Expr),
 }

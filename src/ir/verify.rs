@@ -174,7 +174,11 @@ impl Verifier {
                 let index = Type::scalar(DType::Index);
                 values.iter().try_for_each(|value| self.typed(value, index, "a reported value"))
             }
-            Stmt::Barrier => self.meeting("a barrier"),
+            Stmt::CopyGroup { .. } if self.launch.is_none() => {
+                Err("a group of copies outside of a launch".into())
+            }
+            Stmt::CopyGroup { body } => self.stmt(body),
+            Stmt::Barrier | Stmt::AwaitCopies { .. } => self.meeting("a barrier"),
             Stmt::Evaluate(value) => self.expr(value),
         }
     }
@@ -474,7 +478,10 @@ fn fits(expr: &Expr, operands: &[Expr]) -> bool {
                 _ => 1,
             };
             operands.len() == arity
-                && matches!(ty.dtype, DType::Float32 | DType::Float64)
+                && match function {
+                    Intrinsic::Tf32 => ty.dtype == DType::Float32,
+                    _ => matches!(ty.dtype, DType::Float32 | DType::Float64),
+                }
                 && operands.iter().all(|operand| operand.ty == ty)
         }
         _ => true,

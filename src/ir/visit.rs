@@ -88,6 +88,8 @@ pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
         | Stmt::Produce { .. }
         | Stmt::Tensorize { .. }
         | Stmt::SimdKernel { .. }
+        | Stmt::CopyGroup { .. }
+        | Stmt::AwaitCopies { .. }
         | Stmt::Barrier => {}
         Stmt::For { min, extent, .. } => {
             f(min);
@@ -117,7 +119,8 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
         | Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
         | Stmt::Tensorize { body, .. }
-        | Stmt::SimdKernel { body } => f(body),
+        | Stmt::SimdKernel { body }
+        | Stmt::CopyGroup { body } => f(body),
         Stmt::If { then, otherwise, .. } => {
             f(then);
             if let Some(otherwise) = otherwise {
@@ -128,6 +131,7 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
         | Stmt::Prefetch { .. }
         | Stmt::Assert { .. }
         | Stmt::Barrier
+        | Stmt::AwaitCopies { .. }
         | Stmt::Evaluate(_) => {}
     }
 }
@@ -178,6 +182,7 @@ pub fn map_stmts(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
         Stmt::Allocate { buffer, body } => Stmt::Allocate { buffer, body: Box::new(f(*body)) },
         Stmt::Produce { name, body } => Stmt::Produce { name, body: Box::new(f(*body)) },
         Stmt::SimdKernel { body } => Stmt::SimdKernel { body: Box::new(f(*body)) },
+        Stmt::CopyGroup { body } => Stmt::CopyGroup { body: Box::new(f(*body)) },
         Stmt::Tensorize { name, body } => Stmt::Tensorize { name, body: Box::new(f(*body)) },
         Stmt::If { cond, then, otherwise } => {
             let then = Box::new(f(*then));

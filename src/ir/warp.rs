@@ -32,7 +32,7 @@ pub struct WarpProduct {
 
 impl WarpProduct {
     /// All of them.
-    pub const ALL: [WarpProduct; 4] = [
+    pub const ALL: [WarpProduct; 5] = [
         WarpProduct {
             name: "mma_m16n8k16_bf16",
             factor: DType::BFloat16,
@@ -46,6 +46,13 @@ impl WarpProduct {
             sum: DType::Float32,
             terms: 16,
             instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        },
+        WarpProduct {
+            name: "mma_m16n8k8_tf32",
+            factor: DType::Float32,
+            sum: DType::Float32,
+            terms: 8,
+            instruction: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
         },
         WarpProduct {
             name: "mma_m16n8k32_s8",
@@ -186,8 +193,17 @@ fn single(stmt: &Stmt) -> &Stmt {
 
 fn factor(product: WarpProduct, expr: &Expr) -> Result<Element<'_>, String> {
     let shown = || super::print::print_expr(expr);
-    let ExprKind::Cast(inner) = &expr.kind else {
-        return Err(format!("`{}` is no element of {}", shown(), product.factor));
+    let inner = match &expr.kind {
+        ExprKind::Cast(inner) if product.factor != DType::Float32 => inner,
+        // Float32 factors are rounded where the source says so, and nowhere else.
+        ExprKind::Call(Intrinsic::Tf32, args) if product.factor == DType::Float32 => &args[0],
+        _ if product.factor == DType::Float32 => {
+            return Err(format!(
+                "`{0}` is no element rounded to ten bits; the source says so: `tf32({0})`",
+                shown()
+            ));
+        }
+        _ => return Err(format!("`{}` is no element of {}", shown(), product.factor)),
     };
     match &inner.kind {
         ExprKind::Load { buffer, indices, mask: None } if expr.ty.dtype == product.sum => {

@@ -319,8 +319,8 @@ fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer 
     if stage.te.output || (!attached && scope == buffer.scope && strides.is_none()) {
         return buffer.clone();
     }
-    let (shape, double) = (bounds.shape.clone(), stage.double_buffer.is_some());
-    Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, double)
+    let (shape, how) = (bounds.shape.clone(), stage.buffering());
+    Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 
 fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {

@@ -139,3 +139,99 @@ fn simple(part: Stmt) -> Stmt {
     let facts = Facts::new();
     rewrite_exprs(part, &mut |expr| simplify_expr(expr, &facts))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::print::print_stmt;
+    use crate::ir::visit::walk_stmt;
+    use crate::ir::{Buffer, DType, Scope};
+    use std::collections::BTreeMap;
+
+    /// `for y { vectorized x { P[y*width + x] = if COND then 0 else A[y*width + x] } }`, where the
+    /// border is one element wide.
+    fn copy(height: i64, width: i64, kind: ForKind) -> Stmt {
+        let buffer = |name: &str| {
+            let shape = vec![Expr::index(height * width)];
+            Buffer::new(name, DType::Float32, shape, Scope::Global)
+        };
+        let (x, y) = (Var::index("x"), Var::index("y"));
+        let at = Expr::add(Expr::mul(Expr::var(&y), Expr::index(width)), Expr::var(&x));
+        let outside = [(&y, height), (&x, width)].map(|(var, extent)| {
+            let before = Expr::lt(Expr::var(var), Expr::index(1));
+            let last = Expr::binary(BinOp::Le, Expr::index(extent - 1), Expr::var(var));
+            Expr::binary(BinOp::Or, before, last)
+        });
+        let [rows, columns] = outside;
+        let border = Expr::binary(BinOp::Or, rows, columns);
+        let zero = Expr::float(DType::Float32, 0.0);
+        let value = Expr::if_then_else(border, zero, Expr::load(&buffer("A"), vec![at.clone()]));
+        let store = Stmt::store(&buffer("P"), vec![at], value);
+        let zero = || Expr::index(0);
+        let inner = Stmt::For {
+            var: x,
+            min: zero(),
+            extent: Expr::index(width),
+            kind,
+            body: Box::new(store),
+        };
+        Stmt::serial(y, Expr::index(height), inner)
+    }
+
+    /// Which element is stored, and whether it is the border's 0, for all iterations.
+    fn stores(stmt: &Stmt, vars: &mut Vec<(Var, i64)>, found: &mut BTreeMap<i128, bool>) {
+        match stmt {
+            Stmt::For { var, min, extent, body, .. } => {
+                let (min, extent) = (min.as_int().unwrap(), extent.as_int().unwrap());
+                for value in min..min + extent {
+                    vars.push((var.clone(), value as i64));
+                    stores(body, vars, found);
+                    vars.pop();
+                }
+            }
+            Stmt::Block(stmts) => stmts.iter().for_each(|one| stores(one, vars, found)),
+            Stmt::Store { indices, value, .. } => {
+                let at = |expr: &Expr| {
+                    let expr = crate::ir::visit::substitute(expr, &mut |var| {
+                        let known = vars.iter().find(|(other, _)| other == var);
+                        known.map(|(_, value)| Expr::index(*value))
+                    });
+                    simplify_expr(&expr, &Facts::new())
+                };
+                let index = at(&indices[0]).as_int().expect("constant");
+                let border = at(value).as_float().is_some();
+                assert!(found.insert(index, border).is_none(), "{index} is stored twice");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn choices(stmt: &Stmt) -> usize {
+        let mut count = 0;
+        walk_stmt(stmt, &mut |_| {}, &mut |expr| {
+            count += usize::from(matches!(expr.kind, ExprKind::IfThenElse(..)));
+        });
+        count
+    }
+
+    #[test]
+    fn the_pieces_store_what_the_whole_did() {
+        for (height, width) in [(66, 66), (3, 48), (2, 64), (5, 100)] {
+            let whole = copy(height, width, ForKind::Vectorized);
+            let (mut expected, mut actual) = (BTreeMap::new(), BTreeMap::new());
+            stores(&whole, &mut Vec::new(), &mut expected);
+            let pieces = stmt(whole);
+            stores(&pieces, &mut Vec::new(), &mut actual);
+            assert_eq!(actual, expected, "{height} {width}");
+            assert_eq!(choices(&pieces), 0, "{}", print_stmt(&pieces));
+        }
+    }
+
+    #[test]
+    fn only_long_vectors_are_worth_it() {
+        for (width, kind) in [(47, ForKind::Vectorized), (66, ForKind::Serial)] {
+            let pieces = stmt(copy(9, width, kind));
+            assert_eq!(choices(&pieces), 1, "{}", print_stmt(&pieces));
+        }
+    }
+}

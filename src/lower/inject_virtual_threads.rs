@@ -173,8 +173,8 @@ impl Injector {
             strides.insert(0, buffer.len());
             strides
         });
-        let double = buffer.double_buffered;
-        Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, double)
+        let how = buffer.buffering;
+        Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, how)
     }
 
     /// The statement for every virtual thread.

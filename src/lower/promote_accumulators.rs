@@ -352,3 +352,82 @@ fn mentions(expr: &Expr, vars: &HashSet<Var>) -> bool {
     });
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::print::print_stmt;
+    use crate::ir::{BinOp, DType, Type};
+
+    /// `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start value, the
+    /// read and the update; each gets the loop's variable.
+    fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
+        let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
+        let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
+        let wide = |value: f64| {
+            let scalar = Expr::float(DType::Float32, value);
+            eight(DType::Float32, ExprKind::Broadcast(scalar))
+        };
+        let k = Var::index("k");
+        let old = ExprKind::Load {
+            buffer: c.clone(),
+            indices: vec![lanes.clone()],
+            mask: read.map(|mask| mask(&Expr::var(&k))),
+        };
+        let old = Expr::new(wide(0.0).ty, old);
+        let store = |value, mask| Stmt::Store {
+            buffer: c.clone(),
+            indices: vec![lanes.clone()],
+            value,
+            mask,
+            nontemporal: false,
+        };
+        let body = store(Expr::add(old, wide(1.0)), update.map(|mask| mask(&Expr::var(&k))));
+        let nest = Stmt::serial(k, Expr::index(4), body);
+        Promoter { vectors: true }.promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
+    }
+
+    fn eight(dtype: DType, kind: ExprKind) -> Expr {
+        Expr::new(Type { dtype, lanes: 8 }, kind)
+    }
+
+    type Masking = Option<fn(&Expr) -> Expr>;
+
+    /// The first lanes, fewer than there are.
+    fn below(limit: Expr) -> Expr {
+        let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
+        Expr::binary(BinOp::Lt, lanes, eight(DType::Index, ExprKind::Broadcast(limit)))
+    }
+
+    fn five(_: &Expr) -> Expr {
+        below(Expr::index(5))
+    }
+
+    #[test]
+    fn a_mask_is_needed_at_the_end_alone() {
+        let text = print_stmt(&sum(Some(five(&Expr::index(0))), Some(five), Some(five)));
+        assert_eq!(text.matches("C[").count(), 1, "{text}");
+        let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
+        assert!(back.contains("C.acc[") && back.contains("5"), "{text}");
+        assert_eq!(text.matches("< x8(5)").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn masks_that_differ_keep_it_in_memory() {
+        let four = |_: &Expr| below(Expr::index(4));
+        let moving = |k: &Expr| below(k.clone());
+        let start = || Some(five(&Expr::index(0)));
+        for stmt in [
+            // Some lanes of the register would hold what memory held before.
+            sum(start(), Some(five), Some(four)),
+            sum(start(), Some(four), Some(five)),
+            sum(start(), None, Some(five)),
+            sum(start(), Some(five), None),
+            sum(None, Some(five), Some(five)),
+            sum(start(), Some(moving), Some(moving)),
+        ] {
+            let text = print_stmt(&stmt);
+            assert!(!text.contains("C.acc"), "{text}");
+        }
+    }
+}

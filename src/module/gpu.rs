@@ -1,8 +1,8 @@
-//! The memory of a GPU, for `tec run`: tensors are copied there, a kernel of a module is called
+//! The memory of a GPU, for `tec run` and `tec bench`: tensors are copied there, a kernel of a module is called
 //! through its packed entry, results are copied back. The CUDA driver is the one that modules find
 //! (docs/ABI.md), opened when it is needed.
 
-use super::load::{Arg, LoadedKernel, words};
+use super::load::{Arg, BoundCall, LoadedKernel, words};
 use crate::diag::{Diag, Result};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
@@ -31,17 +31,42 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Calls a kernel with tensors that are copied to the GPU and, outputs, back.
-    pub fn call(&self, kernel: &LoadedKernel, mut args: Vec<Arg<'_>>) -> Result<()> {
-        let mut memory = Vec::new();
-        for arg in &args {
+    /// A call to be timed, with tensors that are copied to the GPU now.
+    pub fn bind<'a>(&'a self, kernel: &LoadedKernel, args: &[Arg<'a>]) -> Result<TimedCall<'a>> {
+        let memory: Vec<Memory<'_>> = self.upload_tensors(args)?.into_iter().flatten().collect();
+        let addresses: Vec<u64> = memory.iter().map(|memory| memory.address).collect();
+        let call = kernel.bind_on_gpu(args, &addresses);
+        Ok(TimedCall { call, _memory: memory, start: self.event()?, end: self.event()? })
+    }
+
+    fn upload_tensors(&self, args: &[Arg<'_>]) -> Result<Vec<Option<Memory<'_>>>> {
+        let upload = |arg: &Arg<'_>| {
             let bytes: Option<&[u8]> = match arg {
                 Arg::Input(_, _, bytes) => Some(bytes),
                 Arg::Output(_, _, bytes) => Some(bytes),
                 _ => None,
             };
-            memory.push(bytes.map(|bytes| self.upload(bytes)).transpose()?);
-        }
+            bytes.map(|bytes| self.upload(bytes)).transpose()
+        };
+        args.iter().map(upload).collect()
+    }
+
+    fn event(&self) -> Result<Event<'_>> {
+        let mut event = Event { gpu: self, handle: std::ptr::null_mut() };
+        self.check("an event of the GPU", |gpu| {
+            // SAFETY: the function has this signature, and writes the handle.
+            unsafe {
+                let create: Symbol<'_, unsafe extern "C" fn(*mut *mut c_void, u32) -> CuResult> =
+                    gpu.symbol("cuEventCreate")?;
+                Ok(create(&mut event.handle, 0))
+            }
+        })?;
+        Ok(event)
+    }
+
+    /// Calls a kernel with tensors that are copied to the GPU and, outputs, back.
+    pub fn call(&self, kernel: &LoadedKernel, mut args: Vec<Arg<'_>>) -> Result<()> {
+        let memory = self.upload_tensors(&args)?;
         let addresses: Vec<u64> = memory.iter().flatten().map(|memory| memory.address).collect();
         kernel.call_on_gpu(&args, &addresses)?;
         self.check("running the kernel", |gpu| {
@@ -152,6 +177,82 @@ impl Gpu {
         // SAFETY: as the caller says.
         unsafe { self.library.get(name.as_bytes()) }
             .map_err(|error| missing("the CUDA driver is incomplete").note(words(&error)).into())
+    }
+}
+
+/// A kernel with its arguments, which stay on the GPU.
+pub struct TimedCall<'a> {
+    call: BoundCall<'a>,
+    /// What the call's addresses are of.
+    _memory: Vec<Memory<'a>>,
+    start: Event<'a>,
+    end: Event<'a>,
+}
+
+impl TimedCall<'_> {
+    /// Calls so often, one after the other on the default stream: the seconds that the GPU took for
+    /// all of them.
+    pub fn seconds(&mut self, count: usize) -> Result<f64> {
+        self.start.record()?;
+        for _ in 0..count {
+            self.call.call()?;
+        }
+        self.end.record()?;
+        self.end.seconds_since(&self.start)
+    }
+}
+
+/// A point in a stream's time; gone when it is dropped.
+struct Event<'a> {
+    gpu: &'a Gpu,
+    handle: *mut c_void,
+}
+
+impl Event<'_> {
+    fn record(&self) -> Result<()> {
+        self.gpu.check("an event of the GPU", |gpu| {
+            // SAFETY: the function has this signature; null is the default stream.
+            unsafe {
+                let record: Symbol<'_, unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult> =
+                    gpu.symbol("cuEventRecord")?;
+                Ok(record(self.handle, std::ptr::null_mut()))
+            }
+        })
+    }
+
+    /// Waits for this event, and tells how long after the other one it was.
+    fn seconds_since(&self, earlier: &Event<'_>) -> Result<f64> {
+        type Elapsed = unsafe extern "C" fn(*mut f32, *mut c_void, *mut c_void) -> CuResult;
+        let mut milliseconds = 0f32;
+        self.gpu.check("running the kernel", |gpu| {
+            // SAFETY: the functions have these signatures, and both events were recorded.
+            unsafe {
+                let wait: Symbol<'_, unsafe extern "C" fn(*mut c_void) -> CuResult> =
+                    gpu.symbol("cuEventSynchronize")?;
+                let elapsed: Symbol<'_, Elapsed> = gpu.symbol("cuEventElapsedTime")?;
+                Ok(match wait(self.handle) {
+                    0 => elapsed(&mut milliseconds, earlier.handle, self.handle),
+                    result => result,
+                })
+            }
+        })?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        if self.handle.is_null() {
+            return;
+        }
+        // SAFETY: the function has this signature, and the handle is from `cuEventCreate`. There is
+        // nobody to tell that it failed.
+        unsafe {
+            type Destroy = unsafe extern "C" fn(*mut c_void) -> CuResult;
+            if let Ok(destroy) = self.gpu.symbol::<Destroy>("cuEventDestroy_v2") {
+                destroy(self.handle);
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::BuildInfo;
 use crate::codegen::entry::signature_text;
-use crate::ir::{DType, Kernel, Param};
+use crate::ir::{DType, Kernel, Param, Part};
 use std::fmt::Write;
 
 /// What stands before the kernels of every header.
@@ -68,16 +68,8 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
             temporaries.\n *\n * The entries ending in _dl check everything first; -1 means that \
             nothing was written and\n";
     let _ = writeln!(out, " * {module}_last_error() says why. */");
-    for kernel in kernels {
-        let _ = write!(
-            out,
-            "\n/* {} */\nint32_t {}({});\nint32_t {}_dl({});\n",
-            comment(&signature_text(kernel)),
-            kernel.name,
-            raw_params(kernel, gpu),
-            kernel.name,
-            dl_params(kernel, gpu)
-        );
+    for (kernel, info) in kernels.iter().zip(&info.kernels) {
+        declare(&mut out, kernel, info.part.as_ref(), gpu);
     }
     let _ = write!(
         out,
@@ -104,11 +96,50 @@ void {module}_set_parallel_for(
     out
 }
 
-fn raw_params(kernel: &Kernel, gpu: bool) -> String {
+/// The functions of a kernel.
+fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
+    let (name, signature) = (&kernel.name, comment(&signature_text(kernel)));
+    let _ = write!(out, "\n/* {signature}");
+    match part {
+        None => {}
+        Some(Part::Pack { of, input }) => {
+            let _ = write!(
+                out,
+                "\n *\n * Packs `{input}` for {of}_prepacked, once for any number of calls. `out` \
+                 has room for\n * {name}_bytes() bytes and is best aligned to 64."
+            );
+        }
+        Some(Part::Prepacked { of, inputs }) => {
+            let from = |input: &String| format!("`{input}` is what {of}_pack_{input} made");
+            let from: Vec<String> = inputs.iter().map(from).collect();
+            let _ = write!(out, "\n *\n * The same as {of}, but {}.", from.join(" and\n * "));
+        }
+    }
+    let raw = raw_params(kernel, part, gpu);
+    let _ = write!(out, " */\nint32_t {name}({raw});\n");
+    let _ = writeln!(out, "int32_t {name}_dl({});", dl_params(kernel, gpu));
+    if let Some(Part::Pack { .. }) = part {
+        let integers = kernel.params.iter().filter_map(|param| match param {
+            Param::Runtime { var, .. } => Some(format!("int64_t {}", c_name(var.name()))),
+            _ => None,
+        });
+        let _ = writeln!(out, "int64_t {name}_bytes({});", join(integers));
+    }
+}
+
+/// What is packed has no type: its elements stand in an order that only the module knows.
+fn raw_params(kernel: &Kernel, part: Option<&Part>, gpu: bool) -> String {
+    let packed = |name: &String, output: bool| match part {
+        None => false,
+        Some(Part::Pack { .. }) => output,
+        Some(Part::Prepacked { inputs, .. }) => inputs.contains(name),
+    };
     let params = kernel.params.iter().map(|param| match param {
         Param::Tensor { buffer, output, .. } => {
             let constant = if *output { "" } else { "const " };
-            format!("{constant}{} *{}", c_type(buffer.dtype), c_name(&buffer.name))
+            let packed = packed(&buffer.name, *output);
+            let element = if packed { "void" } else { c_type(buffer.dtype) };
+            format!("{constant}{element} *{}", c_name(&buffer.name))
         }
         Param::Scalar { var, dtype } => format!("{} {}", c_type(*dtype), c_name(var.name())),
         Param::Runtime { var, .. } => format!("int64_t {}", c_name(var.name())),

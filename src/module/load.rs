@@ -204,13 +204,18 @@ impl LoadedKernel {
     /// The same for tensors that are at these addresses on the first GPU, in their order; what the
     /// arguments hold is not looked at.
     pub fn call_on_gpu(&self, args: &[Arg<'_>], addresses: &[u64]) -> Result<()> {
+        self.bind_on_gpu(args, addresses).call()
+    }
+
+    /// A call of that kind that can be repeated.
+    pub fn bind_on_gpu<'a>(&self, args: &[Arg<'a>], addresses: &[u64]) -> BoundCall<'a> {
         let mut tensors: Box<[TensorView]> = args.iter().filter_map(TensorView::new).collect();
         assert_eq!(tensors.len(), addresses.len(), "one address per tensor");
         for (tensor, address) in tensors.iter_mut().zip(addresses) {
             tensor.data = std::ptr::without_provenance_mut(*address as usize);
             tensor.device_type = 2;
         }
-        self.bind_tensors(args, tensors).call()
+        self.bind_tensors(args, tensors)
     }
 
     /// A call that can be repeated without cost for its preparation.

@@ -8,7 +8,10 @@ use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::diag::{Diag, Result};
-use crate::ir::{Buffer, DType, Kernel, Param, Scope, Stmt, Var};
+use crate::ir::arith::Facts;
+use crate::ir::cost::output_bytes;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{Buffer, DType, Kernel, Param, Part, Scope, Stmt, Var};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,6 +31,9 @@ pub struct Manifest {
     pub target: TargetManifest,
     /// `fast` or `off`.
     pub fp_contract: String,
+    /// Float32 functions and division are approximated; absent where they are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fast_math: bool,
     /// PTX: the version of the language that the text is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptx_version: Option<String>,
@@ -78,12 +84,37 @@ pub struct KernelManifest {
     pub bytes: Extent,
     /// The order of floating-point operations may differ from the source.
     pub reassociated: bool,
+    /// Made by `--prepack`: what it is to the kernel that it was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepack: Option<PrepackManifest>,
     /// GPUs: temporaries in global memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<WorkspaceManifest>,
     /// GPUs: what a call launches, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<LaunchManifest>,
+}
+
+/// A kernel that `--prepack` made of another one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum PrepackManifest {
+    /// It packs an input into its output.
+    Pack {
+        /// The other kernel.
+        of: String,
+        /// The input.
+        input: String,
+        /// The size of the output: what `NAME_bytes` returns.
+        bytes: Extent,
+    },
+    /// It takes packed inputs.
+    Prepacked {
+        /// The other kernel.
+        of: String,
+        /// The inputs that are packed.
+        inputs: Vec<String>,
+    },
 }
 
 /// A temporary of a kernel for GPUs.
@@ -217,6 +248,7 @@ impl Manifest {
                 flops: Extent::new(&info.work.flops),
                 bytes: Extent::new(&info.work.bytes),
                 reassociated: kernel.reassociated,
+                prepack: info.part.as_ref().map(|part| PrepackManifest::new(part, kernel)),
                 workspaces: launched.iter().flat_map(|launched| workspaces(launched)).collect(),
                 launches: launched
                     .iter()
@@ -234,6 +266,7 @@ impl Manifest {
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
             fp_contract: info.fp_contract.clone(),
+            fast_math: info.target.gpu.is_some_and(|gpu| gpu.fast_math),
             ptx_version: ptx.map(|ptx| format!("{}.{}", ptx.version.0, ptx.version.1)),
             sources: info
                 .sources
@@ -278,6 +311,18 @@ impl Manifest {
             let text = format!("{name}: the manifest is not readable");
             Box::new(Diag::global("E0523", text).note(error.to_string()))
         })
+    }
+}
+
+impl PrepackManifest {
+    fn new(part: &Part, kernel: &Kernel) -> PrepackManifest {
+        match part.clone() {
+            Part::Pack { of, input } => {
+                let bytes = simplify_expr(&output_bytes(kernel), &Facts::new());
+                PrepackManifest::Pack { of, input, bytes: Extent::new(&bytes) }
+            }
+            Part::Prepacked { of, inputs } => PrepackManifest::Prepacked { of, inputs },
+        }
     }
 }
 

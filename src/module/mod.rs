@@ -17,8 +17,8 @@ pub mod write;
 use crate::codegen::clif::{ObjectOptions, compile_launchers, compile_object};
 use crate::codegen::ptx::PtxModule;
 use crate::diag::{Diag, Result};
-use crate::ir::Kernel;
 use crate::ir::cost::Work;
+use crate::ir::{Kernel, Part};
 use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
@@ -49,6 +49,8 @@ pub struct KernelInfo {
     pub schedule: String,
     /// Counted before `expand_math`.
     pub work: Work,
+    /// What it is to the kernel that it was made of, if it was.
+    pub part: Option<Part>,
 }
 
 /// The form of a module.
@@ -87,6 +89,7 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
         manifest: manifest.clone(),
         listing: kind == ModuleKind::Listing,
         opt: info.opt,
+        sized: packs(kernels, info),
     };
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
@@ -105,6 +108,13 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
     Ok(BuiltModule { bytes, manifest, header })
 }
 
+/// The names of the kernels that pack an input.
+fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
+    let packs = kernels.iter().zip(&info.kernels);
+    let packs = packs.filter(|(_, info)| matches!(info.part, Some(Part::Pack { .. })));
+    packs.map(|(kernel, _)| kernel.name.clone()).collect()
+}
+
 /// Makes a module of kernels for GPUs, whose code is in `ptx`.
 pub fn build_gpu_module(
     kernels: &[Kernel],
@@ -118,7 +128,7 @@ pub fn build_gpu_module(
     let header = header::make_header(kernels, info);
     let object = || {
         let (module, manifest) = (info.module.clone(), manifest.clone());
-        let options = ObjectOptions { module, manifest, listing: false, opt: info.opt };
+        let options = ObjectOptions { module, manifest, opt: info.opt, ..Default::default() };
         compile_launchers(kernels, ptx, &info.target, &options)
     };
     let bytes = match kind {

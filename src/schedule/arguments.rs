@@ -9,9 +9,6 @@ use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 
 type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
 
-/// Directives of targets with threads in blocks.
-const GPU_DIRECTIVES: [&str; 1] = ["pipeline"];
-
 /// A directive with its subject and arguments.
 pub(super) fn resolve_call(
     evaluator: &Evaluator,
@@ -21,7 +18,7 @@ pub(super) fn resolve_call(
     span: Span,
 ) -> Result<(Run, Call)> {
     let (subject, subject_span) = subject(evaluator, path)?;
-    let directive = find_directive(name, evaluator.schedule.target.is_gpu())?;
+    let directive = find_directive(name)?;
     if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
         let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
         return refuse("E0309", subject_span, text);
@@ -74,21 +71,9 @@ fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
     }
 }
 
-fn find_directive(name: &Name, gpu: bool) -> Result<&'static Directive> {
+fn find_directive(name: &Name) -> Result<&'static Directive> {
     if let Some(directive) = DIRECTIVES.iter().find(|d| d.name == name.text) {
         return Ok(directive);
-    }
-    if gpu && GPU_DIRECTIVES.contains(&&name.text[..]) {
-        let text = format!("`{}` is not in this version", name.text);
-        let diag = Diag::new("E0311", name.span, text);
-        return Err(Box::new(diag.help(
-            "`double_buffer()` fetches one iteration ahead: write it for the copies in the loop",
-        )));
-    }
-    if GPU_DIRECTIVES.contains(&&name.text[..]) {
-        let text = format!("`{}` needs an nvptx target", name.text);
-        let diag = Diag::new("E0311", name.span, text);
-        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
     }
     let diag = Diag::new("E0305", name.span, format!("unknown directive `{}`", name.text));
     let all = DIRECTIVES.iter().map(|d| d.name).collect();

@@ -16,7 +16,7 @@ use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, Scope, UnOp, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Part, Scope, UnOp, Var};
 use crate::te::Body;
 use std::collections::HashMap;
 
@@ -29,6 +29,8 @@ pub struct Placed {
     pub bounds: Vec<Option<StageBounds>>,
     /// What is asked for ahead of its use.
     pub prefetches: Vec<PrefetchBox>,
+    /// What the kernel is to the one that it was made of, if it was.
+    pub part: Option<Part>,
 }
 
 impl Placed {
@@ -105,6 +107,7 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
         schedule.checked(super::legality::check_attachment(schedule, *id, &reads))?;
     }
     super::threads::check_stages(&inference.schedule)?;
+    super::storage::assign_pipelines(&mut inference.schedule)?;
     let mut extents = Vec::new();
     for id in inference.schedule.order.clone().into_iter().rev() {
         let bounds = inference.stage(id, &reads);
@@ -116,7 +119,7 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<Placed> {
     schedule.checked(super::storage::check_storage(schedule, &reads))?;
     let prefetches = super::prefetch::prefetch_boxes(&inference)?;
     let (schedule, bounds) = (inference.schedule, inference.bounds);
-    let mut placed = Placed { schedule, bounds, prefetches };
+    let mut placed = Placed { schedule, bounds, prefetches, part: None };
     super::legality::check_placed(&placed, &inference.facts)?;
     placed.schedule.reassociated |= super::legality::changes_order(&placed);
     Ok(placed)

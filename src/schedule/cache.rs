@@ -302,7 +302,7 @@ pub(super) fn load(buffer: &Buffer, indices: Vec<Expr>) -> Expr {
 
 /// Reads the copies instead of the source. An expression that stands in several places is
 /// rewritten once.
-fn redirect(body: &mut Body, copies: &HashMap<Buffer, Buffer>, layout: Option<&Layout>) {
+pub(super) fn redirect(body: &mut Body, copies: &HashMap<Buffer, Buffer>, layout: Option<&Layout>) {
     fn visit(
         expr: &Expr,
         copies: &HashMap<Buffer, Buffer>,

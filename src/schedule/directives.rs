@@ -303,6 +303,13 @@ pub const DIRECTIVES: &[Directive] = &[
         run: storage::store_nontemporal,
     },
     Directive {
+        name: "pipeline",
+        on_inputs: false,
+        params: &[need("i", Kind::Axis), need("stages", Kind::Int)],
+        usage: "pipeline(i, stages=3)",
+        run: storage::pipeline,
+    },
+    Directive {
         name: "prefetch",
         on_inputs: false,
         params: &[need("tensor", Kind::Tensor), need("i", Kind::Axis), need("distance", Kind::Int)],

@@ -20,6 +20,7 @@ mod legality;
 mod loops;
 mod pragma;
 mod prefetch;
+mod prepack;
 mod region;
 mod rfactor;
 mod select;
@@ -37,6 +38,7 @@ pub use bounds::{
 pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
+pub use prepack::{Request, prepack_kernels};
 pub use select::{Chosen, Fallback, Maker, find, schedule_all, schedule_kernels, without_chosen};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,

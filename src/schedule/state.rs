@@ -2,7 +2,7 @@
 
 use super::threads::ThreadIndex;
 use crate::diag::{Result, Span};
-use crate::ir::{Scope, Var};
+use crate::ir::{Buffering, Scope, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
 
@@ -69,6 +69,10 @@ pub struct Stage {
     pub nontemporal: Option<Span>,
     /// The `double_buffer`.
     pub double_buffer: Option<Span>,
+    /// Its loops with a `pipeline`, the number of its stages, and the directive.
+    pub pipelines: Vec<(AxisId, u32, Span)>,
+    /// The stages of the pipeline that fills it, and the directive.
+    pub pipelined: Option<(u32, Span)>,
     /// What `prefetch` asked for.
     pub prefetches: Vec<Prefetch>,
     /// What `pragma` asked for, in order: the last one of a kind for an axis holds.
@@ -328,6 +332,15 @@ impl Schedule {
 }
 
 impl Stage {
+    /// When its buffer is filled.
+    pub fn buffering(&self) -> Buffering {
+        match (self.double_buffer, self.pipelined) {
+            (Some(_), _) => Buffering::Double,
+            (None, Some((stages, _))) => Buffering::Pipeline(stages),
+            (None, None) => Buffering::Single,
+        }
+    }
+
     fn new(mut te: te::Stage, span: Span) -> Stage {
         te.refresh_axes();
         let axis = |axis: &te::Axis, kind| Axis {
@@ -354,6 +367,8 @@ impl Stage {
             aligns: Vec::new(),
             double_buffer: None,
             nontemporal: None,
+            pipelines: Vec::new(),
+            pipelined: None,
             prefetches: Vec::new(),
             pragmas: Vec::new(),
             tensorize: None,

@@ -1,5 +1,5 @@
-//! Directives about the memory of a stage: `storage_align`, `double_buffer`, `store_nontemporal`,
-//! and what a schedule as a whole must fulfil for them.
+//! Directives about the memory of a stage: `storage_align`, `double_buffer`, `pipeline`,
+//! `store_nontemporal`, and what a schedule as a whole must fulfil for them.
 
 use super::bounds::{Reads, attach_depth};
 use super::directives::{Call, Value};
@@ -10,6 +10,12 @@ use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, Expr, Scope};
 use crate::te::Body;
+
+/// The most stages of a pipeline.
+const MAX_STAGES: u32 = 16;
+
+/// The first GPUs with `cp.async`, as compute capability times 10.
+const COPIES_FROM: u32 = 80;
 
 /// The largest `factor` of `storage_align`: a row grows by less than this.
 const MAX_ALIGN: i64 = 1 << 16;
@@ -78,6 +84,80 @@ pub fn store_nontemporal(schedule: &mut Schedule, call: &Call) -> Result<Vec<Val
     Ok(Vec::new())
 }
 
+/// `S.pipeline(i, stages)`: what is computed in loop `i` of `S` for shared memory is copied
+/// `stages - 1` iterations before it is read.
+pub fn pipeline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let Some(gpu) = schedule.target.gpu else {
+        let diag = Diag::new("E0311", call.span, "`pipeline` needs an nvptx target");
+        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
+    };
+    let (axis, stages) = (call.axis(0), call.int(1).unwrap_or(2));
+    let Some(stages) = u32::try_from(stages).ok().filter(|n| (2..=MAX_STAGES).contains(n)) else {
+        let text = format!("a pipeline of {stages} stages is not one of 2 to {MAX_STAGES}");
+        return Err(Box::new(
+            Diag::new("E0391", call.span_of(1), text)
+                .note("each stage is a copy of the shared memory that the loop reads"),
+        ));
+    };
+    if stages > 2 && gpu.capability < COPIES_FROM {
+        let text = format!("a pipeline of {stages} stages needs the instruction `cp.async`");
+        return Err(Box::new(
+            Diag::new("E0403", call.span, text)
+                .note(format!(
+                    "it needs nvptx-sm_{COPIES_FROM} or newer, the target is {}",
+                    schedule.target
+                ))
+                .help("with `stages=2` the copies wait in registers"),
+        ));
+    }
+    let stage = schedule.stage_mut(call.stage());
+    if let Some((.., old)) = stage.pipelines.iter().find(|(of, ..)| *of == axis) {
+        let text = format!("`{}` has a pipeline already", stage.axis(axis).name);
+        return Err(Box::new(Diag::new("E0391", call.span, text).related(*old, "here")));
+    }
+    stage.pipelines.push((axis, stages, call.span));
+    stage.axis_mut(axis).used = Some(("pipeline", call.span));
+    stage.touched = true;
+    Ok(Vec::new())
+}
+
+/// Gives each stage that a pipeline fills the pipeline: those in shared memory that are attached
+/// to its loop.
+pub(super) fn assign_pipelines(schedule: &mut Schedule) -> Result<()> {
+    let copies = schedule.target.gpu.is_some_and(|gpu| gpu.capability >= COPIES_FROM);
+    for consumer in schedule.order.clone() {
+        for (axis, stages, span) in schedule.stage(consumer).pipelines.clone() {
+            let mut found = false;
+            for id in schedule.order.clone() {
+                let stage = schedule.stage_mut(id);
+                let here = matches!(stage.attach, Attach::At { stage, axis: at, .. }
+                    if stage == consumer && at == axis);
+                if here && stage.scope == Some(Scope::Shared) && stage.double_buffer.is_none() {
+                    found = true;
+                    match copies {
+                        true => stage.pipelined = Some((stages, span)),
+                        // Two stages that pass through registers are a double buffer.
+                        false => stage.double_buffer = Some(span),
+                    }
+                }
+            }
+            if !found {
+                let (name, axis) = {
+                    let stage = schedule.stage(consumer);
+                    (stage.te.name.clone(), stage.axis(axis).name.clone())
+                };
+                let text =
+                    format!("nothing in loop `{axis}` of `{name}` is copied to shared memory");
+                return Err(Box::new(Diag::new("E0391", span, text).help(format!(
+                    "copy what it reads: `let S = A.cache_read(shared, [{name}])` and \
+                     `S.compute_at({name}, {axis})`"
+                ))));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The strides of a stage's buffer of that shape; `None` if it is row-major.
 pub fn strides(stage: &Stage, shape: &[Expr]) -> Option<Vec<Expr>> {
     if stage.aligns.is_empty() {
@@ -107,7 +187,8 @@ pub(super) fn check_storage(schedule: &Schedule, reads: &Reads) -> Result<()> {
         }
     }
     for id in schedule.order.iter().copied() {
-        if let Some(span) = schedule.stage(id).double_buffer {
+        let stage = schedule.stage(id);
+        if let Some(span) = stage.double_buffer.or(stage.pipelined.map(|(_, span)| span)) {
             check_double_buffer(schedule, id, span, reads)?;
         }
         check_nontemporal(schedule.stage(id))?;
@@ -121,6 +202,7 @@ fn check_inlined(stage: &Stage, inlined: Span) -> Result<()> {
     let asked = of("storage_align", stage.aligns.first().map(|align| align.span))
         .or(of("double_buffer", stage.double_buffer))
         .or(of("store_nontemporal", stage.nontemporal))
+        .or(of("pipeline", stage.pipelines.first().map(|(.., span)| *span)))
         .or(of("prefetch", stage.prefetches.first().map(|prefetch| prefetch.span)))
         .or(of("pragma", stage.pragmas.first().map(|pragma| pragma.span)))
         .or(of("tensorize", stage.tensorize.as_ref().map(|tensorize| tensorize.span)));
@@ -143,7 +225,7 @@ fn check_double_buffer(schedule: &Schedule, id: StageId, span: Span, reads: &Rea
         let text = format!("`{name}` is not computed inside a loop");
         return Err(Box::new(
             Diag::new("E0372", span, text)
-                .note("two halves serve two iterations of the loop that a stage is attached to")
+                .note("the copies serve iterations of the loop that a stage is attached to")
                 .help(help),
         ));
     };

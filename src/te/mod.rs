@@ -8,7 +8,7 @@ mod contract;
 mod elaborate;
 mod reducer;
 
-pub use bounds::check_bounds;
+pub use bounds::{check_bounds, replace_shape};
 pub use contract::contract_floats;
 pub use elaborate::{Defines, elaborate, kernel_names};
 pub use reducer::check_reducer;

@@ -385,6 +385,39 @@ int32_t cuStreamSynchronize(void *stream) {
     return 0;
 }
 
+int32_t cuEventCreate(void **event, uint32_t flags) {
+    ENTER();
+    (void)flags;
+    *event = malloc(1);
+    return 0;
+}
+
+int32_t cuEventDestroy_v2(void *event) {
+    ENTER();
+    free(event);
+    return 0;
+}
+
+int32_t cuEventRecord(void *event, void *stream) {
+    ENTER();
+    (void)event;
+    note("event stream %p\n", stream);
+    return 0;
+}
+
+int32_t cuEventSynchronize(void *event) {
+    ENTER();
+    (void)event;
+    return 0;
+}
+
+int32_t cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+    ENTER();
+    if (!start || !end) return INVALID_VALUE;
+    *milliseconds = 2;
+    return 0;
+}
+
 int32_t cuMemPoolCreate(void **pool, const void *properties) {
     ENTER();
     const int32_t *words = properties;

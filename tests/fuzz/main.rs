@@ -3,7 +3,8 @@
 //! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
 //! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
 //! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
-//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`). Damaged programs must
+//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`), and nearly every barrier is
+//! needed (`barriers`). Damaged programs must
 //! not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
@@ -13,6 +14,7 @@
 //! process dies.
 
 mod algebra;
+mod barriers;
 mod damage;
 mod data;
 mod express;
@@ -51,6 +53,12 @@ fn scheduled_programs_agree() {
 fn launches_agree() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Threads);
+}
+
+#[test]
+fn barriers_of_launches_are_needed() {
+    let n = setting("TEC_FUZZ_N", 120);
+    barriers::are_needed(n, setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

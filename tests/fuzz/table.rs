@@ -75,6 +75,9 @@ pub fn all_ops() -> Vec<Op> {
             for name in UNARY_FLOAT {
                 add(name, format!("{name}($)"), vec![ty], ty);
             }
+            if ty == DType::Float32 {
+                add("tf32", "tf32($)".to_string(), vec![ty], ty);
+            }
             add("pow", "pow($, $)".to_string(), vec![ty; 2], ty);
             add("fma", "fma($, $, $)".to_string(), vec![ty; 3], ty);
             add("inf", format!("inf({ty})"), vec![], ty);

@@ -163,3 +163,32 @@ fn stages_one_after_the_other_share_memory() {
     assert_eq!(text.matches("allocate").count(), 2, "{text}");
     assert_eq!(check_barriers_are_needed(&done), 3, "{text}");
 }
+
+#[test]
+fn a_product_by_a_warp_wants_all_its_threads() {
+    let c = global("C", &[32]);
+    let [tx, ty, k] = vars(["threadIdx.x", "threadIdx.y", "k"]);
+    let body = store(&c, &[get(&tx)], float(1.0));
+    let product =
+        || Stmt::Tensorize { name: "mma_m16n8k16_bf16".to_string(), body: Box::new(body.clone()) };
+    let launch = |inner| produce("C", threads(&ty, 2, threads(&tx, 32, inner)));
+    let run = |inner| {
+        let kernel = kernel(&[], &[&c], launch(inner));
+        let kernel = after(&after(&kernel, "flatten_storage"), "hoist_threads");
+        tec::lower::insert_barriers::insert_barriers(kernel, &crate::passes::gpu())
+    };
+    // A condition, and a loop, that tell the threads of one warp apart.
+    let some = when(Expr::lt(get(&tx), int(16)), product());
+    let kind = tec::ir::ForKind::Serial;
+    let (var, min, extent) = (k.clone(), int(0), get(&tx));
+    let often = Stmt::For { var, min, extent, kind, body: Box::new(product()) };
+    for inner in [some, often] {
+        let error = run(inner).expect_err("some lanes only");
+        assert_eq!(error.code, "E0378");
+        assert!(error.message.contains("only some threads of a warp"), "{error}");
+    }
+    // Whole warps may go their own way.
+    let warps = when(Expr::lt(get(&ty), int(1)), product());
+    assert!(run(warps).is_ok());
+    assert!(run(serial(&k, 4, product())).is_ok());
+}

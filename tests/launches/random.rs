@@ -7,7 +7,9 @@ use crate::passes::check_passes;
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::with_stack;
-use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, UnOp, Var};
+use tec::ir::{
+    BinOp, Buffer, Buffering, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, UnOp, Var,
+};
 
 /// Elements of the input.
 const LEN: i64 = 64;
@@ -116,8 +118,15 @@ impl Generator {
             1 => (vec![int(rows), int(row)], Some(vec![int(row + self.below(3)), int(1)])),
             _ => (vec![int(rows), int(row)], None),
         };
+        // Those of one loop have one number of stages.
+        let stages = 2 + (self.threads[0] % 3) as u32;
+        let how = match (double, self.below(2)) {
+            (false, _) => Buffering::Single,
+            (true, 0) => Buffering::Double,
+            (true, _) => Buffering::Pipeline(stages),
+        };
         let dtype = DType::Float32;
-        let buffer = Buffer::with_layout(name, dtype, shape, Scope::Shared, strides, double);
+        let buffer = Buffer::with_layout(name, dtype, shape, Scope::Shared, strides, how);
         let length = rows * row;
         if self.below(6) == 0 {
             return Shared { fill: self.fill_alone(&buffer, length, in_loop), buffer };
@@ -220,13 +229,13 @@ impl Generator {
         }
         for number in 0..1 + self.below(2) {
             let stage = self.shared(&format!("T{number}"), &buffers.clone(), true);
-            if !stage.buffer.double_buffered || self.below(2) == 0 {
+            if stage.buffer.buffering == Buffering::Single || self.below(2) == 0 {
                 buffers.push(stage.buffer.clone());
             }
             inner.push(stage);
         }
         // What fills a double buffer reads nothing of its iteration, so these come first.
-        inner.sort_by_key(|stage| !stage.buffer.double_buffered);
+        inner.sort_by_key(|stage| stage.buffer.buffering == Buffering::Single);
         let update = self.update(&local, &buffers);
         let kind = if self.below(4) == 0 { ForKind::Unrolled } else { ForKind::Serial };
         let body = Self::around(inner, update);

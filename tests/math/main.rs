@@ -511,6 +511,31 @@ fn expr_var(expr: &Expr) -> Var {
 }
 
 #[test]
+fn tf32_is_the_nearest_and_ties_go_away() {
+    let program = program(Tf32, DType::Float32);
+    let sweep = sweep_f32();
+    let args: Vec<[u64; 2]> = sweep.iter().map(|bits| [*bits, 0]).collect();
+    for (bits, result) in sweep.iter().zip(results(&program, &args)) {
+        let (x, y) = (f32::from_bits(*bits as u32), f32::from_bits(result as u32));
+        let reference = tec::ir::reference::evaluate(Tf32, DType::Float32, &[f64::from(x)]);
+        if x.is_nan() {
+            assert!(y.is_nan() && reference.is_nan());
+            continue;
+        }
+        assert_eq!(y.to_bits(), (reference as f32).to_bits(), "{x:e}");
+        assert_eq!(y.to_bits() & 0x1fff, 0, "{x:e} has bits left");
+        // The neighbours with ten bits.
+        let down = f32::from_bits(x.to_bits() & !0x1fff);
+        let up = f32::from_bits((x.to_bits() & !0x1fff).wrapping_add(0x2000));
+        if x.is_finite() && up.is_finite() {
+            let (below, above) = ((x - down).abs(), (up - x).abs());
+            let nearest = if below < above { down } else { up };
+            assert_eq!(y.to_bits(), nearest.to_bits(), "{x:e}");
+        }
+    }
+}
+
+#[test]
 fn the_reference_rounds_correctly() {
     // Values of independent origin (mpmath with 300 bits, rounded to nearest even).
     let cases: [(Intrinsic, f64, f64); 37] = [

@@ -5,8 +5,32 @@ use super::machine::LimitLoop;
 use crate::diag::Result;
 use crate::ir::interp::Value;
 use crate::ir::{Kernel, Param};
+use crate::module::gpu::TimedCall;
 use crate::module::load::{Arg, BoundCall, args_of};
 use std::time::Instant;
+
+/// A call that is measured.
+pub enum Timed<'a> {
+    /// On the CPU, by its clock.
+    Cpu(BoundCall<'a>),
+    /// On a GPU, by events of the GPU: what the host does is not in it.
+    Gpu(TimedCall<'a>),
+}
+
+impl Timed<'_> {
+    /// Seconds of so many calls.
+    fn seconds(&mut self, count: usize) -> Result<f64> {
+        let call = match self {
+            Timed::Cpu(call) => call,
+            Timed::Gpu(call) => return call.seconds(count),
+        };
+        let start = Instant::now();
+        for _ in 0..count {
+            call.call()?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
 
 /// What was measured.
 pub struct Rounds {
@@ -27,7 +51,7 @@ const SHORT: f64 = 0.02;
 
 /// Measures for `min_time` seconds for each call; a limit's loop has its turn in every round.
 pub fn in_turns(
-    calls: &mut [BoundCall<'_>],
+    calls: &mut [Timed<'_>],
     mut limit: Option<&mut LimitLoop>,
     min_time: f64,
 ) -> Result<Rounds> {
@@ -49,13 +73,9 @@ pub fn in_turns(
         for (at, call) in calls.iter_mut().enumerate() {
             let Batch { count, one } = batches[at];
             if turns && one < SHORT {
-                call.call()?;
+                call.seconds(1)?;
             }
-            let start = Instant::now();
-            for _ in 0..count {
-                call.call()?;
-            }
-            let elapsed = start.elapsed().as_secs_f64();
+            let elapsed = call.seconds(count)?;
             measured += elapsed;
             rounds.times[at].push(elapsed / count as f64);
             rounds.calls[at] += count;
@@ -76,16 +96,12 @@ struct Batch {
 }
 
 /// Calls for `time` seconds, and finds how many calls last as long as a batch.
-fn warm_up(call: &mut BoundCall<'_>, batch_time: f64, time: f64) -> Result<Batch> {
-    call.call()?;
+fn warm_up(call: &mut Timed<'_>, batch_time: f64, time: f64) -> Result<Batch> {
+    call.seconds(1)?;
     let begin = Instant::now();
     let mut count = 1;
     loop {
-        let start = Instant::now();
-        for _ in 0..count {
-            call.call()?;
-        }
-        let one = start.elapsed().as_secs_f64().max(1e-9) / count as f64;
+        let one = call.seconds(count)?.max(1e-9) / count as f64;
         let wanted = ((batch_time / one) as usize).clamp(1, 1 << 24);
         if wanted <= 2 * count && begin.elapsed().as_secs_f64() >= time {
             return Ok(Batch { count: wanted, one });

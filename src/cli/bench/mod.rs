@@ -16,13 +16,12 @@ use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
 use super::run::Arguments;
 use super::session::{self, Session};
-use crate::module::load::BoundCall;
 use crate::module::manifest::KernelManifest;
 use crate::module::write::OutputFile;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use machine::{Isa, LimitLoop, Machine};
-use measure::{AlignedArgs, in_turns};
+use measure::{AlignedArgs, Timed, in_turns};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
@@ -182,7 +181,9 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
         for variant in variants(args) {
             compile.schedule = variant.schedule.map(String::from).into_iter().collect();
             progress.set_message(format!("compiling {}", variant.file));
-            session::require_cpu(variant.file, &compile, "tec bench")?;
+            if matches!(args.roofline, Roofline::Fresh | Roofline::Beside) {
+                session::require_cpu(variant.file, &compile, "tec bench --roofline")?;
+            }
             let session = session::open(variant.file, &compile)?;
             session.module.set_num_threads(results.threads as i32)?;
             sessions.push((variant, session));
@@ -266,8 +267,14 @@ impl Point<'_> {
         let roofs = entrants.iter().map(|one| self.roof(one, results));
         let roofs = roofs.collect::<Result<Vec<_>, Error>>()?;
         let bound = loaded.iter().zip(&kernels).zip(&mut held);
-        let mut calls: Vec<BoundCall<'_>> =
-            bound.map(|((function, kernel), args)| function.bind(args.of(kernel))).collect();
+        let calls = bound.zip(&entrants).map(|(((function, kernel), args), one)| {
+            let args = args.of(kernel);
+            Ok(match &one.session.gpu {
+                Some(gpu) => Timed::Gpu(gpu.bind(function, &args)?),
+                None => Timed::Cpu(function.bind(args)),
+            })
+        });
+        let mut calls = calls.collect::<Result<Vec<Timed<'_>>, Error>>()?;
         let mut limit = self.limit(&entrants, &roofs, results.threads);
         let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
@@ -303,7 +310,7 @@ impl Point<'_> {
     /// The limits for a kernel's work on the machine that its code is for, which is measured when
     /// it is needed for the first time.
     fn roof(&self, one: &Entrant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
-        if self.args.roofline == Roofline::Off {
+        if self.args.roofline == Roofline::Off || one.session.gpu.is_some() {
             return Ok(None);
         }
         let isa = Isa::of(&Target::parse(&one.session.manifest.target.name)?);

@@ -18,6 +18,7 @@ use crate::diag::{self, Diag};
 use crate::driver::{self, Options};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
+use crate::schedule::Chosen;
 use crate::te::Graph;
 use crate::tune::search::{Guess, Model, Search, budget};
 use crate::tune::{Space, dag, space};
@@ -195,7 +196,7 @@ fn check_paths(args: &Args) -> Result<(), Error> {
 
 /// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
 /// schedules.
-fn options_of(args: &Args) -> Result<(Option<(Option<String>, String)>, Options), Error> {
+fn options_of(args: &Args) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
     Ok((options.schedule.take(), options))
 }
@@ -220,7 +221,7 @@ fn dags(graphs: &[Graph]) -> String {
 fn spaces(
     program: &Program,
     graphs: &[Graph],
-    template: Option<(Option<String>, String)>,
+    template: Option<Chosen>,
     options: &Options,
     threads: usize,
 ) -> diag::Result<Vec<Box<dyn Space>>> {

@@ -78,6 +78,7 @@ impl Setup {
             records: None,
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
+            fast_math: false,
             dump: None,
             time: false,
         }

@@ -114,8 +114,8 @@ fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel
     let mut schedule = Schedule::new(graph, &bench.options.target);
     let last = StageId(schedule.stages.len() - 1);
     let own = schedule.stage(last);
-    let data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
-    let innermost = data.last().copied();
+    let mut data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
+    let innermost = data.next_back().copied();
     if let Some(axis) = innermost {
         let span = stage.span;
         for id in (0..last.0).map(StageId) {

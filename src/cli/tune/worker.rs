@@ -4,7 +4,7 @@
 //! Requests come as lines on standard input, replies go to standard output. The process dies with
 //! the one that started it, and a candidate that wants more memory than it may have fails alone.
 
-use super::super::bench::measure::{AlignedArgs, in_turns};
+use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
 use super::super::data::{self, Given};
 use super::super::options;
 use super::super::report::Error;
@@ -213,6 +213,7 @@ impl Bench {
                 parameters: self.graph.params.clone(),
                 schedule: placed.schedule.text.clone(),
                 work: self.work.clone(),
+                part: None,
             }],
         };
         let reassociated = lowered.reassociated;
@@ -238,7 +239,8 @@ impl Bench {
                 return Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict });
             }
             let mut call = compiled.kernel.bind(bench.args.of(&bench.plain));
-            let times = time(&mut call, first.as_secs_f64(), best).map_err(call_failure)?;
+            let times =
+                time(&mut call, first.as_secs_f64(), best).map_err(|diag| call_failure(&diag))?;
             drop(call);
             // What threads do to each other may show later than in the first call.
             Ok(Outcome::Measured { times, verdict: bench.verdict(&compiled) })
@@ -260,7 +262,7 @@ impl Bench {
         if let Some(plant) = compiled.plant {
             plant.act();
         }
-        call.call().map_err(call_failure)?;
+        call.call().map_err(|diag| call_failure(&diag))?;
         let first = start.elapsed();
         say(&Reply::Ran).map_err(gone)?;
         if first > limit { Err(TrialFailure::Timeout) } else { Ok(first) }
@@ -305,14 +307,14 @@ impl Bench {
         }
         let plain = &self.plain;
         let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
-        let mut calls: Vec<BoundCall<'_>> = calls.collect();
+        let mut calls: Vec<Timed<'_>> = calls.map(Timed::Cpu).collect();
         let rounds = until_sure(&mut calls, seconds);
         drop(calls);
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
             let (at, verdict) = (*at, *verdict);
             outcomes[at] = Some(match &rounds {
                 Ok(times) => Outcome::Measured { times: times[place].clone(), verdict },
-                Err(diag) => Outcome::Failed(call_failure(diag.clone())),
+                Err(diag) => Outcome::Failed(call_failure(diag)),
             });
         }
         outcomes.into_iter().map(|one| one.expect("each has one")).collect()
@@ -321,7 +323,7 @@ impl Bench {
 
 /// Seconds of a call in each round, for every call: half the time, and up to as much again twice
 /// while the best two cannot be told apart.
-fn until_sure(calls: &mut [BoundCall<'_>], seconds: f64) -> crate::diag::Result<Vec<Vec<f64>>> {
+fn until_sure(calls: &mut [Timed<'_>], seconds: f64) -> crate::diag::Result<Vec<Vec<f64>>> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); calls.len()];
     let share = seconds / 2.0 / calls.len().max(1) as f64;
     for _ in 0..if calls.is_empty() { 0 } else { 3 } {
@@ -395,7 +397,7 @@ fn failure_of(failure: Failure) -> TrialFailure {
     }
 }
 
-fn call_failure(diag: Box<Diag>) -> TrialFailure {
+fn call_failure(diag: &Diag) -> TrialFailure {
     if diag.message.contains("out of memory") {
         return TrialFailure::Memory;
     }

@@ -27,6 +27,7 @@ mod vector;
 use super::ptx::{PtxKernel, PtxModule};
 use super::{EntryKernel, Object, entry};
 use crate::diag::{Diag, Result};
+use crate::ir::cost::output_bytes;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
 use crate::target::{Arch, Target};
 use cranelift_codegen::control::ControlPlane;
@@ -53,6 +54,8 @@ pub struct ObjectOptions {
     pub listing: bool,
     /// `--opt`: 0 leaves Cranelift's optimiser off.
     pub opt: u8,
+    /// Kernels with one output, for each of which `NAME_bytes` tells the size of it.
+    pub sized: Vec<String>,
 }
 
 /// Compiles kernels, their checks and their entries into one object file.
@@ -64,7 +67,7 @@ pub fn compile_object(
     let baseline = isa::baseline_isa(target, options.opt);
     let mut module = new_module(baseline.clone(), &options.module);
     let mut notes = options.listing.then(Vec::new);
-    let entries = compile_kernels(&mut module, kernels, target, options.opt, notes.as_mut())?;
+    let entries = compile_kernels(&mut module, kernels, target, options, notes.as_mut())?;
     entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;
     let bytes = module.finish().emit().expect("an object in memory is written");
     let listing = notes.map(|notes| match target.arch {
@@ -95,7 +98,7 @@ pub fn compile_launchers(
         .map(|(kernel, launches)| {
             let (check, messages) = unit.compile_check(kernel)?;
             let body = unit.compile_function(&plan_kernel(kernel, launches), false)?;
-            Ok(EntryKernel { kernel, body, check, messages, launches: Some(launches) })
+            Ok(EntryKernel { kernel, body, check, messages, bytes: None, launches: Some(launches) })
         })
         .collect::<Result<_>>()?;
     entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), target, options)?;
@@ -105,7 +108,19 @@ pub fn compile_launchers(
 
 /// A kernel that computes the numbers that the launches of `kernel` need.
 fn plan_kernel(kernel: &Kernel, ptx: &PtxKernel) -> Kernel {
-    let numbers = ptx.numbers();
+    number_kernel(format!("{}.plan", kernel.name), kernel.clone(), &ptx.numbers())
+}
+
+/// A kernel that computes, from the run-time integers, the bytes of the output of `kernel`.
+fn size_kernel(kernel: &Kernel) -> Kernel {
+    let name = format!("{}.bytes", kernel.name);
+    let mut sized = Kernel { dims: Vec::new(), checks: Stmt::nothing(), ..kernel.clone() };
+    sized.params.retain(|param| matches!(param, Param::Runtime { .. }));
+    number_kernel(name, sized, &[output_bytes(kernel)])
+}
+
+/// A kernel with the parameters of another one, and a pointer to where it stores these numbers.
+fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     let shape = vec![Expr::index(numbers.len() as i64)];
     let buffer = Buffer::new("numbers", DType::Int64, shape, Scope::Global);
     let store = |(k, number): (usize, &Expr)| {
@@ -113,7 +128,7 @@ fn plan_kernel(kernel: &Kernel, ptx: &PtxKernel) -> Kernel {
         Stmt::store(&buffer, vec![Expr::index(k as i64)], value)
     };
     let body = Stmt::Block(numbers.iter().enumerate().map(store).collect());
-    let mut plan = Kernel { name: format!("{}.plan", kernel.name), body, ..kernel.clone() };
+    let mut plan = Kernel { name, body, ..kernel };
     plan.params.push(Param::Tensor { buffer, output: true, layout_free: false });
     plan
 }
@@ -129,13 +144,14 @@ fn compile_kernels<'k>(
     module: &mut ObjectModule,
     kernels: &'k [Kernel],
     target: &Target,
-    opt: u8,
+    options: &ObjectOptions,
     notes: Option<&mut Vec<FunctionNotes>>,
 ) -> Result<Vec<EntryKernel<'k>>> {
     kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
-    let isa = isa::kernel_isa(target, opt);
+    let isa = isa::kernel_isa(target, options.opt);
     let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes, nests: 0 };
-    kernels.iter().map(|kernel| unit.compile_kernel(kernel)).collect()
+    let sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
+    kernels.iter().map(|kernel| unit.compile_kernel(kernel, sized(kernel))).collect()
 }
 
 /// The functions of a module while they are made.
@@ -151,10 +167,12 @@ struct Unit<'u> {
 }
 
 impl Unit<'_> {
-    fn compile_kernel<'k>(&mut self, kernel: &'k Kernel) -> Result<EntryKernel<'k>> {
+    fn compile_kernel<'k>(&mut self, kernel: &'k Kernel, sized: bool) -> Result<EntryKernel<'k>> {
         let (check, messages) = self.compile_check(kernel)?;
         let body = self.compile_function(kernel, false)?;
-        Ok(EntryKernel { kernel, body, check, messages, launches: None })
+        let bytes =
+            sized.then(|| self.compile_function(&size_kernel(kernel), false)).transpose()?;
+        Ok(EntryKernel { kernel, body, check, messages, bytes, launches: None })
     }
 
     /// The function for the kernel's own checks, if it has any, and their messages.

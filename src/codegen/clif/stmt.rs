@@ -42,7 +42,9 @@ impl Emitter<'_, '_> {
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
             // Evaluation has no effect on this back end's targets.
             Stmt::Evaluate(_) => {}
-            Stmt::Barrier => crate::bug!("a barrier passed check_supported"),
+            Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
+                crate::bug!("a barrier passed check_supported")
+            }
         }
         self.forget();
     }

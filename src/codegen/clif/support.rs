@@ -35,7 +35,7 @@ fn unsupported_stmt(stmt: &Stmt) -> Option<&'static str> {
     match stmt {
         Stmt::For { kind: ForKind::Vectorized, .. } => Some("a vectorized loop"),
         Stmt::For { kind: ForKind::Thread(_), .. } => Some("GPU threads"),
-        Stmt::Barrier => Some("a GPU barrier"),
+        Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => Some("a GPU barrier"),
         Stmt::Allocate { buffer, .. } if buffer.scope == Scope::Shared => {
             Some("memory shared by GPU threads")
         }

@@ -230,8 +230,24 @@ impl<'a> Emitter<'a> {
                 checked::emit_checked(env, kernel, &plan, &functions, convention, args)
             });
         }
+        if let Some(bytes) = entry.bytes {
+            self.bytes_function(kernel, bytes);
+        }
         self.text_function(&format!("__tvm_ffi__doc_{name}"), &signature_text(kernel));
         self.text_function(&format!("__tvm_ffi__metadata_{name}"), &metadata_text(kernel));
+    }
+
+    /// `int64_t NAME_bytes(int64_t …)`, from the run-time integers of the raw entry.
+    fn bytes_function(&mut self, kernel: &Kernel, bytes: FuncId) {
+        let integers = kernel.params.iter().filter(|param| matches!(param, Param::Runtime { .. }));
+        let params = vec![types::I64; integers.count()];
+        let name = format!("{}_bytes", kernel.name);
+        self.function(&name, Linkage::Export, &params, Some(types::I64), |env, args| {
+            let number = env.stack_words(1);
+            let address = env.stack_address(number);
+            env.call(bytes, &[args, &[address]].concat());
+            env.builder.ins().stack_load(types::I64, types::I64, number, 0)
+        });
     }
 
     /// A packed function that returns a text.

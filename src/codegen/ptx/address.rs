@@ -111,6 +111,11 @@ impl Poly {
         self.terms.is_empty().then_some(self.constant)
     }
 
+    /// Whether no value of it is a multiple of 2.
+    fn is_odd(&self) -> bool {
+        self.constant % 2 != 0 && self.terms.values().all(|c| c % 2 == 0)
+    }
+
     /// Whether every value of it is a multiple of `n`.
     fn is_multiple_of(&self, n: i128) -> bool {
         self.constant % n == 0 && self.terms.values().all(|c| c % n == 0)
@@ -208,6 +213,11 @@ impl Emitter<'_> {
         }
         let rest = Expr::binary(BinOp::FloorMod, index.clone(), Expr::index(i64::from(n)));
         self.facts.prove(&Expr::eq(rest, Expr::index(0)))
+    }
+
+    /// Whether an index is certainly odd.
+    pub(super) fn is_odd(&mut self, index: &Expr) -> bool {
+        self.poly(index).is_odd()
     }
 
     /// A register with the buffer's address and `terms` elements added.

@@ -5,11 +5,15 @@
 //! which see them then, and before it reads or writes shared memory itself. Products by warps read
 //! what was there when the warp last met others, so that copies and products overlap: with two
 //! halves of a buffer, one is filled while the other is read.
+//!
+//! Copies of a group (`Stmt::CopyGroup`) are waited for where the program says so, and nowhere
+//! else. There single elements are copied, too, and an element outside of its tensor is 0:
+//! `S[i] = if_then_else(c, A[j], 0)` reads no byte where `c` is false.
 
 use super::emit::{Emitter, Memory, Place};
 use crate::ir::visit::{walk_expr, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
-use nvptx_builder::{CpAsync, Space};
+use crate::ir::{Buffer, Const, Expr, ExprKind, Scope, Stmt};
+use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
 
 impl Emitter<'_> {
     /// Copies, if the store is such a copy.
@@ -19,32 +23,73 @@ impl Emitter<'_> {
         index: &Expr,
         value: &Expr,
     ) -> bool {
+        let (value, cond) = match &value.kind {
+            ExprKind::IfThenElse(cond, value, other) if self.in_group && is_zero(other) => {
+                (super::expr::same_half(value).unwrap_or(value), Some(cond))
+            }
+            _ => (value, None),
+        };
         let ExprKind::Load { buffer: source, indices, mask: None } = &value.kind else {
             return false;
         };
         let Place::Memory(from) = self.place(source) else { return false };
-        let ([from_index], true) = (&indices[..], self.copies_async) else { return false };
+        let ([from_index], true) = (&indices[..], self.copies_async || self.in_group) else {
+            return false;
+        };
         let spaces = (to.space, from.space) == (Space::Shared, Space::Global);
         if !spaces || !from.read_only || source.dtype != buffer.dtype || self.guard.is_some() {
+            return false;
+        }
+        if cond.is_some_and(|cond| !cond.ty.is_scalar()) {
             return false;
         }
         let bytes = buffer.dtype.bytes() as u32;
         let chunk = self.chunk(buffer, to, index).min(self.chunk(source, &from, from_index));
         let size = chunk as u32 * bytes;
-        let (ExprKind::Ramp(to_first, _), ExprKind::Ramp(from_first, _), true) =
-            (&index.kind, &from_index.kind, matches!(size, 4 | 8 | 16))
-        else {
-            return false;
+        let (to_first, from_first) = match (&index.kind, &from_index.kind) {
+            (ExprKind::Ramp(to, _), ExprKind::Ramp(from, _)) if index.ty.lanes > 1 => (to, from),
+            _ if self.in_group && index.ty.is_scalar() => (index, from_index),
+            _ => return false,
         };
+        if !matches!(size, 4 | 8 | 16) {
+            return false;
+        }
+        let wanted = cond.map(|cond| {
+            let pred = self.expr(cond).reg().expect("conditions are predicates");
+            let pred = pred.typed().expect("conditions are predicates");
+            let (all, none) = (Operand::int(Ty::U32, size.into()), Operand::int(Ty::U32, 0));
+            let wanted = self.e.selp(all, none, pred);
+            wanted.typed::<U32>().expect("a count of bytes")
+        });
         let (to_first, from_first) =
             (self.address(to, bytes, to_first), self.address(&from, bytes, from_first));
         let how = if size == 16 { CpAsync::cg() } else { CpAsync::ca(size) };
         for at in (0..index.ty.lanes).step_by(chunk) {
             let offset = i64::from(at * bytes);
-            self.e.cp_async(how, to_first.clone().plus(offset), from_first.clone().plus(offset));
+            let (to, from) = (to_first.clone().plus(offset), from_first.clone().plus(offset));
+            match wanted {
+                None => self.e.cp_async(how, to, from),
+                Some(wanted) => self.e.cp_async_zero_fill(how, to, from, wanted),
+            }
         }
-        self.copying = true;
+        self.copying |= !self.in_group;
         true
+    }
+
+    /// Copies that are waited for together.
+    pub(super) fn copy_group(&mut self, body: &Stmt) {
+        let outer = std::mem::replace(&mut self.in_group, true);
+        self.stmt(body);
+        self.in_group = outer;
+        self.e.cp_async_commit_group();
+    }
+
+    /// What all groups but the last `in_flight` copied is there, for this thread.
+    pub(super) fn wait_for_groups(&mut self, in_flight: u32) {
+        match self.copying {
+            true => self.wait_for_copies(),
+            false => self.e.cp_async_wait_group(in_flight),
+        }
     }
 
     /// What was copied is there, for this thread.
@@ -66,12 +111,27 @@ impl Emitter<'_> {
 /// Whether a thread meets others in a statement, or reads shared memory.
 fn uses_shared(stmt: &Stmt) -> bool {
     let (mut meets, mut reads) = (false, false);
-    walk_stmt(stmt, &mut |stmt| meets |= matches!(stmt, Stmt::Barrier), &mut |expr| {
-        walk_expr(expr, &mut |e| {
-            if let ExprKind::Load { buffer, .. } = &e.kind {
-                reads |= buffer.scope == Scope::Shared;
-            }
-        });
-    });
+    walk_stmt(
+        stmt,
+        &mut |stmt| meets |= matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. }),
+        &mut |expr| {
+            walk_expr(expr, &mut |e| {
+                if let ExprKind::Load { buffer, .. } = &e.kind {
+                    reads |= buffer.scope == Scope::Shared;
+                }
+            });
+        },
+    );
     meets || reads
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Broadcast(scalar) => is_zero(scalar),
+        ExprKind::Cast(inner) => is_zero(inner),
+        // Minus zero is another value.
+        ExprKind::Const(Const::Int(value)) => *value == 0,
+        ExprKind::Const(Const::Float(value)) => value.to_bits() == 0,
+        _ => false,
+    }
 }

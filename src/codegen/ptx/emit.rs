@@ -89,10 +89,14 @@ pub(super) struct Emitter<'a> {
     pub(super) loops: Vec<Var>,
     /// Copies into shared memory need no registers here.
     pub(super) copies_async: bool,
-    /// Some of them may be under way.
+    /// Some of them may be under way, besides those of groups.
     pub(super) copying: bool,
+    /// What is emitted is part of a group of copies.
+    pub(super) in_group: bool,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
+    /// Float32 division and square roots are approximated.
+    pub(super) fast_math: bool,
     /// Loads happen only where this predicate holds.
     pub(super) guard: Option<Reg>,
     /// Bytes of dynamic shared memory that are taken.
@@ -101,6 +105,8 @@ pub(super) struct Emitter<'a> {
     pub(super) static_shared: u32,
     /// Whether this entry's shared memory is dynamic.
     pub(super) shared_is_dynamic: bool,
+    /// Buffers of which vectors are never aligned, with the lanes of one.
+    pub(super) unaligned: Vec<(String, u32)>,
     /// The buffers that each vector access wants aligned, and to how many bytes.
     pub(super) alignments: HashMap<Buffer, u32>,
     next_memory: u32,
@@ -134,12 +140,15 @@ impl<'a> Emitter<'a> {
             loops: Vec::new(),
             copies_async: false,
             copying: false,
+            in_group: false,
+            fast_math: false,
             lane: None,
             guard: None,
             dynamic_shared: 0,
             static_shared: 0,
             shared_is_dynamic,
             alignments: HashMap::new(),
+            unaligned: Vec::new(),
             next_memory: 0,
         }
     }

@@ -24,16 +24,18 @@ pub(super) struct Context<'a> {
     pub(super) tables: &'a HashMap<Buffer, Symbol>,
     /// What holds wherever the kernel runs.
     pub(super) facts: Facts,
+    /// `--fast-math`.
+    pub(super) fast_math: bool,
 }
 
 /// Emits the entry of a launch, and says how to launch it. `alignments` gets what vector accesses
-/// want of tensors.
+/// want of tensors, `notes` what the user may want to know.
 pub(super) fn emit_entry(
     module: &mut Module,
     name: &str,
     piece: &Piece,
     context: &Context<'_>,
-    alignments: &mut HashMap<Buffer, u32>,
+    (alignments, notes): (&mut HashMap<Buffer, u32>, &mut Vec<String>),
 ) -> Launch {
     let survey = Survey::of(&piece.body);
     let shared = survey.shared_bytes();
@@ -50,6 +52,7 @@ pub(super) fn emit_entry(
         emitter.places.insert(table.clone(), place);
     }
     emitter.copies_async = survey.warp_products;
+    emitter.fast_math = context.fast_math;
     emitter.stmt(&piece.body);
     emitter.wait_for_copies();
     emitter.flush();
@@ -57,6 +60,12 @@ pub(super) fn emit_entry(
     for (buffer, bytes) in &emitter.alignments {
         let wanted = alignments.entry(buffer.clone()).or_insert(1);
         *wanted = (*wanted).max(*bytes);
+    }
+    for (buffer, lanes) in &emitter.unaligned {
+        notes.push(format!(
+            "`{name}` accesses vectors of {lanes} elements of `{buffer}` one by one: they begin at \
+             odd indices, and a vector access is aligned to its size"
+        ));
     }
     Launch {
         name: name.to_string(),

@@ -2,7 +2,7 @@
 
 use super::emit::{Emitter, Val, constant_bits, ty_of, view};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
-use nvptx_builder::{Cmp, Convert, Guard, Operand, Reg, Source, Ty};
+use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
 use std::collections::HashSet;
 
 /// Operations that are evaluated under a predicate, though their result may not be wanted, instead
@@ -66,8 +66,9 @@ impl Emitter<'_> {
                 let args: Vec<Val> = args.iter().map(|arg| self.float_operand(arg)).collect();
                 self.e.fma(args[0], args[1], args[2]).operand()
             }
-            ExprKind::Call(function, _) => {
-                crate::bug!("`{}` is left over from expand_math", function.name())
+            ExprKind::Call(function, args) => {
+                let x = self.expr(&args[0]);
+                self.approximate(*function, x)
             }
             ExprKind::Let(var, value, body) => {
                 self.bind_let(var, value);
@@ -141,8 +142,9 @@ impl Emitter<'_> {
                 let fma = |i: usize| self.e.fma(args[0][i], args[1][i], args[2][i]).operand();
                 (0..lanes).map(fma).collect()
             }
-            ExprKind::Call(function, _) => {
-                crate::bug!("`{}` is left over from expand_math", function.name())
+            ExprKind::Call(function, args) => {
+                let xs = self.lanes(&args[0]);
+                xs.into_iter().map(|x| self.approximate(*function, x)).collect()
             }
             ExprKind::Let(var, value, body) => {
                 self.bind_let(var, value);
@@ -216,10 +218,39 @@ impl Emitter<'_> {
             UnOp::Ceil => self.round(Convert::Rpi, x),
             UnOp::Round => self.round(Convert::Rni, x),
             UnOp::Trunc => self.round(Convert::Rzi, x),
+            UnOp::Sqrt if self.fast_math && dtype == DType::Float32 => self.approx(Approx::Sqrt, x),
             UnOp::Sqrt => self.e.sqrt(x).operand(),
             UnOp::Popcount => self.popcount(dtype, x),
             UnOp::IsNan => self.e.setp(Cmp::Nan, x, x).erase().operand(),
         }
+    }
+
+    /// A function that `expand_math` left, which is one instruction.
+    fn approximate(&mut self, function: Intrinsic, x: Val) -> Val {
+        let how = match function {
+            Intrinsic::Exp2 => Approx::Ex2,
+            Intrinsic::Log2 => Approx::Lg2,
+            Intrinsic::Rsqrt => Approx::Rsqrt,
+            Intrinsic::Sin => Approx::Sin,
+            Intrinsic::Cos => Approx::Cos,
+            Intrinsic::Tanh => Approx::Tanh,
+            other => crate::bug!("`{}` is left over from expand_math", other.name()),
+        };
+        self.approx(how, x)
+    }
+
+    fn approx(&mut self, how: Approx, x: Val) -> Val {
+        let x = x.typed::<F32>().expect("functions are approximated in float32");
+        self.e.approx(how, x).erase().operand()
+    }
+
+    /// A quotient of float32, within two units in the last place.
+    fn divide_fast(&mut self, x: Val, y: Val) -> Val {
+        if x.constant_bits() == Some(1f32.to_bits().into()) {
+            return self.approx(Approx::Rcp, y);
+        }
+        let float = |value: Val| value.typed::<F32>().expect("a quotient of float32");
+        self.e.div_full(float(x), float(y)).erase().operand()
     }
 
     /// A float with its sign flipped or cleared, that of NaN too.
@@ -289,6 +320,9 @@ impl Emitter<'_> {
             BinOp::Add => self.e.add(x, y),
             BinOp::Sub => self.e.sub(x, y),
             BinOp::Mul => self.e.mul(x, y),
+            BinOp::Div if self.fast_math && dtype == DType::Float32 => {
+                return self.divide_fast(x, y);
+            }
             BinOp::Div => self.e.div(x, y),
             BinOp::Min if dtype.is_float() => self.float_extreme(Cmp::Lt, x, y),
             BinOp::Max if dtype.is_float() => self.float_extreme(Cmp::Gt, x, y),

@@ -16,6 +16,8 @@ pub struct PtxModule {
     pub version: (u32, u32),
     /// One per kernel, in their order.
     pub kernels: Vec<PtxKernel>,
+    /// What the user may want to know: vectors that are accessed element by element.
+    pub notes: Vec<String>,
 }
 
 /// How to run one kernel.

@@ -232,6 +232,13 @@ impl Emitter<'_> {
                 return chunk as usize;
             }
         }
+        let lanes = index.ty.lanes;
+        if lanes.is_multiple_of(2) && bytes < memory.align && self.is_odd(base) {
+            let known = self.unaligned.iter().any(|(name, _)| *name == buffer.name);
+            if !known {
+                self.unaligned.push((buffer.name.clone(), lanes));
+            }
+        }
         1
     }
 

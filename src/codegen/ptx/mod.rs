@@ -3,7 +3,8 @@
 //! [`compile_ptx`] makes one text of all kernels, each launch an `.entry`; [`launch`] says how the
 //! host runs them. `split` finds the launches, `entry` sets one up, `stmt`, `expr`, `divide` and
 //! `cast` emit its code, `address` and `memory` its accesses. Every float operation carries its
-//! rounding, so results are those of the loop IR to the bit, whatever `ptxas` does.
+//! rounding, so results are those of the loop IR to the bit, whatever `ptxas` does; but for the
+//! approximations of `--fast-math`.
 //!
 //! What is computed once stays at hand while its place dominates (`number`, `scoped`). Index
 //! arithmetic is done in 32 bits where constant bounds (`range`) show that it fits.
@@ -44,16 +45,23 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     module.comment(&format!("tec {}, target {target}", env!("CARGO_PKG_VERSION")));
     let mut names: HashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
     let mut tables = HashMap::new();
-    let mut compiled = Vec::new();
+    let (mut compiled, mut notes) = (Vec::new(), Vec::new());
+    let fast_math = target.gpu.is_some_and(|gpu| gpu.fast_math);
     for kernel in kernels {
-        compiled.push(compile_kernel(&mut module, kernel, &mut names, &mut tables));
+        compiled.push(compile_kernel(
+            &mut module,
+            kernel,
+            (&mut names, &mut tables),
+            &mut notes,
+            fast_math,
+        ));
     }
     let ptx = match module.finish() {
         Ok(ptx) => ptx,
         Err(errors) => return Err(refuse(&errors.0, target)),
     };
     let version = (u32::from(ptx.version.major), u32::from(ptx.version.minor));
-    Ok(PtxModule { text: ptx.text, version, kernels: compiled })
+    Ok(PtxModule { text: ptx.text, version, kernels: compiled, notes })
 }
 
 /// The builder's name for a target.
@@ -81,8 +89,9 @@ fn refuse(errors: &[nvptx_builder::Error], target: &Target) -> Box<Diag> {
 fn compile_kernel(
     module: &mut Module,
     kernel: &Kernel,
-    names: &mut HashSet<String>,
-    tables: &mut HashMap<Buffer, Symbol>,
+    (names, tables): (&mut HashSet<String>, &mut HashMap<Buffer, Symbol>),
+    notes: &mut Vec<String>,
+    fast_math: bool,
 ) -> PtxKernel {
     let (body, changed) = unroll::unroll_locals(kernel.body.clone());
     let mut kernel = Kernel { body, ..kernel.clone() };
@@ -106,7 +115,8 @@ fn compile_kernel(
             }
         }
     }
-    let context = entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts };
+    let context =
+        entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
     let mut alignments = HashMap::new();
     let single = split.pieces.len() == 1;
     let mut launches = Vec::new();
@@ -119,7 +129,7 @@ fn compile_kernel(
                 unique(names, format!("{}_{at}_{stage}", kernel.name))
             }
         };
-        launches.push(entry::emit_entry(module, &name, piece, &context, &mut alignments));
+        launches.push(entry::emit_entry(module, &name, piece, &context, (&mut alignments, notes)));
     }
     let alignments = kernel.params.iter().map(|param| match param {
         Param::Tensor { buffer, .. } => {

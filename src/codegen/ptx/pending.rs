@@ -143,7 +143,7 @@ impl Emitter<'_> {
 
     /// Whether a statement waits for other threads or touches what waits.
     fn is_asked_for(&mut self, stmt: &Stmt) -> bool {
-        if matches!(stmt, Stmt::Barrier) {
+        if matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. }) {
             return true;
         }
         let mut accesses = Vec::new();

@@ -157,7 +157,15 @@ impl Splitter {
 
 /// Whether a statement of a block belongs to a launch around the block, not to the host.
 fn is_inside(stmt: &Stmt) -> bool {
-    matches!(stmt, Stmt::Store { .. } | Stmt::Barrier | Stmt::Evaluate(_) | Stmt::Prefetch { .. })
+    matches!(
+        stmt,
+        Stmt::Store { .. }
+            | Stmt::Barrier
+            | Stmt::AwaitCopies { .. }
+            | Stmt::CopyGroup { .. }
+            | Stmt::Evaluate(_)
+            | Stmt::Prefetch { .. }
+    )
 }
 
 /// Whether a stage's mark stands around several launches.

@@ -58,6 +58,13 @@ impl Emitter<'_> {
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
+            Stmt::CopyGroup { body } => self.copy_group(body),
+            Stmt::AwaitCopies { in_flight } => {
+                self.flush();
+                self.wait_for_groups(*in_flight);
+                self.e.bar_sync(0);
+                self.all_changes += 1;
+            }
             // Neither changes a result; caches of GPUs are filled by the warps themselves.
             Stmt::Prefetch { .. } | Stmt::Evaluate(_) => {}
             Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),

@@ -4,13 +4,13 @@
 //! whole, and each thread's registers hold what the instruction wants. A tile is loaded once as
 //! long as its memory does not change.
 
-use super::emit::{Emitter, Memory, Place, Val, ty_of};
+use super::emit::{Emitter, Memory, Place, Val, ty_of, view};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
 use crate::ir::warp::{Element, HALVES, Part, WarpProduct, index_at, thread_part};
 use crate::ir::{BinOp, Buffer, DType, Expr, Stmt, Var};
-use nvptx_builder::{B32, Mma, Reg, Source};
+use nvptx_builder::{B32, Convert, Mma, Reg, Source, Ty};
 
 /// Matrices of 8 rows of 16 bytes.
 const ROWS: i64 = 8;
@@ -43,6 +43,7 @@ fn instruction(product: WarpProduct) -> Mma {
     match product.factor {
         DType::BFloat16 => Mma::BF16,
         DType::Float16 => Mma::F16,
+        DType::Float32 => Mma::TF32,
         DType::Int8 => Mma::S8,
         DType::Uint8 => Mma::U8,
         other => crate::bug!("no product of {other}"),
@@ -132,7 +133,16 @@ impl Emitter<'_> {
         }
         let address = self.address(memory, buffer.dtype.bytes() as u32, index);
         let regs = self.e.ldmatrix_as(count, transposed, address);
-        let values: Vec<Val> = regs.iter().map(|reg| reg.erase().operand()).collect();
+        let mut values: Vec<Val> = regs.iter().map(|reg| reg.erase().operand()).collect();
+        if buffer.dtype == DType::Float32 {
+            // The instruction would cut the bits off.
+            let round = |value: Val| {
+                let float = self.bitcast(DType::Uint32, DType::Float32, view(value, Ty::U32));
+                let rounded = self.e.cvt_as(Ty::Tf32, Convert::Rna, float);
+                view(rounded.operand(), Ty::B32)
+            };
+            values = values.into_iter().map(round).collect();
+        }
         if let Some(key) = key {
             self.loads.insert(key, values.clone());
         }

@@ -55,7 +55,7 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
 /// The stores in a statement, loops counted once, and whether there is a loop or a barrier.
 fn count_stores(stmt: &Stmt) -> (i128, bool) {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
-    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::For { .. });
+    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::For { .. });
     for_each_stmt(stmt, &mut |inner| {
         let (stores, inside) = count_stores(inner);
         count += stores;

@@ -170,7 +170,10 @@ impl<'c> Selector<'c> {
             }
             Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
             Stmt::Evaluate(_) => {}
-            Stmt::Assert { .. } | Stmt::Barrier => crate::bug!("not in a nest: {stmt:?}"),
+            Stmt::Assert { .. }
+            | Stmt::Barrier
+            | Stmt::AwaitCopies { .. }
+            | Stmt::CopyGroup { .. } => crate::bug!("not in a nest: {stmt:?}"),
         }
         self.memo.clear();
     }

@@ -195,7 +195,8 @@ impl Compiler {
             }
             Stmt::Produce { body, .. }
             | Stmt::Tensorize { body, .. }
-            | Stmt::SimdKernel { body } => self.stmt(body),
+            | Stmt::SimdKernel { body }
+            | Stmt::CopyGroup { body } => self.stmt(body),
             Stmt::Prefetch { .. } => Ok(()),
             Stmt::Assert { cond, message, values } => {
                 let assert = self.code.assertions.len() as u32;
@@ -212,9 +213,11 @@ impl Compiler {
                 self.emit(Op::Assert { assert });
                 Ok(())
             }
-            Stmt::Barrier if self.extents.is_none() => Err("a barrier outside of a launch".into()),
-            Stmt::Barrier => {
-                self.emit_trapping(Op::Meet, Culprit::Stmt(Stmt::Barrier));
+            Stmt::Barrier | Stmt::AwaitCopies { .. } if self.extents.is_none() => {
+                Err("a barrier outside of a launch".into())
+            }
+            Stmt::Barrier | Stmt::AwaitCopies { .. } => {
+                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt.clone()));
                 Ok(())
             }
             Stmt::Evaluate(value) => self.whole(&[value]).map(|_| ()),

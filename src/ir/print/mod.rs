@@ -258,6 +258,11 @@ impl Printer {
                 self.access(buffer, indices);
                 self.out.push_str(")\n");
             }
+            Stmt::CopyGroup { body } => self.braced("copy_group", body),
+            Stmt::AwaitCopies { in_flight } => {
+                self.line("");
+                let _ = writeln!(self.out, "await_copies(in_flight={in_flight})");
+            }
             Stmt::Barrier => self.line("tvm_storage_sync(\"shared\")\n"),
             Stmt::Evaluate(value) => {
                 self.line("");

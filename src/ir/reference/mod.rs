@@ -68,6 +68,7 @@ pub fn evaluate_exact(function: Intrinsic, dtype: DType, args: &[f64]) -> Exact 
             let [a, b, c] = [args[0] as f32, args[1] as f32, args[2] as f32];
             Exact::special(a.mul_add(b, c) as f64)
         }
+        (Intrinsic::Tf32, DType::Float32) => Exact::special(round_to_tf32(args[0])),
         (Intrinsic::Fma, DType::Float64) => Exact::special(args[0].mul_add(args[1], args[2])),
         (_, DType::Float32) => round_to_f32(narrow::evaluate(function, args)),
         (_, DType::Float64) => wide::evaluate(function, args),
@@ -86,6 +87,18 @@ fn round_to_f32(value: f64) -> Exact {
     Exact { nearest, rest: (value - nearest) * power_of_2(-unit), unit }
 }
 
+/// A multiple of the unit that float32 has with ten bits behind the point, the nearest one, the one
+/// of larger magnitude of two.
+fn round_to_tf32(x: f64) -> f64 {
+    if x == 0.0 {
+        return x;
+    }
+    let exponent = (x.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+    let unit = power_of_2((exponent - 10).max(-126 - 10));
+    // `round` goes away from zero at ties; the quotient is exact.
+    ((x / unit).round() * unit) as f32 as f64
+}
+
 /// `2^exponent`, a normal number.
 fn power_of_2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
@@ -97,6 +110,8 @@ fn special_value(function: Intrinsic, args: &[f64]) -> Option<f64> {
     let x = args[0];
     match function {
         Intrinsic::Fma => None,
+        Intrinsic::Tf32 if !x.is_finite() => Some(x),
+        Intrinsic::Tf32 => None,
         Intrinsic::Pow => special_power(x, args[1]),
         _ if x.is_nan() => Some(f64::NAN),
         Intrinsic::Exp | Intrinsic::Exp2 => match x {

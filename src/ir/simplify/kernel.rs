@@ -77,7 +77,9 @@ impl Simplifier {
                 let indices = indices.iter().map(|index| self.expr(index)).collect();
                 Stmt::Prefetch { buffer: buffer.clone(), indices }
             }
-            Stmt::Assert { .. } | Stmt::Barrier => stmt.clone(),
+            // An empty group counts.
+            Stmt::CopyGroup { body } => Stmt::CopyGroup { body: Box::new(self.stmt(body)) },
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => stmt.clone(),
             Stmt::Evaluate(value) => Stmt::Evaluate(self.expr(value)),
         }
     }

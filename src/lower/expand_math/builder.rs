@@ -39,6 +39,7 @@ enum Key {
     Cast(DType, usize),
     Bitcast(DType, usize),
     Load(Buffer, usize),
+    Call(Intrinsic, usize),
 }
 
 /// A value of a [`Builder`].
@@ -59,13 +60,18 @@ enum Op {
     Cast(DType, usize),
     Bitcast(DType, usize),
     Load(Buffer, usize),
+    Call(Intrinsic, usize),
 }
 
 impl Op {
     fn operands(&self) -> Vec<usize> {
         match *self {
             Op::Leaf(_) => vec![],
-            Op::Unary(_, a) | Op::Cast(_, a) | Op::Bitcast(_, a) | Op::Load(_, a) => vec![a],
+            Op::Unary(_, a)
+            | Op::Cast(_, a)
+            | Op::Bitcast(_, a)
+            | Op::Load(_, a)
+            | Op::Call(_, a) => vec![a],
             Op::Binary(_, a, b) => vec![a, b],
             Op::Select(a, b, c) | Op::Fma(a, b, c) => vec![a, b, c],
         }
@@ -91,6 +97,7 @@ impl Op {
             Op::Cast(dtype, a) => Key::Cast(*dtype, *a),
             Op::Bitcast(dtype, a) => Key::Bitcast(*dtype, *a),
             Op::Load(buffer, a) => Key::Load(buffer.clone(), *a),
+            Op::Call(function, a) => Key::Call(*function, *a),
         }
     }
 
@@ -105,6 +112,7 @@ impl Op {
             Op::Cast(dtype, a) => Expr::cast(*dtype, at(*a)),
             Op::Bitcast(dtype, a) => Expr::bitcast(*dtype, at(*a)),
             Op::Load(buffer, a) => Expr::load(buffer, vec![at(*a)]),
+            Op::Call(function, a) => Expr::call(*function, vec![at(*a)]),
         }
     }
 }
@@ -312,6 +320,10 @@ impl<'b> Value<'b> {
     /// The correctly rounded square root.
     pub fn sqrt(self) -> Value<'b> {
         self.unary(UnOp::Sqrt)
+    }
+    /// A function that the target has an instruction for.
+    pub fn call(self, function: Intrinsic) -> Value<'b> {
+        self.builder.push(self.dtype, Op::Call(function, self.id))
     }
     /// The nearest integer, ties to even.
     pub fn round(self) -> Value<'b> {

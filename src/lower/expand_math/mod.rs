@@ -4,10 +4,12 @@
 //! Before: `B[i] = exp(A[i])`
 //! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
 //! Needs: calls on Float32 and Float64 (halves are widened where they are loaded).
-//! Ensures: no call but `fma` remains; no branches, so vectors are as good as scalars.
+//! Ensures: no call but `fma` remains; no branches, so vectors are as good as scalars. With
+//! `--fast-math`, calls that are one approximating instruction remain, see [`approx`]; products by warps (`ir::warp`) stay whole.
 //!
 //! Each function's file states its method; `docs/MATH.md` lists the errors.
 
+mod approx;
 mod atan;
 mod builder;
 mod erf;
@@ -20,20 +22,22 @@ mod reduce_angle;
 mod rsqrt;
 mod sigmoid;
 mod sums;
+mod tf32;
 mod trig;
 
 use crate::diag::Result;
-use crate::ir::visit::{map_children, rewrite_exprs};
-use crate::ir::{Expr, ExprKind, Intrinsic, Kernel};
+use crate::ir::visit::{map_children, map_exprs, map_stmts};
+use crate::ir::warp::is_warp_product;
+use crate::ir::{Expr, ExprKind, Intrinsic, Kernel, Stmt};
 use crate::target::Target;
 use builder::{Builder, Tables, Value};
 use std::collections::HashMap;
 
 /// Replaces mathematical functions by their fixed sequences of operations.
-pub fn expand_math(mut kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let mut ctx = Ctx::default();
-    kernel.checks = rewrite_exprs(kernel.checks, &mut |expr| ctx.rewrite(expr));
-    kernel.body = rewrite_exprs(kernel.body, &mut |expr| ctx.rewrite(expr));
+pub fn expand_math(mut kernel: Kernel, target: &Target) -> Result<Kernel> {
+    let mut ctx = Ctx { fast: target.gpu.is_some_and(|gpu| gpu.fast_math), ..Ctx::default() };
+    kernel.checks = ctx.rewrite_stmt(kernel.checks);
+    kernel.body = ctx.rewrite_stmt(kernel.body);
     Ok(kernel)
 }
 
@@ -47,9 +51,19 @@ struct Ctx {
     /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
     done: HashMap<usize, (Expr, Expr)>,
     tables: Tables,
+    /// Float32 functions are approximated.
+    fast: bool,
 }
 
 impl Ctx {
+    fn rewrite_stmt(&mut self, stmt: Stmt) -> Stmt {
+        if is_warp_product(&stmt) {
+            return stmt;
+        }
+        let stmt = map_exprs(stmt, &mut |expr| self.rewrite(expr));
+        map_stmts(stmt, &mut |inner| self.rewrite_stmt(inner))
+    }
+
     fn rewrite(&mut self, expr: &Expr) -> Expr {
         if let Some((_, after)) = self.done.get(&expr.id()) {
             return after.clone();
@@ -69,6 +83,9 @@ impl Ctx {
         let builder = Builder::new(function.name(), args[0].ty.lanes, self.tables.clone());
         let values: Vec<Value> = args.iter().map(|arg| builder.argument(arg.clone())).collect();
         let x = values[0];
+        if let (true, Some(near)) = (self.fast, approx::approximate(function, &values)) {
+            return builder.finish(near);
+        }
         let result = match function {
             Intrinsic::Exp => exp::exp(x),
             Intrinsic::Exp2 => exp::exp2(x),
@@ -83,6 +100,7 @@ impl Ctx {
             Intrinsic::Tan => trig::tan(x),
             Intrinsic::Atan => atan::atan(x),
             Intrinsic::Pow => pow::pow(x, values[1]),
+            Intrinsic::Tf32 => tf32::tf32(x),
             Intrinsic::Fma => crate::bug!("expand_math: fma is not expanded"),
         };
         builder.finish(result)

@@ -7,23 +7,25 @@
 //!         `  if likely(i + 1 < n) { produce S { S[(i + 1) % 2, …] = f(i + 1) } }`
 //!         `  … S[i % 2, …] …`
 //!         `}`
-//! What the threads of a GPU fetch for shared memory comes in two parts, see [`staged`].
+//! What the threads of a GPU fetch for shared memory comes in two parts, see [`staged`], or several
+//! iterations ahead, see [`pipelined`].
 //! Conditions around the allocation hold for the iteration that reads, so they are asked about the
 //! next one where it is computed.
 //! Needs: one index per dimension; a double buffer stands in a loop whose iterations follow each
 //! other, and what fills it reads nothing that the same iteration computes.
 //! Ensures: no buffer is marked; every variable is bound once.
 
+mod pipelined;
 mod staged;
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
+use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use std::collections::HashMap;
 
-/// Gives every marked buffer its second half.
+/// Gives every marked buffer its copies.
 pub fn inject_double_buffer(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = inject(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -50,8 +52,9 @@ struct Loop {
     kind: ForKind,
 }
 
-/// A stage with two halves.
-struct Double {
+/// A stage that is filled ahead.
+struct Ahead {
+    how: Buffering,
     /// One per component.
     buffers: Vec<Buffer>,
     /// What fills them in an iteration, under the conditions of that iteration.
@@ -79,7 +82,7 @@ impl Around {
 }
 
 /// The body of a loop without the marked allocations and what fills them.
-fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Double>) -> Stmt {
+fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Ahead>) -> Stmt {
     match stmt {
         Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
             around.push(Around::Thread(var.clone(), extent.clone(), kind.clone()));
@@ -94,12 +97,13 @@ fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Double>) -> Stm
             around.pop();
             Stmt::If { cond, then, otherwise }
         }
-        Stmt::Allocate { buffer, body } if buffer.double_buffered => {
+        Stmt::Allocate { buffer, body } if buffer.buffering != Buffering::Single => {
+            let how = buffer.buffering;
             let mut buffers = vec![buffer];
             let mut body = *body;
             let rest = loop {
                 match body {
-                    Stmt::Allocate { buffer, body: inner } if buffer.double_buffered => {
+                    Stmt::Allocate { buffer, body: inner } if buffer.buffering == how => {
                         buffers.push(buffer);
                         body = *inner;
                     }
@@ -110,48 +114,28 @@ fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Double>) -> Stm
             let mut rest = rest.into_iter();
             let fill = rest.next().unwrap_or_else(Stmt::nothing);
             let fill = around.iter().rev().fold(fill, |body, one| one.wrap(body));
-            found.push(Double { buffers, fill });
+            found.push(Ahead { how, buffers, fill });
             extract(Stmt::Block(rest.collect()), around, found)
         }
         other => map_stmts(other, &mut |inner| extract(inner, around, found)),
     }
 }
 
-fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
-    let Loop { var, min, extent, kind } = head;
-    if found.is_empty() {
-        return Stmt::For { var, min, extent, kind, body: Box::new(body) };
-    }
-    let half = |at: &Expr| {
-        let turn = match min.as_int() {
-            Some(0) => at.clone(),
-            _ => Expr::sub(at.clone(), min.clone()),
-        };
-        Expr::binary(BinOp::FloorMod, turn, Expr::index(2))
-    };
-    let here = Expr::var(&var);
-    let next = Expr::add(here.clone(), Expr::index(1));
-    let end = match min.as_int() {
-        Some(0) => extent.clone(),
-        _ => Expr::add(min.clone(), extent.clone()),
-    };
+fn inject_loop(head: Loop, body: Stmt, found: Vec<Ahead>) -> Stmt {
+    let (pipelined, found): (Vec<Ahead>, Vec<Ahead>) =
+        found.into_iter().partition(|one| matches!(one.how, Buffering::Pipeline(_)));
+    let Injected { before, mut body, allocated } = pipelined::inject(&head, body, pipelined);
+    let (before, mut allocated) = (Vec::from_iter(before), allocated);
     let mut first: Vec<Stmt> = Vec::new();
     let mut ahead: Vec<Stmt> = Vec::new();
     let mut behind: Vec<Stmt> = Vec::new();
     let mut waiting: Vec<Buffer> = Vec::new();
     let mut halves: HashMap<Buffer, Buffer> = HashMap::new();
-    let mut allocated: Vec<Buffer> = Vec::new();
-    for double in found {
-        for buffer in &double.buffers {
-            let whole = two_halves(buffer);
-            allocated.push(whole.clone());
-            halves.insert(buffer.clone(), whole);
-        }
-        let fill_at = |at: &Expr| {
-            let fill = fresh_copy(&double.fill, &HashMap::from([(var.clone(), at.clone())]));
-            into_halves(fill, &halves, &half(at))
-        };
-        first.push(fill_at(&min));
+    let next = head.after(1);
+    for double in &found {
+        allocated.extend(double.add_copies(2, &mut halves));
+        let fill_at = |at: &Expr| double.fill_at(at, &head, &halves, 2);
+        first.push(fill_at(&head.min));
         let fill = fill_at(&next);
         match staged::stage(&fill, &body) {
             Some(parts) => {
@@ -162,23 +146,88 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Double>) -> Stmt {
             None => ahead.push(fill),
         }
     }
-    let first = Stmt::If {
-        cond: Expr::lt(Expr::index(0), extent.clone()),
-        then: Box::new(Stmt::Block(first)),
-        otherwise: None,
-    };
-    let in_next = |stmts: Vec<Stmt>| Stmt::If {
-        cond: Expr::unary(UnOp::Likely, Expr::lt(next.clone(), end.clone())),
-        then: Box::new(Stmt::Block(stmts)),
-        otherwise: None,
-    };
-    let mut body = vec![in_next(ahead), into_halves(body, &halves, &half(&here))];
-    if !behind.is_empty() {
-        body.push(in_next(behind));
+    let mut nest = before;
+    if !found.is_empty() {
+        nest.push(head.if_there(&Expr::index(0), first, false));
+        body = into_copies(body, &halves, &head.copy(&Expr::var(&head.var), 2));
+        let mut stmts = vec![head.if_there(&Expr::index(1), ahead, true), body];
+        if !behind.is_empty() {
+            stmts.push(head.if_there(&Expr::index(1), behind, true));
+        }
+        body = allocate(waiting, Stmt::Block(stmts));
     }
-    let body = Box::new(allocate(waiting, Stmt::Block(body)));
-    let nest = Stmt::Block(vec![first, Stmt::For { var, min, extent, kind, body }]);
-    allocate(allocated, nest)
+    let Loop { var, min, extent, kind } = head;
+    nest.push(Stmt::For { var, min, extent, kind, body: Box::new(body) });
+    match nest.len() {
+        1 => nest.remove(0),
+        _ => allocate(allocated, Stmt::Block(nest)),
+    }
+}
+
+/// A loop whose body reads copies that are filled ahead.
+struct Injected {
+    /// What stands before the loop.
+    before: Option<Stmt>,
+    body: Stmt,
+    /// The buffers around both.
+    allocated: Vec<Buffer>,
+}
+
+impl Loop {
+    /// The value of the variable so many iterations later.
+    fn after(&self, iterations: i64) -> Expr {
+        Expr::add(Expr::var(&self.var), Expr::index(iterations))
+    }
+
+    /// The copy of a buffer that the iteration at this value of the variable reads.
+    fn copy(&self, at: &Expr, copies: u32) -> Expr {
+        let turn = match self.min.as_int() {
+            Some(0) => at.clone(),
+            _ => Expr::sub(at.clone(), self.min.clone()),
+        };
+        Expr::binary(BinOp::FloorMod, turn, Expr::index(copies.into()))
+    }
+
+    /// Statements under the condition that there is an iteration: the one of this number, or so
+    /// much later than the present one.
+    fn if_there(&self, number: &Expr, stmts: Vec<Stmt>, later: bool) -> Stmt {
+        let cond = match later {
+            false => Expr::lt(number.clone(), self.extent.clone()),
+            true => {
+                let end = match self.min.as_int() {
+                    Some(0) => self.extent.clone(),
+                    _ => Expr::add(self.min.clone(), self.extent.clone()),
+                };
+                let next = Expr::add(Expr::var(&self.var), number.clone());
+                Expr::unary(UnOp::Likely, Expr::lt(next, end))
+            }
+        };
+        Stmt::If { cond, then: Box::new(Stmt::Block(stmts)), otherwise: None }
+    }
+}
+
+impl Ahead {
+    /// Its buffers with so many copies, which `copies` gets.
+    fn add_copies(&self, count: u32, copies: &mut HashMap<Buffer, Buffer>) -> Vec<Buffer> {
+        let add = |buffer: &Buffer| {
+            let whole = with_copies(buffer, count);
+            copies.insert(buffer.clone(), whole.clone());
+            whole
+        };
+        self.buffers.iter().map(add).collect()
+    }
+
+    /// What fills the copy for the iteration at this value of the loop's variable.
+    fn fill_at(
+        &self,
+        at: &Expr,
+        head: &Loop,
+        copies: &HashMap<Buffer, Buffer>,
+        count: u32,
+    ) -> Stmt {
+        let fill = fresh_copy(&self.fill, &HashMap::from([(head.var.clone(), at.clone())]));
+        into_copies(fill, copies, &head.copy(at, count))
+    }
 }
 
 fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
@@ -186,20 +235,20 @@ fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
     buffers.into_iter().rev().fold(body, around)
 }
 
-/// The buffer with one more dimension, outermost, of two.
-fn two_halves(buffer: &Buffer) -> Buffer {
+/// The buffer with one more dimension, outermost, of that many.
+fn with_copies(buffer: &Buffer, count: u32) -> Buffer {
     let mut shape = buffer.shape.clone();
-    shape.insert(0, Expr::index(2));
+    shape.insert(0, Expr::index(count.into()));
     let strides = buffer.strides.clone().map(|mut strides| {
         strides.insert(0, buffer.len());
         strides
     });
-    Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, false)
+    Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, Buffering::Single)
 }
 
-/// Every access of the buffers goes to the half `at`.
-fn into_halves(stmt: Stmt, halves: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt {
-    let place = |buffer: Buffer, indices: Vec<Expr>| match halves.get(&buffer) {
+/// Every access of the buffers goes to the copy `at`.
+fn into_copies(stmt: Stmt, copies: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt {
+    let place = |buffer: Buffer, indices: Vec<Expr>| match copies.get(&buffer) {
         Some(whole) => {
             let mut indices = indices;
             indices.insert(0, at.clone());
@@ -209,7 +258,7 @@ fn into_halves(stmt: Stmt, halves: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt 
     };
     let stmt = map_exprs(stmt, &mut |expr| {
         rewrite_expr(expr, &mut |e| match &e.kind {
-            ExprKind::Load { buffer, indices, mask } if halves.contains_key(buffer) => {
+            ExprKind::Load { buffer, indices, mask } if copies.contains_key(buffer) => {
                 let (buffer, indices) = place(buffer.clone(), indices.clone());
                 Expr::new(e.ty, ExprKind::Load { buffer, indices, mask: mask.clone() })
             }
@@ -225,6 +274,6 @@ fn into_halves(stmt: Stmt, halves: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt 
             let (buffer, indices) = place(buffer, indices);
             Stmt::Prefetch { buffer, indices }
         }
-        other => map_stmts(other, &mut |inner| into_halves(inner, halves, at)),
+        other => map_stmts(other, &mut |inner| into_copies(inner, copies, at)),
     }
 }

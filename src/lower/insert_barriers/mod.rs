@@ -4,7 +4,7 @@
 //! Before: `for k { produce S { S[tx] = A[k, tx] }  C[tx] = C[tx] + S[7 - tx] }`
 //! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
 //! Before and after a shared stage threads meet (`ir::stmt`); its mark goes, and what is needed of
-//! these meetings becomes barriers. Accesses without a meeting between them, or certainly of one
+//! these meetings becomes barriers; `await_copies` stays where it is. Accesses without a meeting between them, or certainly of one
 //! thread, need none (`conflict`). Between two statements that clash the barrier stands before the
 //! second one; for two iterations of a loop before the first statement of the body that clashes
 //! with an earlier iteration. No barrier stands that could be left out.
@@ -162,6 +162,9 @@ enum Node {
     Meeting,
     /// Whether it stands.
     Barrier(bool),
+    /// A barrier for copies under way. It stays: that they have arrived is more than the order of
+    /// the accesses says.
+    Await(u32),
 }
 
 impl Node {
@@ -188,6 +191,7 @@ impl Node {
             },
             Node::Leaf { stmt, .. } => stmt,
             Node::Barrier(true) => Stmt::Barrier,
+            Node::Await(in_flight) => Stmt::AwaitCopies { in_flight },
             Node::Meeting | Node::Barrier(false) => Stmt::nothing(),
         }
     }
@@ -226,6 +230,7 @@ impl Builder {
             Stmt::Produce { .. }
             | Stmt::Allocate { .. }
             | Stmt::Tensorize { .. }
+            | Stmt::CopyGroup { .. }
             | Stmt::SimdKernel { .. } => self.around(stmt, context, divergent),
             Stmt::Let { ref var, ref value, .. } => {
                 let reads = self.reads(&[value], context);
@@ -262,6 +267,7 @@ impl Builder {
                 Node::Leaf { stmt, accesses }
             }
             Stmt::Barrier => Node::Barrier(true),
+            Stmt::AwaitCopies { in_flight } => Node::Await(in_flight),
             Stmt::Prefetch { .. } | Stmt::Assert { .. } => {
                 Node::Leaf { stmt, accesses: Vec::new() }
             }
@@ -393,6 +399,7 @@ impl Placer {
                 Ok(Summary { first: reach.clone(), last: reach, ..nothing() })
             }
             Node::Meeting => Ok(Summary { meets: true, ..nothing() }),
+            Node::Await(_) => Ok(Summary { open: false, ..nothing() }),
             Node::Barrier(stands) => Ok(Summary { open: !*stands, ..nothing() }),
         }
     }
@@ -499,7 +506,7 @@ fn count_barriers(node: &Node) -> usize {
         Node::If { then, otherwise, .. } => {
             count_barriers(then) + otherwise.as_ref().map_or(0, |node| count_barriers(node))
         }
-        Node::Leaf { .. } | Node::Meeting => 0,
+        Node::Leaf { .. } | Node::Meeting | Node::Await(_) => 0,
         Node::Barrier(_) => 1,
     }
 }
@@ -517,7 +524,7 @@ fn set_barrier(node: &mut Node, number: &mut usize, stands: bool) {
                 set_barrier(otherwise, number, stands);
             }
         }
-        Node::Leaf { .. } | Node::Meeting => {}
+        Node::Leaf { .. } | Node::Meeting | Node::Await(_) => {}
         Node::Barrier(value) => {
             if *number == 0 {
                 *value = stands;

@@ -50,7 +50,9 @@ impl Judge {
             Stmt::For { kind: ForKind::Parallel, .. } => {
                 return Err("a parallel loop is run by the runtime".into());
             }
-            Stmt::Assert { .. } | Stmt::Barrier => return Err("it checks or waits".into()),
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => {
+                return Err("it checks or waits".into());
+            }
             Stmt::Allocate { buffer, .. } => self.allocation(buffer)?,
             Stmt::Let { var, .. } if var.ty().lanes > 1 && var.ty().dtype == DType::Bool => {
                 return Err(format!("`{}` binds a vector of bool", var.name()));

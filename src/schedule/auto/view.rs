@@ -254,6 +254,7 @@ pub(crate) fn cost_of(expr: &Expr) -> i64 {
     match &expr.kind {
         ExprKind::Call(function, _) => match function {
             crate::ir::Intrinsic::Fma => 1,
+            crate::ir::Intrinsic::Tf32 => 4,
             _ => 16,
         },
         ExprKind::Unary(UnOp::Sqrt, _) | ExprKind::Binary(BinOp::Div, ..) => 8,

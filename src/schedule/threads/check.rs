@@ -4,7 +4,7 @@ use super::{ThreadIndex, bound_index, has_launches, indices_around, is_bound, la
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
 use crate::ir::visit::{walk_expr, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, Scope};
+use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope};
 use crate::schedule::bounds::{Placed, StageBounds};
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;
@@ -324,7 +324,7 @@ fn check_memory(placed: &Placed, launch: StageId, stages: &[StageId], gpu: Gpu) 
     Ok(())
 }
 
-/// Bytes of a stage's box, all components and halves of it, each from a multiple of 16 on.
+/// Bytes of a stage's box, all components and copies of it, each from a multiple of 16 on.
 fn stage_bytes(stage: &Stage, bounds: &StageBounds) -> Result<i128> {
     let mut extents = Vec::new();
     for (axis, extent) in stage.te.axes.iter().zip(&bounds.shape) {
@@ -353,9 +353,13 @@ fn stage_bytes(stage: &Stage, bounds: &StageBounds) -> Result<i128> {
         (Some(stride), Some(extent)) => extent.saturating_mul(stride),
         _ => extents.iter().fold(1i128, |product, extent| product.saturating_mul(*extent)),
     };
-    let halves = if stage.double_buffer.is_some() { 2 } else { 1 };
+    let copies = match stage.buffering() {
+        Buffering::Single => 1,
+        Buffering::Double => 2,
+        Buffering::Pipeline(stages) => stages.into(),
+    };
     let bytes = stage.te.buffers.iter().map(|buffer| {
-        let bytes = elements.saturating_mul(halves * buffer.dtype.bytes() as i128);
+        let bytes = elements.saturating_mul(copies * buffer.dtype.bytes() as i128);
         bytes.saturating_add(15) / 16 * 16
     });
     Ok(bytes.fold(0, i128::saturating_add))

@@ -18,6 +18,8 @@ mod tests;
 mod text;
 mod witness;
 
+pub use shapes::replace_shape;
+
 use super::Graph;
 use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};

@@ -3,6 +3,7 @@
 
 use super::Checker;
 use super::text::show;
+use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{ActualDim, BinOp, Buffer, Expr, Stmt, Var};
 use crate::te::{Axis, Body, Graph, Input};
@@ -147,24 +148,52 @@ fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
     params.extend(graph.outputs.iter().cloned().map(Some));
     for (param, buffer) in params.iter().enumerate() {
         let Some(buffer) = buffer else { continue };
-        for (dim, extent) in buffer.shape.iter().enumerate() {
-            if extent.as_int().is_some() || extent.as_var().is_some() {
-                continue;
-            }
-            let var = Var::index(format!("{}_dim{dim}", buffer.name));
-            let text = show(&simplify_expr(extent, &checker.facts));
-            let message = format!(
-                "argument {} `{}`: extent of dimension {dim} must be `{text}` = {{0}}, got {{1}}",
-                param + 1,
-                buffer.name,
-            );
-            let actual = Expr::var(&var);
-            checker.checks.push(Stmt::Assert {
-                cond: Expr::eq(actual.clone(), extent.clone()),
-                message,
-                values: vec![extent.clone(), actual],
-            });
-            graph.dims.push(ActualDim { param, dim, var });
-        }
+        let (checks, dims) = equations(param, buffer, &checker.facts);
+        checker.checks.extend(checks);
+        graph.dims.extend(dims);
     }
+}
+
+/// The checks of a parameter's extents that are expressions, and the variables in them.
+fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<ActualDim>) {
+    let (mut checks, mut dims) = (Vec::new(), Vec::new());
+    for (dim, extent) in buffer.shape.iter().enumerate() {
+        if extent.as_int().is_some() || extent.as_var().is_some() {
+            continue;
+        }
+        let var = Var::index(format!("{}_dim{dim}", buffer.name));
+        let text = show(&simplify_expr(extent, facts));
+        let message = format!(
+            "argument {} `{}`: extent of dimension {dim} must be `{text}` = {{0}}, got {{1}}",
+            param + 1,
+            buffer.name,
+        );
+        let actual = Expr::var(&var);
+        checks.push(Stmt::Assert {
+            cond: Expr::eq(actual.clone(), extent.clone()),
+            message,
+            values: vec![extent.clone(), actual],
+        });
+        dims.push(ActualDim { param, dim, var });
+    }
+    (checks, dims)
+}
+
+/// Replaces what the entry checks of a parameter's shape by that of `buffer`. All else stays: what
+/// holds of the run-time integers, of the other parameters and of the indices. No check may read
+/// the parameter.
+pub fn replace_shape(graph: &mut Graph, param: usize, buffer: &Buffer) {
+    let (old, kept) = std::mem::take(&mut graph.dims).into_iter().partition(|d| d.param == param);
+    let old: Vec<ActualDim> = old;
+    graph.dims = kept;
+    let is_old = |stmt: &Stmt| {
+        let Stmt::Assert { values, .. } = stmt else { return false };
+        values.iter().any(|value| old.iter().any(|dim| value.as_var() == Some(&dim.var)))
+    };
+    graph.checks.retain(|stmt| !is_old(stmt));
+    let mut facts = Facts::new();
+    graph.known_facts().iter().for_each(|fact| facts.assume(fact));
+    let (checks, dims) = equations(param, buffer, &facts);
+    graph.checks.extend(checks);
+    graph.dims.extend(dims);
 }

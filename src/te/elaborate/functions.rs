@@ -46,9 +46,11 @@ pub enum Takes {
     Integers,
     /// Floats.
     Floats,
+    /// Float32 alone.
+    Singles,
 }
 
-const BUILTINS: [(&str, Builtin); 31] = [
+const BUILTINS: [(&str, Builtin); 32] = [
     ("min", Builtin::Min),
     ("max", Builtin::Max),
     ("clamp", Builtin::Clamp),
@@ -77,6 +79,7 @@ const BUILTINS: [(&str, Builtin); 31] = [
     ("atan", Builtin::Math(Intrinsic::Atan, 1)),
     ("pow", Builtin::Math(Intrinsic::Pow, 2)),
     ("fma", Builtin::Math(Intrinsic::Fma, 3)),
+    ("tf32", Builtin::Math(Intrinsic::Tf32, 1)),
     ("min_value", Builtin::MinValue),
     ("max_value", Builtin::MaxValue),
     ("inf", Builtin::Inf),
@@ -193,6 +196,7 @@ impl<'a> Elaborator<'a> {
     ) -> bool {
         let takes = match builtin {
             Builtin::Unary(_, takes) => takes,
+            Builtin::Math(Intrinsic::Tf32, _) => Takes::Singles,
             Builtin::Math(..) => Takes::Floats,
             _ => Takes::Numbers,
         };
@@ -200,6 +204,7 @@ impl<'a> Elaborator<'a> {
             Takes::Numbers => (ty.is_int() || ty.is_float(), "numbers"),
             Takes::Integers => (ty.is_int(), "integers"),
             Takes::Floats => (ty.is_float(), "floats"),
+            Takes::Singles => (ty == SourceType::Data(DType::Float32), "float32"),
         };
         if fits {
             return true;

@@ -162,7 +162,8 @@ impl Walker<'_> {
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
-            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+            Stmt::CopyGroup { body } => self.stmt(body),
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::Evaluate(_) => {}
         }
     }
 

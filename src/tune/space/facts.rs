@@ -83,8 +83,14 @@ pub(super) fn row_axis(view: &View) -> Option<usize> {
     let row = (0..view.reduce.len())
         .rev()
         .find(|axis| view.loads.iter().any(|load| along(load.stride(&view.reduce[*axis].var))))?;
+    let near = |stride: Stride| match stride {
+        Stride::Zero => true,
+        Stride::By(step) => step.abs() <= 4,
+        Stride::Far => false,
+    };
     let in_lanes = view.data.iter().any(|axis| {
-        axis.extent != Some(1) && view.loads.iter().any(|load| along(load.stride(&axis.var)))
+        let mut strides = view.loads.iter().map(|load| load.stride(&axis.var));
+        axis.extent != Some(1) && strides.clone().any(along) && strides.all(near)
     });
     (!in_lanes).then_some(row)
 }

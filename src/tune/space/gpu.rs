@@ -263,8 +263,8 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let ask = &mut planner.asker;
         let local = ask.whether(&name, &format!("registers {buffer}"), true);
         let whole = sizes.last().is_some_and(|size| size % FETCH == 0);
-        let along = view.reduce.iter().chain(&view.data);
-        let near = along.filter(|axis| load.stride(&axis.var) == Stride::By(1)).count() > 0;
+        let mut along = view.reduce.iter().chain(&view.data);
+        let near = along.any(|axis| load.stride(&axis.var) == Stride::By(1));
         let vectors =
             whole && near && ask.whether(&name, &format!("fetch {buffer} in vectors"), false);
         let double = double == 2

@@ -296,18 +296,28 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let gone = planner.parallelize(at, count.saturating_sub(usize::from(copied)));
     planner.plans[at].open = count - gone;
     if let Some(copy) = copy {
-        let (leaf, rank) = (planner.plans[at].leaves[count - gone - 1].name.clone(), column);
-        planner.text.push(format!("{copy}.compute_at({stage}, {leaf})"));
-        let (o, l) = (planner.text.fresh(&copy, "_o"), planner.text.fresh(&copy, "_i"));
-        let last = view.loads[load].indices.len() - 1;
-        planner.text.push(format!("let {o}, {l} = {copy}.split(ax{last}, factor={lanes})"));
-        planner.text.push(format!("{copy}.vectorize({l})"));
-        if last > 0 && rank > 0 {
-            planner.text.push(format!("{copy}.storage_align(ax{}, 32, 1)", last - 1));
-        }
-        if let Some(stage) = view.loads[load].of {
-            // The copy stands between: what it reads is at the root.
-            planner.plans[stage].pinned = true;
-        }
+        copied_block(planner, at, &copy, load, count - gone - 1);
+    }
+}
+
+/// The copy of a block that is read along its rows: computed at a loop of the stage, with rows that
+/// do not begin at multiples of a page, so that a column does not fall on few places of the cache.
+fn copied_block(planner: &mut Planner, at: usize, copy: &str, load: usize, place: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let lanes = planner.target.lanes(view.dtype);
+    let plan = &planner.plans[at];
+    let line = format!("{copy}.compute_at({}, {})", plan.name, plan.leaves[place].name);
+    planner.text.push(line);
+    let (o, l) = (planner.text.fresh(copy, "_o"), planner.text.fresh(copy, "_i"));
+    let last = view.loads[load].indices.len() - 1;
+    planner.text.push(format!("let {o}, {l} = {copy}.split(ax{last}, factor={lanes})"));
+    planner.text.push(format!("{copy}.vectorize({l})"));
+    if last > 0 {
+        planner.text.push(format!("{copy}.storage_align(ax{}, 32, 1)", last - 1));
+    }
+    if let Some(stage) = view.loads[load].of {
+        // The copy stands between: what it reads is at the root.
+        planner.plans[stage].pinned = true;
     }
 }

@@ -61,8 +61,8 @@ enum Fit {
 pub const RULES: &[Rule] = &[
     Rule {
         name: "blocks",
-        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; what \
-                a block reads is fetched into shared memory by its threads together",
+        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; \
+                what a block reads is fetched into shared memory by its threads together",
         fits: gpu::blocks_fits,
         apply: gpu::blocks,
     },
@@ -111,6 +111,11 @@ pub const RULES: &[Rule] = &[
 pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
     let schedule = Schedule::new(graph.clone(), target);
     Rules { schedule, target: target.clone(), threads, known: Mutex::new(HashMap::new()) }
+}
+
+/// The candidate of all defaults: the same on every machine.
+pub fn default_text(graph: &Graph, target: &Target) -> String {
+    of_kernel(graph, target, 0).replay(&mut |question| question.default).text
 }
 
 /// The space of the rules.

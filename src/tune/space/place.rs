@@ -12,6 +12,8 @@ const MAX_AGAIN: i64 = 8;
 const MAX_TIMES: i64 = 4;
 /// Nor computed at a loop where that makes so many percent of the work.
 const MAX_PERCENT: i64 = 250;
+/// In bytes.
+const CACHE_LINE: i64 = 64;
 
 /// Asks which stages are computed where they are read.
 pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
@@ -96,6 +98,17 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
     let of = planner.plans[home].name.clone();
     planner.text.push(format!("{stage}.compute_at({of}, {leaf})"));
     let parallel = planner.plans[home].parallel;
+    // Rows of a buffer of several begin with a cache line.
+    let line = CACHE_LINE / view.dtype.bytes() as i64;
+    let several = |axis: usize| boxes[axis].is_some_and(|size| size > 1);
+    let rank = view.data.len();
+    if rank > 1 && view.reduction.is_none() && several(rank - 1) && several(rank - 2) {
+        let short = boxes[rank - 1].is_some_and(|size| size % line != 0);
+        if short && planner.asker.whether(&stage, "align rows", true) {
+            let row = &view.data[rank - 2].name;
+            planner.text.push(format!("{stage}.storage_align({row}, {line}, 0)"));
+        }
+    }
     let plan = &mut planner.plans[at];
     plan.anchor = Some((home, depth));
     plan.parallel = parallel;

@@ -432,6 +432,7 @@ impl Model {
             "rfactor" => self.rfactor(),
             "storage_align" => self.storage_align(),
             "double_buffer" => self.double_buffer(),
+            "pipeline" => self.pipeline(),
             "prefetch" => self.prefetch(),
             "store_nontemporal" => self.store_nontemporal(),
             "set_scope" => self.set_scope(),

@@ -273,6 +273,34 @@ impl Model {
         (stage.touched, stage.kept, stage.pinned) = (true, true, true);
     }
 
+    /// Of the loop that a shared stage is computed in.
+    pub(super) fn pipeline(&mut self) {
+        let fits = |stage: &Stage| match stage.place {
+            Place::At(target, id) if stage.scope == Some("shared") => {
+                let loops = &self.stages[target].loops;
+                let at = loops.iter().position(|l| l.id == id)?;
+                let serial = matches!(loops[at].mark, None | Some(Mark::Unroll));
+                serial.then_some((target, at))
+            }
+            _ => None,
+        };
+        let fitting: Vec<(usize, usize)> = self.stages.iter().filter_map(fits).collect();
+        if fitting.is_empty() {
+            return;
+        }
+        let (target, at) = self.pick(&fitting);
+        let stages = self.int(2, 4);
+        let kids = vec![self.number(stages)];
+        let name = &self.stages[target].loops[at].name;
+        let call = format!("{}.pipeline({name}, stages=$)", self.stages[target].name);
+        self.directive("pipeline", call, kids, &[]);
+        self.stages[target].loops[at].used = true;
+        self.stages[target].touched = true;
+        for stage in &mut self.stages {
+            stage.kept |= stage.scope == Some("shared");
+        }
+    }
+
     pub(super) fn prefetch(&mut self) {
         let stage = self.stage();
         let reads = self.stages[stage].reads.clone();

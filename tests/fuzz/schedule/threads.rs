@@ -53,7 +53,8 @@ pub fn add_threads(program: &mut Program, seed: u64, number: u64) {
             "vectorize",
             "storage_align",
             "double_buffer",
-            "double_buffer",
+            "pipeline",
+            "pipeline",
             "pragma",
         ]);
         model.step(kind);

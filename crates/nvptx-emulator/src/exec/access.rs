@@ -34,22 +34,19 @@ impl Machine<'_> {
 
     pub(super) fn load(&mut self, warp: &mut Warp, access: &Access, active: u32, pc: u32) {
         let addresses = self.addresses(warp, &access.address);
-        match access.space {
-            MemSpace::Shared if access.ty.bytes() == 4 && access.reg_bytes == 4 => {
-                return self.load_shared_words(warp, access, &addresses, active, pc);
-            }
-            MemSpace::Global if access.ty.bytes() == 4 && access.reg_bytes == 4 => {
-                return self.load_global_words(warp, access, &addresses, active, pc);
-            }
-            _ => {}
+        let words = access.ty.bytes() == 4 && access.reg_bytes == 4;
+        if words && matches!(access.space, MemSpace::Shared | MemSpace::Global) {
+            return self.load_words(warp, access, &addresses, active, pc);
         }
         let mut rows: Rows = [[0; 32]; 8];
         self.by_space(access.space, &addresses, active, warp, |machine, warp, space, at, mask| {
+            let element = access.ty.bytes();
+            let take = |lane, data: &[u8]| unpack(&mut rows, lane, data, element);
             match space {
-                MemSpace::Shared => machine.load_shared(warp, access, at, mask, pc, &mut rows),
-                MemSpace::Local => machine.load_local(warp, access, at, mask, pc, &mut rows),
-                MemSpace::Param => machine.load_param(warp, access, at, mask, pc, &mut rows),
-                _ => machine.load_global(warp, access, at, mask, pc, &mut rows),
+                MemSpace::Shared => machine.load_shared(warp, access, at, mask, pc, take),
+                MemSpace::Local => machine.load_local(warp, access, at, mask, pc, take),
+                MemSpace::Param => machine.load_param(warp, access, at, mask, pc, take),
+                _ => machine.load_global(warp, access, at, mask, pc, take),
             }
         });
         for (i, row) in rows.iter().enumerate().take(access.count as usize) {
@@ -291,7 +288,7 @@ impl Machine<'_> {
     }
 
     /// The common load: 32-bit elements to 32-bit registers.
-    fn load_shared_words(
+    fn load_words(
         &mut self,
         warp: &mut Warp,
         access: &Access,
@@ -299,31 +296,31 @@ impl Machine<'_> {
         active: u32,
         pc: u32,
     ) {
-        let bytes = 4 * access.count;
-        let good = self.check_shared(warp, addresses, active, bytes, pc);
-        let me = self.stamp(warp, access.site, access.is_strong);
         let mut rows = [[0u32; 32]; 8];
-        for lane in lanes(good) {
-            let at = addresses[lane as usize] as usize;
-            self.read_shared(warp, lane, at, bytes, me, pc);
-            let data = &self.shared.data[at..at + bytes as usize];
+        let take = |lane: u32, data: &[u8]| {
             for (row, word) in rows.iter_mut().zip(data.chunks_exact(4)) {
                 row[lane as usize] = u32::from_le_bytes(word.try_into().expect("4 bytes"));
             }
+        };
+        match access.space {
+            MemSpace::Shared => self.load_shared(warp, access, addresses, active, pc, take),
+            _ => self.load_global(warp, access, addresses, active, pc, take),
         }
         for (i, row) in rows.iter().enumerate().take(access.count as usize) {
             warp.set32(self.kernel.lists[access.regs as usize + i], active, row);
         }
     }
 
+    /// Gives `take` the bytes that each lane reads of shared memory.
+    #[inline]
     fn load_shared(
         &mut self,
-        warp: &mut Warp,
+        warp: &Warp,
         access: &Access,
         addresses: &R64,
         mask: u32,
         pc: u32,
-        rows: &mut Rows,
+        mut take: impl FnMut(u32, &[u8]),
     ) {
         let bytes = access.ty.bytes() * access.count;
         let good = self.check_shared(warp, addresses, mask, bytes, pc);
@@ -331,7 +328,7 @@ impl Machine<'_> {
         for lane in lanes(good) {
             let at = addresses[lane as usize] as usize;
             self.read_shared(warp, lane, at, bytes, me, pc);
-            unpack(rows, lane, &self.shared.data[at..at + bytes as usize], access.ty.bytes());
+            take(lane, &self.shared.data[at..at + bytes as usize]);
         }
     }
 
@@ -493,50 +490,16 @@ impl Machine<'_> {
         }
     }
 
-    /// The common load: 32-bit elements to 32-bit registers.
-    fn load_global_words(
-        &mut self,
-        warp: &mut Warp,
-        access: &Access,
-        addresses: &R64,
-        active: u32,
-        pc: u32,
-    ) {
-        let bytes = 4 * access.count;
-        let mut rest = self.aligned(warp, addresses, active, bytes, pc);
-        self.count_sectors(addresses, rest, bytes, pc);
-        let me = (self.stamp(warp, access.site, access.is_strong), access.is_nc);
-        let mut rows = [[0u32; 32]; 8];
-        while rest != 0 {
-            let Some((buffer, good)) = self.global_part(warp, addresses, &mut rest, bytes, pc)
-            else {
-                continue;
-            };
-            let quick = self.memory.buffer(buffer).access == memory::Access::Read;
-            for lane in lanes(good) {
-                let at = (addresses[lane as usize] & ((1 << BUFFER_BITS) - 1)) as usize;
-                if !quick {
-                    self.read_global(warp, lane, (buffer, at), bytes, me, pc);
-                }
-                let data = &self.memory.buffer(buffer).data[at..at + bytes as usize];
-                for (row, word) in rows.iter_mut().zip(data.chunks_exact(4)) {
-                    row[lane as usize] = u32::from_le_bytes(word.try_into().expect("4 bytes"));
-                }
-            }
-        }
-        for (i, row) in rows.iter().enumerate().take(access.count as usize) {
-            warp.set32(self.kernel.lists[access.regs as usize + i], active, row);
-        }
-    }
-
+    /// Gives `take` the bytes that each lane reads of global memory.
+    #[inline]
     fn load_global(
         &mut self,
-        warp: &mut Warp,
+        warp: &Warp,
         access: &Access,
         addresses: &R64,
         mask: u32,
         pc: u32,
-        rows: &mut Rows,
+        mut take: impl FnMut(u32, &[u8]),
     ) {
         let bytes = access.ty.bytes() * access.count;
         let mut rest = self.aligned(warp, addresses, mask, bytes, pc);
@@ -547,11 +510,14 @@ impl Machine<'_> {
             else {
                 continue;
             };
+            // Of what nobody writes there is nothing to note.
+            let quick = self.memory.buffer(buffer).access == memory::Access::Read;
             for lane in lanes(good) {
                 let at = (addresses[lane as usize] & ((1 << BUFFER_BITS) - 1)) as usize;
-                self.read_global(warp, lane, (buffer, at), bytes, me, pc);
-                let data = &self.memory.buffer(buffer).data[at..at + bytes as usize];
-                unpack(rows, lane, data, access.ty.bytes());
+                if !quick {
+                    self.read_global(warp, lane, (buffer, at), bytes, me, pc);
+                }
+                take(lane, &self.memory.buffer(buffer).data[at..at + bytes as usize]);
             }
         }
     }
@@ -606,12 +572,12 @@ impl Machine<'_> {
 
     fn load_local(
         &mut self,
-        warp: &mut Warp,
+        warp: &Warp,
         access: &Access,
         addresses: &R64,
         mask: u32,
         pc: u32,
-        rows: &mut Rows,
+        mut take: impl FnMut(u32, &[u8]),
     ) {
         let bytes = access.ty.bytes() * access.count;
         for lane in lanes(self.aligned(warp, addresses, mask, bytes, pc)) {
@@ -622,7 +588,7 @@ impl Machine<'_> {
                     format!("reads local byte {address}, which it has not written")
                 });
             }
-            unpack(rows, lane, &warp.local[at..at + bytes as usize], access.ty.bytes());
+            take(lane, &warp.local[at..at + bytes as usize]);
         }
     }
 
@@ -646,12 +612,12 @@ impl Machine<'_> {
 
     fn load_param(
         &mut self,
-        warp: &mut Warp,
+        warp: &Warp,
         access: &Access,
         addresses: &R64,
         mask: u32,
         pc: u32,
-        rows: &mut Rows,
+        mut take: impl FnMut(u32, &[u8]),
     ) {
         let bytes = access.ty.bytes() * access.count;
         for lane in lanes(self.aligned(warp, addresses, mask, bytes, pc)) {
@@ -663,7 +629,7 @@ impl Machine<'_> {
                 });
                 continue;
             };
-            unpack(rows, lane, data, access.ty.bytes());
+            take(lane, data);
         }
     }
 }

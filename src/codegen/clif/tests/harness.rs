@@ -3,7 +3,7 @@
 //! Those are local to the object, so each gets an exported caller here that takes its arguments
 //! as an array of 64-bit words. The system's C compiler links, with the runtime's functions in C.
 
-use crate::codegen::clif::{compile_kernels, isa, new_module, signature_of};
+use crate::codegen::clif::{ObjectOptions, compile_kernels, isa, new_module, signature_of};
 use crate::ir::{Kernel, Stmt};
 use crate::target::{Arch, Target};
 use cranelift_codegen::Context;
@@ -79,7 +79,9 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 /// The object file of kernels with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
     let mut module = new_module(isa::baseline_isa(target, opt), "test");
-    let entries = compile_kernels(&mut module, kernels, target, opt, None).expect("supported");
+    let options = ObjectOptions { opt, ..ObjectOptions::default() };
+    let entries = compile_kernels(&mut module, kernels, target, &options, None);
+    let entries = entries.expect("supported");
     for entry in &entries {
         let signature = signature_of(entry.kernel, false);
         export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);

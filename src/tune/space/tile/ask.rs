@@ -2,12 +2,14 @@
 
 use super::super::facts::{registers, stores_along};
 use super::super::plan::Planner;
-use super::choose::{heights, packs, widths};
-use super::{Form, MAX_WINDOW, Subject, Unroll, lane_axes, terms};
+use super::choose::{MAX_VECTORS, heights, packs, widths};
+use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
 use crate::schedule::auto::view::Stride;
 
 /// More vectors than this are not written out in the loops over terms.
 const MAX_CODE: i64 = 512;
+/// So many are, where nobody has a reason not to.
+const FEW_VECTORS: i64 = 64;
 /// No more orders of loops than this are told apart.
 const MAX_ORDERS: usize = 24;
 /// A factor is packed along its rows only if that is at least so many bytes.
@@ -34,6 +36,9 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     let size = view.data[lane].size();
     let mut wide = widths(size, lanes);
     wide.extend(same.map(|tile| tile.width));
+    // Whole vectors for all of a short axis, with lanes to spare.
+    let whole = (size + lanes - 1) / lanes * lanes;
+    wide.extend((lanes > 1 && whole <= MAX_VECTORS * lanes).then_some(whole));
     wide.sort_unstable();
     wide.dedup();
     let usual = wide.iter().copied().filter(|width| *width <= lanes).max().unwrap_or(wide[0]);
@@ -59,6 +64,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         inner: Vec::new(),
         terms: 0,
         unroll: Unroll::Nothing,
+        by_row: false,
         packed: Vec::new(),
         flat_rows: true,
         tail: "",
@@ -66,6 +72,14 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     if !attached {
         ask_blocks(planner, subject, &mut form);
         ask_packing(planner, subject, &mut form);
+    }
+    if let Some(row) = form.row.filter(|_| form.terms == 0 && is_window(planner, subject.sum)) {
+        // Rows that share no vectors need no registers at the same time.
+        let of_row = &view.data[row].var;
+        let mut vectors = view.loads.iter().filter(|l| l.mentions(&view.data[lane].var));
+        let apart = !form.in_place && vectors.all(|load| load.mentions(of_row));
+        let single = view.loads.len() == 1;
+        form.by_row = planner.asker.whether(&name, "row by row", apart && single);
     }
     ask_unroll(planner, subject, &mut form);
     if size % width != 0 {
@@ -118,7 +132,9 @@ fn ask_rows(
     }
     high.sort_unstable();
     high.dedup();
-    let usual = high.iter().copied().filter(|rows| *rows <= 4).max().unwrap_or(high[0]);
+    // What reads one tensor only needs few registers.
+    let most = if view.loads.len() == 1 { (lanes / 2).max(1) } else { 4 };
+    let usual = high.iter().copied().filter(|rows| *rows <= most).max().unwrap_or(high[0]);
     let rows = same.map_or(usual, |tile| tile.rows);
     (Some(row), planner.asker.pick(&name, "rows", &high, &rows))
 }
@@ -324,7 +340,8 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         let names: Vec<&str> =
             view.reduce[view.reduce.len() - count..].iter().map(|a| &a.name[..]).collect();
         choices.push((names.join(" "), Unroll::Loops(count)));
-        if window || (count == 1 && extent <= 8) {
+        let small = count == 1 && steps.saturating_mul(vectors) <= FEW_VECTORS;
+        if window || small {
             default = choices.len() - 1;
         }
     }
@@ -337,7 +354,10 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     }
     let names = choices.iter().map(|(name, _)| name.clone()).collect();
     form.unroll = choices[planner.asker.index(&name, "unroll", names, default)].1;
-    if !form.in_place && form.row.is_some() {
+    let last = |axis: usize| subject.map[axis] + 1 == subject.map.len();
+    let stored = last(form.lane) || form.row.is_some_and(last);
+    form.flat_rows = !form.in_place && form.row.is_some() && stored;
+    if form.flat_rows {
         form.flat_rows = planner.asker.whether(&name, "unroll rows", form.rows <= 16);
     }
 }

@@ -47,6 +47,8 @@ struct Form {
     /// Values of the first reduction axis that a block of tiles takes at once; 0 for all.
     terms: i64,
     unroll: Unroll,
+    /// A row meets all its terms before the next row does.
+    by_row: bool,
     /// Reads that are packed, by index, each with the axis that becomes the last dimension.
     packed: Vec<(usize, usize)>,
     /// The rows of results are written out where they are stored.
@@ -91,7 +93,7 @@ pub(super) fn apply(planner: &mut Planner, at: usize) {
 }
 
 /// Whether a reduction has few terms, and results enough for whole vectors.
-fn is_window(planner: &Planner, at: usize) -> bool {
+pub(super) fn is_window(planner: &Planner, at: usize) -> bool {
     let facts = &planner.facts;
     let lanes = i64::from(planner.target.lanes(facts.views[at].dtype));
     let view = &facts.views[at];

@@ -126,8 +126,11 @@ fn in_place(planner: &mut Planner, subject: &Subject, form: &Form, reduce: Vec<S
     let mut order = outer;
     order.extend(block);
     order.extend(inner);
-    order.extend(terms);
-    order.extend(row.clone());
+    if form.by_row {
+        order.extend(row.iter().cloned().chain(terms));
+    } else {
+        order.extend(terms.into_iter().chain(row.clone()));
+    }
     order.extend(lane.clone());
     planner.reorder(home, &order);
     for name in flat.iter().chain(&row) {
@@ -229,8 +232,11 @@ fn sums(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
-    order.extend(terms);
-    order.extend(row.clone());
+    if form.by_row {
+        order.extend(row.iter().cloned().chain(terms));
+    } else {
+        order.extend(terms.into_iter().chain(row.clone()));
+    }
     order.push(lane.clone());
     planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
     for axis in flat.iter().chain(&row) {

@@ -1,0 +1,45 @@
+//! Functions of float32 as the approximations of a GPU have them, for `--fast-math`.
+//!
+//! What stays a call is one instruction: `exp2`, `log2`, `rsqrt`, `sin`, `cos`, `tanh`. The others
+//! are made of these. `docs/MATH.md` lists how far each may be off.
+
+use super::builder::Value;
+use crate::ir::{DType, Intrinsic};
+use std::f64::consts::{LN_2, LOG2_E};
+
+/// The approximation of a call; none of functions that have none, and of other types.
+pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<'b>> {
+    let x = args[0];
+    if x.dtype() != DType::Float32 {
+        return None;
+    }
+    let exp2 = |x: Value<'b>| x.call(Intrinsic::Exp2);
+    let result = match function {
+        Intrinsic::Exp2
+        | Intrinsic::Log2
+        | Intrinsic::Rsqrt
+        | Intrinsic::Sin
+        | Intrinsic::Cos
+        | Intrinsic::Tanh => x.call(function),
+        Intrinsic::Exp => exp2(x * LOG2_E),
+        Intrinsic::Log => x.call(Intrinsic::Log2) * LN_2,
+        Intrinsic::Sigmoid => 1.0 / (exp2(x * -LOG2_E) + 1.0),
+        Intrinsic::Tan => x.call(Intrinsic::Sin) / x.call(Intrinsic::Cos),
+        Intrinsic::Pow => pow(x, args[1]),
+        Intrinsic::Atan | Intrinsic::Erf | Intrinsic::Tf32 | Intrinsic::Fma => return None,
+    };
+    Some(result)
+}
+
+/// The power of the magnitude, with the sign that whole exponents give.
+fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
+    let size = (x.abs().call(Intrinsic::Log2) * y).call(Intrinsic::Exp2);
+    let half = y * 0.5;
+    let is_odd = half.round().ne(half);
+    let is_whole = y.round().eq(y);
+    let signed = is_odd.select(-size, size);
+    let of_negative = is_whole.select(signed, f64::NAN);
+    let power = x.lt(0.0).select(of_negative, size);
+    let one = x.constant(1.0);
+    y.eq(0.0).select(one, x.eq(1.0).select(one, power))
+}

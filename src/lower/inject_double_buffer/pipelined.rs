@@ -1,0 +1,46 @@
+//! Pipelines: what a loop reads from shared memory is copied several iterations ahead, and each
+//! iteration waits for the copies that it reads, not for those under way for later ones.
+//!
+//! Before: `for (i, 0, n) { allocate S[8] pipeline(3)  produce S { S[…] = f(i) }  … S[…] … }`
+//! After:  `allocate S[3, 8]`
+//!         `copy_group { if 0 < n { produce S { S[0, …] = f(0) } } }`
+//!         `copy_group { if 1 < n { produce S { S[1, …] = f(1) } } }`
+//!         `for (i, 0, n) {`
+//!         `  await_copies(in_flight=1)`
+//!         `  copy_group { if likely(i + 2 < n) { produce S { S[(i + 2) % 3, …] = f(i + 2) } } }`
+//!         `  … S[i % 3, …] …`
+//!         `}`
+//! When iteration `i` awaits, groups `0 ..= i + 1` have begun, and all but the last are there. All
+//! threads are done with iteration `i - 1` then, so that its copy may be filled again. Groups
+//! behind the last iteration are empty and count all the same.
+
+use super::{Ahead, Injected, Loop, into_copies};
+use crate::ir::{Buffering, Expr, Stmt};
+use std::collections::HashMap;
+
+/// Fills the buffers ahead, which are those of one pipeline; nothing changes if there are none.
+pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<Ahead>) -> Injected {
+    let Some(Buffering::Pipeline(count)) = found.first().map(|one| one.how) else {
+        return Injected { before: None, body, allocated: Vec::new() };
+    };
+    let mut copies = HashMap::new();
+    let allocated = found.iter().flat_map(|one| one.add_copies(count, &mut copies)).collect();
+    let group = |at: &Expr, number: &Expr, later: bool| {
+        let fills = found.iter().map(|one| one.fill_at(at, head, &copies, count)).collect();
+        Stmt::CopyGroup { body: Box::new(head.if_there(number, fills, later)) }
+    };
+    let ahead = i64::from(count) - 1;
+    let first = (0..ahead).map(|number| {
+        let number = Expr::index(number);
+        let at = match head.min.as_int() {
+            Some(0) => number.clone(),
+            _ => Expr::add(head.min.clone(), number.clone()),
+        };
+        group(&at, &number, false)
+    });
+    let before = Some(Stmt::Block(first.collect()));
+    let next = group(&head.after(ahead), &Expr::index(ahead), true);
+    let body = into_copies(body, &copies, &head.copy(&Expr::var(&head.var), count));
+    let body = Stmt::Block(vec![Stmt::AwaitCopies { in_flight: count - 2 }, next, body]);
+    Injected { before, body, allocated }
+}

@@ -1,0 +1,210 @@
+//! Which root stages, with all that is attached to them, need nothing but one input.
+
+use super::{for_each_node, loads, tensor};
+use crate::diag::{Diag, Result};
+use crate::ir::{Buffer, Var};
+use crate::schedule::state::{Attach, Schedule, StageId};
+use crate::te::{Body, Input};
+use std::collections::{HashMap, HashSet};
+
+/// What is computed from an input alone.
+pub(super) struct Packing {
+    /// The stages.
+    pub(super) stages: HashSet<StageId>,
+    /// The one that all others are computed for; it alone is read elsewhere.
+    pub(super) last: StageId,
+}
+
+/// What each root stage and those attached to it read, in the order of computation.
+pub(super) struct Flow {
+    groups: Vec<Group>,
+}
+
+/// A root stage with all that is attached to it.
+struct Group {
+    root: StageId,
+    members: Vec<Member>,
+}
+
+struct Member {
+    id: StageId,
+    /// Tensors and scalars, by their index in the graph's inputs.
+    inputs: HashSet<usize>,
+    stages: HashSet<StageId>,
+}
+
+/// E0554, at a stage. A schedule that the compiler made has no place in a file.
+pub(super) fn refuse(schedule: &Schedule, id: StageId, text: String) -> Diag {
+    match schedule.auto {
+        true => Diag::global("E0554", text),
+        false => Diag::new("E0554", schedule.stage(id).span, text),
+    }
+}
+
+impl Flow {
+    pub(super) fn of(schedule: &Schedule) -> Flow {
+        let mut scalars: HashMap<&Var, usize> = HashMap::new();
+        let mut tensors: HashMap<&Buffer, usize> = HashMap::new();
+        for (at, input) in schedule.graph.inputs.iter().enumerate() {
+            match input {
+                Input::Tensor { buffer, .. } => drop(tensors.insert(buffer, at)),
+                Input::Scalar { var, .. } => drop(scalars.insert(var, at)),
+            }
+        }
+        let mut producers: HashMap<&Buffer, StageId> = HashMap::new();
+        for id in &schedule.order {
+            producers.extend(schedule.stage(*id).te.buffers.iter().map(|buffer| (buffer, *id)));
+        }
+        let mut members: HashMap<StageId, Vec<Member>> = HashMap::new();
+        // A consumer stands after what is attached to it.
+        let mut roots: HashMap<StageId, StageId> = HashMap::new();
+        for id in schedule.order.iter().rev() {
+            let root = match schedule.stage(*id).attach {
+                Attach::At { stage, .. } => roots[&stage],
+                _ => *id,
+            };
+            roots.insert(*id, root);
+        }
+        for id in &schedule.order {
+            let mut member = Member { id: *id, inputs: HashSet::new(), stages: HashSet::new() };
+            let mut seen = HashSet::new();
+            schedule.stage(*id).te.body.for_each_expr(&mut |expr| {
+                for_each_node(expr, &mut seen, &mut |e| {
+                    let tensor = loads(e).and_then(|buffer| tensors.get(buffer));
+                    let scalar = e.as_var().and_then(|var| scalars.get(var));
+                    member.inputs.extend(tensor.or(scalar));
+                    member.stages.extend(loads(e).and_then(|buffer| producers.get(buffer)));
+                });
+            });
+            members.entry(roots[id]).or_default().push(member);
+        }
+        let at_root = schedule.order.iter().filter(|id| roots[id] == **id);
+        let group =
+            |id: &StageId| Group { root: *id, members: members.remove(id).expect("itself") };
+        Flow { groups: at_root.map(group).collect() }
+    }
+
+    /// What is computed from `input` alone, where nothing else reads it.
+    pub(super) fn packing(&self, schedule: &Schedule, input: usize) -> Result<Packing> {
+        let graph = &schedule.graph;
+        let name = &tensor(graph, input).name;
+        let mut alone: HashSet<StageId> = HashSet::new();
+        for group in &self.groups {
+            if group.is_alone(schedule, input, &alone) {
+                alone.extend(group.members.iter().map(|member| member.id));
+            }
+        }
+        let (mut used, mut last) = (false, Vec::new());
+        for group in &self.groups {
+            used |= group.reader(input).is_some();
+            if alone.contains(&group.root) {
+                continue;
+            }
+            if let Some(reader) = group.reader(input) {
+                return Err(self.explain(schedule, input, reader, &alone));
+            }
+            for id in group.members.iter().flat_map(|member| &member.stages) {
+                if alone.contains(id) && !last.contains(id) {
+                    last.push(*id);
+                }
+            }
+        }
+        last.sort_unstable();
+        match last[..] {
+            [last] => Ok(Packing { stages: alone, last }),
+            _ if !used => {
+                let text = format!("`{}` does not read `{name}`", graph.name);
+                Err(Box::new(Diag::global("E0554", text)))
+            }
+            [] => crate::bug!("nobody reads what is computed from {name}"),
+            [first, ..] => {
+                let names = last.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name));
+                let names: Vec<String> = names.collect();
+                let text = format!("more than one tensor is computed from `{name}` alone");
+                let note = format!("{} are read by the rest of the kernel", names.join(", "));
+                let help = format!("pack `{name}` once, for all its readers");
+                Err(Box::new(refuse(schedule, first, text).note(note).help(help)))
+            }
+        }
+    }
+
+    /// Why the stage `reader`, which reads the input, is not computed from it alone, once.
+    fn explain(
+        &self,
+        schedule: &Schedule,
+        input: usize,
+        reader: &Member,
+        alone: &HashSet<StageId>,
+    ) -> Box<Diag> {
+        let graph = &schedule.graph;
+        let input_name = |at: &usize| match &graph.inputs[*at] {
+            Input::Tensor { buffer, .. } => format!("`{}`", buffer.name),
+            Input::Scalar { var, .. } => format!("`{}`", var.name()),
+        };
+        let (name, stage) = (&tensor(graph, input).name, schedule.stage(reader.id));
+        let (read, is_map) = (&stage.te.name, matches!(stage.te.body, Body::Map(_)));
+        let mut others: Vec<usize> =
+            reader.inputs.iter().copied().filter(|at| *at != input).collect();
+        others.sort_unstable();
+        let mut others: Vec<String> = others.iter().map(input_name).collect();
+        let mut stages: Vec<StageId> = reader.stages.difference(alone).copied().collect();
+        stages.sort_unstable();
+        others.extend(stages.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name)));
+        let diag = match stage.attach {
+            Attach::At { stage: consumer, span, .. } if others.is_empty() => {
+                let consumer = &schedule.stage(consumer).te.name;
+                let text =
+                    format!("`{read}`, a copy of `{name}`, is made in a loop of `{consumer}`");
+                let diag = refuse(schedule, reader.id, text)
+                    .note("what is packed ahead is computed whole, before all else");
+                let diag = diag.help(format!("leave out `{read}.compute_at`"));
+                if schedule.auto { diag } else { diag.related(span, "attached here") }
+            }
+            _ if is_map && !stage.te.output && !others.is_empty() => {
+                let others = others.join(", ");
+                let text = format!("`{read}` is computed from `{name}` and also from {others}");
+                refuse(schedule, reader.id, text)
+                    .note(format!("`{name}` is packed before the other arguments are known"))
+            }
+            _ => {
+                let text = format!("the schedule of `{}` does not pack `{name}`", graph.name);
+                let help = match schedule.auto {
+                    true => "choose one that does with `--schedule NAME`".to_string(),
+                    false => format!("copy it first: `let Packed = {name}.cache_read(global)`"),
+                };
+                refuse(schedule, reader.id, text)
+                    .note(format!("`{read}` reads `{name}` as the caller passes it"))
+                    .help(help)
+            }
+        };
+        match alone.iter().min() {
+            Some(id) => {
+                let packed = &schedule.stage(*id).te.name;
+                Box::new(diag.note(format!("`{packed}` is computed from `{name}` alone")))
+            }
+            None => Box::new(diag),
+        }
+    }
+}
+
+impl Group {
+    /// Whether it reads `input` or what comes from it alone, nothing else, and is no output.
+    fn is_alone(&self, schedule: &Schedule, input: usize, alone: &HashSet<StageId>) -> bool {
+        let own = |id: &StageId| self.members.iter().any(|member| member.id == *id);
+        let fits = |member: &Member| {
+            let output = schedule.stage(member.id).te.output;
+            let inputs = member.inputs.iter().all(|at| *at == input);
+            let stages = member.stages.iter().all(|id| alone.contains(id) || own(id));
+            !output && inputs && stages
+        };
+        let reads = |member: &Member| {
+            !member.inputs.is_empty() || member.stages.iter().any(|id| alone.contains(id))
+        };
+        self.members.iter().all(fits) && self.members.iter().any(reads)
+    }
+
+    /// The first stage that reads an input.
+    fn reader(&self, input: usize) -> Option<&Member> {
+        self.members.iter().find(|member| member.inputs.contains(&input))
+    }
+}

@@ -1,0 +1,302 @@
+//! Inputs packed ahead: what a kernel computes from one input alone becomes a kernel of its own.
+//!
+//! Before: `Packed = B.cache_read(global, [C], layout=[…])` at the root, `C` reads `Packed`, `A`.
+//! After:  `NAME_pack_B(B, out)` computes in `out` what `Packed` holds, `NAME_prepacked(A, B, C)`
+//! reads a `B` of the shape of `Packed` and is `NAME` without that stage.
+//! The stages, their loops and their order of operations stay what they were, so no bit changes.
+
+mod flow;
+
+use super::bounds::{Placed, infer_bounds};
+use super::cache::redirect;
+use super::state::{Schedule, StageId, Tensor};
+use super::storage::strides;
+use crate::diag::{Diag, Result, closest};
+use crate::ir::visit::{for_each_child, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
+use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
+use flow::{Flow, Packing};
+use std::collections::{HashMap, HashSet};
+
+/// An input that is to be packed ahead: of one kernel, or of all that have an input of the name.
+pub type Request = (Option<String>, String);
+
+/// Adds, behind each kernel that is asked for, the kernels that pack its inputs and the one that
+/// reads them packed.
+pub fn prepack_kernels(
+    placed: Vec<Placed>,
+    requests: &[Request],
+) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
+    let mut diags: Vec<Diag> =
+        requests.iter().filter_map(|request| check_request(&placed, request)).collect();
+    let mut all = Vec::new();
+    for one in placed {
+        let graph = &one.schedule.graph;
+        let asked: Vec<usize> = (0..graph.inputs.len())
+            .filter(|at| requests.iter().any(|request| asks_for(request, graph, *at)))
+            .collect();
+        let made = if asked.is_empty() { Ok(Vec::new()) } else { prepack(&one, &asked) };
+        all.push(one);
+        match made {
+            Ok(made) => all.extend(made),
+            Err(more) => diags.extend(more),
+        }
+    }
+    diags.extend(check_names(&all).err().map(|diag| *diag));
+    if diags.is_empty() { Ok(all) } else { Err(diags) }
+}
+
+/// Whether a request is for an input of a kernel.
+fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
+    let ours = kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
+    ours && matches!(&graph.inputs[input], Input::Tensor { buffer, .. } if buffer.name == *name)
+}
+
+/// What is wrong with a request whatever the schedules are.
+fn check_request(placed: &[Placed], request: &Request) -> Option<Diag> {
+    let (kernel, name) = request;
+    let graphs: Vec<&Graph> = placed.iter().map(|one| &one.schedule.graph).collect();
+    if let Some(kernel) = kernel
+        && !graphs.iter().any(|graph| graph.name == *kernel)
+    {
+        let text = format!("no kernel `{kernel}` is built whose `{name}` could be packed");
+        return Some(suggest(text, kernel, graphs.iter().map(|graph| &graph.name[..]).collect()));
+    }
+    let ours = graphs.iter().filter(|graph| kernel.as_ref().is_none_or(|k| *k == graph.name));
+    if ours.clone().any(|graph| (0..graph.inputs.len()).any(|at| asks_for(request, graph, at))) {
+        return None;
+    }
+    let whose = match (kernel, &graphs[..]) {
+        (Some(kernel), _) => format!("`{kernel}` has no input tensor"),
+        (None, [graph]) => format!("`{}` has no input tensor", graph.name),
+        (None, _) => "no kernel has an input tensor".to_string(),
+    };
+    let inputs = ours.flat_map(|graph| &graph.inputs).filter_map(|input| match input {
+        Input::Tensor { buffer, .. } => Some(&buffer.name[..]),
+        Input::Scalar { .. } => None,
+    });
+    Some(suggest(format!("{whose} `{name}`"), name, inputs.collect()))
+}
+
+fn suggest(text: String, name: &str, names: Vec<&str>) -> Diag {
+    let diag = Diag::global("E0553", text);
+    match closest(name, names.iter().copied()) {
+        Some(close) => diag.help(format!("did you mean `{close}`?")),
+        None if names.is_empty() => diag,
+        None => diag.note(format!("there are: {}", names.join(", "))),
+    }
+}
+
+/// No function that is added has the name of another one.
+fn check_names(placed: &[Placed]) -> Result<()> {
+    let mut taken = HashSet::new();
+    for one in placed {
+        let name = &one.schedule.graph.name;
+        let mut names = vec![name.clone(), format!("{name}_dl")];
+        if let Some(Part::Pack { .. }) = one.part {
+            names.push(format!("{name}_bytes"));
+        }
+        if let Some(twice) = names.into_iter().find(|name| !taken.insert(name.clone())) {
+            let text = format!("two functions of the module would be called `{twice}`");
+            return Err(Box::new(
+                Diag::global("E0521", text)
+                    .note("`--prepack` adds `KERNEL_pack_INPUT`, its `_bytes`, `KERNEL_prepacked`")
+                    .help("rename the kernel or the input"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The kernels that pack these inputs, and the kernel that reads them packed.
+fn prepack(placed: &Placed, inputs: &[usize]) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
+    let schedule = &placed.schedule;
+    let name = &schedule.graph.name;
+    if schedule.target.is_gpu() {
+        let text = format!("`{name}` is for {}, and inputs are packed on CPUs", schedule.target);
+        let note = "on a GPU a schedule brings what it reads into shared memory as it goes";
+        return Err(vec![Diag::global("E0555", text).note(note)]);
+    }
+    let flow = Flow::of(schedule);
+    let (mut packings, mut diags) = (Vec::new(), Vec::new());
+    for input in inputs {
+        let packing = flow.packing(schedule, *input);
+        match packing.and_then(|packing| check_packing(placed, *input, packing)) {
+            Ok(packing) => packings.push((*input, packing)),
+            Err(diag) => diags.push(*diag),
+        }
+    }
+    if !diags.is_empty() {
+        return Err(diags);
+    }
+    let mut made = Vec::new();
+    for (input, packing) in &packings {
+        made.push(pack_kernel(schedule, *input, packing)?);
+    }
+    made.push(prepacked_kernel(placed, &packings));
+    Ok(made)
+}
+
+/// What is packed can be an argument, and the entry does not need what was not packed.
+fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Packing> {
+    let schedule = &placed.schedule;
+    let stage = schedule.stage(packing.last);
+    let (name, packed) = (&tensor(&schedule.graph, input).name, &stage.te.name);
+    let refuse = |text: String| flow::refuse(schedule, packing.last, text);
+    if stage.te.buffers.len() > 1 {
+        let text = format!("`{packed}`, computed from `{name}`, is a tuple of tensors");
+        return Err(Box::new(refuse(text).note("what is packed is one argument")));
+    }
+    if strides(stage, &placed.of(packing.last).shape).is_some() {
+        let text = format!("the rows of `{packed}` lie apart, and an argument is contiguous");
+        return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
+    }
+    let mut read = false;
+    let mut seen = HashSet::new();
+    let buffer = tensor(&schedule.graph, input);
+    for check in &schedule.graph.checks {
+        walk_stmt(check, &mut |_| {}, &mut |expr| {
+            for_each_node(expr, &mut seen, &mut |e| read |= loads(e) == Some(buffer));
+        });
+    }
+    if read {
+        let text =
+            format!("the entry of `{}` checks the elements of `{name}`", schedule.graph.name);
+        return Err(Box::new(refuse(text).note("packed, it could not read them")));
+    }
+    Ok(packing)
+}
+
+/// `NAME_pack_INPUT`: the stages that need nothing but the input; the last one is its output.
+fn pack_kernel(
+    schedule: &Schedule,
+    input: usize,
+    packing: &Packing,
+) -> std::result::Result<Placed, Vec<Diag>> {
+    let graph = &schedule.graph;
+    let source = tensor(graph, input).clone();
+    let mut new = schedule.clone();
+    new.order.retain(|id| packing.stages.contains(id));
+    // Its only input is the first one.
+    for prefetch in new.stages.iter_mut().flat_map(|stage| &mut stage.prefetches) {
+        if let Tensor::Input(at) = &mut prefetch.tensor {
+            *at = 0;
+        }
+    }
+    let out = if source.name == "out" { "packed" } else { "out" };
+    let last = new.stage_mut(packing.last);
+    let (dtype, shape) = (last.te.buffers[0].dtype, last.te.buffers[0].shape.clone());
+    let out = Buffer::new(out, dtype, shape, Scope::Global);
+    last.te.buffers = vec![out.clone()];
+    last.te.output = true;
+    last.scope = None;
+    let stages: Vec<_> = new.order.iter().map(|id| new.stage(*id).te.clone()).collect();
+    let used = variables(&source, &stages);
+    let mut assumes = graph.assumes.clone();
+    assumes.retain(|(cond, ..)| variables_of([cond]).iter().all(|var| used.contains(var)));
+    let sums = stages.iter().any(|stage| matches!(stage.body, Body::Reduce(_)));
+    new.graph = Graph {
+        name: format!("{}_pack_{}", graph.name, source.name),
+        vars: graph.vars.iter().filter(|var| used.contains(var)).cloned().collect(),
+        inputs: vec![graph.inputs[input].clone()],
+        stages,
+        outputs: vec![out],
+        assumes,
+        dims: Vec::new(),
+        checks: Vec::new(),
+        ..graph.clone()
+    };
+    new.reassociated &= sums;
+    let mut diags = Vec::new();
+    check_bounds(&mut new.graph, &mut diags);
+    if !diags.is_empty() {
+        return Err(diags);
+    }
+    let (of, input) = (graph.name.clone(), source.name.clone());
+    let mut placed = infer_bounds(new).map_err(|diag| vec![*diag])?;
+    placed.part = Some(Part::Pack { of, input });
+    Ok(placed)
+}
+
+/// `NAME_prepacked`: all other stages, with what was packed for inputs.
+fn prepacked_kernel(placed: &Placed, packings: &[(usize, Packing)]) -> Placed {
+    let mut new = placed.clone();
+    let old = &placed.schedule.graph;
+    let graph = &mut new.schedule.graph;
+    graph.name = format!("{}_prepacked", old.name);
+    // The bounds of the stages rest on these, and the checks for them stay.
+    let facts = old.known_facts().split_off(old.assumes.len());
+    graph.assumes.extend(facts.into_iter().map(|fact| (fact, String::new(), old.span)));
+    let (mut copies, mut names) = (HashMap::new(), Vec::new());
+    for (input, packing) in packings {
+        let packed = &placed.schedule.stage(packing.last).te.buffers[0];
+        let Input::Tensor { buffer, layout_free, .. } = &mut graph.inputs[*input] else {
+            crate::bug!("a scalar was packed")
+        };
+        *buffer = Buffer::new(&buffer.name, packed.dtype, packed.shape.clone(), Scope::Global);
+        *layout_free = false;
+        let buffer = buffer.clone();
+        replace_shape(graph, *input, &buffer);
+        names.push(buffer.name.clone());
+        copies.insert(packed.clone(), buffer);
+    }
+    let packed = |id: &StageId| packings.iter().any(|(_, packing)| packing.stages.contains(id));
+    let schedule = &mut new.schedule;
+    schedule.order.retain(|id| !packed(id));
+    for id in schedule.order.clone() {
+        redirect(&mut schedule.stage_mut(id).te.body, &copies, None);
+    }
+    schedule.graph.stages =
+        schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
+    new.prefetches.retain(|ask| !packed(&ask.stage));
+    for ask in &mut new.prefetches {
+        if let Some(copy) = copies.get(&ask.buffer) {
+            ask.buffer = copy.clone();
+        }
+    }
+    new.part = Some(Part::Prepacked { of: old.name.clone(), inputs: names });
+    new
+}
+
+fn tensor(graph: &Graph, input: usize) -> &Buffer {
+    match &graph.inputs[input] {
+        Input::Tensor { buffer, .. } => buffer,
+        Input::Scalar { .. } => crate::bug!("a scalar is asked for"),
+    }
+}
+
+/// The run-time integers in a tensor's shape and in stages; axes are among them too.
+fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> HashSet<Var> {
+    let mut exprs: Vec<Expr> = source.shape.clone();
+    for stage in stages {
+        stage.body.for_each_expr(&mut |expr| exprs.push(expr.clone()));
+        for axis in stage.axes.iter().chain(stage.reduce_axes()) {
+            exprs.extend([axis.min.clone(), axis.extent.clone()]);
+        }
+    }
+    variables_of(&exprs)
+}
+
+fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Var> {
+    let (mut vars, mut seen) = (HashSet::new(), HashSet::new());
+    for expr in exprs {
+        for_each_node(expr, &mut seen, &mut |e| vars.extend(e.as_var().cloned()));
+    }
+    vars
+}
+
+/// The buffer that a load reads.
+fn loads(expr: &Expr) -> Option<&Buffer> {
+    match &expr.kind {
+        ExprKind::Load { buffer, .. } => Some(buffer),
+        _ => None,
+    }
+}
+
+/// Calls `f` on every node of an expression, shared ones once.
+fn for_each_node(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Expr)) {
+    if seen.insert(expr.id()) {
+        f(expr);
+        for_each_child(expr, &mut |child| for_each_node(child, seen, f));
+    }
+}

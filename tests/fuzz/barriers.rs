@@ -1,0 +1,74 @@
+//! Barriers of random launches: without any one of them two threads clash, as the interpreter sees.
+//!
+//! Not every clash happens with every extent: a loop that runs once has no next iteration, a block
+//! of one thread nobody to wait for. So a few barriers may be idle, and a rate is asked for.
+
+use crate::judge;
+use crate::run::{Setup, Source};
+use tec::driver::{self, Options, Trace, with_stack};
+use tec::ir::interp::Trap;
+use tec::ir::print::{Style, print_kernel};
+use tec::ir::visit::map_stmts;
+use tec::ir::{Kernel, Stmt};
+use tec::target::Target;
+
+/// Barriers that may be idle, in a hundred.
+const IDLE: u64 = 10;
+
+/// Takes barriers away, one at a time.
+pub fn are_needed(n: u64, seed: u64) {
+    let (mut needed, mut idle, mut shown) = (0u64, 0u64, Vec::new());
+    with_stack(|| {
+        crate::damage::be_quiet();
+        let target = Target::parse("nvptx-sm_80").expect("a target");
+        for number in 0..n {
+            let program = Source::Threads.program(seed, number);
+            let setup = Setup { program, options: Options::new(target.clone()) };
+            let Ok(judged) = judge::interpret(&setup.case(), &setup.options()) else { continue };
+            if judged.expected.is_err() {
+                continue;
+            }
+            for barrier in 0.. {
+                let Some(broken) = without(&judged.kernel, barrier) else { break };
+                let mut args = judged.args.clone();
+                match driver::interpret(&broken, &mut args, &mut Trace::default()) {
+                    Ok(Err(Trap::Bug(_))) => needed += 1,
+                    Ok(_) => {
+                        idle += 1;
+                        shown.push((number, barrier, print_kernel(&judged.kernel, Style::Full)));
+                    }
+                    Err(failure) => panic!("program {number}: {failure:?}"),
+                }
+            }
+        }
+    });
+    let rate = needed as f64 * 100.0 / (needed + idle).max(1) as f64;
+    println!("{needed} barriers needed, {idle} idle: {rate:.1} %");
+    if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
+        for (number, barrier, text) in &shown {
+            println!("program {number}, barrier {barrier}:\n{text}");
+        }
+    }
+    assert!(n < 100 || needed >= n / 10, "{needed} barriers in {n} programs");
+    assert!(idle * 100 <= (needed + idle) * IDLE, "{idle} of {} are idle", needed + idle);
+}
+
+/// The kernel without its barrier of this number; none if there is none.
+fn without(kernel: &Kernel, number: usize) -> Option<Kernel> {
+    fn drop_one(stmt: Stmt, left: &mut Option<usize>) -> Stmt {
+        match (stmt, *left) {
+            (Stmt::Barrier, Some(0)) => {
+                *left = None;
+                Stmt::nothing()
+            }
+            (Stmt::Barrier, Some(more)) => {
+                *left = Some(more - 1);
+                Stmt::Barrier
+            }
+            (other, _) => map_stmts(other, &mut |inner| drop_one(inner, left)),
+        }
+    }
+    let mut left = Some(number);
+    let body = drop_one(kernel.body.clone(), &mut left);
+    left.is_none().then(|| Kernel { body, ..kernel.clone() })
+}
