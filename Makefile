@@ -9,7 +9,7 @@ TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
 .PHONY: help build run test test-rust test-python golden bless fuzz bench bench-launch size dump \
-        test-cross test-exhaustive gpu-check gpu-check-bundle
+        test-cross test-slurm test-exhaustive gpu-check gpu-check-bundle
 
 help:                ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -73,6 +73,10 @@ dump:                ## the loop IR of F after pass P: make dump F=samples/conv.
 test-cross:          ## every bit as on other architectures, under qemu; says what is skipped
 	$(CARGO) build
 	$(PYTHON) tests/cross/run.py target/debug/tec
+
+test-slurm:          ## tec tune --runner with a real Slurm on this machine (slurm-wlm, root)
+	$(CARGO) build
+	tests/slurm/run.sh target/debug/tec
 
 FUNCTIONS := rsqrt exp exp2 log log2 tanh sigmoid erf sin cos tan atan
 test-exhaustive:     ## every float32 through function F: make test-exhaustive F=exp (all without F)

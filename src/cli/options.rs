@@ -160,6 +160,10 @@ pub fn front(
         let text = "--records and --schedule both say which schedule to use; give one of them";
         return Err(Error::Usage(text.to_string()));
     }
+    if records.is_some() && options.schedule.is_some() {
+        let text = "--records chooses the schedules: leave out --schedule, or --records";
+        return Err(Error::Usage(text.to_string()));
+    }
     let (program, graphs) = elaborate(path, options, trace)?;
     if graphs.is_empty() {
         let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))

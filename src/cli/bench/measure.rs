@@ -136,6 +136,15 @@ impl AlignedArgs {
         AlignedArgs { values, starts }
     }
 
+    /// What all tensors take.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |value: &Value| match value {
+            Value::Tensor(tensor) => tensor.data.len() as u64,
+            _ => 0,
+        };
+        self.values.iter().map(bytes).sum()
+    }
+
     /// The bytes of each output, in order.
     pub fn results(&self, kernel: &Kernel) -> Vec<&[u8]> {
         let mut starts = self.starts.iter();

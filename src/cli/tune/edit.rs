@@ -84,7 +84,7 @@ schedule a { B.vectorize(i) }
         let text = "# why\nschedule x.y(t = 2) for x86-avx2 {\n    B.parallel(i)\n}";
         let own = named(text, "a").unwrap();
         assert_eq!(own, "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}\n");
-        let changed = put(FILE, &[own.clone()]).unwrap();
+        let changed = put(FILE, std::slice::from_ref(&own)).unwrap();
         assert_eq!(
             changed,
             FILE.replace(
@@ -99,9 +99,9 @@ schedule a { B.vectorize(i) }
     fn another_target_is_another_schedule() {
         let own = named("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
         assert_eq!(own, "schedule a.tuned for x86-avx512 { B.parallel(i) }\n");
-        assert_eq!(put(FILE, &[own.clone()]).unwrap(), format!("{FILE}\n{own}"));
+        assert_eq!(put(FILE, std::slice::from_ref(&own)).unwrap(), format!("{FILE}\n{own}"));
         let end = FILE.trim_end();
-        assert_eq!(put(end, &[own.clone()]).unwrap(), format!("{end}\n\n{own}"));
+        assert_eq!(put(end, std::slice::from_ref(&own)).unwrap(), format!("{end}\n\n{own}"));
     }
 
     #[test]

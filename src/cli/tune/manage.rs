@@ -10,8 +10,8 @@ use super::protocol::Setup;
 use super::{open, pool, records};
 use crate::driver::Trace;
 use crate::module::write::OutputFile;
-use crate::tune::Job;
 use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
+use crate::tune::{Job, TrialFailure};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +73,7 @@ enum Action {
 struct Replay {
     /// Records.
     #[arg(value_name = "FILE.records.jsonl")]
-    records: PathBuf,
+    old: PathBuf,
     /// The file with the kernels.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -143,9 +143,9 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
 
 fn replay(args: &Replay) -> Result<(), Error> {
     require_cpu(&args.file, &args.compile, "tec records replay")?;
-    let parsed = records::read(&args.records)?;
-    records::show_notes(&args.records, &parsed);
-    let output = args.output.as_ref().unwrap_or(&args.records);
+    let parsed = records::read(&args.old)?;
+    records::show_notes(&args.old, &parsed);
+    let output = args.output.as_ref().unwrap_or(&args.old);
     let options = args.compile.options()?;
     let (_, graphs) = options::elaborate(&args.file, &options, &mut Trace::default())?;
     let limit = Duration::try_from_secs_f64(args.limit)
@@ -159,6 +159,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
             (&record.workload, &record.target) == (&context.workload, &context.target)
                 && (&record.tec, record.threads) == (&context.tec, context.threads)
                 && (&record.machine, &record.vars) == (&machine(), &context.vars)
+                && !matches!(record.failure, Some(TrialFailure::Runner(_)))
         };
         let mut seen: HashSet<String> = HashSet::new();
         if args.output.is_some() {

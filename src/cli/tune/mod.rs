@@ -8,6 +8,7 @@ pub mod best;
 pub mod cache;
 pub mod command;
 pub mod edit;
+pub mod leaders;
 pub mod log;
 pub mod manage;
 pub mod plant;

@@ -28,6 +28,11 @@ pub fn planted(text: &str) -> Option<Plant> {
     }
 }
 
+/// Whether the first element of a reference output is to be wrong: `TEC_TEST_PLANT=reference`.
+pub fn spoils_reference() -> bool {
+    std::env::var_os("TEC_TEST_PLANT").is_some_and(|what| what == "reference")
+}
+
 impl Plant {
     /// What it does in place of a call; a wrong result comes after one.
     pub fn act(self) {

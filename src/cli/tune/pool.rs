@@ -1,6 +1,7 @@
 //! The worker process of a search, seen from the search: it is started, given requests one after
 //! the other, watched, and started again when it dies or hangs.
 
+use super::leaders;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
 use crate::tune::records::median;
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 const SETUP: Duration = Duration::from_secs(120);
 /// What the plain loops may take to make the reference output.
 const PLAIN: Duration = Duration::from_secs(1);
-/// What another schedule may take for it, with the interpreter's part.
-const PARALLEL: Duration = Duration::from_secs(300);
+/// What another schedule may take for it, with the interpreter's part; or the plain loops where
+/// there is no other way.
+const LONG: Duration = Duration::from_secs(300);
 /// What compiling a candidate may take.
 const COMPILE: Duration = Duration::from_secs(20);
 /// What verifying and timing a candidate may take beside its calls.
@@ -78,13 +80,19 @@ impl Pool {
             loop {
                 match worker.receive(limit) {
                     Ok(Reply::Referring) => {
-                        limit = if reference == Reference::Default { PLAIN } else { PARALLEL };
+                        limit = if reference == Reference::Default { PLAIN } else { LONG };
                     }
                     Ok(Reply::Ready { notes }) => {
                         self.worker = Some(worker);
                         return Ok(notes);
                     }
-                    Ok(Reply::Unfit(why)) => return Err(why),
+                    Ok(Reply::Unsampled(why)) if reference == Reference::Auto => {
+                        let text = "the plain loops make the reference output, which takes long";
+                        self.notes.push(format!("{text}: {why}"));
+                        self.reference = Reference::Patient;
+                        break;
+                    }
+                    Ok(Reply::Unfit(why) | Reply::Unsampled(why)) => return Err(why),
                     Ok(reply) => return Err(format!("the worker says {reply:?}")),
                     Err(TrialFailure::Timeout) if reference == Reference::Default => {
                         self.reference = Reference::Auto;
@@ -149,6 +157,7 @@ impl Measure for Pool {
         let request = Request::Compare { jobs: jobs.to_vec(), seconds };
         let outcomes = self.ask(&request, jobs, seconds);
         if self.worker.is_some() {
+            self.notes.extend(leaders::describe(&outcomes));
             return outcomes;
         }
         // One of them ended the process: by itself each tells whether it was that one.

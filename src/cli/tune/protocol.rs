@@ -102,6 +102,8 @@ pub enum Reference {
     /// The one that the compiler makes, on all threads; some of its elements are compared with the
     /// interpreter's.
     Auto,
+    /// The plain loops, however long they take: elements of this kernel cannot be computed alone.
+    Patient,
 }
 
 /// To a worker.
@@ -142,6 +144,8 @@ pub enum Reply {
         /// What the user should know.
         notes: Vec<String>,
     },
+    /// The elements of the reference output cannot be judged alone: why.
+    Unsampled(String),
     /// The setup cannot be done: the message.
     Unfit(String),
     /// A candidate is compiled, its first call begins.

@@ -2,6 +2,8 @@
 //! for each workload and set of arguments, and kept.
 
 use super::super::data::Given;
+use super::plant::spoils_reference;
+use super::samples::Trouble;
 use super::worker::Bench;
 use super::{cache, protocol::Reference, samples};
 use crate::driver::Trace;
@@ -19,7 +21,7 @@ pub fn make(
     reference: Reference,
     begin: &mut dyn FnMut(),
     notes: &mut Vec<String>,
-) -> Result<Vec<Tensor>, String> {
+) -> Result<Vec<Tensor>, Trouble> {
     let key = key(bench, given);
     let kernel = bench.setup.kernel.clone();
     if let Some((outputs, how)) = cache::load(&key) {
@@ -27,19 +29,24 @@ pub fn make(
         return Ok(outputs);
     }
     let how = match reference {
-        Reference::Default => "of the plain loops",
+        Reference::Default | Reference::Patient => "of the plain loops",
         Reference::Auto => "of `--schedule auto`",
     };
-    let placed = bench.place_reference(reference)?;
+    let placed = bench.place_reference(reference).map_err(Trouble::Unsampled)?;
     if placed.schedule.reassociated {
-        return Err("the schedule of the reference output changes the order of sums".to_string());
+        let text = "the schedule of the reference output changes the order of sums";
+        return Err(Trouble::Unsampled(text.to_string()));
     }
     let compiled = bench.compile_placed(&placed, &mut Trace::default());
-    let compiled = compiled.map_err(|failure| format!("the reference output: {failure:?}"))?;
+    let failed = |failure| Trouble::Wrong(format!("the reference output: {failure:?}"));
+    let compiled = compiled.map_err(failed)?;
     begin();
-    let outputs = bench.run_reference(&compiled)?;
+    let mut outputs = bench.run_reference(&compiled).map_err(Trouble::Wrong)?;
+    if spoils_reference() {
+        outputs[0].data[0] ^= 1;
+    }
     let how = match reference {
-        Reference::Default => how.to_string(),
+        Reference::Default | Reference::Patient => how.to_string(),
         Reference::Auto => {
             let count = samples::check(bench, &outputs)?;
             format!("{how}, {count} elements of which the interpreter computed too")

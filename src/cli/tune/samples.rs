@@ -22,8 +22,23 @@ use std::collections::HashSet;
 /// Operations that the interpreter is given at most, which takes it about a minute.
 const MOST: f64 = 2e9;
 
-/// Compares elements of the outputs with the interpreter's: how many, or what is wrong.
-pub fn check(bench: &Bench, outputs: &[Tensor]) -> Result<usize, String> {
+/// Why elements were not compared, or not found equal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// They cannot be computed alone, or not soon.
+    Unsampled(String),
+    /// They differ, or the interpreter stops: a defect.
+    Wrong(String),
+}
+
+impl From<String> for Trouble {
+    fn from(text: String) -> Trouble {
+        Trouble::Wrong(text)
+    }
+}
+
+/// Compares elements of the outputs with the interpreter's: how many.
+pub fn check(bench: &Bench, outputs: &[Tensor]) -> Result<usize, Trouble> {
     let mut count = 0;
     for stage in bench.graph.stages.iter().filter(|stage| stage.output) {
         count += check_stage(bench, stage, outputs)?;
@@ -31,7 +46,7 @@ pub fn check(bench: &Bench, outputs: &[Tensor]) -> Result<usize, String> {
     Ok(count)
 }
 
-fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize, String> {
+fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize, Trouble> {
     let names = outputs_of(&bench.plain);
     let place = |buffer: &Buffer| names.iter().position(|name| *name == buffer.name);
     let place = |buffer: &Buffer| place(buffer).expect("it is an output");
@@ -40,26 +55,29 @@ fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize
         return Ok(0);
     }
     let points = choose(shape, bench.setup.seed);
-    let kernel = at_points(bench, stage, &points)?;
+    let kernel = at_points(bench, stage, &points).map_err(Trouble::Unsampled)?;
     let work = count_work(&kernel).flops.as_int().map_or(f64::INFINITY, |flops| flops as f64);
     if work > MOST {
-        return Err(format!("{SAMPLES} elements take the interpreter {work:.0e} operations"));
+        let text = format!("{SAMPLES} elements take the interpreter {work:.0e} operations");
+        return Err(Trouble::Unsampled(text));
     }
     let target = &bench.options.target;
-    let kernel = expand_math::expand_math(kernel, target).map_err(|diag| diag.to_string())?;
+    let expanded = expand_math::expand_math(kernel, target);
+    let kernel = expanded.map_err(|diag| Trouble::Unsampled(diag.to_string()))?;
     let mut values = arguments(bench, &kernel, outputs);
     let result = driver::interpret(&kernel, &mut values, &mut Trace::default());
     match result {
         Ok(Ok(())) => {}
-        Ok(Err(Trap::Check(text) | Trap::Bug(text))) => return Err(text),
-        Err(failure) => return Err(format!("{failure:?}")),
+        Ok(Err(Trap::Check(text) | Trap::Bug(text))) => return Err(Trouble::Wrong(text)),
+        Err(failure) => return Err(Trouble::Wrong(format!("{failure:?}"))),
     }
     for (param, value) in kernel.params.iter().zip(&values) {
         let (Param::Tensor { buffer, output: true, .. }, Value::Tensor(expected)) = (param, value)
         else {
             continue;
         };
-        compare(&outputs[place(buffer)], expected, &points, &buffer.name)?;
+        let compared = compare(&outputs[place(buffer)], expected, &points, &buffer.name);
+        compared.map_err(Trouble::Wrong)?;
     }
     Ok(points.len() * stage.buffers.len())
 }
@@ -96,8 +114,8 @@ fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel
     let mut schedule = Schedule::new(graph, &bench.options.target);
     let last = StageId(schedule.stages.len() - 1);
     let own = schedule.stage(last);
-    let data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
-    let innermost = data.last().copied();
+    let mut data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
+    let innermost = data.next_back().copied();
     if let Some(axis) = innermost {
         let span = stage.span;
         for id in (0..last.0).map(StageId) {

@@ -8,8 +8,10 @@ use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
 use super::super::data::{self, Given};
 use super::super::options;
 use super::super::report::Error;
+use super::leaders::Lead;
 use super::plant::{Plant, planted};
 use super::protocol::{Reference, Reply, Request, Setup};
+use super::samples::Trouble;
 use super::{reference, verify};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Options, Trace, panic_text};
@@ -36,6 +38,9 @@ const BATCHES: (usize, usize) = (3, 12);
 /// How many times slower than the best a candidate is measured once only.
 const CLEARLY_SLOWER: f64 = 1.5;
 
+/// Candidates that are measured in turns without one another's memory, at least.
+const LEADERS: u64 = 16;
+
 /// Runs the command.
 pub fn run() -> Result<(), Error> {
     // A crash is told by its signal; what the process held is of no use to anyone.
@@ -50,12 +55,13 @@ pub fn run() -> Result<(), Error> {
         match (request, &mut bench) {
             (Request::Setup { setup, reference }, _) => {
                 let opened = catch_unwind(AssertUnwindSafe(|| Bench::open(setup, reference)));
-                match opened.unwrap_or_else(|payload| Err(panic_text(&*payload))) {
+                match opened.unwrap_or_else(|payload| Err(Trouble::Wrong(panic_text(&*payload)))) {
                     Ok((made, notes)) => {
                         bench = Some(made);
                         say(&Reply::Ready { notes })?;
                     }
-                    Err(message) => say(&Reply::Unfit(message))?,
+                    Err(Trouble::Unsampled(why)) => say(&Reply::Unsampled(why))?,
+                    Err(Trouble::Wrong(why)) => say(&Reply::Unfit(why))?,
                 }
             }
             (Request::Measure { job, best }, Some(bench)) => {
@@ -112,14 +118,14 @@ pub struct Compiled {
 }
 
 impl Bench {
-    fn open(setup: Setup, how: Reference) -> Result<(Bench, Vec<String>), String> {
+    fn open(setup: Setup, how: Reference) -> Result<(Bench, Vec<String>), Trouble> {
         let (compile, arguments) = (setup.compile(), setup.arguments());
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
         let elaborated = options::elaborate(&setup.file, &options, &mut trace);
         let (program, mut graphs) = elaborated.map_err(text_of)?;
         if graphs.len() != 1 {
-            return Err(format!("{} has no kernel `{}` to measure", setup.file, setup.kernel));
+            return Err(format!("{} has no kernel `{}`", setup.file, setup.kernel).into());
         }
         let graph = graphs.remove(0);
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
@@ -136,8 +142,9 @@ impl Bench {
             let _ = say(&Reply::Referring);
         };
         bench.expected = reference::make(&mut bench, &given, how, begin, &mut notes)?;
-        // What is there now is not the candidate's.
-        let taken = address_space().unwrap_or(0) + bench.setup.memory;
+        // What is there now is not the candidate's; leaders have arguments of their own.
+        let own = bench.args.bytes() * LEADERS;
+        let taken = address_space().unwrap_or(0) + own + bench.setup.memory;
         let _ = setrlimit(Resource::As, Rlimit { current: Some(taken), maximum: Some(taken) });
         Ok((bench, notes))
     }
@@ -146,7 +153,7 @@ impl Bench {
     pub fn place_reference(&self, reference: Reference) -> Result<Placed, String> {
         let target = &self.options.target;
         let schedule = match reference {
-            Reference::Default => Schedule::new(self.graph.clone(), target),
+            Reference::Default | Reference::Patient => Schedule::new(self.graph.clone(), target),
             Reference::Auto => {
                 // The order of sums is to be the declared one.
                 let mut graph = self.graph.clone();
@@ -231,7 +238,8 @@ impl Bench {
                 return Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict });
             }
             let mut call = compiled.kernel.bind(bench.args.of(&bench.plain));
-            let times = time(&mut call, first.as_secs_f64(), best).map_err(call_failure)?;
+            let times =
+                time(&mut call, first.as_secs_f64(), best).map_err(|diag| call_failure(&diag))?;
             drop(call);
             // What threads do to each other may show later than in the first call.
             Ok(Outcome::Measured { times, verdict: bench.verdict(&compiled) })
@@ -253,7 +261,7 @@ impl Bench {
         if let Some(plant) = compiled.plant {
             plant.act();
         }
-        call.call().map_err(call_failure)?;
+        call.call().map_err(|diag| call_failure(&diag))?;
         let first = start.elapsed();
         say(&Reply::Ran).map_err(gone)?;
         if first > limit { Err(TrialFailure::Timeout) } else { Ok(first) }
@@ -299,18 +307,33 @@ impl Bench {
         let plain = &self.plain;
         let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
         let mut calls: Vec<Timed<'_>> = calls.map(Timed::Cpu).collect();
-        let share = seconds / calls.len().max(1) as f64;
-        let rounds = if calls.is_empty() { None } else { Some(in_turns(&mut calls, None, share)) };
+        let rounds = until_sure(&mut calls, seconds);
         drop(calls);
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
             let (at, verdict) = (*at, *verdict);
-            outcomes[at] = Some(match rounds.as_ref().expect("there are entrants") {
-                Ok(rounds) => Outcome::Measured { times: rounds.times[place].clone(), verdict },
-                Err(diag) => Outcome::Failed(call_failure(diag.clone())),
+            outcomes[at] = Some(match &rounds {
+                Ok(times) => Outcome::Measured { times: times[place].clone(), verdict },
+                Err(diag) => Outcome::Failed(call_failure(diag)),
             });
         }
         outcomes.into_iter().map(|one| one.expect("each has one")).collect()
     }
+}
+
+/// Seconds of a call in each round, for every call: half the time, and up to as much again twice
+/// while the best two cannot be told apart.
+fn until_sure(calls: &mut [Timed<'_>], seconds: f64) -> crate::diag::Result<Vec<Vec<f64>>> {
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); calls.len()];
+    let share = seconds / 2.0 / calls.len().max(1) as f64;
+    for _ in 0..if calls.is_empty() { 0 } else { 3 } {
+        let rounds = in_turns(calls, None, share)?;
+        times.iter_mut().zip(rounds.times).for_each(|(all, new)| all.extend(new));
+        let lists: Vec<&[f64]> = times.iter().map(|list| &list[..]).collect();
+        if Lead::new(&lists).is_none_or(|lead| lead.is_sure()) {
+            break;
+        }
+    }
+    Ok(times)
 }
 
 /// Batches of calls, fewer of one that is clearly slower than the best.
@@ -373,7 +396,7 @@ fn failure_of(failure: Failure) -> TrialFailure {
     }
 }
 
-fn call_failure(diag: Box<Diag>) -> TrialFailure {
+fn call_failure(diag: &Diag) -> TrialFailure {
     if diag.message.contains("out of memory") {
         return TrialFailure::Memory;
     }

@@ -52,7 +52,7 @@ fn a_torn_last_line_is_left_out_wherever_it_is_torn() {
         let text = start.clone() + &line[..end];
         let parsed = parse(text.as_bytes());
         assert_eq!(parsed.torn, Some(start.len()));
-        assert_eq!(parsed.records, [first.clone()], "{end}");
+        assert_eq!(parsed.records, std::slice::from_ref(&first), "{end}");
         assert!(parsed.notes[0].starts_with("line 2 was not written to its end"));
         // Whoever appends ends it first: nothing else is lost.
         let parsed = parse((text + "\n" + &line).as_bytes());

@@ -1,0 +1,82 @@
+//! Which of several candidates that were measured in turns is the fastest, and how sure that is.
+
+use super::super::bench::stats::Ratio;
+use crate::tune::records::median;
+use crate::tune::{Outcome, Verdict};
+
+/// The fastest of several.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Lead {
+    /// Which, by its median.
+    pub best: usize,
+    /// How much longer the next takes, with the interval that holds it 95 times in 100.
+    pub next: Ratio,
+}
+
+impl Lead {
+    /// Of times of as many rounds each; none of fewer than two candidates.
+    pub fn new(times: &[&[f64]]) -> Option<Lead> {
+        let mut order: Vec<(f64, usize)> =
+            times.iter().enumerate().filter_map(|(at, one)| Some((median(one)?, at))).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let [(_, best), (_, next), ..] = order[..] else { return None };
+        Some(Lead { best, next: Ratio::new(times[next], times[best]) })
+    }
+
+    /// Whether it is the fastest beyond doubt.
+    pub fn is_sure(&self) -> bool {
+        self.next.low > 1.0
+    }
+}
+
+/// What there is to say of outcomes in turns, if two of them ran right.
+pub fn describe(outcomes: &[Outcome]) -> Option<String> {
+    let times: Vec<&[f64]> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
+            Outcome::Measured { times, .. } => Some(&times[..]),
+        })
+        .collect();
+    let rounds = times.first()?.len();
+    if times.iter().any(|one| one.len() != rounds) {
+        return None;
+    }
+    let lead = Lead::new(&times)?;
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let (by, low, high) =
+        (percent(lead.next.value), percent(lead.next.low), percent(lead.next.high));
+    let tail = match lead.is_sure() {
+        true => "",
+        false => ": they cannot be told apart",
+    };
+    Some(format!(
+        "of {} leaders in {rounds} rounds the next takes {by:.1} % longer than the best \
+         (95 %: {low:.1} to {high:.1} %){tail}",
+        times.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_sure_where_the_interval_is() {
+        let noise = |at: usize| 1.0 + (at * 7 % 10) as f64 / 100.0;
+        let fast: Vec<f64> = (0..40).map(noise).collect();
+        let slow: Vec<f64> = (0..40).map(|at| 1.2 * noise(at + 3)).collect();
+        let same: Vec<f64> = (0..40).map(|at| noise(at + 5)).collect();
+        let lead = Lead::new(&[&slow, &fast]).unwrap();
+        assert!(lead.best == 1 && lead.is_sure() && lead.next.value > 1.15, "{lead:?}");
+        let lead = Lead::new(&[&same, &fast, &slow]).unwrap();
+        assert!(lead.best != 2 && !lead.is_sure(), "{lead:?}");
+        assert_eq!(Lead::new(&[&fast]), None);
+        let outcome = |times: &[f64], verdict| Outcome::Measured { times: times.to_vec(), verdict };
+        let right = Verdict::Same;
+        let said = describe(&[outcome(&fast, right), outcome(&same, right)]).unwrap();
+        assert!(said.ends_with("cannot be told apart"), "{said}");
+        let wrong = Verdict::Wrong { ulp: 1 };
+        assert_eq!(describe(&[outcome(&fast, right), outcome(&slow, wrong)]), None);
+    }
+}
