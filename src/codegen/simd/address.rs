@@ -21,12 +21,25 @@ pub(super) type Terms = Vec<(Vec<Atom>, i64)>;
 /// More products than this are not multiplied out.
 const MAX_TERMS: usize = 24;
 
-/// A product and its factor that is in a register.
+/// A product, and its value times a factor in registers.
 pub(super) struct Stride {
     product: Vec<Atom>,
     bytes: i64,
+    /// So many bytes times the product.
     value: VReg,
+    /// Three times that.
+    thrice: VReg,
 }
+
+/// A distance: how often which stride, by scope and place; a step in elements.
+struct Steps {
+    count: i64,
+    of: (usize, usize),
+    unit: (Vec<Atom>, i64),
+}
+
+/// Farther from each other accesses have pointers of their own.
+const MOST_STEPS: i64 = 64;
 
 /// The only product by which two sums differ, and how often.
 fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
@@ -227,30 +240,64 @@ impl Selector<'_> {
     }
 
     /// An address by the pointer of another access and a distance from it that is in a register.
+    /// Where that is too far, a pointer between the two is made, for those that follow too.
     fn beside_leader(&mut self, buffer: &Buffer, terms: &Terms) -> Option<Mem> {
-        let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
-        let beside = leaders
-            .filter(|(other, ..)| other == buffer)
-            .find_map(|(_, known, base)| self.scaled_stride(buffer, known, terms).zip(Some(*base)));
-        let (index, base) = beside?;
-        Some(Mem { base: Base::Reg(base), index: Some(index), disp: 0 })
+        loop {
+            let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
+            let near = leaders
+                .filter(|(other, ..)| other == buffer)
+                .filter_map(|(_, known, base)| {
+                    Some((self.steps(buffer, known, terms)?, known, base))
+                })
+                .min_by_key(|(steps, ..)| steps.count);
+            let (Steps { count, of, unit }, known, base) = near?;
+            let (known, base) = (known.clone(), Base::Reg(*base));
+            let Stride { value, thrice, .. } = self.stride(of);
+            let index = match count {
+                1 | 2 | 4 | 8 => (*value, count as u8),
+                3 | 6 | 12 => (*thrice, (count / 3) as u8),
+                _ => {
+                    let step = if count > 8 { 8 } else { 4 };
+                    let index = Some((*value, step as u8));
+                    let pointer = self.b.lea(Mem { base, index, disp: 0 });
+                    let (product, elements) = unit;
+                    let mut sum = known.into_iter().collect::<Poly>();
+                    add(&mut sum, &Poly::from([(product, elements)]), step);
+                    let terms: Terms = sum.into_iter().collect();
+                    self.remember_pointer(buffer, terms.clone(), pointer);
+                    let scope = self.scopes.last_mut().expect("a scope");
+                    scope.leaders.push((buffer.clone(), terms, pointer));
+                    continue;
+                }
+            };
+            return Some(Mem { base, index: Some(index), disp: 0 });
+        }
     }
 
-    /// The register and the scale for the distance between two sums.
-    fn scaled_stride(&self, buffer: &Buffer, from: &Terms, to: &Terms) -> Option<(VReg, u8)> {
-        let (product, count) = distance(from, to)?;
-        let bytes = count.checked_mul(buffer.dtype.bytes() as i64)?;
-        let strides = self.scopes.iter().rev().flat_map(|scope| &scope.strides);
-        strides.filter(|stride| stride.product == product).find_map(|stride| {
-            let scale = bytes / stride.bytes;
-            let fits = bytes % stride.bytes == 0 && matches!(scale, 1 | 2 | 4 | 8);
-            fits.then_some((stride.value, scale as u8))
+    /// How many steps of a distance in a register lead from one sum to another.
+    fn steps(&self, buffer: &Buffer, from: &Terms, to: &Terms) -> Option<Steps> {
+        let (product, elements) = distance(from, to)?;
+        let size = buffer.dtype.bytes() as i64;
+        let bytes = elements.checked_mul(size)?;
+        self.scopes.iter().enumerate().rev().find_map(|(scope, known)| {
+            known.strides.iter().enumerate().find_map(|(place, stride)| {
+                let count = bytes / stride.bytes;
+                let fits = stride.product == product
+                    && bytes % stride.bytes == 0
+                    && stride.bytes % size == 0
+                    && (1..=MOST_STEPS).contains(&count);
+                let unit = (product.clone(), stride.bytes / size);
+                fits.then_some(Steps { count, of: (scope, place), unit })
+            })
         })
     }
 
+    fn stride(&self, (scope, place): (usize, usize)) -> &Stride {
+        &self.scopes[scope].strides[place]
+    }
+
     /// Whether an access in a loop needs no pointer of its own because a pointer is near: the
-    /// distance, which the loop leaves alone, is put into a register unless it is in one. Each
-    /// kind of distance gets two registers, as those of 1, 2, 3, 4, 6, 8 and 12 rows need.
+    /// distance, which the loop leaves alone, is put into registers unless it is there.
     pub(super) fn join_leader(
         &mut self,
         buffer: &Buffer,
@@ -258,25 +305,23 @@ impl Selector<'_> {
         terms: &Terms,
         var: &Var,
     ) -> bool {
-        const REGISTERS: usize = 2;
-        if self.scaled_stride(buffer, leader, terms).is_some() {
+        if self.steps(buffer, leader, terms).is_some() {
             return true;
         }
-        let Some((product, count)) = distance(leader, terms) else { return false };
-        let Some(bytes) = count.checked_mul(buffer.dtype.bytes() as i64) else { return false };
+        let Some((product, elements)) = distance(leader, terms) else { return false };
+        let Some(bytes) = elements.checked_mul(buffer.dtype.bytes() as i64) else { return false };
         let atom = self.atoms.of_var(var);
         let stays = |other: &Atom| *other != atom && self.is_known(*other);
-        if !product.iter().all(stays) {
-            return false;
-        }
-        let known = self.scopes.iter().flat_map(|scope| &scope.strides);
-        if known.filter(|stride| stride.product == product).count() >= REGISTERS {
+        let mut known = self.scopes.iter().flat_map(|scope| &scope.strides);
+        if !product.iter().all(stays) || known.any(|stride| stride.product == product) {
             return false;
         }
         let value = self.product(&product);
         let value = self.b.mul_imm(value, bytes);
+        let index = Some((value, 2));
+        let thrice = self.b.lea(Mem { base: Base::Reg(value), index, disp: 0 });
         let scope = self.scopes.last_mut().expect("a scope");
-        scope.strides.push(Stride { product, bytes, value });
+        scope.strides.push(Stride { product, bytes, value, thrice });
         true
     }
 

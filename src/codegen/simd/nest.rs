@@ -385,13 +385,7 @@ impl<'c> Selector<'c> {
             *outer = false;
         }
         self.mark(|| format!("next {}", var.name()));
-        let mut next: Vec<VReg> = Vec::new();
-        for (pointer, param) in moving.pointers.iter().zip(&params[1..]) {
-            next.push(match pointer.step {
-                Step::Constant(step) => self.b.add_imm(*param, step),
-                Step::Value(step) => self.b.add(*param, step),
-            });
-        }
+        let mut next = self.moved_pointers(&moving, &params[1..]);
         let counter = match end {
             End::Zero => self.b.add_imm(params[0], -1),
             _ => self.b.add_imm(params[0], 1),
@@ -411,9 +405,21 @@ impl<'c> Selector<'c> {
         self.b.jump(head, next);
         self.start(exit);
         self.b.func.blocks[head].is_hot = innermost;
-        let title =
-            shortened(format!("for ({}, {}, {})", var.name(), print_expr(min), print_expr(extent)));
+        let (var, min, extent) = (var.name(), print_expr(min), print_expr(extent));
+        let title = shortened(format!("for ({var}, {min}, {extent})"));
         self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
+        if moving.by_leaders {
+            self.forget_captured();
+        }
+    }
+
+    /// What the caller gave is read again where it is wanted: in a loop that needs all registers
+    /// for its pointers, there is none left to keep it for later.
+    fn forget_captured(&mut self) {
+        let given = &self.closure.vars;
+        for scope in &mut self.scopes {
+            scope.vars.retain(|var, _| !given.iter().any(|(known, _)| known == var));
+        }
     }
 
     /// In the loop the pointers are where its parameters say.
@@ -425,6 +431,16 @@ impl<'c> Selector<'c> {
                 self.scopes.last_mut().expect("a scope").leaders.push(leader);
             }
         }
+    }
+
+    /// The pointers in the next iteration.
+    fn moved_pointers(&mut self, moving: &Moving, params: &[VReg]) -> Vec<VReg> {
+        let pointers = moving.pointers.iter().zip(params);
+        let next = pointers.map(|(pointer, param)| match pointer.step {
+            Step::Constant(step) => self.b.add_imm(*param, step),
+            Step::Value(step) => self.b.add(*param, step),
+        });
+        next.collect()
     }
 
     /// Puts the constants of an innermost loop into registers, as many as there are to spare;

@@ -16,7 +16,7 @@ pub(super) struct Column {
     pub(super) base: Expr,
     pub(super) stride: Expr,
     pub(super) lanes: u32,
-    /// How many of the lanes are read, at least one: those that a mask lets through.
+    /// How many of the lanes are read: those that a mask lets through.
     pub(super) rows: Option<Expr>,
 }
 
@@ -69,16 +69,15 @@ fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
 }
 
 /// The columns that a store reads for certain.
-pub(super) fn columns_of(stmt: &Stmt, facts: &Facts, target: &Target) -> Vec<Column> {
+pub(super) fn columns_of(stmt: &Stmt, target: &Target) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
-    let mut search = Search { facts, target, mask, seen: HashSet::new(), found: Vec::new() };
+    let mut search = Search { target, mask, seen: HashSet::new(), found: Vec::new() };
     search.expr(value);
     search.found
 }
 
 struct Search<'s> {
-    facts: &'s Facts,
     target: &'s Target,
     /// That of the store.
     mask: Option<&'s Expr>,
@@ -124,28 +123,28 @@ impl Search<'_> {
         }
         let rows = match (mask, self.mask) {
             (None, None) => None,
+            // What the lanes turned off hold is not stored.
             (Some(mask), Some(stored)) if equal(mask, stored) => {
-                // AVX2 stores elements of 1 and 2 bytes one by one.
+                // AVX2 masks no elements of 1 and 2 bytes.
                 let masks = self.target.vector_bytes >= 64 || bytes >= 4;
-                Some(self.count(mask).filter(|_| masks)?)
+                Some(count_of(mask).filter(|_| masks)?)
             }
             _ => return None,
         };
         let (buffer, base, stride) = (buffer.clone(), base.clone(), stride.clone());
         Some(Column { load: load.clone(), buffer, base, stride, lanes, rows })
     }
+}
 
-    /// How many lanes a mask lets through, if these are the first ones and at least one.
-    fn count(&self, mask: &Expr) -> Option<Expr> {
-        let ExprKind::Binary(BinOp::Lt, lane, bound) = &mask.kind else { return None };
-        let (ExprKind::Ramp(first, step), ExprKind::Broadcast(bound)) = (&lane.kind, &bound.kind)
-        else {
-            return None;
-        };
-        let consecutive = step.as_int() == Some(1) && first.ty.dtype == DType::Index;
-        let some = consecutive && self.facts.prove(&Expr::lt(first.clone(), bound.clone()));
-        some.then(|| Expr::sub(bound.clone(), first.clone()))
-    }
+/// How many lanes a mask lets through, if these are the first ones.
+fn count_of(mask: &Expr) -> Option<Expr> {
+    let ExprKind::Binary(BinOp::Lt, lane, bound) = &mask.kind else { return None };
+    let (ExprKind::Ramp(first, step), ExprKind::Broadcast(bound)) = (&lane.kind, &bound.kind)
+    else {
+        return None;
+    };
+    let consecutive = step.as_int() == Some(1) && first.ty.dtype == DType::Index;
+    consecutive.then(|| Expr::sub(bound.clone(), first.clone()))
 }
 
 fn reads(expr: &Expr) -> bool {

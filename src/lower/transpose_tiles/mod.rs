@@ -6,8 +6,8 @@
 //! `B[ramp(0, 1, 16)] = tile[ramp(0, 16, 16)]; B[ramp(n, 1, 16)] = tile[ramp(1, 16, 16)]; …`
 //! Only in a `simd_kernel`: its back end transposes such a tile by shuffles (`simd::tile`). A loop
 //! becomes one over strips of so many iterations as a tile has columns, and one over the rest.
-//! A mask that counts the lanes, as that of a tail, makes the rows after the last one repeat it:
-//! the store has the same mask.
+//! Where a mask counts the lanes, as that of a tail, the rows after the last one are not read; the
+//! store has the same mask.
 //! Needs: one index per access.  Ensures: nothing for later passes.  Breaks: simplified form.
 //!
 //! What is read is moved before the statements of the strip, so none of them may write there, and
@@ -158,7 +158,12 @@ impl Tiler<'_> {
         let bytes: u64 = moving.iter().map(|column| self.bytes_of_column(column)).sum();
         let nodes: usize = stmts.iter().map(count_nodes).sum();
         let extent = of.extent.as_int().unwrap_or(i128::MAX);
+        // Under masks each piece of a row takes a register of its own.
+        let masked = moving.iter().any(|column| column.rows.is_some());
         [4, 2, 1].map(|pieces| pieces * least).into_iter().find(|count| {
+            if masked && *count > least {
+                return false;
+            }
             let fits = u64::from(*count) * bytes <= self.tile_bytes() || *count == least;
             fits && *count <= most
                 && i128::from(*count) <= extent
@@ -192,7 +197,7 @@ impl Tiler<'_> {
                 },
                 &mut |_| {},
             );
-            let found = columns_of(stmt, &self.facts, self.target);
+            let found = columns_of(stmt, self.target);
             columns.extend(found.into_iter().map(|column| (place, column)));
         }
         columns.retain(|(_, column)| !written.contains(&column.buffer));
@@ -262,7 +267,10 @@ impl Tiler<'_> {
         };
         let piece = column.piece() as usize;
         let fit = (self.tile_bytes() / self.bytes_of_column(column)) as usize;
-        let most = (fit / piece * piece).clamp(piece, 4 * piece);
+        let most = match column.rows {
+            Some(_) => piece,
+            None => (fit / piece * piece).clamp(piece, 4 * piece),
+        };
         let (mut runs, mut run) = (Vec::new(), Vec::new());
         let mut next = None;
         for (at, same) in group {
@@ -311,20 +319,23 @@ impl Tile {
         let piece = self.first.piece();
         let mut stmts = Vec::new();
         for row in 0..*lanes {
-            let start = match (rows, stride.as_int()) {
-                (Some(count), _) => {
-                    let last = Expr::sub(count.clone(), Expr::index(1));
-                    let row = Expr::binary(crate::ir::BinOp::Min, Expr::index(row.into()), last);
-                    Expr::mul(row, stride.clone())
-                }
-                (None, Some(stride)) => Expr::index((stride * i128::from(row)) as i64),
-                (None, None) => Expr::mul(stride.clone(), Expr::index(row.into())),
+            let start = match stride.as_int() {
+                Some(stride) => Expr::index((stride * i128::from(row)) as i64),
+                None => Expr::mul(stride.clone(), Expr::index(row.into())),
             };
+            let mask = rows.as_ref().map(|count| {
+                let is_read = Expr::lt(Expr::index(row.into()), count.clone());
+                let ty = Type { dtype: is_read.ty.dtype, lanes: piece };
+                Expr::new(ty, ExprKind::Broadcast(is_read))
+            });
             let start = Expr::add(base.clone(), start);
             for column in (0..self.width).step_by(piece as usize) {
                 let from = Expr::add(start.clone(), Expr::index(column.into()));
                 let to = Expr::index((row * self.width + column).into());
-                let value = Expr::load(buffer, vec![ramp(from, 1, piece)]);
+                let indices = vec![ramp(from, 1, piece)];
+                let ty = Type { dtype: buffer.dtype, lanes: piece };
+                let (buffer, mask) = (buffer.clone(), mask.clone());
+                let value = Expr::new(ty, ExprKind::Load { buffer, indices, mask });
                 stmts.push(Stmt::store(&self.buffer, vec![ramp(to, 1, piece)], value));
             }
         }
