@@ -1,6 +1,6 @@
-//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture, the emulator finds nothing
-//! wrong with it, its results are the interpreter's to the bit, and a module launches it as the
-//! emulator does.
+//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture,
+//! the emulator finds nothing wrong with it, its results are the interpreter's to the bit, and a
+//! module launches it as the emulator does.
 //!
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
 //! "skipped".
@@ -405,10 +405,8 @@ kernel rows(n: var) {
     output C[i: n, j: 32] = A[i, j] + 1.0
 }
 
-schedule rows.auto_like for nvptx {
-    let b, t = C.split(i, factor=8)
-    C.bind(b, blockIdx.y)
-    C.bind(t, threadIdx.y)
+schedule rows.by_rows for nvptx {
+    C.bind(i, blockIdx.y)
     C.bind(j, threadIdx.x)
 }
 
@@ -419,7 +417,7 @@ kernel unknown(n: var) {
 ";
     std::fs::write(&file, text).expect("it is written");
     for (kernel, schedule, wide) in
-        [("assumed", "auto", false), ("rows", "auto_like", false), ("unknown", "auto", true)]
+        [("assumed", "auto", false), ("rows", "by_rows", false), ("unknown", "auto", true)]
     {
         let (kernel, schedule) = (kernel.to_string(), schedule.to_string());
         let sample = Sample { file: file.clone(), kernel, schedule };
