@@ -1,6 +1,6 @@
-//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture, the emulator finds nothing
-//! wrong with it, its results are the interpreter's to the bit, and a module launches it as the
-//! emulator does.
+//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture,
+//! the emulator finds nothing wrong with it, its results are the interpreter's to the bit, and a
+//! module launches it as the emulator does.
 //!
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
 //! "skipped".
@@ -390,6 +390,49 @@ fn modules_launch_what_the_emulator_runs() {
         }
     });
     drop(driver_library);
+}
+
+#[test]
+fn indices_have_32_bits_where_they_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sizes.te");
+    // What is assumed of the sizes bounds them, and so does the largest grid: of 65,535 blocks
+    // along y.
+    let text = "kernel assumed(n: var, m: var) {
+    assume n <= 4096
+    assume m <= 4096
+    input A: float32[n, m]
+    output C[i: n, j: m] = A[i, j] + 1.0
+}
+
+kernel rows(n: var) {
+    input A: float32[n, 32]
+    output C[i: n, j: 32] = A[i, j] + 1.0
+}
+
+schedule rows.by_rows for nvptx {
+    C.bind(i, blockIdx.y)
+    C.bind(j, threadIdx.x)
+}
+
+kernel unknown(n: var) {
+    input A: float32[n]
+    output C[i: n] = A[i] + 1.0
+}
+";
+    std::fs::write(&file, text).expect("it is written");
+    for (kernel, schedule, wide) in
+        [("assumed", "auto", false), ("rows", "by_rows", false), ("unknown", "auto", true)]
+    {
+        let (kernel, schedule) = (kernel.to_string(), schedule.to_string());
+        let sample = Sample { file: file.clone(), kernel, schedule };
+        let ptx = driver::with_stack(|| compile(&sample, "", "nvptx-sm_80").expect("it compiles"));
+        let text = ptx.ptx.text;
+        let arithmetic = |line: &str| {
+            line.contains(".s64") && !line.contains(".param") && !line.contains("wide")
+        };
+        assert_eq!(text.lines().any(arithmetic), wide, "{text}");
+    }
 }
 
 // ---- what would go wrong ----

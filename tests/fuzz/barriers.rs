@@ -1,7 +1,7 @@
 //! Barriers of random launches: without any one of them two threads clash, as the interpreter sees.
 //!
-//! Not every clash happens with every extent: a loop that runs once has no next iteration, a block
-//! of one thread nobody to wait for. So a few barriers may be idle, and a rate is asked for.
+//! Not every clash happens with every run-time size: a loop that runs once has no next iteration,
+//! a thread beyond the end reads nothing. So a few barriers may be idle, and a rate is asked for.
 
 use crate::judge;
 use crate::run::{Setup, Source};
@@ -13,7 +13,7 @@ use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
 /// Barriers that may be idle, in a hundred.
-const IDLE: u64 = 10;
+const IDLE: u64 = 20;
 
 /// Takes barriers away, one at a time.
 pub fn are_needed(n: u64, seed: u64) {

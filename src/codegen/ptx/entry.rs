@@ -9,6 +9,7 @@ use crate::ir::arith::{Facts, Interval};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
+use crate::target::Gpu;
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use std::collections::{HashMap, HashSet};
 
@@ -43,8 +44,9 @@ pub(super) fn emit_entry(
     let entry = module.entry(name);
     let [x, y, z] = piece.block;
     entry.max_threads(x, y, z);
-    let mut emitter = Emitter::new(entry, context.facts.clone(), dynamic);
-    let params = emitter.parameters(piece, context);
+    let facts = facts_of(piece, context);
+    let mut emitter = Emitter::new(entry, facts.clone(), dynamic);
+    let params = emitter.parameters(piece, context, &facts);
     emitter.allocate(&survey);
     survey.know_variables(&piece.body, &mut emitter);
     for table in &piece.tables {
@@ -77,9 +79,24 @@ pub(super) fn emit_entry(
     }
 }
 
+/// What holds in a launch: the entry refuses more blocks than a GPU takes (E0383 where it is known
+/// when the program is compiled), which bounds the run-time integers that blocks are made of.
+fn facts_of(piece: &Piece, context: &Context<'_>) -> Facts {
+    let mut facts = context.facts.clone();
+    for (blocks, most) in piece.grid.iter().zip(Gpu::MAX_GRID) {
+        facts.assume(&Expr::le(blocks.clone(), Expr::index(most.into())));
+    }
+    facts
+}
+
 impl Emitter<'_> {
     /// Declares and loads the parameters: buffers, then variables.
-    fn parameters(&mut self, piece: &Piece, context: &Context<'_>) -> Vec<LaunchParam> {
+    fn parameters(
+        &mut self,
+        piece: &Piece,
+        context: &Context<'_>,
+        facts: &Facts,
+    ) -> Vec<LaunchParam> {
         let mut params = Vec::new();
         let mut symbols = Vec::new();
         for buffer in &piece.buffers {
@@ -119,7 +136,7 @@ impl Emitter<'_> {
                     self.ranges.bind(var, range);
                     self.facts.define(var, value);
                 }
-                None => self.ranges.bind_runtime(var, &context.facts),
+                None => self.ranges.bind_runtime(var, facts),
             }
             let loaded = self.e.ld_param_as(Ty::S64, symbol);
             self.bind_index(var, loaded);

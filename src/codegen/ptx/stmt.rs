@@ -7,6 +7,7 @@ use crate::ir::arith::Interval;
 use crate::ir::print::print_expr;
 use crate::ir::warp::WarpProduct;
 use crate::ir::{Expr, ForKind, Stmt, Var};
+use crate::target::Gpu;
 use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
 
 impl Emitter<'_> {
@@ -86,7 +87,11 @@ impl Emitter<'_> {
             self.lane = Some(var.clone());
         }
         let index = self.e.special(special).s32().erase().operand();
-        let most = self.ranges.of(extent).hi.clamp(1, WORD.hi);
+        // More are not launched.
+        let limits = if tag.starts_with("blockIdx") { Gpu::MAX_GRID } else { Gpu::MAX_BLOCK };
+        let along = ["x", "y", "z"].iter().position(|along| tag.ends_with(along));
+        let limit = limits[along.expect("an index has a direction")];
+        let most = self.ranges.of(extent).hi.clamp(1, limit.into());
         self.ranges.bind(var, Interval::new(0, most - 1));
         self.facts.bind(var, &Expr::index(0), extent);
         self.bind(var, index);

@@ -5,7 +5,8 @@
 //! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
 //! Needs: calls on Float32 and Float64 (halves are widened where they are loaded).
 //! Ensures: no call but `fma` remains; no branches, so vectors are as good as scalars. With
-//! `--fast-math`, calls that are one approximating instruction remain, see [`approx`]; products by warps (`ir::warp`) stay whole.
+//! `--fast-math`, calls that are one approximating instruction remain, see [`approx`]; products by
+//! warps (`ir::warp`) stay whole.
 //!
 //! Each function's file states its method; `docs/MATH.md` lists the errors.
 

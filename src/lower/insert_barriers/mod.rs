@@ -4,8 +4,8 @@
 //! Before: `for k { produce S { S[tx] = A[k, tx] }  C[tx] = C[tx] + S[7 - tx] }`
 //! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
 //! Before and after a shared stage threads meet (`ir::stmt`); its mark goes, and what is needed of
-//! these meetings becomes barriers; `await_copies` stays where it is. Accesses without a meeting between them, or certainly of one
-//! thread, need none (`conflict`). Between two statements that clash the barrier stands before the
+//! these meetings becomes barriers; `await_copies` stays where it is. Accesses without a meeting
+//! between them, or certainly of one thread, need none (`conflict`). Between two statements that clash the barrier stands before the
 //! second one; for two iterations of a loop before the first statement of the body that clashes
 //! with an earlier iteration. No barrier stands that could be left out.
 //! Needs: launches as `hoist_threads` leaves them; flat indices.
