@@ -1,3 +1,5 @@
+//! Records: outcomes come back, torn lines, formats, merging, pruning, the best.
+
 use super::*;
 
 fn context() -> Context {
