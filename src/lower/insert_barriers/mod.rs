@@ -8,7 +8,8 @@
 //! between them, or certainly of one thread, need none (`conflict`). Between two statements that
 //! clash the barrier stands before the second one; for two iterations of a loop before the first
 //! statement of the body that clashes with an earlier iteration. No barrier stands that could be
-//! left out. Needs: launches as `hoist_threads` leaves them; flat indices.
+//! left out.
+//! Needs: launches as `hoist_threads` leaves them; flat indices.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
 
 mod conflict;
