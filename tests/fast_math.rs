@@ -1,5 +1,6 @@
 //! `--fast-math`: every function of float32 by approximating instructions, in the emulator within
-//! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is nothing.
+//! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! The memory of a GPU, for `tec run` and `tec bench`: tensors are copied there, a kernel of a module
-//! is called through its packed entry, results are copied back. The CUDA driver is the one that
-//! modules find (docs/ABI.md), opened when it is needed.
+//! The memory of a GPU, for `tec run` and `tec bench`: tensors are copied there, a kernel of a
+//! module is called through its packed entry, results are copied back. The CUDA driver is the one
+//! that modules find (docs/ABI.md), opened when it is needed.
 
 use super::load::{Arg, BoundCall, LoadedKernel, words};
 use crate::diag::{Diag, Result};

@@ -13,7 +13,7 @@ use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
 /// Barriers that may be idle, in a hundred.
-const IDLE: u64 = 20;
+const IDLE: u64 = 10;
 
 /// Takes barriers away, one at a time.
 pub fn are_needed(n: u64, seed: u64) {

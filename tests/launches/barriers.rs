@@ -192,3 +192,22 @@ fn a_product_by_a_warp_wants_all_its_threads() {
     assert!(run(warps).is_ok());
     assert!(run(serial(&k, 4, product())).is_ok());
 }
+
+#[test]
+fn what_a_choice_does_not_read_is_not_waited_for() {
+    let (a, c) = (global("A", &[8]), global("C", &[8]));
+    let s = buffer("S", &[16], Scope::Shared);
+    let [tx] = vars(["threadIdx.x"]);
+    let fill = |at: i64| {
+        let value = load(&a, &[seven_minus(get(&tx))]);
+        produce("S", store(&s, &[add(get(&tx), int(at))], value))
+    };
+    // The second half is filled while the first one is read, in reverse, where there is one.
+    let back = Expr::sub(int(11), get(&tx));
+    let inside = Expr::lt(back.clone(), int(8));
+    let value = Expr::if_then_else(inside, load(&s, &[back]), float(0.0));
+    let read = store(&c, &[get(&tx)], value);
+    let body = allocate(&s, block([fill(0), read, fill(8)]));
+    let kernel = kernel(&[&a], &[&c], produce("C", threads(&tx, 8, body)));
+    assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 1);
+}

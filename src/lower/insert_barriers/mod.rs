@@ -5,9 +5,10 @@
 //! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
 //! Before and after a shared stage threads meet (`ir::stmt`); its mark goes, and what is needed of
 //! these meetings becomes barriers; `await_copies` stays where it is. Accesses without a meeting
-//! between them, or certainly of one thread, need none (`conflict`). Between two statements that clash the barrier stands before the
-//! second one; for two iterations of a loop before the first statement of the body that clashes
-//! with an earlier iteration. No barrier stands that could be left out.
+//! between them, or certainly of one thread, need none (`conflict`). Between two statements that
+//! clash the barrier stands before the second one; for two iterations of a loop before the first
+//! statement of the body that clashes with an earlier iteration. No barrier stands that could be
+//! left out.
 //! Needs: launches as `hoist_threads` leaves them; flat indices.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
 
@@ -23,6 +24,9 @@ use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
 use std::collections::HashSet;
 use std::rc::Rc;
+
+/// Choices within choices whose conditions are looked at.
+const MAX_CHOICES: usize = 3;
 
 /// Orders the threads of every launch.
 pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
@@ -95,7 +99,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     let dims = find_dims(&body);
     let varying = find_varying(&body, &dims);
     let clashes = Clashes::new(facts.clone(), dims, varying.clone());
-    let mut builder = Builder { clashes, varying, by_warp: false };
+    let mut builder = Builder { clashes, varying, by_warp: false, choices: 0 };
     let mut root = builder.node(*body, &None, false);
     let mut placer = Placer { clashes: builder.clashes, placing: true };
     placer.visit(&mut root).expect("what is placed is right");
@@ -203,6 +207,8 @@ struct Builder {
     varying: Varying,
     /// Within a product by a warp.
     by_warp: bool,
+    /// Choices of expressions around.
+    choices: usize,
 }
 
 impl Builder {
@@ -310,6 +316,20 @@ impl Builder {
             return;
         }
         match &expr.kind {
+            // What a branch reads it reads under its condition. Shared nodes are seen once for each
+            // branch, so only the outermost choices are told apart.
+            ExprKind::IfThenElse(cond, then, otherwise)
+                if cond.ty.is_scalar() && self.choices < MAX_CHOICES =>
+            {
+                self.collect_in(cond, context, seen);
+                self.choices += 1;
+                for (branch, truth) in [(then, true), (otherwise, false)] {
+                    let inner = bind(BindingKind::If { cond: cond.clone(), truth }, context);
+                    self.collect_in(branch, &Some(inner), &mut HashSet::new());
+                }
+                self.choices -= 1;
+                return;
+            }
             ExprKind::Load { buffer, indices, .. } if buffer.scope == Scope::Shared => {
                 let (buffer, index) = (buffer.clone(), indices[0].clone());
                 let context = context.clone();
