@@ -166,8 +166,12 @@ impl Options {
     }
 }
 
-/// Candidates that are judged for a schedule that the compiler makes, by default.
+/// Candidates that are judged at most for a schedule that the compiler makes, by default.
 const CANDIDATES: usize = 384;
+/// What runs for a moment is worth fewer: one for so many operations, and some.
+const OPERATIONS: f64 = 1e4;
+/// These are judged in any case.
+const LEAST: usize = 8;
 /// Threads that such a schedule is made for: the module does not depend on this machine's.
 const AUTO_THREADS: usize = 4;
 
@@ -529,7 +533,10 @@ fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
         estimates.into_iter().map(guess).collect()
     };
     let space = tune::space::of_kernel(graph, target, 0);
-    let chosen = tune::search::choose_by_model(&space, &model, options.candidates, 0);
+    let work = count_work(graph, target).ok().and_then(|work| work.flops.as_int());
+    let worth = work.map_or(CANDIDATES, |flops| LEAST + (flops as f64 / OPERATIONS) as usize);
+    let count = worth.min(options.candidates);
+    let chosen = tune::search::choose_by_model(&space, &model, count, 0);
     if let Some(defect) = defects.borrow().first() {
         notes.push(format!(
             "a schedule tried for `{}` showed a defect of tec: {defect}",

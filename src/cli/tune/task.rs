@@ -141,6 +141,8 @@ impl<'a> Task<'a> {
                 && record.threads == context.threads
                 && record.fp_contract == context.fp_contract
                 && record.kernel == context.kernel
+                // What a runner did not do was not tried.
+                && !matches!(record.failure, Some(TrialFailure::Runner(_)))
         };
         let own: Vec<&Record> = records.iter().filter(own).collect();
         let texts: Vec<&str> = own.iter().map(|record| &record.schedule[..]).collect();

@@ -18,8 +18,6 @@ const SIZE: usize = 128;
 const CHILDREN: usize = 96;
 /// Generations between two batches.
 const GENERATIONS: usize = 4;
-/// Random candidates at the beginning.
-const FIRST: usize = 256;
 /// Of how many a parent is the best.
 const TOURNAMENT: usize = 4;
 /// A new answer is a neighbour of the old one this often.
@@ -76,9 +74,9 @@ impl<'a> Population<'a> {
     }
 
     /// The default of everything, and random candidates of all degrees of courage.
-    pub(super) fn begin(&mut self, rng: &mut ChaCha8Rng) {
+    pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let mut first = vec![draw(self.space, 0.0, rng)];
-        first.extend((1..FIRST).map(|at| draw(self.space, at as f64 / FIRST as f64, rng)));
+        first.extend((1..count).map(|at| draw(self.space, at as f64 / count as f64, rng)));
         self.add(first);
     }
 
@@ -114,10 +112,15 @@ impl<'a> Population<'a> {
     /// Some generations.
     pub(super) fn evolve(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         for _ in 0..GENERATIONS {
-            self.rank(learned);
-            let children: Vec<Candidate> = (0..CHILDREN).map(|_| self.child(rng)).collect();
-            self.add(children);
+            self.generation(learned, rng);
         }
+    }
+
+    /// Children of those that are alive, of which the best stay.
+    pub(super) fn generation(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
+        self.rank(learned);
+        let children: Vec<Candidate> = (0..CHILDREN).map(|_| self.child(rng)).collect();
+        self.add(children);
         self.rank(learned);
     }
 

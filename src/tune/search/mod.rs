@@ -69,6 +69,8 @@ pub fn median(times: &[f64]) -> Option<f64> {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
+/// Random candidates at the beginning.
+const FIRST: usize = 256;
 /// One candidate in so many of a batch is drawn at random.
 const ONE_AT_RANDOM: usize = 8;
 
@@ -108,7 +110,7 @@ impl<'a> Search<'a> {
     /// the space holds no more.
     pub fn propose(&mut self, count: usize) -> Vec<Proposal> {
         if self.population.is_empty() {
-            self.population.begin(&mut self.rng);
+            self.population.begin(FIRST, &mut self.rng);
         }
         self.learned.fit(&self.trials);
         self.population.evolve(&self.learned, &mut self.rng);
@@ -186,11 +188,11 @@ pub fn choose_by_model(
 ) -> Option<Proposal> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut population = Population::new(space, model);
-    population.begin(&mut rng);
+    population.begin((count / 3).max(1), &mut rng);
     let unlearned = Learned::default();
     while population.judged() < count {
         let before = population.judged();
-        population.evolve(&unlearned, &mut rng);
+        population.generation(&unlearned, &mut rng);
         if population.judged() == before {
             break;
         }

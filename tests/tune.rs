@@ -1,0 +1,190 @@
+//! `tec tune` as a user runs it: what it prints, keeps, takes up, and refuses.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const PROGRAM: &str = "kernel product(n = 40) {
+    input A: float32[n, n]
+    input B: float32[n, n] layout_free
+    reduce k: 0..n
+    output C[i: n, j: n] = sum(A[i, k] * B[k, j], axis=k)
+}
+
+kernel row_sums(n = 40) {
+    input A: float32[n, n]
+    reduce k: 0..n
+    output S[i: n] = sum(A[i, k], axis=k)
+}
+
+schedule product.knobs {
+    knob rows = 2 in [1, 2, 4]
+    let io, ii = C.split(i, factor=rows)
+    C.unroll(ii)
+}
+";
+
+/// A directory with the program in it, and a cache of its own.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().expect("a temporary directory"));
+        std::fs::write(place.path("p.te"), PROGRAM).expect("a scratch file");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("a file that was written")
+    }
+
+    fn command(&self, line: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+        command.args(line).current_dir(self.0.path()).env("XDG_CACHE_HOME", self.path("cache"));
+        command
+    }
+
+    fn tec(&self, line: &[&str]) -> Output {
+        self.command(line).output().expect("tec starts")
+    }
+
+    #[track_caller]
+    fn succeeds(&self, line: &[&str]) -> (String, String) {
+        let output = self.tec(line);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "tec {line:?}\n{errors}");
+        (String::from_utf8(output.stdout).expect("UTF-8"), errors)
+    }
+
+    /// The schedules of all records, in order.
+    fn tried(&self, name: &str) -> Vec<Value> {
+        let text = self.read(name);
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|record| record["in_turns"] != true).collect()
+    }
+}
+
+#[test]
+fn the_best_schedules_are_printed_as_a_part_of_the_file() {
+    let place = Place::new();
+    let (text, _) = place.succeeds(&["tune", "p.te", "--trials", "24", "--plot", "c.svg"]);
+    assert!(text.starts_with("# product on "), "{text}");
+    for part in ["schedule product for ", "schedule row_sums for ", "the best takes "] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    assert!(!text.contains("defect"), "{text}");
+    assert_eq!(place.tried("p.records.jsonl").len(), 24);
+    assert!(place.read("c.svg").contains("seconds of the search"));
+    // Pasted, it builds and agrees; from the records it is the same module.
+    std::fs::write(place.path("q.te"), format!("{PROGRAM}\n{text}")).expect("a scratch file");
+    place.succeeds(&["run", "q.te", "--verify"]);
+}
+
+#[test]
+fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
+    let place = Place::new();
+    let tune = ["tune", "p.te", "--kernel", "product", "--trials", "12"];
+    place.succeeds(&tune);
+    let (_, notes) = place.succeeds(&tune);
+    assert!(notes.contains("product: "), "{notes}");
+    assert!(notes.contains(" of p.records.jsonl taken up"), "{notes}");
+    let tried = place.tried("p.records.jsonl");
+    let mut texts: Vec<&str> = tried.iter().filter_map(|one| one["schedule"].as_str()).collect();
+    assert_eq!(texts.len(), 24);
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(texts.len(), 24, "a schedule was tried twice");
+}
+
+#[test]
+fn who_is_killed_keeps_what_was_measured() {
+    let place = Place::new();
+    let line = ["tune", "p.te", "--kernel", "product", "--budget", "60s"];
+    let mut search = place.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let search = search.as_mut().expect("tec starts");
+    let path = place.path("p.records.jsonl");
+    let lines = || std::fs::read_to_string(&path).map_or(0, |text| text.matches('\n').count());
+    for _ in 0..600 {
+        if lines() >= 3 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    search.kill().expect("it runs");
+    search.wait().expect("it ran");
+    let kept = lines();
+    assert!(kept >= 3, "{kept} records after a minute");
+    let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
+    assert!(notes.contains("taken up"), "{notes}");
+    assert!(lines() > kept);
+}
+
+#[test]
+fn the_knobs_of_a_schedule_are_a_space() {
+    let place = Place::new();
+    let line = ["tune", "p.te", "--schedule", "product.knobs", "--kernel", "product", "--json"];
+    let (text, _) = place.succeeds(&line);
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    let kernel = &result["kernels"][0];
+    assert_eq!((&kernel["trials"], &kernel["exhausted"]), (&3.into(), &true.into()), "{text}");
+    let schedule = kernel["best"]["schedule"].as_str().expect("a schedule");
+    assert!(schedule.contains("schedule product.knobs") && !schedule.contains("knob rows"));
+    assert!(kernel["best"]["seconds"].as_f64().expect("a number") > 0.0);
+}
+
+#[test]
+fn the_graph_is_printed() {
+    let place = Place::new();
+    let (text, _) = place.succeeds(&["tune", "p.te", "--dag"]);
+    let expected = "# product
+A = PLACEHOLDER [40, 40]
+B = PLACEHOLDER [40, 40]
+C(i, j) += (A[i, k]*B[k, j])
+
+# row_sums
+A = PLACEHOLDER [40, 40]
+S(i) += A[i, k]
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn sums_change_their_order_only_where_that_is_allowed() {
+    let place = Place::new();
+    let line = ["tune", "p.te", "--kernel", "row_sums", "--trials", "8"];
+    let (text, _) = place.succeeds(&line);
+    assert!(!text.contains("reassociate=true"), "{text}");
+    let (text, _) = place.succeeds(&[&line[..], &["--reassociate", "--json"]].concat());
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(result["kernels"][0]["failures"], serde_json::json!({}), "{text}");
+    let tried = place.tried("p.records.jsonl");
+    let says =
+        |one: &Value| one["schedule"].as_str().is_some_and(|t| t.contains("reassociate=true"));
+    assert!(tried.iter().any(says));
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused() {
+    let place = Place::new();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["tune", "p.so"], 2, "p.so is no `.te` file"),
+        (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
+        (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
+        (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
+        (&["tune", "p.te", "--target", "nvptx-sm_80"], 1, "is for kernels that run on the CPU"),
+        (&["tune", "p.te", "--target", "riscv64"], 1, "does not run on this machine"),
+        (&["tune", "none.te"], 1, "cannot read none.te"),
+    ];
+    for (line, status, text) in cases {
+        let output = place.tec(line);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(*status), "tec {line:?}\n{errors}");
+        assert!(errors.contains(text), "tec {line:?}: no `{text}` in\n{errors}");
+    }
+}
