@@ -3,8 +3,9 @@
 //! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
 //! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
 //! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
-//! wrong (`unchecked`). Kernels with a planted bug must be found (`plant`), and nearly every barrier
-//! is needed (`barriers`). Damaged programs must not make the compiler panic (`damage`).
+//! wrong (`unchecked`). Sums of products are rewritten by `merge` and `contract` (`algebra`).
+//! Kernels with a planted bug must be found (`plant`), and nearly every barrier is needed
+//! (`barriers`). Damaged programs must not make the compiler panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
