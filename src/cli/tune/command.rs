@@ -8,7 +8,7 @@ use super::log::{Log, context};
 use super::protocol::Setup;
 use super::report::{self, Report};
 use super::task::{Judge, Task, TaskView, Winner, machine_of};
-use crate::cli::bench::machine::cpu;
+use crate::cli::bench::machine::{self, cpu};
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::options::{CompileArgs, elaborate};
 use crate::cli::report::{Error, Reporter, print};
@@ -20,7 +20,7 @@ use crate::lang::Program;
 use crate::module::write::OutputFile;
 use crate::schedule::Chosen;
 use crate::te::Graph;
-use crate::tune::search::{Guess, Model, Search, budget};
+use crate::tune::search::{Model, Search, budget};
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,9 @@ pub struct Args {
 /// Candidates of a batch.
 const BATCH: usize = 16;
 /// The part of the budget that the last comparison takes, and its bounds in seconds.
-const LAST: (f64, f64, f64) = (0.08, 0.5, 4.0);
+const LAST: (f64, f64, f64) = (0.05, 0.5, 3.0);
+/// It lasts longer where the best is not sure, and begins with compiling.
+const LONGER: f64 = 2.5;
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -123,44 +125,20 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let mut arguments = args.arguments.clone();
     let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
     let spaces = spaces(&program, &graphs, template, &options, (threads, args.reassociate))?;
-    let (machine, known) = machine_of(&options, threads);
+    let (machine, limits) = machine_of(&options, threads);
     let bugs = RefCell::new(Vec::new());
     let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
     let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
-    let models: Vec<Box<Model<'_>>> = judges
-        .iter()
-        .map(|judge| {
-            let model = move |texts: &[&str]| -> Vec<Option<Guess>> { judge.guesses(texts) };
-            Box::new(model) as Box<Model<'_>>
-        })
-        .collect();
+    let models: Vec<Box<Model<'_>>> = judges.iter().map(Judge::model).collect();
     let path = match &args.compile.records {
         Some(path) => PathBuf::from(path),
         None => default_records(&args.file),
     };
+    let run = Run { args, arguments, options: &options, program: &program, limits, path, begin };
     let mut tasks = Vec::new();
-    for ((graph, space), (model, judge)) in
-        graphs.iter().zip(&spaces).zip(models.iter().zip(&judges))
-    {
-        let work = work_of(graph, &options, &arguments, &program)?;
-        let roof = known.as_ref().and_then(|known| Roof::new(known, &work));
-        let setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
-        let context = context(&setup, graph, arguments.seed);
-        let (log, parsed) = Log::open(&path, &setup, context)?;
-        if tasks.is_empty() {
-            super::records::show_notes(&path, &parsed);
-        }
-        let search = Search::new(&**space, &**model, arguments.seed);
-        let place = (args.runner.as_deref(), &path as &Path);
-        let mut task = Task::open(setup, search, (work, roof), log, place, begin)?;
-        let count = task.recall(&parsed.records, judge);
-        if count > 0 {
-            let plural = if count == 1 { "" } else { "s" };
-            let name = &task.name;
-            eprintln!("note: {name}: {count} trial{plural} of {} taken up", path.display());
-        }
-        task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
-        tasks.push(task);
+    for ((judge, model), space) in judges.iter().zip(&models).zip(&spaces) {
+        let search = Search::new(&**space, &**model, run.arguments.seed);
+        tasks.push(run.open(judge, search, tasks.is_empty())?);
     }
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
@@ -172,8 +150,52 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let bytes = report::svg(&reports).into_bytes();
         reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
     }
-    let head = report::Head { options: &options, threads, records: &path };
+    let head = report::Head { options: &options, threads, records: &run.path };
     print(&if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) })
+}
+
+/// What all kernels of a run have in common.
+struct Run<'a> {
+    args: &'a Args,
+    /// With the number of threads in them.
+    arguments: Arguments,
+    options: &'a Options,
+    program: &'a Program,
+    /// The machine's, if code for the target runs on it.
+    limits: Option<machine::Machine>,
+    /// The records.
+    path: PathBuf,
+    begin: Instant,
+}
+
+impl Run<'_> {
+    /// The search for a kernel, with what the records say of it. What is wrong with the records
+    /// is said for the first one.
+    fn open<'s>(
+        &self,
+        judge: &Judge<'_>,
+        search: Search<'s>,
+        first: bool,
+    ) -> Result<Task<'s>, Error> {
+        let (args, arguments, graph) = (self.args, &self.arguments, judge.graph);
+        let work = work_of(graph, self.options, arguments, self.program)?;
+        let roof = self.limits.as_ref().and_then(|limits| Roof::new(limits, &work));
+        let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, arguments);
+        let context = context(&setup, graph, arguments.seed);
+        let (log, parsed) = Log::open(&self.path, &setup, context)?;
+        if first {
+            super::records::show_notes(&self.path, &parsed);
+        }
+        let place = (args.runner.as_deref(), &self.path as &Path);
+        let mut task = Task::open(setup, search, (work, roof), log, place, self.begin)?;
+        let count = task.recall(&parsed.records, judge);
+        if count > 0 {
+            let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
+            eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
+        }
+        task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
+        Ok(task)
+    }
 }
 
 fn check_paths(args: &Args) -> Result<(), Error> {
@@ -294,7 +316,8 @@ impl Limits {
             }
             eprintln!("\nstopping after the candidates under way; again to stop at once");
         });
-        let search = budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(last)));
+        let search =
+            budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));
         Limits { begin, search, last, trials: args.trials, stopped }
     }
 

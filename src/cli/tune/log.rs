@@ -57,11 +57,12 @@ impl Log {
     pub fn add(
         &mut self,
         schedule: &str,
-        decisions: Vec<(String, String)>,
+        (decisions, features): (Vec<(String, String)>, &[f64]),
         in_turns: bool,
         outcome: &Outcome,
     ) -> Result<Option<PathBuf>> {
-        let record = Record::new(&self.context, schedule, decisions, in_turns, outcome);
+        let mut record = Record::new(&self.context, schedule, decisions, in_turns, outcome);
+        record.features = features.iter().map(|value| (value * 1e4).round() / 1e4).collect();
         self.writer.append(&record)?;
         match outcome {
             Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {

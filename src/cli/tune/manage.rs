@@ -197,7 +197,7 @@ fn measure(
     let mut measure = open(setup, args.runner.as_deref(), output)?;
     let mut failed = Ok(());
     measure.measure(jobs, &mut |at, outcome| {
-        let kept = log.add(&jobs[at].text, Vec::new(), false, outcome);
+        let kept = log.add(&jobs[at].text, (Vec::new(), &[]), false, outcome);
         match kept {
             Ok(Some(path)) => {
                 eprintln!("warning: a bug in tec: {} computes wrongly", path.display());

@@ -11,7 +11,7 @@ use crate::te::Graph;
 use crate::tune::model::{Estimate, MachineModel, Measured};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
-use crate::tune::search::{Guess, Proposal, Search, Trial};
+use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
 use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,6 +33,11 @@ pub struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    /// Itself as the search wants it.
+    pub fn model(&self) -> Box<Model<'_>> {
+        Box::new(|texts: &[&str]| -> Vec<Option<Guess>> { self.guesses(texts) })
+    }
+
     /// What the model makes of some schedules.
     pub fn guesses(&self, texts: &[&str]) -> Vec<Option<Guess>> {
         let Judge { graph, options, machine, threads, .. } = self;
@@ -130,7 +135,8 @@ impl<'a> Task<'a> {
     }
 
     /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
-    /// own, those of others teach. How many of its own there were.
+    /// own, those of others teach, and the best of the same kernel in other sizes are where the
+    /// search begins. How many of its own there were.
     pub fn recall(&mut self, records: &[Record], judge: &Judge<'_>) -> usize {
         let context = &self.log.context;
         let own = |record: &&Record| {
@@ -150,7 +156,7 @@ impl<'a> Task<'a> {
         let trial = |(record, guess): (&&Record, Option<Guess>)| {
             Some(Trial {
                 proposal: Proposal {
-                    answers: record.decisions.iter().cloned().collect::<BTreeMap<_, _>>(),
+                    answers: answers_of(record),
                     text: record.schedule.clone(),
                     guess: guess?,
                 },
@@ -159,11 +165,40 @@ impl<'a> Task<'a> {
         };
         let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
         let count = trials.len();
+        self.search.teach(&self.foreign(records));
+        let kin = records.iter().rev().filter(|one| self.is_kin(one));
+        let kin: Vec<BTreeMap<String, String>> = kin.map(answers_of).collect();
+        self.search.seed(kin.into_iter());
         self.search.tell(trials);
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
         count
+    }
+
+    /// Whether a record is of another workload on the same machine.
+    fn is_foreign(&self, record: &Record) -> bool {
+        let context = &self.log.context;
+        record.target == context.target
+            && record.machine == context.machine
+            && record.threads == context.threads
+            && (record.workload != context.workload || record.vars != context.vars)
+    }
+
+    /// Whether it is of the same kernel in another size, and one of the best there.
+    fn is_kin(&self, record: &Record) -> bool {
+        self.is_foreign(record) && record.kernel == self.log.context.kernel && record.in_turns
+    }
+
+    /// Trials of other workloads, as far as the records say what the model saw of them.
+    fn foreign(&self, records: &[Record]) -> Vec<Trial> {
+        let trial = |record: &Record| {
+            let expected = record.features.last()?.exp();
+            let guess = Guess { seconds: expected, features: record.features.clone() };
+            let (answers, text) = (answers_of(record), record.schedule.clone());
+            Some(Trial { proposal: Proposal { answers, text, guess }, outcome: record.outcome() })
+        };
+        records.iter().filter(|record| self.is_foreign(record)).filter_map(trial).collect()
     }
 
     /// Seconds of the best call.
@@ -288,6 +323,10 @@ pub struct Winner {
     pub times: Vec<f64>,
 }
 
+fn answers_of(record: &Record) -> BTreeMap<String, String> {
+    record.decisions.iter().cloned().collect()
+}
+
 /// Keeps a trial; the path of the failing case, if it is one.
 fn add(
     log: &mut Log,
@@ -296,7 +335,7 @@ fn add(
     outcome: &Outcome,
 ) -> Result<Option<PathBuf>> {
     let decisions = proposal.answers.clone().into_iter().collect();
-    log.add(&proposal.text, decisions, in_turns, outcome)
+    log.add(&proposal.text, (decisions, &proposal.guess.features), in_turns, outcome)
 }
 
 /// The kind of a failure, and what it says.

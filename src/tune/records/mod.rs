@@ -36,6 +36,10 @@ pub struct Record {
     /// What was decided: question and answer, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<(String, String)>,
+    /// What the cost model saw, to four decimals; the last one is the logarithm of the seconds
+    /// that it expected. Trials of other workloads teach by it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<f64>,
     /// Measured in turns with the other leaders, before one was called best.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
@@ -138,6 +142,7 @@ impl Record {
             vars: context.vars,
             schedule: schedule.to_string(),
             decisions,
+            features: Vec::new(),
             in_turns,
             times,
             verdict,

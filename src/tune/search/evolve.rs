@@ -64,10 +64,6 @@ impl<'a> Population<'a> {
         Population { space, model, members, seen, stages }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// How many texts were judged.
     pub(super) fn judged(&self) -> usize {
         self.seen.len()
@@ -78,6 +74,12 @@ impl<'a> Population<'a> {
         let mut first = vec![draw(self.space, 0.0, rng)];
         first.extend((1..count).map(|at| draw(self.space, at as f64 / count as f64, rng)));
         self.add(first);
+    }
+
+    /// Candidates with these answers, as far as they are asked for.
+    pub(super) fn seed(&mut self, all: impl Iterator<Item = BTreeMap<String, String>>) {
+        let candidates = all.map(|answers| self.inherit(&answers, 0.0, None)).collect();
+        self.add(candidates);
     }
 
     /// A measured candidate lives on with its time.

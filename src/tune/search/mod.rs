@@ -71,6 +71,8 @@ pub fn median(times: &[f64]) -> Option<f64> {
 
 /// Random candidates at the beginning.
 const FIRST: usize = 256;
+/// Candidates like those that were good elsewhere.
+const SEEDS: usize = 16;
 /// One candidate in so many of a batch is drawn at random.
 const ONE_AT_RANDOM: usize = 8;
 
@@ -85,6 +87,8 @@ pub struct Search<'a> {
     trials: Vec<Trial>,
     /// Where the best trial is.
     best: Option<usize>,
+    /// Whether there were random candidates.
+    begun: bool,
 }
 
 impl<'a> Search<'a> {
@@ -98,6 +102,7 @@ impl<'a> Search<'a> {
             known: HashSet::new(),
             trials: Vec::new(),
             best: None,
+            begun: false,
         }
     }
 
@@ -106,10 +111,16 @@ impl<'a> Search<'a> {
         self.learned.teach(trials);
     }
 
+    /// Answers that were good elsewhere: the search begins with the like of the first few.
+    pub fn seed(&mut self, answers: impl Iterator<Item = BTreeMap<String, String>>) {
+        self.population.seed(answers.take(SEEDS));
+    }
+
     /// Up to `count` candidates that are worth measuring, the most promising first; fewer where
     /// the space holds no more.
     pub fn propose(&mut self, count: usize) -> Vec<Proposal> {
-        if self.population.is_empty() {
+        if !self.begun {
+            self.begun = true;
             self.population.begin(FIRST, &mut self.rng);
         }
         self.learned.fit(&self.trials);

@@ -128,6 +128,17 @@ fn a_search_goes_on_from_what_was_measured_before() {
 }
 
 #[test]
+fn a_search_begins_with_what_was_good_elsewhere() {
+    let best = [("C.x.tile", "6"), ("C.y.tile", "64"), ("B.pack", "yes"), ("B.k.tile", "24")];
+    let best = best.into_iter().chain([("D.tile", "a question that nobody asks here")]);
+    let best = best.map(|(name, answer)| (name.to_string(), answer.to_string())).collect();
+    let mut search = Search::new(&Tiles, &model, 1);
+    search.seed(std::iter::once(best));
+    let texts: Vec<String> = search.propose(8).into_iter().map(|one| one.text).collect();
+    assert!(texts.contains(&"6 64 yes 24".to_string()), "{texts:?}");
+}
+
+#[test]
 fn a_wrong_result_is_never_the_best() {
     let mut search = Search::new(&Tiles, &model, 5);
     let proposals = search.propose(8);
