@@ -235,6 +235,7 @@ impl<'p> Sum<'p> {
     fn is_in_order(&self, at: usize) -> bool {
         const RUN: f64 = 256.0;
         const STREAMS: f64 = 16.0;
+        const LINE: f64 = 64.0;
         let access = &self.plan.accesses[at];
         if access.irregular {
             return false;
@@ -251,7 +252,9 @@ impl<'p> Sum<'p> {
         let mut apart: Vec<(f64, f64)> = Vec::new();
         for (dim, stride) in access.strides.iter().rev() {
             apart.push((stride.abs(), self.plan.extents[*dim]));
-            while let Some(near) = apart.iter().position(|(stride, _)| *stride <= span.max(128.0)) {
+            // A gap of less than a line leaves no line out.
+            let reach = |span: f64| (span + LINE).max(2.0 * LINE);
+            while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
                 let (stride, count) = apart.remove(near);
                 span += stride * (count - 1.0);
                 if span >= RUN {

@@ -294,7 +294,8 @@ impl Group {
         let mut blocks: Vec<(f64, f64)> = Vec::new();
         let mut count = 1.0;
         for (stride, times) in &self.moves {
-            if blocks.is_empty() && *stride <= span.max(line) {
+            // A gap of less than a line leaves no line out.
+            if blocks.is_empty() && *stride < span + line {
                 span += stride * (times - 1.0);
             } else {
                 blocks.push((*stride, *times));
