@@ -3,6 +3,7 @@
 //! Before: `C[i] = 0; for k { C[i] = C[i] + A[k] }`
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
+//! A loop that is written out is `C[i] = 0; C[i] = C[i] + A[0]; …` and the same.
 //! The same for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer where they
 //! certainly do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
 //! leaves alone is needed only where the register goes back to memory.
@@ -49,19 +50,46 @@ impl Promoter {
         let mut flat = Vec::new();
         flatten(stmts, &mut flat);
         let mut done: Vec<Stmt> = Vec::new();
+        // Stores that stand one after the other, up to here.
+        let mut group: Vec<Stmt> = Vec::new();
         for stmt in flat {
-            if !matches!(stmt, Stmt::For { .. }) {
-                done.push(self.promote(stmt));
-                continue;
+            match stmt {
+                Stmt::Store { .. } => group.push(stmt),
+                Stmt::For { .. } => done.push(self.promote_group(std::mem::take(&mut group), stmt)),
+                other => {
+                    done.extend(self.promote_run(std::mem::take(&mut group)));
+                    done.push(self.promote(other));
+                }
             }
-            let first = done.iter().rposition(|s| !matches!(s, Stmt::Store { .. }));
-            let group = done.split_off(first.map_or(0, |position| position + 1));
-            done.push(self.promote_group(group, stmt));
         }
+        done.extend(self.promote_run(group));
         match done.len() {
             1 => done.remove(0),
             _ => Stmt::Block(done),
         }
+    }
+
+    /// Stores without a loop after them. Those of elements that were stored just before are the
+    /// loop of a reduction, written out.
+    fn promote_run(&self, run: Vec<Stmt>) -> Vec<Stmt> {
+        let mut done = Vec::new();
+        let (mut stores, mut updates): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
+        for stmt in run {
+            if stores.iter().rev().take(MAX_ELEMENTS).any(|earlier| stores_same(earlier, &stmt)) {
+                updates.push(stmt);
+                continue;
+            }
+            if !updates.is_empty() {
+                let nest = Stmt::Block(std::mem::take(&mut updates));
+                done.push(self.promote_group(std::mem::take(&mut stores), nest));
+            }
+            stores.push(stmt);
+        }
+        match updates.is_empty() {
+            true => done.extend(stores),
+            false => done.push(self.promote_group(stores, Stmt::Block(updates))),
+        }
+        done
     }
 
     /// `stores` stand immediately before `nest`.
@@ -133,6 +161,16 @@ impl Promoter {
         let wide = self.vectors && register.dtype.bytes() >= 4;
         lanes <= i128::from(if wide { MAX_LANES } else { MAX_SCALARS })
     }
+}
+
+/// Whether two stores are to one element outside of registers.
+fn stores_same(a: &Stmt, b: &Stmt) -> bool {
+    let (Stmt::Store { buffer, indices, .. }, Stmt::Store { buffer: other, indices: i, .. }) =
+        (a, b)
+    else {
+        return false;
+    };
+    buffer == other && buffer.scope != Scope::Register && equal(&indices[0], &i[0])
 }
 
 /// The statements of nested blocks in one list.
@@ -410,6 +448,29 @@ mod tests {
         let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
         assert!(back.contains("C.acc[") && back.contains("5"), "{text}");
         assert_eq!(text.matches("< x8(5)").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_sum_that_is_written_out_stays_in_a_register() {
+        let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
+        let at = |index: i64| vec![Expr::index(index)];
+        let store = |index: i64, value: Expr| Stmt::Store {
+            buffer: c.clone(),
+            indices: at(index),
+            value,
+            mask: None,
+            nontemporal: false,
+        };
+        let one = || Expr::float(DType::Float32, 1.0);
+        let add = |index: i64| store(index, Expr::add(Expr::load(&c, at(index)), one()));
+        let run =
+            |stmts: Vec<Stmt>| print_stmt(&Promoter { vectors: true }.promote(Stmt::Block(stmts)));
+        let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
+        assert_eq!(text.matches("C[").count(), 2, "{text}");
+        assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
+        // Each element once: nothing is gained. Read before it is written: it comes from memory.
+        assert!(!run(vec![store(2, one()), store(3, one())]).contains("acc"));
+        assert!(!run(vec![add(2), add(2)]).contains("acc"));
     }
 
     #[test]
