@@ -231,8 +231,22 @@ impl<'p> Sum<'p> {
         moves
     }
 
-    /// Whether the lines of an access come one after the other.
+    /// Whether the lines of an access come one after the other, by themselves or with those of an
+    /// access beside it: the border of a row goes where the row goes.
     fn is_in_order(&self, at: usize) -> bool {
+        let one = &self.plan.accesses[at];
+        let beside = |other: &usize| {
+            let other = &self.plan.accesses[*other];
+            other.frame == one.frame
+                && other.buffer == one.buffer
+                && other.strides == one.strides
+                && other.write == one.write
+        };
+        self.runs(at) || (0..self.plan.accesses.len()).filter(beside).any(|other| self.runs(other))
+    }
+
+    /// Whether an access by itself goes through memory in order.
+    fn runs(&self, at: usize) -> bool {
         const RUN: f64 = 256.0;
         const STREAMS: f64 = 16.0;
         const LINE: f64 = 64.0;
