@@ -179,7 +179,7 @@ fn what_cannot_be_tuned_is_refused() {
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
         (&["tune", "p.te", "--target", "nvptx-sm_80"], 1, "is for kernels that run on the CPU"),
         (&["tune", "p.te", "--target", "riscv64"], 1, "does not run on this machine"),
-        (&["tune", "none.te"], 1, "cannot read none.te"),
+        (&["tune", "none.te"], 1, "cannot read `none.te`"),
     ];
     for (line, status, text) in cases {
         let output = place.tec(line);

@@ -47,7 +47,12 @@ pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 }
 
 /// Refuses kernels for GPUs, for a command that times the CPU.
-pub fn require_cpu(file: &str, compile: &CompileArgs, command: &str) -> Result<(), Error> {
+pub fn require_cpu(
+    file: &str,
+    compile: &CompileArgs,
+    command: &str,
+    help: &str,
+) -> Result<(), Error> {
     let target = if file.ends_with(".te") {
         Target::parse(&compile.target)?
     } else {
@@ -58,9 +63,7 @@ pub fn require_cpu(file: &str, compile: &CompileArgs, command: &str) -> Result<(
     }
     let text = format!("`{command}` is for kernels that run on the CPU, not on {target}");
     let diag = Diag::global("E0546", text);
-    Err(diag
-        .help("leave `--roofline` out: the limits that it measures are those of the CPU")
-        .into())
+    Err(diag.help(help).into())
 }
 
 fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {

@@ -182,7 +182,9 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
             compile.schedule = variant.schedule.map(String::from).into_iter().collect();
             progress.set_message(format!("compiling {}", variant.file));
             if matches!(args.roofline, Roofline::Fresh | Roofline::Beside) {
-                session::require_cpu(variant.file, &compile, "tec bench --roofline")?;
+                let help =
+                    "leave `--roofline` out: the limits that it measures are those of the CPU";
+                session::require_cpu(variant.file, &compile, "tec bench --roofline", help)?;
             }
             let session = session::open(variant.file, &compile)?;
             session.module.set_num_threads(results.threads as i32)?;

@@ -78,6 +78,8 @@ pub struct Args {
     compile: CompileArgs,
 }
 
+/// What else there is for kernels on GPUs.
+pub const ON_GPUS: &str = "schedules for GPUs are measured with `tec bench`, one by one";
 /// Candidates of a batch.
 const BATCH: usize = 16;
 /// The part of the budget that the last comparison takes, and its bounds in seconds.
@@ -105,7 +107,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
-    session::require_cpu(&args.file, &args.compile, "tec tune")?;
+    session::require_cpu(&args.file, &args.compile, "tec tune", ON_GPUS)?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
     let (program, graphs) = elaborate(&args.file, &options, &mut trace)?;

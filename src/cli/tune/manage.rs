@@ -7,7 +7,7 @@ use super::super::session::require_cpu;
 use super::best::Which;
 use super::log::{Log, context, machine};
 use super::protocol::Setup;
-use super::{open, pool, records};
+use super::{command, open, pool, records};
 use crate::driver::Trace;
 use crate::module::write::OutputFile;
 use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
@@ -142,7 +142,7 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
 }
 
 fn replay(args: &Replay) -> Result<(), Error> {
-    require_cpu(&args.file, &args.compile, "tec records replay")?;
+    require_cpu(&args.file, &args.compile, "tec records replay", command::ON_GPUS)?;
     let parsed = records::read(&args.old)?;
     records::show_notes(&args.old, &parsed);
     let output = args.output.as_ref().unwrap_or(&args.old);
