@@ -515,9 +515,31 @@ pub fn estimate_texts(
 /// a typical machine of the target. What was measured has no part in it.
 fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
     let target = &options.target;
-    if target.is_gpu() {
-        return schedule::auto::schedule_auto(graph, target, notes);
-    }
+    // Estimates for GPUs were compared with none: there the rules' own answers stand.
+    let chosen = match target.is_gpu() {
+        true => Some(tune::space::default_text(graph, target)),
+        false => best_by_model(graph, options, notes),
+    };
+    let why = match chosen.map(|text| made(graph, target, &text)) {
+        Some(Ok(schedule)) => return schedule,
+        Some(Err(diag)) => format!("{}: {}", diag.code, diag.message),
+        None => "all that were tried".to_string(),
+    };
+    let name = &graph.name;
+    notes.push(format!("a schedule made for `{name}` was refused ({why}); it has the plain loops"));
+    Schedule::new(graph.clone(), target)
+}
+
+/// A schedule of the compiler's, applied.
+fn made(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
+    let schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
+    infer_bounds(schedule.clone())?;
+    Ok(Schedule { auto: true, ..schedule })
+}
+
+/// The text of the candidate that the model likes best; none if it refuses all.
+fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
+    let target = &options.target;
     let machine = MachineModel::typical(target);
     let defects = RefCell::new(Vec::new());
     let model = |texts: &[&str]| -> Vec<Option<Guess>> {
@@ -543,12 +565,7 @@ fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
             graph.name
         ));
     }
-    let applied = chosen.map(|one| schedule::apply_text(graph, target, &Vec::new(), &one.text));
-    match applied {
-        Some(Ok(schedule)) => Schedule { auto: true, ..schedule },
-        // Every candidate was refused.
-        _ => schedule::auto::schedule_auto(graph, target, notes),
-    }
+    chosen.map(|one| one.text)
 }
 
 /// Verifies what a pass made (in debug builds) and dumps it if asked to.

@@ -5,7 +5,7 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, print, show_trace};
 use crate::driver::{self, Options};
 use crate::target::Target;
-use crate::tune::model::{Estimate, MachineModel, Measured, estimate};
+use crate::tune::model::{Estimate, MachineModel, estimate};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -94,9 +94,7 @@ fn machine_of(
         (None, Some(_)) => machine::Machine::measure(isa, threads),
         (None, None) => return Ok((typical, false)),
     };
-    let levels = known.levels.iter().map(|level| (level.bytes, level.read)).collect();
-    let measured = Measured { threads, peak_f32: known.peak_f32, levels };
-    Ok((typical.measured(&measured), true))
+    Ok((known.refine(typical), true))
 }
 
 fn as_text(

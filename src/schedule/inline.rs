@@ -21,7 +21,7 @@ struct Inlined {
 }
 
 /// Replaces every read of an inlined stage; inlined stages leave the order.
-pub(super) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
+pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     let is_inline = |schedule: &Schedule, id: StageId| {
         matches!(schedule.stage(id).attach, Attach::Inline { .. })
     };

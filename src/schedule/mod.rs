@@ -8,7 +8,6 @@
 mod algebra;
 mod arguments;
 pub mod attach;
-pub mod auto;
 mod bounds;
 mod cache;
 mod constants;
@@ -34,6 +33,8 @@ mod tree;
 pub use bounds::{
     Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
 };
+
+pub(crate) use inline::inline_stages;
 
 pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;

@@ -1,7 +1,7 @@
 //! Which of several candidates that were measured in turns is the fastest, and how sure that is.
 
 use super::super::bench::stats::Ratio;
-use crate::tune::records::median;
+use crate::tune::median;
 use crate::tune::{Outcome, Verdict};
 
 /// The fastest of several.

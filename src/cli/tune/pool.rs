@@ -4,8 +4,7 @@
 use super::leaders;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
-use crate::tune::records::median;
-use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
+use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, Stdio};

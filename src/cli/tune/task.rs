@@ -8,7 +8,7 @@ use crate::cli::report::Error;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::te::Graph;
-use crate::tune::model::{Estimate, MachineModel, Measured};
+use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
 use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
@@ -78,9 +78,7 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
         }
         machine
     });
-    let levels = known.levels.iter().map(|level| (level.bytes, level.read)).collect();
-    let measured = Measured { threads, peak_f32: known.peak_f32, levels };
-    (typical.measured(&measured), Some(known))
+    (known.refine(typical), Some(known))
 }
 
 /// A kernel that is being tuned.

@@ -158,7 +158,9 @@ impl Bench {
                 // The order of sums is to be the declared one.
                 let mut graph = self.graph.clone();
                 graph.forbid_reassociation();
-                schedule::auto::schedule_auto(&graph, target, &mut Vec::new())
+                let text = crate::tune::space::default_text(&graph, target);
+                schedule::apply_text(&graph, target, &Vec::new(), &text)
+                    .map_err(|diag| diag.to_string())?
             }
         };
         schedule::infer_bounds(schedule).map_err(|diag| diag.to_string())

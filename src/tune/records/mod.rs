@@ -3,7 +3,7 @@
 //! The format is described in docs/RECORDS.md. Text in, records out, and back; files are the
 //! command line's business.
 
-use super::{Outcome, TrialFailure, Verdict};
+use super::{Outcome, TrialFailure, Verdict, median};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -184,18 +184,6 @@ impl Record {
     /// The line of a file, with its end.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("plain data") + "\n"
-    }
-}
-
-/// The value in the middle, between two if need be.
-pub fn median(times: &[f64]) -> Option<f64> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
 }
 

@@ -13,7 +13,7 @@ pub mod budget;
 mod evolve;
 mod learned;
 
-use super::{Candidate, Outcome, Space, Verdict};
+use super::{Candidate, Outcome, Space, Verdict, median};
 use evolve::{Population, draw};
 use learned::Learned;
 use rand::{RngExt, SeedableRng};
@@ -60,13 +60,6 @@ impl Trial {
             Outcome::Measured { times, .. } => median(times),
         }
     }
-}
-
-/// The middle of some numbers; the lower one of two.
-pub fn median(times: &[f64]) -> Option<f64> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
 /// Random candidates at the beginning.

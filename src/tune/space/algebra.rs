@@ -6,10 +6,11 @@
 
 use super::ask::Asker;
 use super::facts::Facts;
+use super::text::Text;
+use super::view::View;
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::schedule::Schedule;
-use crate::schedule::auto::text::Text;
-use crate::schedule::{apply_text, auto::view::View};
+use crate::schedule::apply_text;
 use crate::target::Target;
 use crate::te::{Body, Graph};
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! What is known of the stages before anything is decided but which ones are inlined.
 
 use super::tile::choose::{Tile, best_tile};
+use super::view::{Access, Stride, View, coefficient, views};
 use crate::schedule::Schedule;
-use crate::schedule::auto::view::{Access, Stride, View, coefficient, views};
 use crate::target::{Arch, Target};
 use std::collections::HashMap;
 

@@ -8,7 +8,7 @@ use super::Fit;
 use super::place::range;
 use super::plan::Planner;
 use super::tile::{Subject, producer};
-use crate::schedule::auto::view::{Access, Stride};
+use super::view::{Access, Stride};
 use crate::target::Gpu;
 
 /// Threads of a block: a few warps, so that a multiprocessor has several blocks at once.

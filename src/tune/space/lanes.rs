@@ -4,7 +4,7 @@ use super::Fit;
 use super::facts::stores_along;
 use super::plan::Planner;
 use super::rows::chunks;
-use crate::schedule::auto::view::{Access, Stride};
+use super::view::{Access, Stride};
 use crate::target::Arch;
 
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.

@@ -18,16 +18,18 @@ mod place;
 mod plan;
 mod rows;
 mod template;
+mod text;
 mod tile;
+mod view;
 
 use super::{Candidate, Question, Space};
-use crate::schedule::auto::text::Text;
 use crate::target::Target;
 use crate::te::Graph;
 use algebra::Variant;
 use ask::Asker;
 use plan::{Plan, Planner};
 use std::sync::Arc;
+use text::Text;
 
 pub use template::of_schedule;
 

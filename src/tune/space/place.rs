@@ -1,9 +1,9 @@
 //! Where a stage is computed: in the expressions that read it, at a loop of a reader, or before.
 
 use super::plan::{MIN_PARALLEL_WORK, Planner};
+use super::view::{View, coefficient};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
-use crate::schedule::auto::view::{View, coefficient};
 use std::collections::HashMap;
 
 /// What costs more is not computed twice because two places read one element of it.

@@ -2,8 +2,8 @@
 
 use super::ask::Asker;
 use super::facts::Facts;
-use crate::schedule::auto::text::Text;
-use crate::schedule::auto::view::{UNKNOWN, View};
+use super::text::Text;
+use super::view::{UNKNOWN, View};
 use crate::target::Target;
 use std::sync::Arc;
 

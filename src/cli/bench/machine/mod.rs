@@ -9,6 +9,7 @@ mod loops;
 
 use crate::ir::DType;
 use crate::target::{Arch, Target};
+use crate::tune::model::{MachineModel, Measured};
 use loops::{Line, STEP};
 use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
@@ -135,6 +136,15 @@ const WINDOW: f64 = 0.002;
 const WARM_UP: f64 = 0.02;
 
 impl Machine {
+    /// The cost model's machine with what was measured on this one.
+    pub fn refine(&self, typical: MachineModel) -> MachineModel {
+        typical.measured(&Measured {
+            threads: self.threads,
+            peak_f32: self.peak_f32,
+            levels: self.levels.iter().map(|level| (level.bytes, level.read)).collect(),
+        })
+    }
+
     /// Measures everything.
     pub fn measure(isa: Isa, threads: usize) -> Machine {
         let best = |limit| {

@@ -2,9 +2,9 @@
 
 use super::super::facts::{registers, stores_along};
 use super::super::plan::Planner;
+use super::super::view::Stride;
 use super::choose::{MAX_VECTORS, heights, packs, widths};
 use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
-use crate::schedule::auto::view::Stride;
 
 /// More vectors than this are not written out in the loops over terms.
 const MAX_CODE: i64 = 512;

@@ -1,7 +1,7 @@
 //! The default tile: the one with the fewest cycles by a simple estimate.
 
 use super::super::facts::{Facts, elements, registers};
-use crate::schedule::auto::view::{Access, AxisView, Stride, View};
+use super::super::view::{Access, AxisView, Stride, View};
 use crate::target::Target;
 
 /// Fewer terms than this leave a tile in registers no time to pay.

@@ -16,7 +16,7 @@ mod write;
 use super::Fit;
 use super::facts::{Facts, stores_along};
 use super::plan::Planner;
-use crate::schedule::auto::view::Stride;
+use super::view::Stride;
 
 /// Reductions with so few terms are windows: all terms are written out.
 const MAX_WINDOW: i64 = 32;

@@ -1,8 +1,8 @@
 //! The directives of a tiling.
 
 use super::super::plan::Planner;
+use super::super::view::Stride;
 use super::{Form, Subject, Unroll};
-use crate::schedule::auto::view::Stride;
 
 /// Fewer panels than this are no work for all threads.
 const FEW_PARTS: i64 = 16;

@@ -1,11 +1,11 @@
 //! The text of a schedule while it grows: groups of directives, each under a comment.
 
-use super::super::state::Schedule;
+use crate::schedule::Schedule;
 use crate::te::Input;
 use std::collections::HashSet;
 
 /// Directives and the names that they use.
-pub(crate) struct Text {
+pub(super) struct Text {
     head: String,
     lines: Vec<String>,
     names: HashSet<String>,
@@ -47,7 +47,7 @@ const RESERVED: &[&str] = &[
 ];
 
 impl Text {
-    pub(crate) fn new(schedule: &Schedule) -> Text {
+    pub(super) fn new(schedule: &Schedule) -> Text {
         let graph = &schedule.graph;
         let mut names: HashSet<String> = RESERVED.iter().map(|word| word.to_string()).collect();
         names.extend(graph.params.iter().chain(&graph.consts).map(|(name, _)| name.clone()));
@@ -63,7 +63,7 @@ impl Text {
     }
 
     /// The names of stages and axes that are there now are taken.
-    pub(crate) fn learn(&mut self, schedule: &Schedule) {
+    pub(super) fn learn(&mut self, schedule: &Schedule) {
         for stage in &schedule.stages {
             self.names.insert(stage.te.name.clone());
             self.names.extend(stage.te.buffers.iter().map(|buffer| buffer.name.clone()));
@@ -72,7 +72,7 @@ impl Text {
     }
 
     /// A name that nothing has yet: `x_o`, `x_o2`, …
-    pub(crate) fn fresh(&mut self, base: &str, suffix: &str) -> String {
+    pub(super) fn fresh(&mut self, base: &str, suffix: &str) -> String {
         let base: String = base.chars().map(|c| if c == '.' { '_' } else { c }).collect();
         let numbered = (2..).map(|number| format!("{base}{suffix}{number}"));
         let mut all = std::iter::once(format!("{base}{suffix}")).chain(numbered);
@@ -82,7 +82,7 @@ impl Text {
     }
 
     /// Begins a group: the rule, and why it applies.
-    pub(crate) fn rule(&mut self, rule: &str, why: &str) {
+    pub(super) fn rule(&mut self, rule: &str, why: &str) {
         let mut line = format!("    # {rule}:");
         for word in why.split_whitespace() {
             if line.len() + 1 + word.len() > 96 {
@@ -95,12 +95,12 @@ impl Text {
     }
 
     /// Adds a statement.
-    pub(crate) fn push(&mut self, statement: String) {
+    pub(super) fn push(&mut self, statement: String) {
         self.lines.push(format!("    {statement}"));
     }
 
     /// The whole schedule.
-    pub(crate) fn finish(&self) -> String {
+    pub(super) fn finish(&self) -> String {
         let mut text = self.head.clone();
         for line in &self.lines {
             text.push('\n');

@@ -1,66 +1,65 @@
 //! What the rules look at: for each stage its axes, and how each read moves through memory along
 //! each of them.
 
-use super::super::inline::inline_stages;
-use super::super::state::{Attach, Schedule, Stage};
 use crate::diag::Span;
 use crate::ir::equal::equal;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
+use crate::schedule::{Attach, Schedule, Stage, inline_stages};
 use crate::te::{Body, Reduction};
 use std::collections::{HashMap, HashSet};
 
 /// A run-time extent is taken to be this large.
-pub(crate) const UNKNOWN: i64 = 1024;
+pub(super) const UNKNOWN: i64 = 1024;
 
 /// More places where one stage is read are not compared.
 const MAX_PLACES: usize = 16;
 
 /// A stage as the rules see it.
-pub(crate) struct View {
-    pub(crate) name: String,
-    pub(crate) data: Vec<AxisView>,
-    pub(crate) reduce: Vec<AxisView>,
+pub(super) struct View {
+    pub(super) name: String,
+    pub(super) data: Vec<AxisView>,
+    pub(super) reduce: Vec<AxisView>,
     /// Each read of an input or a stage, none twice.
-    pub(crate) loads: Vec<Access>,
+    pub(super) loads: Vec<Access>,
     /// What its own body reads, before anything is inlined in it.
-    pub(crate) direct: Vec<Buffer>,
+    pub(super) direct: Vec<Buffer>,
     /// What one point costs, in simple operations.
-    pub(crate) cost: i64,
-    pub(crate) dtype: DType,
-    pub(crate) output: bool,
-    pub(crate) reduction: Option<Reduction>,
-    pub(crate) tuple: bool,
-    pub(crate) inlined: bool,
+    pub(super) cost: i64,
+    pub(super) dtype: DType,
+    pub(super) output: bool,
+    pub(super) reduction: Option<Reduction>,
+    pub(super) tuple: bool,
+    pub(super) inlined: bool,
 }
 
 /// An axis as declared.
 #[derive(Clone)]
-pub(crate) struct AxisView {
-    pub(crate) name: String,
-    pub(crate) var: Var,
+pub(super) struct AxisView {
+    pub(super) name: String,
+    pub(super) var: Var,
     /// `None` if it is known at run time only.
-    pub(crate) extent: Option<i64>,
+    pub(super) extent: Option<i64>,
 }
 
 impl AxisView {
     /// The extent, or what stands for one that is not known.
-    pub(crate) fn size(&self) -> i64 {
+    pub(super) fn size(&self) -> i64 {
         self.extent.unwrap_or(UNKNOWN)
     }
 }
 
 /// A read.
-pub(crate) struct Access {
-    pub(crate) buffer: Buffer,
-    pub(crate) indices: Vec<Expr>,
+pub(super) struct Access {
+    pub(super) buffer: Buffer,
+    pub(super) indices: Vec<Expr>,
     /// The stage that is read; an input if none.
-    pub(crate) of: Option<usize>,
+    pub(super) of: Option<usize>,
 }
 
 /// How far apart in memory the elements are that two neighbouring iterations read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stride {
+pub(super) enum Stride {
     /// The same element.
     Zero,
     /// So many elements.
@@ -71,7 +70,7 @@ pub(crate) enum Stride {
 
 impl Access {
     /// The stride along an axis.
-    pub(crate) fn stride(&self, var: &Var) -> Stride {
+    pub(super) fn stride(&self, var: &Var) -> Stride {
         let mut total = 0i64;
         let mut row = Some(1i64);
         for (index, extent) in self.indices.iter().zip(&self.buffer.shape).rev() {
@@ -91,13 +90,13 @@ impl Access {
     }
 
     /// Whether any index mentions the variable.
-    pub(crate) fn mentions(&self, var: &Var) -> bool {
+    pub(super) fn mentions(&self, var: &Var) -> bool {
         self.stride(var) != Stride::Zero
     }
 }
 
 /// How much an index grows when a variable grows by one; `None` if not always by the same.
-pub(crate) fn coefficient(
+pub(super) fn coefficient(
     expr: &Expr,
     var: &Var,
     known: &mut HashMap<usize, Option<i64>>,
@@ -135,7 +134,7 @@ pub(crate) fn coefficient(
 }
 
 /// The views of all stages, in order of computation; those marked are inlined into the others.
-pub(crate) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
+pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
     let mut flat = schedule.clone();
     for (at, stage) in flat.stages.iter_mut().enumerate() {
         if inlined[at] {
@@ -201,7 +200,7 @@ fn direct(stage: &Stage) -> Vec<Buffer> {
 
 impl View {
     /// In how many places it reads another stage: one element is read once, unless it is costly.
-    pub(crate) fn sites(&self, stage: usize, costly: bool) -> i64 {
+    pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
         let mut places: Vec<&Access> = Vec::new();
         for load in self.loads.iter().filter(|load| load.of == Some(stage)) {
             let same =
@@ -214,17 +213,17 @@ impl View {
     }
 
     /// Whether it reads another stage.
-    pub(crate) fn reads(&self, stage: usize) -> bool {
+    pub(super) fn reads(&self, stage: usize) -> bool {
         self.loads.iter().any(|load| load.of == Some(stage))
     }
 
     /// Points of the data axes.
-    pub(crate) fn elements(&self) -> i64 {
+    pub(super) fn elements(&self) -> i64 {
         self.data.iter().fold(1, |n, axis| n.saturating_mul(axis.size()))
     }
 
     /// Points of all axes.
-    pub(crate) fn points(&self) -> i64 {
+    pub(super) fn points(&self) -> i64 {
         self.reduce.iter().fold(self.elements(), |n, axis| n.saturating_mul(axis.size()))
     }
 }
@@ -250,7 +249,7 @@ impl Seen {
 }
 
 /// What a node costs, in simple operations.
-pub(crate) fn cost_of(expr: &Expr) -> i64 {
+pub(super) fn cost_of(expr: &Expr) -> i64 {
     match &expr.kind {
         ExprKind::Call(function, _) => match function {
             crate::ir::Intrinsic::Fma => 1,
