@@ -415,6 +415,9 @@ pub fn lower_to_estimate(
             kernel = run_pass(pass, kernel, &options.target, trace)?;
         }
     }
+    if options.target.is_gpu() {
+        kernel.body = ptx::mark_unrolled(kernel.body);
+    }
     Ok(kernel)
 }
 

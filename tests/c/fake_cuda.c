@@ -227,6 +227,13 @@ int32_t cuDeviceGet(int32_t *device, int32_t ordinal) {
     return 0;
 }
 
+int32_t cuDeviceGetName(char *name, int32_t length, int32_t device) {
+    ENTER();
+    if (device < 0 || device >= devices) return 101;
+    snprintf(name, (size_t)length, "no GPU %d", (int)device);
+    return 0;
+}
+
 int32_t cuDeviceGetAttribute(int32_t *value, int32_t attribute, int32_t device) {
     ENTER();
     if (device < 0 || device >= devices) return 101;

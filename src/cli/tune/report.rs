@@ -114,12 +114,13 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
     lines
 }
 
-fn plural(count: usize) -> &'static str {
+/// What a plural ends in.
+pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// Seconds with a unit.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.3} s"),
         s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
