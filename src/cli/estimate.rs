@@ -152,7 +152,11 @@ fn as_json(
                    "about": term.about})
         });
         json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,
-               "terms": terms.collect::<Vec<_>>(), "features": estimate.features})
+        "terms": terms.collect::<Vec<_>>(), "features": estimate.features,
+        "warps": estimate.warps.map(|warps| json!({
+            "wavefronts": warps.wavefronts, "ideal_wavefronts": warps.ideal_wavefronts,
+            "sectors": warps.sectors, "ideal_sectors": warps.ideal_sectors,
+        }))})
     };
     let all = json!({
         "target": options.target.to_string(),

@@ -76,6 +76,21 @@ impl Walker<'_> {
                 value
             }
             ExprKind::Bitcast(inner) => self.value(inner),
+            ExprKind::IfThenElse(cond, then, otherwise) if self.in_launch => {
+                let cond_value = self.value(cond);
+                self.guards.push(cond.clone());
+                let then = self.value(then);
+                self.guards.pop();
+                self.guards.push(Expr::not(cond.clone()));
+                let otherwise = self.value(otherwise);
+                self.guards.pop();
+                let chain = match (then.chain, otherwise.chain) {
+                    (Some(a), Some(b)) => Some(a.max(b)),
+                    (a, b) => a.or(b),
+                };
+                self.charge(Kind::Integer, 1.0, cond_value.deps, expr);
+                Value { deps: cond_value.deps | then.deps | otherwise.deps, chain }
+            }
             _ => self.operation(expr),
         }
     }

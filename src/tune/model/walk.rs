@@ -7,6 +7,7 @@ use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
 use super::plan::{Frame, Memory, Plan, Work};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -54,7 +55,7 @@ pub(super) struct Walker<'a> {
     /// The element that the statement at hand stores.
     pub(super) storing: Option<(Buffer, Sum)>,
     /// In a launch: the conditions around.
-    guards: Vec<Expr>,
+    pub(super) guards: Vec<Expr>,
     /// In a launch: whether what is at hand is copied while threads go on.
     pub(super) copying: bool,
     /// In a launch: what threads fetched into registers and have not used, by what access, when.
@@ -281,7 +282,7 @@ impl Walker<'_> {
             let stores = stmts[at..].iter().take_while(|stmt| is_stores(stmt)).count();
             let nest = stmts.get(at + stores);
             match nest {
-                Some(nest @ Stmt::For { kind: ForKind::Serial, .. }) if stores > 0 => {
+                Some(nest @ Stmt::For { kind, .. }) if stores > 0 && self.is_serial(kind) => {
                     self.group(&stmts[at..at + stores], nest);
                     at += stores + 1;
                 }
@@ -291,6 +292,12 @@ impl Walker<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a loop was one when running values were moved to registers: the back end of GPUs
+    /// writes short loops out later.
+    fn is_serial(&self, kind: &ForKind) -> bool {
+        *kind == ForKind::Serial || *kind == ForKind::Unrolled && self.in_launch
     }
 
     /// Stores with the loop that updates what they wrote: it may stay in registers.
@@ -409,13 +416,18 @@ impl Walker<'_> {
         if parallel {
             self.plan.launches += self.runs_here();
         }
+        // Parts that do not divide the whole have fewer iterations than dimensions say.
+        let exact = match self.in_launch {
+            true => count / parts.iter().map(|(trips, _)| trips).product::<f64>(),
+            false => 1.0,
+        };
         let outer = (self.frame, self.in_task);
         let min_value = self.middle(min);
         let dims = self.indices.open(var, start, &parts);
         let mut frames = Vec::new();
         for (at, (dim, (trips, _))) in dims.iter().zip(&parts).enumerate() {
             let last = at + 1 == parts.len();
-            let trips = if at == 0 { trips * uneven } else { *trips };
+            let trips = if at == 0 { trips * uneven * exact } else { *trips };
             let is_loop = last && *kind != ForKind::Unrolled;
             let name = if self.stage.is_empty() {
                 var.name().to_string()
@@ -468,7 +480,7 @@ impl Walker<'_> {
         }
         // An index that a loop around has made known is nothing new here.
         let around = self.open.iter().position(|open| open.index == Some(index));
-        self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
+        let outer = self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
         if around.is_none() {
             let (frame, index) = (Some(self.frame), Some(index));
             self.open.push(Open { frame, count, min: 0.0, var: var.clone(), index });
@@ -477,7 +489,11 @@ impl Walker<'_> {
         if around.is_none() {
             self.open.pop();
         }
-        self.places.remove(var);
+        // One variable stands for an index wherever it is made known.
+        match outer {
+            Some(place) => self.places.insert(var.clone(), place),
+            None => self.places.remove(var),
+        };
         if outermost {
             self.in_launch = false;
             let frame = self.plan.gpu[launch].frame;
@@ -789,6 +805,9 @@ fn is_stores(stmt: &Stmt) -> bool {
 
 /// Whether loops are left when unrolled ones are written out.
 fn has_loops(stmt: &Stmt) -> bool {
+    if is_warp_product(stmt) {
+        return false;
+    }
     if let Stmt::For { kind, extent, .. } = stmt
         && (*kind != ForKind::Unrolled || extent.as_int().is_none())
     {
@@ -802,22 +821,24 @@ fn has_loops(stmt: &Stmt) -> bool {
 /// Variables of the loops that stay loops, and of `let`s.
 fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
     let mut vars = HashSet::new();
-    walk_stmt(
-        stmt,
-        &mut |stmt| match stmt {
-            Stmt::For { var, kind, extent, .. }
-                if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
-            {
-                vars.insert(var.clone());
-            }
-            Stmt::Let { var, .. } => {
-                vars.insert(var.clone());
-            }
-            _ => {}
-        },
-        &mut |_| {},
-    );
+    collect_serial(stmt, &mut vars);
     vars
+}
+
+fn collect_serial(stmt: &Stmt, vars: &mut HashSet<Var>) {
+    match stmt {
+        Stmt::For { var, kind, extent, .. }
+            if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
+        {
+            vars.insert(var.clone());
+        }
+        Stmt::Let { var, .. } => {
+            vars.insert(var.clone());
+        }
+        _ if is_warp_product(stmt) => return,
+        _ => {}
+    }
+    for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
 }
 
 /// How many elements stores with an index write when loops are written out.

@@ -8,6 +8,7 @@
 mod product;
 pub(super) mod warp;
 
+use super::WarpCounts;
 use super::machine::GpuModel;
 use super::plan::{Access, Plan};
 use super::traffic::touched;
@@ -89,7 +90,6 @@ struct Counts {
 
 /// What a multiprocessor holds of a launch.
 struct Occupancy {
-    threads: f64,
     warps: f64,
     blocks: f64,
     registers: f64,
@@ -101,8 +101,14 @@ struct Occupancy {
     limit: &'static str,
 }
 
-/// The terms of a launch.
-pub(super) fn launch(plan: &Plan, gpu: &GpuModel, launch: &Launch, runs: &[f64]) -> Vec<Part> {
+/// The terms of a launch; what its warps do is added to `total`.
+pub(super) fn launch(
+    plan: &Plan,
+    gpu: &GpuModel,
+    launch: &Launch,
+    runs: &[f64],
+    total: &mut WarpCounts,
+) -> Vec<Part> {
     let held = occupancy(plan, gpu, launch);
     let begins = runs[launch.frame].max(1.0);
     let model = Model { plan, gpu, launch, held: &held };
@@ -126,6 +132,10 @@ pub(super) fn launch(plan: &Plan, gpu: &GpuModel, launch: &Launch, runs: &[f64])
     let registers = format!("{:.0} of {:.0} registers short", held.spilled, held.registers);
     let megabytes = |bytes: f64| format!("{:.1} MB", begins * bytes / 1e6);
     let launched = begins * held.warps * held.blocks;
+    total.wavefronts += launched * counts.wavefronts;
+    total.ideal_wavefronts += launched * counts.ideal_wavefronts;
+    total.sectors += launched * counts.sectors;
+    total.ideal_sectors += launched * counts.ideal_sectors;
     let turns = format!(
         "{} wavefronts ({}), {} sectors ({})",
         count(launched * counts.wavefronts),
@@ -183,7 +193,7 @@ fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     let (resident, limit) =
         limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are some");
     let (resident, spilled) = (resident.max(1.0), (wanted - most).max(0.0));
-    Occupancy { threads, warps, blocks, registers: wanted, spilled, resident, limit }
+    Occupancy { warps, blocks, registers: wanted, spilled, resident, limit }
 }
 
 struct Model<'a> {

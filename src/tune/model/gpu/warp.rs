@@ -16,7 +16,7 @@ pub(super) const SECTOR: i64 = 32;
 /// Bytes that a thread accesses at once, at most.
 const WIDEST: i64 = 16;
 /// Warps that are looked at, and where conditions decide which threads take part.
-const SAMPLES: (usize, usize) = (4, 12);
+const SAMPLES: (usize, usize) = (4, 48);
 
 /// What a warp does each time that it comes to an access; a mean over warps, those without a
 /// thread that takes part among them.
@@ -85,7 +85,7 @@ pub(in crate::tune::model) fn touch(
     let mut accesses = Vec::with_capacity(samples);
     let mut apart = 0;
     for number in 0..samples {
-        let warp = (number as i64 * warps) / samples as i64;
+        let warp = (part(number, 0) * warps as f64) as i64;
         let mut sample = Sample { place, number, warp, known: HashMap::new() };
         let elements = sample.lanes(base)?;
         apart = match step {
@@ -103,7 +103,8 @@ pub(in crate::tune::model) fn touch(
         }
         accesses.push(Access { active, elements });
     }
-    let (width, pieces) = match count > 1 && apart == 1 {
+    // Where threads leave out some of the elements they come one by one.
+    let (width, pieces) = match count > 1 && apart == 1 && mask.is_none() {
         true => {
             let width = widest(&accesses, bytes, count);
             (width, count * bytes / width)
@@ -243,15 +244,19 @@ impl Sample<'_, '_> {
         }
         if let Some(at) = self.place.places.get(var) {
             let Open { min, count, .. } = self.place.open[*at];
-            // Numbers of the golden ratio's kind, another row for each variable; the first sample
-            // is that of the first iterations.
-            let step = 0.618_033_988_749_894_9 * (1.0 + var.name().len() as f64 * 0.37);
-            let part = (self.number as f64 * step).fract();
+            let part = part(self.number, 1 + *at);
             return Some([(min + (count * part).floor()) as i64; LANES]);
         }
         let defined = self.place.defined.get(var)?.clone();
         self.lanes(&defined)
     }
+}
+
+/// Where a sample lies in the range of a variable: multiples of roots of primes fill every box
+/// evenly.
+fn part(number: usize, variable: usize) -> f64 {
+    const PRIMES: [f64; 12] = [2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0, 31.0, 37.0];
+    ((number as f64 + 0.5) * PRIMES[variable % PRIMES.len()].sqrt()).fract()
 }
 
 fn binary(op: BinOp, a: &Lanes, b: &Lanes) -> Option<Lanes> {
