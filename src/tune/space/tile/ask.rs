@@ -365,8 +365,8 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     }
 }
 
-/// How far ahead the memory is asked for vectors. Processors see by themselves what comes next in
-/// order, so that nobody asks unless told to.
+/// How far ahead the memory is asked for vectors. Processors mostly see by themselves what comes
+/// next: only a measurement tells whether it helps, so there is no question where none is made.
 fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -374,7 +374,7 @@ fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let has_instruction = target.arch == Arch::X86_64 && target.vector_bytes >= 32;
     // Loops that are all written out have no later iteration.
     let all = form.unroll == Unroll::Loops(view.reduce.len());
-    if !has_instruction || all || is_window(planner, subject.sum) {
+    if planner.threads == 0 || !has_instruction || all || is_window(planner, subject.sum) {
         return;
     }
     let lane = &view.data[form.lane].var;
