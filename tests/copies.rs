@@ -11,8 +11,11 @@ mod judge;
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code)]
+mod support;
 
 use judge::{Case, Verdict};
+use support::Random;
 use tec::driver::{self, Options};
 use tec::target::Target;
 
@@ -33,27 +36,6 @@ kernel k(m: var, n = 7, l = 10) {
     output D[x: m, y: n] = sum(H[k, y] * (T[x, k] as float32), axis=k)
 }
 ";
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn chance(&mut self) -> bool {
-        self.below(2) == 0
-    }
-
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 const LAYOUTS: [&str; 9] = [
     "[ax0, ax1]",

@@ -2,8 +2,12 @@
 //! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is
 //! nothing.
 
-use std::path::{Path, PathBuf};
+#[allow(dead_code)]
+mod support;
+
+use std::path::Path;
 use std::process::Command;
+use support::{answer, ptxas, tec};
 
 /// The functions with the instruction that each is made of.
 const FUNCTIONS: [(&str, &str); 16] = [
@@ -25,13 +29,6 @@ const FUNCTIONS: [(&str, &str); 16] = [
     ("1.0 / (abs(x[i]) + 1.0)", "rcp.approx.f32"),
 ];
 
-fn tec(args: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output();
-    let output = output.expect("tec starts");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).expect("UTF-8"))
-}
-
 fn source(folder: &Path, body: &str) -> String {
     let path = folder.join("f.te");
     // From -8 to 8.
@@ -43,17 +40,6 @@ fn source(folder: &Path, body: &str) -> String {
     path.to_str().expect("UTF-8").to_string()
 }
 
-fn ptxas() -> Option<PathBuf> {
-    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
-    named.or_else(|| {
-        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
-        let pythons = lib.read_dir().ok()?.flatten();
-        pythons
-            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
-            .find(|path| path.exists())
-    })
-}
-
 #[test]
 fn functions_are_near_and_fast() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -63,9 +49,9 @@ fn functions_are_near_and_fast() {
         let file = source(folder.path(), body);
         let how = ["--target", "nvptx-sm_75", "--fast-math"];
         let run = [&["run", &file, "--emulate", "--verify"][..], &how].concat();
-        let (good, said) = tec(&run);
+        let (good, said) = answer(&run);
         assert!(good && said.contains("no findings"), "{body}:\n{said}");
-        let (good, said) = tec(&[&["build", &file, "-o", ptx][..], &how].concat());
+        let (good, said) = answer(&[&["build", &file, "-o", ptx][..], &how].concat());
         assert!(good, "{body}:\n{said}");
         let text = std::fs::read_to_string(ptx).expect("the text");
         assert!(text.contains(instruction), "{body}:\n{text}");
@@ -84,7 +70,7 @@ fn the_exact_functions_stay_without_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = source(folder.path(), "exp(x[i]) / (sqrt(abs(x[i])) + 2.0)");
     let run = ["run", &file, "--target", "nvptx-sm_80", "--emulate", "--verify"];
-    let (good, said) = tec(&run);
+    let (good, said) = answer(&run);
     assert!(good && said.contains("bit-identical"), "{said}");
     assert!(!said.contains("approx"), "{said}");
 }
@@ -94,7 +80,7 @@ fn double_precision_is_not_approximated() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = source(folder.path(), "exp(x[i] as float64) / 3.5");
     let run = ["run", &file, "--target", "nvptx-sm_80", "--emulate", "--verify", "--fast-math"];
-    let (good, said) = tec(&run);
+    let (good, said) = answer(&run);
     assert!(good && said.contains("bit-identical"), "{said}");
 }
 
@@ -102,11 +88,11 @@ fn double_precision_is_not_approximated() {
 fn it_is_refused_for_cpus_and_modules() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = source(folder.path(), "exp(x[i])");
-    let (good, said) = tec(&["run", &file, "--fast-math"]);
+    let (good, said) = answer(&["run", &file, "--fast-math"]);
     assert!(!good && said.contains("error[E0405]: `--fast-math` is for GPUs"), "{said}");
     let module = folder.path().join("f.so");
     let module = module.to_str().expect("UTF-8");
-    assert!(tec(&["build", &file, "-o", module]).0);
-    let (good, said) = tec(&["run", module, "--fast-math"]);
+    assert!(tec(&["build", &file, "-o", module]).status.success());
+    let (good, said) = answer(&["run", module, "--fast-math"]);
     assert!(!good && said.contains("error[E0547]"), "{said}");
 }

@@ -30,13 +30,15 @@ mod judge;
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code)]
+mod support;
 
 use std::path::{Path, PathBuf};
+use support::Disk;
 use tec::codegen::clif::ObjectOptions;
 use tec::diag::Diag;
 use tec::driver::{self, Failure, FpContract, Options, Trace};
 use tec::ir::print::{Style, print_kernel};
-use tec::lang::Loader;
 use tec::target::Target;
 
 #[test]
@@ -122,14 +124,6 @@ fn parse_head(text: &str) -> Result<Head, String> {
         }
     }
     Ok(head)
-}
-
-struct Disk;
-
-impl Loader for Disk {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| error.kind().to_string())
-    }
 }
 
 fn run_file(file: &Path, bless: bool) -> Result<(), String> {

@@ -2,13 +2,16 @@
 //! the results are those of the plain loops, bit by bit, whatever the order of threads; no thread
 //! sees what another one may not have written yet.
 
+#[allow(dead_code)]
+mod support;
+
 use std::path::PathBuf;
+use support::Disk;
 use tec::driver::{self, Failure, Options, PASSES, Trace, with_stack};
 use tec::ir::interp::{Order, Tensor, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
-use tec::lang::Loader;
 use tec::schedule::{Fallback, Placed};
 use tec::target::Target;
 
@@ -60,14 +63,6 @@ const CASES: &[Case] = &[
     case("batch_norm", "batch_norm", "bound", "c=3 n=13"),
     case("batch_norm", "batch_norm", "optimized", "c=3 n=13"),
 ];
-
-struct Disk;
-
-impl Loader for Disk {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| error.to_string())
-    }
-}
 
 fn failure_text(failure: Failure) -> String {
     match failure {

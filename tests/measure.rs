@@ -190,10 +190,23 @@ fn leaders_are_measured_in_turns_and_one_that_dies_harms_no_other() {
     assert_eq!(rounds(0), rounds(1));
     assert!(rounds(0) >= Some(3), "{outcomes}");
     assert_eq!(outcomes[2]["measured"]["verdict"], json!({"wrong": {"ulp": 1}}));
+    let alone = |place: &Place| {
+        let out: Value = serde_json::from_str(&place.read("out.json")).expect("JSON");
+        out["alone"].as_bool().expect("a boolean")
+    };
     let texts = [schedule(4, "right"), schedule(4, "plant: crash")];
     let (outcomes, _) = place.measure(setup("p.te", "product"), &texts, Some(0.2));
     assert_right(&outcomes[0]);
     assert_eq!(outcomes[1], json!({"failed": {"crash": {"signal": 11}}}));
+    assert!(alone(&place), "with nobody left to take turns with");
+    // The others take turns without it.
+    let texts = [schedule(4, "right"), schedule(4, "plant: crash"), schedule(6, "right")];
+    let (outcomes, notes) = place.measure(setup("p.te", "product"), &texts, Some(0.2));
+    assert_right(&outcomes[0]);
+    assert_right(&outcomes[2]);
+    assert_eq!(outcomes[1], json!({"failed": {"crash": {"signal": 11}}}));
+    assert!(notes.to_string().contains("of 2 leaders"), "{notes}");
+    assert!(!alone(&place));
 }
 
 #[test]

@@ -4,14 +4,16 @@
 #[allow(dead_code)]
 #[path = "fuzz/data.rs"]
 mod data;
+#[allow(dead_code)]
+mod support;
 
 use data::{Data, make_args};
 use std::path::Path;
 use std::process::{Command, Output};
+use support::{Memory, Random, tec};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
 use tec::ir::{Kernel, Param, Part, Var};
-use tec::lang::Loader;
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
@@ -33,17 +35,6 @@ kernel k(m: var, n: var, l = 10, T: dtype = float32) {
 }
 ";
 
-struct Memory(String);
-
-impl Loader for Memory {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        match path {
-            "k.te" => Ok(self.0.clone().into_bytes()),
-            _ => Err("there is only one file".to_string()),
-        }
-    }
-}
-
 /// The kernel as it is, and with the kernels of its packed inputs behind it.
 fn compile(
     text: String,
@@ -52,33 +43,12 @@ fn compile(
 ) -> Result<(Graph, Vec<Placed>), Failure> {
     let mut trace = Trace::default();
     let program =
-        driver::load("k.te", &Memory(text), &mut trace).map_err(|(_, failure)| failure)?;
+        driver::load("k.te", &Memory("k.te", &text), &mut trace).map_err(|(_, failure)| failure)?;
     let graphs = driver::elaborate(&program, options, &mut trace)?;
     let placed = driver::schedule(&program, graphs, options, &mut trace)?;
     let requests: Vec<_> = inputs.iter().map(|name| (None, name.to_string())).collect();
     let graph = placed[0].schedule.graph.clone();
     Ok((graph, driver::prepack(placed, &requests, &mut trace)?))
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn chance(&mut self) -> bool {
-        self.below(2) == 0
-    }
-
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
 }
 
 const LAYOUTS: [&str; 5] = [
@@ -342,10 +312,6 @@ fn what_cannot_be_packed_is_refused() {
     let copies = "let P = B.cache_read(global, [C])\nlet Q = B.cache_read(global, [D])\n";
     let text = refusal(copies, &["B"], two);
     assert!(text.contains("E0554") && text.contains("more than one tensor"), "{text}");
-}
-
-fn tec(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts")
 }
 
 #[track_caller]

@@ -5,18 +5,21 @@
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
 //! "skipped".
 
+#[allow(dead_code)]
+mod support;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use support::{Disk, ptxas};
 use tec::codegen::ptx::PtxModule;
 use tec::driver::{self, Options, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Tensor, Value};
 use tec::ir::{DType, Kernel, Param, interp};
-use tec::lang::Loader;
 use tec::module::gpu::Gpu;
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind, build_gpu_module};
@@ -75,14 +78,6 @@ fn samples() -> Vec<Sample> {
     }
     assert!(found.len() >= 13, "{found:?}");
     found
-}
-
-struct Disk;
-
-impl Loader for Disk {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| error.to_string())
-    }
 }
 
 /// A sample, compiled.
@@ -197,21 +192,6 @@ fn the_emulator_agrees_and_finds_nothing() {
 }
 
 // ---- ptxas ----
-
-fn ptxas() -> Option<PathBuf> {
-    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
-    let found = named.or_else(|| {
-        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
-        let pythons = lib.read_dir().ok()?.flatten();
-        pythons
-            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
-            .find(|path| path.exists())
-    });
-    if found.is_none() {
-        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
-    }
-    found
-}
 
 /// What `ptxas -v` says of each entry: registers, and bytes of spills.
 fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> {

@@ -10,29 +10,19 @@ mod judge;
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code)]
+mod support;
 
 use judge::{Case, Verdict};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use support::Random;
 use tec::driver::{self, Options, Trace};
 use tec::lang::Program;
 use tec::schedule::infer_bounds;
 use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::{Candidate, Space, space};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-}
 
 /// A kernel of the samples: definitions of its usual size and of a small one, run-time integers.
 struct Sample {
@@ -118,7 +108,7 @@ fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
 
 /// A candidate whose answers are drawn.
 fn draw(space: &impl Space, random: &mut Random) -> Candidate {
-    space.replay(&mut |question| random.below(question.choices.len()))
+    space.replay(&mut |question| random.below(question.choices.len() as u64) as usize)
 }
 
 /// Why a candidate is refused.

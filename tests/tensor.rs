@@ -1,8 +1,11 @@
 //! Products by tensor cores: every intrinsic with factors stored by rows and by columns, in the
 //! emulator against the interpreter, and assembled by `ptxas` where there is one.
 
-use std::path::{Path, PathBuf};
+#[allow(dead_code)]
+mod support;
+
 use std::process::Command;
+use support::{answer, ptxas};
 
 /// Intrinsic, type of factors, type of the sum, terms, elements that are copied at once.
 const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [
@@ -72,13 +75,6 @@ schedule product({tiles}) for nvptx {{
     )
 }
 
-fn tec(args: &[&str], file: &Path) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).arg(file).output();
-    let output = output.expect("tec starts");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).expect("UTF-8"))
-}
-
 /// Factors of 8 and 32 bits have their terms next to each other.
 fn layouts(copied: u32) -> &'static [(bool, bool)] {
     const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, false), (true, true)];
@@ -89,6 +85,7 @@ fn layouts(copied: u32) -> &'static [(bool, bool)] {
 fn products_are_those_of_the_interpreter() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("product.te");
+    let path = file.to_str().expect("UTF-8");
     for intrinsic in INTRINSICS {
         for layout in layouts(intrinsic.4) {
             for tiles in
@@ -97,7 +94,7 @@ fn products_are_those_of_the_interpreter() {
                 let what = format!("{} {layout:?} {tiles}", intrinsic.0);
                 std::fs::write(&file, program(intrinsic, *layout, tiles)).expect("it is written");
                 let run = ["run", "--target", "nvptx-sm_80", "--emulate", "--verify"];
-                let (good, said) = tec(&run, &file);
+                let (good, said) = answer(&[&run[..], &[path]].concat());
                 assert!(good && said.contains("no findings"), "{what}:\n{said}");
                 assert!(said.contains("mma.sync.aligned"), "{what}:\n{said}");
                 let exact = said.contains("bit-identical");
@@ -107,21 +104,9 @@ fn products_are_those_of_the_interpreter() {
     }
 }
 
-fn ptxas() -> Option<PathBuf> {
-    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
-    named.or_else(|| {
-        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
-        let pythons = lib.read_dir().ok()?.flatten();
-        pythons
-            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
-            .find(|path| path.exists())
-    })
-}
-
 #[test]
 fn ptxas_takes_every_intrinsic() {
     let Some(ptxas) = ptxas() else {
-        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,7 +117,8 @@ fn ptxas_takes_every_intrinsic() {
         for arch in ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] {
             let target = format!("nvptx-{arch}");
             let out = text.to_str().expect("UTF-8");
-            let (good, said) = tec(&["build", "--target", &target, "-o", out], &file);
+            let (good, said) =
+                answer(&["build", "--target", &target, "-o", out, file.to_str().expect("UTF-8")]);
             assert!(good, "{} on {arch}:\n{said}", intrinsic.0);
             let output = Command::new(&ptxas)
                 .args(["-v", &format!("-arch={arch}"), "-o", "/dev/null"])

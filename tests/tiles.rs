@@ -11,29 +11,15 @@ mod judge;
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code)]
+mod support;
 
 use judge::{Case, Verdict};
+use support::Random;
 use tec::driver::{self, Options};
 use tec::ir::DType;
 use tec::ir::print::{Style, print_kernel};
 use tec::target::Target;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 const TYPES: [&str; 13] = [
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",

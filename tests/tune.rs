@@ -126,6 +126,42 @@ fn who_is_killed_keeps_what_was_measured() {
 }
 
 #[test]
+fn what_a_runner_finds_after_its_search_was_killed_is_taken_up() {
+    let place = Place::new();
+    let line = ["tune", "p.te", "--kernel", "product", "--runner", "sh {}", "--trials"];
+    let mut search = place.command(&[&line[..], &["64"]].concat());
+    let search = search.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut search = search.expect("tec starts");
+    let batch = |name: &str| {
+        let entries = std::fs::read_dir(place.path(".")).expect("a directory");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path().join(name));
+        paths.find(|path| path.parent().unwrap().to_string_lossy().contains(".tec-batch-"))
+    };
+    let lines = |path: &std::path::Path| {
+        std::fs::read_to_string(path).map_or(0, |text| text.matches('\n').count())
+    };
+    let wait_for = |what: &dyn Fn() -> bool| {
+        assert!(
+            (0..3000).any(|_| what() || {
+                std::thread::sleep(Duration::from_millis(20));
+                false
+            }),
+            "after a minute"
+        );
+    };
+    wait_for(&|| batch("out.jsonl").is_some_and(|path| lines(&path) >= 1));
+    search.kill().expect("it runs");
+    search.wait().expect("it ran");
+    let kept = lines(&place.path("p.records.jsonl"));
+    // The job goes on.
+    wait_for(&|| batch("out.json").is_some_and(|path| path.exists()));
+    let (_, notes) = place.succeeds(&[&line[..], &["1"]].concat());
+    assert!(notes.contains("note: product: 4 trials whose search had ended are added"), "{notes}");
+    assert!(notes.contains(&format!("{} trials of p.records.jsonl taken up", kept + 4)), "{notes}");
+    assert!(batch("in.json").is_none());
+}
+
+#[test]
 fn the_knobs_of_a_schedule_are_a_space() {
     let place = Place::new();
     let line = ["tune", "p.te", "--schedule", "product.knobs", "--kernel", "product", "--json"];

@@ -27,6 +27,9 @@ use std::collections::HashMap;
 /// Bytes that a processor reads at once, on every target of this version.
 const CACHE_LINE: i64 = 64;
 
+/// So many hints of one `prefetch` are written out.
+const FEW_LINES: i128 = 16;
+
 /// The loops of a placed schedule.
 pub fn build_loops(placed: &Placed) -> Result<Kernel> {
     let schedule = &placed.schedule;
@@ -237,7 +240,13 @@ impl<'a> Nests<'a> {
             indices.push(index);
         }
         let hint = Stmt::Prefetch { buffer: buffer.clone(), indices };
-        loops.into_iter().rev().fold(hint, |body, (var, extent)| Stmt::serial(var, extent, body))
+        let mut lines: i128 = 1;
+        loops.into_iter().rev().fold(hint, |body, (var, extent)| {
+            // A few lines are asked for without a loop, which would take longer than they do.
+            lines = extent.as_int().map_or(i128::MAX, |count| count.saturating_mul(lines));
+            let kind = if lines <= FEW_LINES { ForKind::Unrolled } else { ForKind::Serial };
+            Stmt::For { var, min: Expr::index(0), extent, kind, body: Box::new(body) }
+        })
     }
 
     /// The loops of the start values: the data axes inside the outermost reduction axis.

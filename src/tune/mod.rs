@@ -71,6 +71,9 @@ pub struct Job {
     pub text: String,
     /// A call that takes longer is ended.
     pub limit: Duration,
+    /// What was decided: question and answer, in order; it goes into the record.
+    #[serde(default)]
+    pub decisions: Vec<(String, String)>,
 }
 
 /// What became of a candidate.
@@ -142,6 +145,15 @@ pub enum TrialFailure {
     Runner(String),
 }
 
+/// What came of measuring in turns.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Compared {
+    /// One for each candidate, in the same order.
+    pub outcomes: Vec<Outcome>,
+    /// They were measured in turns; otherwise each by itself, because together they failed.
+    pub in_turns: bool,
+}
+
 /// Where candidates are compiled, run, verified and timed.
 pub trait Measure {
     /// Measures each candidate; one outcome for each, in the same order. Each is told to `done`,
@@ -149,8 +161,8 @@ pub trait Measure {
     fn measure(&mut self, jobs: &[Job], done: &mut dyn FnMut(usize, &Outcome)) -> Vec<Outcome>;
 
     /// Measures some candidates in turns, so that what disturbs one disturbs all, for about
-    /// `seconds` in all.
-    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome>;
+    /// `seconds` in all. Those that run are compared with each other without those that fail.
+    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Compared;
 
     /// What the user should know of the machine or of how results are verified, once each.
     fn notes(&mut self) -> Vec<String>;

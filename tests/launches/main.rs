@@ -7,3 +7,6 @@ mod interpreter;
 mod passes;
 mod random;
 mod scheduled;
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;

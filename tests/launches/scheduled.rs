@@ -2,23 +2,12 @@
 
 use crate::build::verified;
 use crate::passes::{check_barriers_are_needed, check_passes_against};
+use crate::support::Memory;
 use std::path::Path;
 use tec::driver::{self, Options, Trace, with_stack};
 use tec::ir::Kernel;
-use tec::lang::Loader;
 use tec::lower::build_loops::build_loops;
 use tec::target::Target;
-
-struct Memory(String);
-
-impl Loader for Memory {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        match path {
-            "test.te" => Ok(self.0.as_bytes().to_vec()),
-            _ => std::fs::read(path).map_err(|error| error.to_string()),
-        }
-    }
-}
 
 /// The plain loops of a kernel, and those of its schedule.
 fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Kernel) {
@@ -34,7 +23,7 @@ fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Ke
         })
         .collect();
     let mut trace = Trace::default();
-    let program = driver::load("test.te", &Memory(text.to_string()), &mut trace)
+    let program = driver::load("test.te", &Memory("test.te", text), &mut trace)
         .unwrap_or_else(|(_, failure)| panic!("{failure:?}"));
     let graphs = driver::elaborate(&program, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));

@@ -6,6 +6,9 @@
 
 mod flat;
 mod schedules;
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;
 
 use flat::{BATCH, Program};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, FRAC_PI_4, PI, SQRT_2};

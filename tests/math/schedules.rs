@@ -2,12 +2,12 @@
 //! expansion gives, for every number of lanes and every target that runs here.
 
 use super::flat::float_bits;
+use super::support::Memory;
 use super::{Program, Random, UNARY, program, results, sweep_f64, sweep_pow, value};
 use tec::driver::{self, Failure, Options, Trace, with_stack};
 use tec::ir::interp::{Tensor, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::{DType, Intrinsic, Kernel};
-use tec::lang::Loader;
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::target::Target;
@@ -46,14 +46,6 @@ fn source() -> String {
     functions().map(kernel).collect()
 }
 
-struct Memory(String);
-
-impl Loader for Memory {
-    fn read(&self, _: &str) -> Result<Vec<u8>, String> {
-        Ok(self.0.as_bytes().to_vec())
-    }
-}
-
 fn shown<T>(result: Result<T, Failure>) -> T {
     result.unwrap_or_else(|failure| panic!("{failure:?}"))
 }
@@ -61,7 +53,7 @@ fn shown<T>(result: Result<T, Failure>) -> T {
 /// The kernels of [`source`] under a schedule, after all passes.
 fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let mut trace = Trace::default();
-    let loaded = driver::load("math.te", &Memory(source()), &mut trace);
+    let loaded = driver::load("math.te", &Memory("math.te", &source()), &mut trace);
     let loaded = shown(loaded.map_err(|(_, failure)| failure));
     let mut options = Options::new(target.clone());
     options.schedule = Some((None, schedule.to_string()));

@@ -1,13 +1,16 @@
 //! `tec tune-batch IN OUT`: what a runner's job does. It measures the candidates of one file and
-//! writes another, which appears complete or not at all.
+//! writes another, which appears complete or not at all; until then `OUT` with the ending `.jsonl`
+//! holds a line for each candidate that is done.
 
 use super::super::report::{Error, Reporter};
 use super::pool::Pool;
-use super::protocol::{BATCH_FORMAT, BatchIn, BatchOut};
+use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut};
 use crate::diag::Diag;
 use crate::module::write::OutputFile;
-use crate::tune::Measure;
-use std::path::PathBuf;
+use crate::tune::{Compared, Job, Measure};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Measure the candidates of a batch: the job that `tec tune --runner` makes.
 #[derive(Debug, clap::Args)]
@@ -33,11 +36,33 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     }
     let mut pool = Pool::open(batch.setup)?;
     pool.set_best(batch.best);
-    let outcomes = match batch.in_turns {
+    let Compared { outcomes, in_turns } = match batch.in_turns {
         Some(seconds) => pool.compare(&batch.jobs, seconds),
-        None => pool.measure(&batch.jobs, &mut |_, _| {}),
+        None => measure(&mut pool, &batch.jobs, &args.output)?,
     };
-    let out = BatchOut { format: BATCH_FORMAT, outcomes, notes: pool.notes() };
+    let alone = batch.in_turns.is_some() && !in_turns;
+    let out = BatchOut { format: BATCH_FORMAT, outcomes, alone, notes: pool.notes() };
     let bytes = serde_json::to_vec_pretty(&out).expect("plain data");
     reporter.write(&[OutputFile { path: args.output.clone(), bytes, executable: false }])
+}
+
+/// Measures each by itself, and says so in a line of `OUT.jsonl` before the next begins: whoever
+/// waits for the batch may be gone when it ends.
+fn measure(pool: &mut Pool, jobs: &[Job], output: &Path) -> Result<Compared, Error> {
+    let path = output.with_extension("jsonl");
+    let cannot = |error: std::io::Error| {
+        let why = super::super::options::io_text(&error);
+        Error::from(Diag::global("E0602", format!("cannot write {}: {why}", path.display())))
+    };
+    let mut file = File::create(&path).map_err(cannot)?;
+    let mut written = Ok(());
+    let outcomes = pool.measure(jobs, &mut |at, outcome| {
+        let line = BatchLine { at, outcome: outcome.clone() };
+        let line = serde_json::to_string(&line).expect("plain data") + "\n";
+        if written.is_ok() {
+            written = file.write_all(line.as_bytes()).and_then(|()| file.sync_data());
+        }
+    });
+    written.map_err(cannot)?;
+    Ok(Compared { outcomes, in_turns: false })
 }

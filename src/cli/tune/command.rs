@@ -261,8 +261,8 @@ impl Run<'_> {
         if first {
             super::records::show_notes(&self.path, &parsed);
         }
-        let place = (args.runner.as_deref(), &self.path as &Path);
-        let mut task = Task::open(setup, search, (work, roof), log, place, self.begin)?;
+        let runner = args.runner.as_deref();
+        let mut task = Task::open(setup, search, (work, roof), log, runner, self.begin)?;
         let count = task.recall(&parsed.records, judge);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());

@@ -2,8 +2,9 @@
 
 use super::super::bench::machine::cpu;
 use super::edit;
-use super::protocol::Setup;
+use super::protocol::{Owner, Setup};
 use super::records::Writer;
+use super::runner::leftovers;
 use crate::diag::{Diag, Result};
 use crate::module::gpu::Gpu;
 use crate::module::write::{OutputFile, write_files};
@@ -12,6 +13,7 @@ use crate::te::Graph;
 use crate::tune::records::{Context, Machine, Parsed, Record};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Outcome, Verdict};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The records of a search over one kernel.
@@ -52,11 +54,33 @@ pub fn context(setup: &Setup, graph: &Graph, seed: u64) -> Context {
 }
 
 impl Log {
-    /// Opens or makes a file of records; with what it holds.
+    /// Opens or makes a file of records; with what it holds. Trials that a runner finished after
+    /// its search had ended are added to it.
     pub fn open(path: &Path, setup: &Setup, context: Context) -> Result<(Log, Parsed)> {
-        let (writer, parsed) = Writer::open(path)?;
+        let (writer, mut parsed) = Writer::open(path)?;
         let (setup, records) = (setup.clone(), path.to_path_buf());
-        Ok((Log { context, setup, writer, records }, parsed))
+        let mut log = Log { context, setup, writer, records };
+        let known: HashSet<String> =
+            parsed.records.iter().map(|record| record.schedule.clone()).collect();
+        let left = leftovers(log.setup.clone(), log.owner())?;
+        let left = left.into_iter().filter(|(job, _)| !known.contains(&job.text));
+        let mut count = 0;
+        for (job, outcome) in left {
+            log.add(&job.text, (job.decisions.clone(), &[]), false, &outcome)?;
+            let (text, decisions) = (&job.text[..], job.decisions);
+            parsed.records.push(Record::new(&log.context, text, decisions, false, &outcome));
+            count += 1;
+        }
+        if count > 0 {
+            let (kernel, path) = (&log.context.kernel, path.display());
+            eprintln!("note: {kernel}: {count} trials whose search had ended are added to {path}");
+        }
+        Ok((log, parsed))
+    }
+
+    /// Whose batches are measured for these records.
+    pub fn owner(&self) -> Owner {
+        Owner { workload: self.context.workload.clone(), records: self.records.clone() }
     }
 
     /// Keeps a trial; of one that computes wrongly, the failing case too, whose path is returned.

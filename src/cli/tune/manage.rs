@@ -173,29 +173,27 @@ fn replay(args: &Replay) -> Result<(), Error> {
         });
         let jobs: Vec<Job> = wanted
             .filter(|record| seen.insert(record.schedule.clone()))
-            .map(|record| Job { text: record.schedule.clone(), limit })
+            .map(|record| {
+                let (text, decisions) = (record.schedule.clone(), record.decisions.clone());
+                Job { text, limit, decisions }
+            })
             .collect();
         if jobs.is_empty() {
             eprintln!("note: nothing of `{}` is left to measure", graph.name);
             continue;
         }
-        measure(&mut log, setup, &jobs, args, output)?;
+        measure(&mut log, setup, &jobs, args)?;
     }
     Ok(())
 }
 
-fn measure(
-    log: &mut Log,
-    setup: Setup,
-    jobs: &[Job],
-    args: &Replay,
-    output: &Path,
-) -> Result<(), Error> {
+fn measure(log: &mut Log, setup: Setup, jobs: &[Job], args: &Replay) -> Result<(), Error> {
     let kernel = setup.kernel.clone();
-    let mut measure = open(setup, args.runner.as_deref(), output)?;
+    let mut measure = open(setup, args.runner.as_deref(), log.owner())?;
     let mut failed = Ok(());
     measure.measure(jobs, &mut |at, outcome| {
-        let kept = log.add(&jobs[at].text, (Vec::new(), &[]), false, outcome);
+        let job = &jobs[at];
+        let kept = log.add(&job.text, (job.decisions.clone(), &[]), false, outcome);
         match kept {
             Ok(Some(path)) => {
                 eprintln!("warning: a bug in tec: {} computes wrongly", path.display());

@@ -26,17 +26,13 @@ pub mod worker;
 
 use super::report::Error;
 use crate::tune::Measure;
-use protocol::Setup;
+use protocol::{Owner, Setup};
 
 /// A [`Measure`] for one kernel: by a process on this machine, or by `--runner COMMAND`, whose
-/// files lie beside `records`.
-pub fn open(
-    setup: Setup,
-    runner: Option<&str>,
-    records: &std::path::Path,
-) -> Result<Box<dyn Measure>, Error> {
+/// files lie beside the owner's records.
+pub fn open(setup: Setup, runner: Option<&str>, owner: Owner) -> Result<Box<dyn Measure>, Error> {
     match runner {
-        Some(command) => Ok(Box::new(runner::Runner::new(setup, command, records)?)),
+        Some(command) => Ok(Box::new(runner::Runner::new(setup, command, owner)?)),
         None => Ok(Box::new(pool::Pool::open(setup)?)),
     }
 }

@@ -4,7 +4,7 @@
 use super::leaders;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
-use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict, median};
+use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -146,9 +146,9 @@ impl Measure for Pool {
         outcomes
     }
 
-    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Compared {
         if jobs.is_empty() {
-            return Vec::new();
+            return Compared { outcomes: Vec::new(), in_turns: true };
         }
         if let Some(note) = busy_note(others_share(Duration::from_millis(200))) {
             self.notes.push(note);
@@ -157,11 +157,22 @@ impl Measure for Pool {
         let outcomes = self.ask(&request, jobs, seconds);
         if self.worker.is_some() {
             self.notes.extend(leaders::describe(&outcomes));
-            return outcomes;
+            return Compared { outcomes, in_turns: true };
         }
         // One of them ended the process: by itself each tells whether it was that one.
         self.best = None;
-        self.measure(jobs, &mut |_, _| {})
+        let mut outcomes = self.measure(jobs, &mut |_, _| {});
+        let sound: Vec<usize> =
+            (0..jobs.len()).filter(|at| right_seconds(&outcomes[*at]).is_some()).collect();
+        if sound.len() == jobs.len() || sound.len() < 2 {
+            return Compared { outcomes, in_turns: false };
+        }
+        let fewer: Vec<Job> = sound.iter().map(|at| jobs[*at].clone()).collect();
+        let again = self.compare(&fewer, seconds);
+        for (at, outcome) in sound.into_iter().zip(again.outcomes) {
+            outcomes[at] = outcome;
+        }
+        Compared { outcomes, in_turns: again.in_turns }
     }
 
     fn notes(&mut self) -> Vec<String> {

@@ -6,6 +6,7 @@ use super::super::run::Arguments;
 use crate::driver::{FpContract, Options};
 use crate::tune::{Job, Outcome};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The kernel whose candidates are measured, and how: what a worker is told first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -163,12 +164,33 @@ pub struct BatchIn {
     pub format: u32,
     /// What is measured.
     pub setup: Setup,
+    /// For whom: a search that ended before the job takes up what the job found.
+    #[serde(default)]
+    pub owner: Owner,
     /// The candidates.
     pub jobs: Vec<Job>,
     /// Seconds of measurement in turns; each candidate by itself if there are none.
     pub in_turns: Option<f64>,
     /// Seconds of the best call so far.
     pub best: Option<f64>,
+}
+
+/// Whose a batch is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Owner {
+    /// [`workload_hash`](crate::tune::workload::workload_hash) of the kernel: the file may change.
+    pub workload: String,
+    /// The records that it is for.
+    pub records: PathBuf,
+}
+
+/// A line of what it writes while it goes on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct BatchLine {
+    /// Which candidate.
+    pub at: usize,
+    /// What became of it.
+    pub outcome: Outcome,
 }
 
 /// What it writes.
@@ -178,6 +200,9 @@ pub struct BatchOut {
     pub format: u32,
     /// One for each candidate, in the same order.
     pub outcomes: Vec<Outcome>,
+    /// They were to be measured in turns, but only each by itself could.
+    #[serde(default)]
+    pub alone: bool,
     /// What the user should know.
     pub notes: Vec<String>,
 }

@@ -3,57 +3,55 @@
 //!
 //! For each batch there is a directory beside the records, so that every machine that sees the
 //! records sees it: `in.json`, `out.json` and `job.sh`, whose path takes the place of `{}`.
-//! The command has to wait for the script's end.
+//! The command has to wait for the script's end. Of a search that was killed meanwhile the job goes
+//! on; the next one takes up what it found ([`leftovers`]).
 
 use super::pool::right_seconds;
-use super::protocol::{BATCH_FORMAT, BatchIn, BatchOut, Setup};
+use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut, Owner, Setup};
 use crate::diag::Diag;
 use crate::module::write::{OutputFile, write_files};
-use crate::tune::{Job, Measure, Outcome, TrialFailure};
+use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure};
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// How the names of batches' directories begin.
+const PREFIX: &str = ".tec-batch-";
+
 /// Measures by a command.
 pub struct Runner {
     setup: Setup,
+    owner: Owner,
     command: String,
-    /// Where the batches' directories are made.
-    place: PathBuf,
     best: Option<f64>,
     notes: Vec<String>,
 }
 
 impl Runner {
-    /// For a command with a `{}` in it; its files lie beside `records`.
-    pub fn new(mut setup: Setup, command: &str, records: &Path) -> Result<Runner, Box<Diag>> {
+    /// For a command with a `{}` in it; its files lie beside the owner's records.
+    pub fn new(setup: Setup, command: &str, owner: Owner) -> Result<Runner, Box<Diag>> {
         if !command.contains("{}") {
             let text = format!("`--runner {command}` does not say where the script goes");
             let help = "write `{}` there: `--runner 'srun sh {}'`";
             return Err(Box::new(Diag::global("E0603", text).help(help)));
         }
-        let absolute = |path: &Path| {
-            std::path::absolute(path).map_err(|error| {
-                let why = super::super::options::io_text(&error);
-                Box::new(Diag::global("E0603", format!("{}: {why}", path.display())))
-            })
-        };
-        setup.file = absolute(Path::new(&setup.file))?.to_string_lossy().into_owned();
-        let place = absolute(records)?.parent().map(Path::to_path_buf).unwrap_or_default();
+        let (setup, owner) = everywhere(setup, owner)?;
         let (command, notes) = (command.to_string(), Vec::new());
-        Ok(Runner { setup, command, place, best: None, notes })
+        Ok(Runner { setup, owner, command, best: None, notes })
     }
 
-    fn run(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Result<Vec<Outcome>, String> {
+    fn run(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Result<Compared, String> {
         let io = |error: std::io::Error| super::super::options::io_text(&error);
         let directory = tempfile::Builder::new()
-            .prefix(".tec-batch-")
-            .tempdir_in(&self.place)
+            .prefix(PREFIX)
+            .tempdir_in(place(&self.owner))
             .map_err(|error| format!("cannot make a directory for the batch: {}", io(error)))?;
         let path = |name: &str| directory.path().join(name);
         let batch = BatchIn {
             format: BATCH_FORMAT,
             setup: self.setup.clone(),
+            owner: self.owner.clone(),
             jobs: jobs.to_vec(),
             in_turns,
             best: self.best,
@@ -73,6 +71,9 @@ impl Runner {
             OutputFile { path: path("job.sh"), bytes: script.into_bytes(), executable: true },
         ])
         .map_err(|diag| diag.message.clone())?;
+        // As long as this process lives, the batch is nobody else's.
+        let lock = File::open(path("in.json")).map_err(io)?;
+        lock.try_lock().map_err(|error| format!("the batch cannot be locked: {error}"))?;
         let line = self.command.replace("{}", &quoted(&path("job.sh")));
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(&line).stdin(Stdio::null()).stdout(Stdio::null());
@@ -96,17 +97,18 @@ impl Runner {
             return Err("the runner's out.json is not about this batch".to_string());
         }
         self.notes.extend(out.notes);
-        Ok(out.outcomes)
+        Ok(Compared { outcomes: out.outcomes, in_turns: in_turns.is_some() && !out.alone })
     }
 
-    fn outcomes(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Vec<Outcome> {
-        let outcomes = self
-            .run(jobs, in_turns)
-            .unwrap_or_else(|why| vec![Outcome::Failed(TrialFailure::Runner(why)); jobs.len()]);
-        for seconds in outcomes.iter().filter_map(right_seconds) {
+    fn outcomes(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Compared {
+        let compared = self.run(jobs, in_turns).unwrap_or_else(|why| Compared {
+            outcomes: vec![Outcome::Failed(TrialFailure::Runner(why)); jobs.len()],
+            in_turns: false,
+        });
+        for seconds in compared.outcomes.iter().filter_map(right_seconds) {
             self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
         }
-        outcomes
+        compared
     }
 }
 
@@ -115,13 +117,16 @@ impl Measure for Runner {
         if jobs.is_empty() {
             return Vec::new();
         }
-        let outcomes = self.outcomes(jobs, None);
+        let outcomes = self.outcomes(jobs, None).outcomes;
         outcomes.iter().enumerate().for_each(|(at, outcome)| done(at, outcome));
         outcomes
     }
 
-    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
-        if jobs.is_empty() { Vec::new() } else { self.outcomes(jobs, Some(seconds)) }
+    fn compare(&mut self, jobs: &[Job], seconds: f64) -> Compared {
+        match jobs.is_empty() {
+            true => Compared { outcomes: Vec::new(), in_turns: true },
+            false => self.outcomes(jobs, Some(seconds)),
+        }
     }
 
     fn notes(&mut self) -> Vec<String> {
@@ -129,6 +134,67 @@ impl Measure for Runner {
         notes.dedup();
         notes
     }
+}
+
+/// What jobs found whose search ended before them: of batches of the same owner and setup that no
+/// living process waits for. Their directories are removed.
+pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<Diag>> {
+    let (setup, owner) = everywhere(setup, owner)?;
+    let mut found = Vec::new();
+    // Where nothing can be listed, nothing is left.
+    let Ok(entries) = std::fs::read_dir(place(&owner)) else { return Ok(found) };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX)))
+        .collect();
+    paths.sort();
+    for path in paths {
+        let Ok(file) = File::open(path.join("in.json")) else { continue };
+        let Ok(batch) = serde_json::from_reader::<_, BatchIn>(&file) else { continue };
+        let same = batch.format == BATCH_FORMAT && batch.setup == setup && batch.owner == owner;
+        // A comparison is made anew.
+        if !same || file.try_lock().is_err() {
+            continue;
+        }
+        if batch.in_turns.is_none() {
+            found.extend(finished(&path, batch.jobs));
+        }
+        let _ = std::fs::remove_dir_all(&path);
+    }
+    Ok(found)
+}
+
+/// The candidates of a batch that are done.
+fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
+    let read = |name: &str| std::fs::read(directory.join(name)).unwrap_or_default();
+    if let Ok(out) = serde_json::from_slice::<BatchOut>(&read("out.json"))
+        && out.format == BATCH_FORMAT
+        && out.outcomes.len() == jobs.len()
+    {
+        return jobs.into_iter().zip(out.outcomes).collect();
+    }
+    let lines = read("out.jsonl");
+    let lines = lines.split(|byte| *byte == b'\n');
+    let lines = lines.filter_map(|line| serde_json::from_slice::<BatchLine>(line).ok());
+    lines.filter_map(|line| Some((jobs.get(line.at)?.clone(), line.outcome))).collect()
+}
+
+/// With paths that mean the same in every directory.
+fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|error| {
+            let why = super::super::options::io_text(&error);
+            Box::new(Diag::global("E0603", format!("{}: {why}", path.display())))
+        })
+    };
+    setup.file = absolute(Path::new(&setup.file))?.to_string_lossy().into_owned();
+    let records = absolute(&owner.records)?;
+    Ok((setup, Owner { records, ..owner }))
+}
+
+/// Where the directories of batches lie.
+fn place(owner: &Owner) -> &Path {
+    owner.records.parent().unwrap_or(Path::new("/"))
 }
 
 /// A path as one word of a shell's line.

@@ -12,10 +12,10 @@ use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
 use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
-use crate::tune::{Job, Measure, Outcome, TrialFailure, Verdict};
+use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What the model needs to judge schedules of a kernel.
@@ -130,11 +130,11 @@ impl<'a> Task<'a> {
         search: Search<'a>,
         (work, roof): (Work, Option<Roof>),
         log: Log,
-        (runner, records): (Option<&str>, &Path),
+        runner: Option<&str>,
         begin: Instant,
     ) -> std::result::Result<Task<'a>, Error> {
         let name = log.context.kernel.clone();
-        let measure = super::open(setup, runner, records)?;
+        let measure = super::open(setup, runner, log.owner())?;
         let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
         let (trials, curve) = (0, Vec::new());
         let wrong = Vec::new();
@@ -228,8 +228,7 @@ impl<'a> Task<'a> {
                 Some(best) => Duration::from_secs_f64(best * PATIENCE).clamp(SHORTEST, LONGEST),
                 None => LONGEST,
             };
-            let jobs: Vec<Job> =
-                few.iter().map(|one| Job { text: one.text.clone(), limit }).collect();
+            let jobs: Vec<Job> = few.iter().map(|one| job(one, limit)).collect();
             let mut kept = Ok(None);
             let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
                 if kept.is_ok() {
@@ -269,12 +268,11 @@ impl<'a> Task<'a> {
         let Some(first) = leaders.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
         let limit = Duration::from_secs_f64(alone * PATIENCE).clamp(SHORTEST, LONGEST);
-        let jobs: Vec<Job> =
-            leaders.iter().map(|one| Job { text: one.text.clone(), limit }).collect();
-        let outcomes = self.measure.compare(&jobs, seconds);
+        let jobs: Vec<Job> = leaders.iter().map(|one| job(one, limit)).collect();
+        let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
         let mut best: Option<Winner> = None;
         for (proposal, outcome) in leaders.iter().zip(&outcomes) {
-            self.wrong.extend(add(&mut self.log, proposal, true, outcome)?);
+            self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
             let trial = Trial { proposal: proposal.clone(), outcome: outcome.clone() };
             if let (Some(seconds), Outcome::Measured { times, .. }) = (trial.seconds(), outcome)
                 && best.as_ref().is_none_or(|best| seconds < best.seconds)
@@ -328,6 +326,11 @@ pub struct Winner {
     pub seconds: f64,
     /// Seconds of a call, of each round.
     pub times: Vec<f64>,
+}
+
+fn job(proposal: &Proposal, limit: Duration) -> Job {
+    let decisions = proposal.answers.clone().into_iter().collect();
+    Job { text: proposal.text.clone(), limit, decisions }
 }
 
 fn answers_of(record: &Record) -> BTreeMap<String, String> {

@@ -108,7 +108,8 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
-/// not known: then the candidates do not depend on the machine.
+/// not known: then the candidates do not depend on the machine, and nothing is asked that only a
+/// measurement can answer.
 pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
     rules(graph, target, threads, false)
 }

@@ -5,6 +5,7 @@ use super::super::plan::Planner;
 use super::super::view::Stride;
 use super::choose::{MAX_VECTORS, heights, packs, widths};
 use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
+use crate::target::Arch;
 
 /// More vectors than this are not written out in the loops over terms.
 const MAX_CODE: i64 = 512;
@@ -66,6 +67,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         unroll: Unroll::Nothing,
         by_row: false,
         packed: Vec::new(),
+        ahead: None,
         flat_rows: true,
         tail: "",
     };
@@ -82,6 +84,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         form.by_row = planner.asker.whether(&name, "row by row", apart && single);
     }
     ask_unroll(planner, subject, &mut form);
+    ask_prefetch(planner, subject, &mut form);
     if size % width != 0 {
         // Masks are for loops in lanes: that of the results is one only along their last axis.
         let last = subject.map[lane] + 1 == subject.map.len();
@@ -360,6 +363,30 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     if form.flat_rows {
         form.flat_rows = planner.asker.whether(&name, "unroll rows", form.rows <= 16);
     }
+}
+
+/// How far ahead the memory is asked for vectors. Processors mostly see by themselves what comes
+/// next: only a measurement tells whether it helps, so there is no question where none is made.
+fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let target = planner.target;
+    let has_instruction = target.arch == Arch::X86_64 && target.vector_bytes >= 32;
+    // Loops that are all written out have no later iteration.
+    let all = form.unroll == Unroll::Loops(view.reduce.len());
+    if planner.threads == 0 || !has_instruction || all || is_window(planner, subject.sum) {
+        return;
+    }
+    let lane = &view.data[form.lane].var;
+    let there = |at: usize| {
+        let load = &view.loads[at];
+        load.mentions(lane) && (load.of.is_none() || form.packed.iter().any(|(one, _)| *one == at))
+    };
+    let Some(read) = (0..view.loads.len()).find(|at| there(*at)) else { return };
+    let name = planner.plans[subject.sum].name.clone();
+    let what = format!("prefetch {}", view.loads[read].buffer.name);
+    let distance = planner.asker.pick(&name, &what, &[0, 4, 16], &0);
+    form.ahead = (distance > 0).then_some((read, distance));
 }
 
 impl Form {

@@ -51,6 +51,9 @@ struct Form {
     by_row: bool,
     /// Reads that are packed, by index, each with the axis that becomes the last dimension.
     packed: Vec<(usize, usize)>,
+    /// The read whose vectors are asked for ahead of time, and so many iterations ahead of the
+    /// innermost loop over terms that is not written out.
+    ahead: Option<(usize, i64)>,
     /// The rows of results are written out where they are stored.
     flat_rows: bool,
     tail: &'static str,

@@ -15,6 +15,12 @@ struct Loops {
     tile: Option<String>,
 }
 
+/// What is prefetched, and so many iterations ahead.
+struct Ahead {
+    name: String,
+    distance: i64,
+}
+
 pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -38,8 +44,16 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
         }
         (false, false) => planner.plans[subject.sum].name.clone(),
     };
+    let mut ahead = form
+        .ahead
+        .map(|(load, distance)| Ahead { name: view.loads[load].buffer.name.clone(), distance });
     for (load, axis) in &form.packed {
-        pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
+        let packed = pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
+        if let (Some(ahead), Some((at, _))) = (&mut ahead, form.ahead)
+            && at == *load
+        {
+            ahead.name = packed;
+        }
     }
     if home != subject.sum {
         planner.plans[home].tile_work = planner.work(subject.sum);
@@ -53,9 +67,9 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
         planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
     }
     if form.in_place {
-        in_place(planner, subject, form, reduce);
+        in_place(planner, subject, form, reduce, ahead);
     } else {
-        apart(planner, subject, form, &sum, reduce);
+        apart(planner, subject, form, &sum, reduce, ahead);
     }
 }
 
@@ -100,7 +114,13 @@ fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
 }
 
 /// Sums where the results are: all loops belong to one stage.
-fn in_place(planner: &mut Planner, subject: &Subject, form: &Form, reduce: Vec<String>) {
+fn in_place(
+    planner: &mut Planner,
+    subject: &Subject,
+    form: &Form,
+    reduce: Vec<String>,
+    ahead: Option<Ahead>,
+) {
     let home = subject.home;
     let loops = split(planner, subject, form);
     let [outer, inner, _] = levels(subject, form, &loops);
@@ -120,6 +140,7 @@ fn in_place(planner: &mut Planner, subject: &Subject, form: &Form, reduce: Vec<S
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
+    let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     let shared = outer.len() + if block.is_none() { inner.len() } else { 0 };
     let row = form.row.and_then(|row| loops[row].tile.clone());
     let lane = loops[form.lane].tile.clone();
@@ -140,6 +161,8 @@ fn in_place(planner: &mut Planner, subject: &Subject, form: &Form, reduce: Vec<S
     let how = how_lanes(planner, subject.sum);
     let leaf = planner.leaf(home, &lane.expect("lanes are split off"));
     planner.annotate(home, leaf, how);
+    let name = planner.plans[home].name.clone();
+    prefetch(planner, &name, over_terms, ahead);
     planner.parallelize(home, shared);
     planner.plans[home].open = planner.plans[home].outer();
 }
@@ -158,7 +181,14 @@ fn unrolled(form: &Form, terms: &[String]) -> Vec<String> {
 }
 
 /// Sums in a buffer of their own, computed in the loops over tiles.
-fn apart(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce: Vec<String>) {
+fn apart(
+    planner: &mut Planner,
+    subject: &Subject,
+    form: &Form,
+    sum: &str,
+    reduce: Vec<String>,
+    ahead: Option<Ahead>,
+) {
     let home = subject.home;
     let loops = split(planner, subject, form);
     let [outer, inner, tile] = levels(subject, form, &loops);
@@ -185,7 +215,7 @@ fn apart(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduc
     if home != subject.sum && form.terms == 0 {
         planner.text.push(format!("{sum}.set_scope(local)"));
     }
-    sums(planner, subject, form, sum, reduce);
+    sums(planner, subject, form, sum, reduce, ahead);
     if home != subject.sum {
         let plan = &mut planner.plans[subject.sum];
         plan.done = true;
@@ -196,7 +226,14 @@ fn apart(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduc
 }
 
 /// The loops of the sums: of one tile, or of the tiles of a block.
-fn sums(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce: Vec<String>) {
+fn sums(
+    planner: &mut Planner,
+    subject: &Subject,
+    form: &Form,
+    sum: &str,
+    reduce: Vec<String>,
+    ahead: Option<Ahead>,
+) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = |axis: usize| view.data[axis].name.clone();
@@ -232,6 +269,7 @@ fn sums(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
+    let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     if form.by_row {
         order.extend(row.iter().cloned().chain(terms));
     } else {
@@ -244,6 +282,14 @@ fn sums(planner: &mut Planner, subject: &Subject, form: &Form, sum: &str, reduce
     }
     let how = how_lanes(planner, subject.sum);
     planner.text.push(format!("{sum}.{how}({lane})"));
+    prefetch(planner, sum, over_terms, ahead);
+}
+
+/// Asks the memory for what a later iteration of a loop over terms reads.
+fn prefetch(planner: &mut Planner, stage: &str, over_terms: Option<String>, ahead: Option<Ahead>) {
+    if let (Some(axis), Some(Ahead { name, distance })) = (over_terms, ahead) {
+        planner.text.push(format!("{stage}.prefetch({name}, {axis}, {distance})"));
+    }
 }
 
 /// A split of a stage that has no plan.
@@ -262,7 +308,15 @@ fn split_in(
 }
 
 /// A copy of a factor in which `width` elements along an axis are neighbours.
-fn pack(planner: &mut Planner, sum: usize, reader: &str, load: usize, axis: usize, width: i64) {
+/// Its name.
+fn pack(
+    planner: &mut Planner,
+    sum: usize,
+    reader: &str,
+    load: usize,
+    axis: usize,
+    width: i64,
+) -> String {
     let facts = planner.facts.clone();
     let view = &facts.views[sum];
     let (access, axis_name) = (&view.loads[load], &view.data[axis].name);
@@ -309,4 +363,5 @@ fn pack(planner: &mut Planner, sum: usize, reader: &str, load: usize, axis: usiz
     if let Some(stage) = access.of {
         planner.plans[stage].pinned = true;
     }
+    packed
 }

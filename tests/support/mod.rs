@@ -1,0 +1,79 @@
+//! What several tests need: random numbers, programs as texts, `tec` and `ptxas` as commands.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tec::lang::Loader;
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    /// From 0 to `bound`, which is left out.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    /// Heads or tails.
+    pub fn chance(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    /// One of a list.
+    pub fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A program as a text, under the name that it is read by; what it imports is read from files.
+pub struct Memory<'a>(pub &'static str, pub &'a str);
+
+impl Loader for Memory<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        if path == self.0 {
+            return Ok(self.1.as_bytes().to_vec());
+        }
+        Disk.read(path)
+    }
+}
+
+/// Programs in files.
+pub struct Disk;
+
+impl Loader for Disk {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| error.kind().to_string())
+    }
+}
+
+/// Runs `tec`.
+pub fn tec(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts")
+}
+
+/// Runs `tec`: whether it succeeded, and everything that it said.
+pub fn answer(args: &[&str]) -> (bool, String) {
+    let output = tec(args);
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).expect("UTF-8"))
+}
+
+/// NVIDIA's assembler: that of `TEC_PTXAS`, or the one that `make test` installs. Who finds none is
+/// told that something was skipped.
+pub fn ptxas() -> Option<PathBuf> {
+    let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
+    let found = named.or_else(|| {
+        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
+        let pythons = lib.read_dir().ok()?.flatten();
+        pythons
+            .map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"))
+            .find(|path| path.exists())
+    });
+    if found.is_none() {
+        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
+    }
+    found
+}
