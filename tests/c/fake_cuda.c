@@ -38,6 +38,7 @@ static char text[1 << 20];
 static size_t length;
 static int32_t devices = 2, capability = 90, pools = 1;
 static LaunchFn on_launch;
+static float (*on_elapsed)(void);
 static struct {
     char function[40];
     int32_t result;
@@ -76,6 +77,8 @@ void fake_fail(const char *function, int32_t result) {
     abort();
 }
 void fake_on_launch(LaunchFn run) { on_launch = run; }
+/* Milliseconds between two events, instead of 2. */
+void fake_on_elapsed(float (*elapsed)(void)) { on_elapsed = elapsed; }
 int32_t fake_loaded_modules(void) { return modules; }
 int32_t fake_allocations(void) {
     int32_t count = 0;
@@ -421,7 +424,7 @@ int32_t cuEventSynchronize(void *event) {
 int32_t cuEventElapsedTime(float *milliseconds, void *start, void *end) {
     ENTER();
     if (!start || !end) return INVALID_VALUE;
-    *milliseconds = 2;
+    *milliseconds = on_elapsed ? on_elapsed() : 2;
     return 0;
 }
 
