@@ -229,10 +229,13 @@ impl<'a> Task<'a> {
                 None => LONGEST,
             };
             let jobs: Vec<Job> = few.iter().map(|one| job(one, limit)).collect();
-            let mut kept = Ok(None);
+            let mut kept = Ok(Vec::new());
             let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
-                if kept.is_ok() {
-                    kept = add(&mut self.log, &few[at], false, outcome);
+                if let Ok(paths) = &mut kept {
+                    match add(&mut self.log, &few[at], false, outcome) {
+                        Ok(path) => paths.extend(path),
+                        Err(diag) => kept = Err(diag),
+                    }
                 }
             });
             self.wrong.extend(kept?);
