@@ -170,6 +170,10 @@ impl Walker<'_> {
     }
 
     fn charge(&mut self, kind: Kind, count: f64, deps: u64, expr: &Expr) {
+        if self.copying {
+            // Elements are copied as they are.
+            return;
+        }
         let (frame, copies) = self.spot(deps);
         let lanes = f64::from(expr.ty.lanes);
         let bytes = match &expr.kind {
@@ -304,7 +308,14 @@ impl Walker<'_> {
 
     /// Registers that hold a value which is used again in unrolled loops, and how often they are
     /// filled in an iteration.
-    fn live(&self, deps: u64, frame: usize, copies: f64, lanes: u32, parts: f64) -> (f64, f64) {
+    pub(super) fn live(
+        &self,
+        deps: u64,
+        frame: usize,
+        copies: f64,
+        lanes: u32,
+        parts: f64,
+    ) -> (f64, f64) {
         if frame != self.frame {
             return (if lanes > 1 { copies * parts } else { copies }, 1.0);
         }

@@ -1,7 +1,6 @@
 //! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
 
-use super::gpu::Launch;
-use super::gpu::warp::Place;
+use super::gpu::launch::Moment;
 use super::index::{Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
@@ -31,7 +30,7 @@ pub(super) struct Walker<'a> {
     /// `let`s: what they cost and depend on.
     pub(super) lets: HashMap<Var, Value>,
     /// Definitions of `let`s, to evaluate conditions.
-    defined: HashMap<Var, Expr>,
+    pub(super) defined: HashMap<Var, Expr>,
     buffers: HashMap<Buffer, usize>,
     /// Buffers that are in registers here: how many registers all in all.
     pub(super) in_registers: HashMap<Buffer, f64>,
@@ -46,7 +45,7 @@ pub(super) struct Walker<'a> {
     pub(super) memo: HashMap<usize, Value>,
     /// What this frame has loaded.
     pub(super) loaded: HashSet<(usize, u64)>,
-    stage: String,
+    pub(super) stage: String,
     in_task: bool,
     /// Whether a launch of a GPU is at work: the last one.
     pub(super) in_launch: bool,
@@ -63,25 +62,7 @@ pub(super) struct Walker<'a> {
     /// In a launch: stores to shared memory so far.
     pub(super) shared_stores: usize,
     /// In a launch: when threads wrote to shared memory last.
-    met: Option<Moment>,
-}
-
-/// A moment of a walk: a frame, the frames so far, and the operations of that frame so far.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Moment {
-    frame: usize,
-    frames: usize,
-    operations: f64,
-}
-
-impl Moment {
-    /// Whether there was work between this moment and a later one of the same frame.
-    pub(super) fn is_long_before(self, later: Moment) -> bool {
-        /// Operations that are work.
-        const SOME: f64 = 32.0;
-        self.frame == later.frame
-            && (self.frames < later.frames || self.operations + SOME < later.operations)
-    }
+    pub(super) met: Option<Moment>,
 }
 
 /// A loop around.
@@ -92,12 +73,7 @@ pub(super) struct Open {
     pub(super) min: f64,
     pub(super) var: Var,
     /// The index of a GPU that it stands for.
-    index: Option<&'static str>,
-}
-
-/// The dimension of an index of a thread.
-fn thread_dim(index: &str) -> Option<usize> {
-    ["threadIdx.x", "threadIdx.y", "threadIdx.z"].iter().position(|name| *name == index)
+    pub(super) index: Option<&'static str>,
 }
 
 /// Walks through a kernel.
@@ -166,7 +142,7 @@ fn collect_stored(stmt: &Stmt, stored: &mut HashMap<Var, HashSet<Buffer>>) -> Ha
 }
 
 impl Walker<'_> {
-    fn stmt(&mut self, stmt: &Stmt) {
+    pub(super) fn stmt(&mut self, stmt: &Stmt) {
         self.memo.clear();
         match stmt {
             Stmt::Block(stmts) => {
@@ -240,35 +216,6 @@ impl Walker<'_> {
         let outer = std::mem::replace(&mut self.terms, if has { terms } else { 1.0 });
         self.stmt(body);
         self.terms = outer;
-    }
-
-    /// Now.
-    pub(super) fn moment(&self) -> Moment {
-        let work = &self.plan.frames[self.frame].work;
-        let operations = work.multiplies + work.adds + work.products;
-        Moment { frame: self.frame, frames: self.plan.frames.len(), operations }
-    }
-
-    /// The threads of a block have written to shared memory: they wait for each other, unless
-    /// they did so just before that.
-    fn meet(&mut self, before: Moment) {
-        if self.met != Some(before) {
-            self.work().meets += 1.0;
-        }
-        self.met = Some(self.moment());
-    }
-
-    /// Where the statement at hand stands in a launch.
-    pub(super) fn place(&self) -> Place<'_> {
-        let launch = self.plan.gpu.last().expect("a launch is at work");
-        Place {
-            block: launch.block,
-            threads: &launch.threads,
-            places: &self.places,
-            open: &self.open,
-            defined: &self.defined,
-            guards: &self.guards,
-        }
     }
 
     /// The work of the frame at hand.
@@ -451,58 +398,7 @@ impl Walker<'_> {
         (self.frame, self.in_task) = outer;
     }
 
-    /// A loop about an index of a GPU, which is no loop: one thread does what is in it.
-    fn thread(&mut self, var: &Var, index: &'static str, count: f64, body: &Stmt) {
-        let outermost = !self.in_launch;
-        if outermost {
-            self.in_launch = true;
-            let from = self.indices.extents.len();
-            let name = format!("{}: launch", self.stage);
-            self.enter(name, 1.0, false, false, from..from);
-            let (frame, end) = (self.frame, self.frame + 1);
-            let mut block = [1.0; 3];
-            self.block_of(index, count, body, &mut block);
-            let block = block.map(|threads| threads as i64);
-            self.plan.gpu.push(Launch { frame, end, block, ..Launch::default() });
-            self.plan.launches += self.runs_here();
-        }
-        let launch = self.plan.gpu.len() - 1;
-        if let Some(dim) = thread_dim(index) {
-            self.plan.gpu[launch].threads.insert(var.clone(), dim);
-        }
-        let known = self.plan.gpu[launch].indices.iter().find(|known| known.0 == index);
-        match known.map(|known| known.1) {
-            Some(dim) => self.indices.alias(var, dim),
-            None => {
-                let dim = self.indices.open(var, Sum::default(), &[(count, 1.0)])[0];
-                self.plan.gpu[launch].indices.push((index, dim, count));
-            }
-        }
-        // An index that a loop around has made known is nothing new here.
-        let around = self.open.iter().position(|open| open.index == Some(index));
-        let outer = self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
-        if around.is_none() {
-            let (frame, index) = (Some(self.frame), Some(index));
-            self.open.push(Open { frame, count, min: 0.0, var: var.clone(), index });
-        }
-        self.stmt(body);
-        if around.is_none() {
-            self.open.pop();
-        }
-        // One variable stands for an index wherever it is made known.
-        match outer {
-            Some(place) => self.places.insert(var.clone(), place),
-            None => self.places.remove(var),
-        };
-        if outermost {
-            self.in_launch = false;
-            let frame = self.plan.gpu[launch].frame;
-            self.plan.gpu[launch].end = self.plan.frames.len();
-            self.leave(frame);
-        }
-    }
-
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         name: String,
         trips: f64,
@@ -528,7 +424,7 @@ impl Walker<'_> {
         self.loaded.clear();
     }
 
-    fn leave(&mut self, frame: usize) {
+    pub(super) fn leave(&mut self, frame: usize) {
         let (dims, accesses) = (self.indices.extents.len(), self.plan.accesses.len());
         let frame = &mut self.plan.frames[frame];
         frame.inner.end = dims;
@@ -538,7 +434,7 @@ impl Walker<'_> {
     }
 
     /// How often the frame at hand is run in a call.
-    fn runs_here(&self) -> f64 {
+    pub(super) fn runs_here(&self) -> f64 {
         let mut frame = self.frame;
         let mut runs = 1.0;
         while frame != 0 {
@@ -566,22 +462,6 @@ impl Walker<'_> {
         self.places.remove(var);
     }
 
-    /// The threads of a block along each dimension: the indices of a launch, wherever they are
-    /// made known in it.
-    fn block_of(&self, index: &str, count: f64, body: &Stmt, block: &mut [f64; 3]) {
-        if let Some(dim) = thread_dim(index) {
-            block[dim] = f64::max(block[dim], count);
-        }
-        let mut inside = |stmt: &Stmt| {
-            if let Stmt::For { extent, kind, .. } = stmt
-                && let Some(dim) = kind.gpu_index().and_then(thread_dim)
-            {
-                block[dim] = f64::max(block[dim], self.count(extent));
-            }
-        };
-        walk_stmt(body, &mut inside, &mut |_| {});
-    }
-
     fn branch(&mut self, body: &Stmt, holds: f64) {
         if holds <= 0.0 {
             return;
@@ -602,7 +482,7 @@ impl Walker<'_> {
     }
 
     /// How often a loop runs: half way through the loops around.
-    fn count(&self, extent: &Expr) -> f64 {
+    pub(super) fn count(&self, extent: &Expr) -> f64 {
         let count = self.middle(extent).max(0.0);
         let mut told = true;
         mentioned(extent, &mut |var| told &= self.places.contains_key(var));

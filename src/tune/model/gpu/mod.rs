@@ -5,6 +5,7 @@
 //! the blocks that it has one after the other take alone: that is where few warps, barriers and
 //! loads that nothing hides show. No schedule of warps is simulated.
 
+pub(super) mod launch;
 mod product;
 pub(super) mod warp;
 

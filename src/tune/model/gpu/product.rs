@@ -6,12 +6,13 @@ use crate::ir::warp::{Element, WarpProduct, thread_part};
 use crate::ir::{Scope, Stmt, Var};
 use crate::tune::model::index::Sum;
 use crate::tune::model::machine::GpuModel;
+use crate::tune::model::ops::{bit, key};
 use crate::tune::model::plan::Access;
 use crate::tune::model::walk::Walker;
 
 /// Rows and columns of a product.
 const SIZE: (f64, f64) = (16.0, 8.0);
-/// Bytes that a wavefront brings.
+/// Bytes that a wavefront brings: a register for each thread.
 const WAVEFRONT: f64 = 128.0;
 /// Bytes of a row of `ldmatrix`.
 const ROW: i64 = 16;
@@ -51,21 +52,21 @@ impl Walker<'_> {
             self.open_unrolled(var, Sum::default(), extent);
         }
         let sum = self.indices.sum(index);
-        let deps = self.index_deps(index) & super::super::ops::bit(place).wrapping_sub(1);
+        let deps = self.index_deps(index) & bit(place).wrapping_sub(1);
         let wavefronts = (bytes / WAVEFRONT).max(1.0);
         let ways = self.ways(factor, vars[2], columns);
         for var in vars.iter().rev() {
             self.close_unrolled(var);
         }
         let stored = (0..self.open.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
-        let deps = stored.fold(deps, |deps, at| deps | super::super::ops::bit(at));
+        let deps = stored.fold(deps, |deps, at| deps | bit(at));
         let (frame, copies) = self.spot(deps);
         let at = self.memory(factor.buffer);
-        if !self.loaded.insert((at, super::super::ops::key(&sum, 1))) {
+        if !self.loaded.insert((at, key(&sum, 1))) {
             return;
         }
-        let work = self.work();
-        work.registers += copies * bytes / 128.0;
+        let (held, _) = self.live(deps, frame, copies, 1, 1.0);
+        self.work().registers += held.max(1.0) * bytes / WAVEFRONT;
         let global = factor.buffer.scope == Scope::Global;
         let sectors = bytes / 32.0;
         let touch = Touch {
