@@ -24,7 +24,8 @@ use crate::ir::Kernel;
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use machine::{MachineModel, Measured};
-use plan::Plan;
+use plan::{Access, Plan};
+use std::collections::HashMap;
 use traffic::Traffic;
 
 /// What a kernel will take.
@@ -89,12 +90,15 @@ struct Sum<'p> {
     machine: &'p MachineModel,
     traffic: &'p Traffic,
     runs: Vec<f64>,
+    /// By access: whether its lines come one after the other.
+    in_order: Vec<bool>,
     terms: Vec<(Term, f64)>,
 }
 
 impl<'p> Sum<'p> {
     fn new(plan: &'p Plan, machine: &'p MachineModel, traffic: &'p Traffic) -> Sum<'p> {
-        Sum { plan, machine, traffic, runs: plan.runs(), terms: Vec::new() }
+        let in_order = in_order(plan);
+        Sum { plan, machine, traffic, runs: plan.runs(), in_order, terms: Vec::new() }
     }
 
     fn add(
@@ -216,7 +220,7 @@ impl<'p> Sum<'p> {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
                         cache.alone * APART
                     }
-                    _ if self.is_in_order(*at) => cache.in_order,
+                    _ if self.in_order[*at] => cache.in_order,
                     _ => cache.alone,
                 };
                 let waits = level == 0 && access.write && each > cache.in_order;
@@ -230,54 +234,54 @@ impl<'p> Sum<'p> {
         }
         moves
     }
+}
 
-    /// Whether the lines of an access come one after the other, by themselves or with those of an
-    /// access beside it: the border of a row goes where the row goes.
-    fn is_in_order(&self, at: usize) -> bool {
-        let one = &self.plan.accesses[at];
-        let beside = |other: &usize| {
-            let other = &self.plan.accesses[*other];
-            other.frame == one.frame
-                && other.buffer == one.buffer
-                && other.strides == one.strides
-                && other.write == one.write
-        };
-        self.runs(at) || (0..self.plan.accesses.len()).filter(beside).any(|other| self.runs(other))
+/// Whether the lines of each access come one after the other, by themselves or with those of an
+/// access beside it: the border of a row goes where the row goes.
+fn in_order(plan: &Plan) -> Vec<bool> {
+    type Beside = (usize, usize, bool, Vec<(usize, u64)>);
+    let key = |access: &Access| -> Beside {
+        let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
+        (access.frame, access.buffer, access.write, strides.collect())
+    };
+    let mut groups: HashMap<Beside, bool> = HashMap::new();
+    for access in &plan.accesses {
+        *groups.entry(key(access)).or_default() |= runs(access, &plan.extents);
     }
+    plan.accesses.iter().map(|access| groups[&key(access)]).collect()
+}
 
-    /// Whether an access by itself goes through memory in order.
-    fn runs(&self, at: usize) -> bool {
-        const RUN: f64 = 256.0;
-        const STREAMS: f64 = 16.0;
-        const LINE: f64 = 64.0;
-        let access = &self.plan.accesses[at];
-        if access.irregular {
+/// Whether an access by itself goes through memory in order.
+fn runs(access: &Access, extents: &[f64]) -> bool {
+    const RUN: f64 = 256.0;
+    const STREAMS: f64 = 16.0;
+    const LINE: f64 = 64.0;
+    if access.irregular {
+        return false;
+    }
+    let mut span = access.width;
+    if let Some((count, apart)) = access.lanes {
+        if apart > 128.0 {
             return false;
         }
-        let mut span = access.width;
-        if let Some((count, apart)) = access.lanes {
-            if apart > 128.0 {
-                return false;
-            }
-            span += count * apart;
-        }
-        // Innermost first. A few streams side by side are as good as one; they become one where
-        // what lies between them is read by a loop further out.
-        let mut apart: Vec<(f64, f64)> = Vec::new();
-        for (dim, stride) in access.strides.iter().rev() {
-            apart.push((stride.abs(), self.plan.extents[*dim]));
-            // A gap of less than a line leaves no line out.
-            let reach = |span: f64| (span + LINE).max(2.0 * LINE);
-            while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
-                let (stride, count) = apart.remove(near);
-                span += stride * (count - 1.0);
-                if span >= RUN {
-                    return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
-                }
-            }
-        }
-        span >= RUN
+        span += count * apart;
     }
+    // Innermost first. A few streams side by side are as good as one; they become one where
+    // what lies between them is read by a loop further out.
+    let mut apart: Vec<(f64, f64)> = Vec::new();
+    for (dim, stride) in access.strides.iter().rev() {
+        apart.push((stride.abs(), extents[*dim]));
+        // A gap of less than a line leaves no line out.
+        let reach = |span: f64| (span + LINE).max(2.0 * LINE);
+        while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
+            let (stride, count) = apart.remove(near);
+            span += stride * (count - 1.0);
+            if span >= RUN {
+                return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
+            }
+        }
+    }
+    span >= RUN
 }
 
 /// A number in three digits.
