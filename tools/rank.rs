@@ -7,7 +7,8 @@
 //!
 //! Times that are not yet in TIMES.json are measured first, and kept there. `tools/rank.py` writes
 //! files with random schedules and calls this. With `--space N` the schedules of the file are joined
-//! by candidates of the tuner's space: the model's best N, and N at random.
+//! by candidates of the tuner's space: the model's best N, and N at random; with `--kept` by all
+//! that have been measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,6 +55,8 @@ struct Args {
     /// So many candidates of the tuner's space too, those the model likes best, and as many at
     /// random.
     space: usize,
+    /// All candidates that TIMES.json knows, and no others.
+    kept: bool,
     /// Print the text of this candidate.
     show: Option<String>,
     /// Print every candidate.
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
         None => {
             eprintln!(
                 "usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] \
-                 [--space N] [--show CANDIDATE] [--all]"
+                 [--space N] [--kept] [--show CANDIDATE] [--all]"
             );
             return ExitCode::from(2);
         }
@@ -86,7 +89,7 @@ fn arguments() -> Option<Args> {
     let mut words = std::env::args().skip(1);
     let (mut plain, mut defines) = (Vec::new(), Vec::new());
     let (mut threads, mut space, mut all, mut features) = (2, 0, false, false);
-    let mut show = None;
+    let (mut show, mut kept) = (None, false);
     while let Some(word) = words.next() {
         match word.as_str() {
             "-D" => {
@@ -96,6 +99,7 @@ fn arguments() -> Option<Args> {
             }
             "--threads" => threads = words.next()?.parse().ok()?,
             "--space" => space = words.next()?.parse().ok()?,
+            "--kept" => kept = true,
             "--show" => show = Some(words.next()?),
             "--all" => all = true,
             "--features" => features = true,
@@ -103,7 +107,7 @@ fn arguments() -> Option<Args> {
         }
     }
     let [file, kernel, times] = plain.try_into().ok()?;
-    Some(Args { file, kernel, times, defines, threads, space, show, all, features })
+    Some(Args { file, kernel, times, defines, threads, space, kept, show, all, features })
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -117,9 +121,13 @@ fn run(args: &Args) -> Result<(), String> {
         .filter_map(|rest| rest.split([' ', '(']).next());
     let mut sources: Vec<(String, Source)> =
         names.map(|name| (name.to_string(), Source::Named(name.to_string()))).collect();
+    let known = std::fs::read_to_string(&args.times).unwrap_or_default();
+    let mut times: BTreeMap<String, f64> = serde_json::from_str(&known).unwrap_or_default();
+    if args.kept {
+        let texts = times.keys().filter(|key| key.starts_with("schedule ")).enumerate();
+        sources.extend(texts.map(|(at, text)| (format!("any{at}"), Source::Text(text.clone()))));
+    }
     sources.extend(candidates(args, &program)?);
-    let kept = std::fs::read_to_string(&args.times).unwrap_or_default();
-    let mut times: BTreeMap<String, f64> = serde_json::from_str(&kept).unwrap_or_default();
     let mut rows = Vec::new();
     let mut modelling = Duration::ZERO;
     for (name, source) in sources {

@@ -14,6 +14,7 @@ mod gpu;
 mod index;
 pub mod machine;
 mod ops;
+mod paths;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,8 @@ const EXPOSED: f64 = 0.2;
 
 /// How much longer pages take that the lanes of one instruction miss.
 const APART: f64 = 3.0;
+/// How much longer a line takes that is stored past the caches.
+const PAST: f64 = 1.6;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
 
@@ -65,11 +68,31 @@ const LATE: f64 = 4.0;
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
+    if std::env::var("MDEBUG").is_ok() {
+        let o = in_order(&plan);
+        for (at, a) in plan.accesses.iter().enumerate() {
+            eprintln!(
+                "{} b{} {} w{} first {} lanes {:?} strides {:?} order {} misses {:?}",
+                plan.frames[a.frame].name,
+                a.buffer,
+                if a.write { "W" } else { "R" },
+                a.width,
+                a.first,
+                a.lanes,
+                a.strides.iter().map(|(d, s)| (plan.extents[*d], *s)).collect::<Vec<_>>(),
+                o[at],
+                traffic.misses[at].iter().map(|m| m.round()).collect::<Vec<_>>()
+            );
+        }
+    }
     let mut sum = Sum::new(&plan, machine, &traffic);
     match &machine.gpu {
         Some(gpu) => sum.launches(gpu),
         None => {
-            (0..plan.frames.len()).for_each(|at| sum.frame(at));
+            let frames = 0..plan.frames.len();
+            let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
+            let waits = paths::waits(&plan, machine, &cycles);
+            frames.for_each(|at| sum.frame(at, &cycles[at], waits[at]));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
         }
@@ -143,21 +166,39 @@ impl<'p> Sum<'p> {
         self.add("launches", alone, alone, || format!("{count}"));
     }
 
-    /// What a frame does itself: its own cycles and the misses of its own accesses.
-    fn frame(&mut self, at: usize) {
+    /// The accesses of a frame itself.
+    fn own(&self, at: usize) -> Vec<usize> {
+        let accesses = self.plan.frames[at].accesses.clone();
+        accesses.filter(|access| self.plan.accesses[*access].frame == at).collect()
+    }
+
+    /// The cycles of an iteration of a frame itself.
+    fn cycles(&self, at: usize) -> Cycles {
+        let pointers = self.pointers(at, &self.own(at));
+        cycles::cycles(&self.plan.frames[at], self.machine, pointers)
+    }
+
+    /// What a frame does itself: its own cycles, those that it `waits`, and the misses of its own
+    /// accesses.
+    fn frame(&mut self, at: usize, cycles: &Cycles, waits: f64) {
         let frame = &self.plan.frames[at];
         let machine = self.machine;
         let runs = self.runs[at];
-        let own: Vec<usize> =
-            frame.accesses.clone().filter(|a| self.plan.accesses[*a].frame == at).collect();
-        let cycles = cycles::cycles(frame, machine, self.pointers(at, &own));
+        let own = self.own(at);
         let begins = if at == 0 { 0.0 } else { self.runs[frame.parent] };
         let core = machine.seconds(cycles.total * runs);
         let moves = self.moves(&own);
         let most = moves.iter().map(|(_, seconds, _)| *seconds).fold(core, f64::max);
         let name = &frame.name;
         let of = |alone: f64, binds: bool| if binds { alone } else { EXPOSED * alone };
-        self.core(name, &cycles, core, of(core, core >= most), runs);
+        self.core(name, cycles, core, of(core, core >= most), runs);
+        let wait = machine.seconds(waits * runs);
+        let about =
+            || format!("{name}: {} cycles in each of {} iterations", short(waits), short(runs));
+        self.add("latency", wait, wait, about);
+        let calls = machine.seconds(frame.work.calls * runs);
+        let about = || format!("{name}: {} cycles, {} times", short(frame.work.calls), short(runs));
+        self.add("calls", calls, calls, about);
         for (level, alone, lines) in moves {
             let about = || format!("{name}: {} lines", short(lines));
             self.add(level, of(alone, alone >= most && core < most), alone, about);
@@ -220,6 +261,7 @@ impl<'p> Sum<'p> {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
                         cache.alone * APART
                     }
+                    _ if access.past => cache.in_order * PAST,
                     _ if self.in_order[*at] => cache.in_order,
                     _ => cache.alone,
                 };

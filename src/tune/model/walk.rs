@@ -1,10 +1,10 @@
 //! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
 
 use super::gpu::Launch;
-use super::index::{Indices, Sum, UNKNOWN};
+use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
-use super::plan::{Frame, Memory, Plan, Work};
+use super::plan::{Event, Frame, Memory, Plan, Work};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
@@ -15,6 +15,11 @@ const PROMOTED: (f64, f64, f64) = (32.0, 2048.0, 64.0);
 const PROMOTED_SCALARS: f64 = 8.0;
 /// Bytes on the stack; what is larger comes from the workspace.
 const STACK_BYTES: f64 = 32.0 * 1024.0;
+
+/// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
+const NEST: f64 = 40.0;
+/// Cycles more of one that stores past the caches: it waits until all of that is in memory.
+const FENCE: f64 = 700.0;
 
 /// What is known while a kernel is walked through.
 pub(super) struct Walker<'a> {
@@ -52,12 +57,22 @@ pub(super) struct Walker<'a> {
     pub(super) terms: f64,
     /// The element that the statement at hand stores.
     pub(super) storing: Option<(Buffer, Sum)>,
+    /// Whether the statement at hand stores past the caches.
+    pub(super) past: bool,
+    /// The numbers of buffers, those in registers too.
+    pub(super) numbers: HashMap<Buffer, usize>,
+    /// What the value at hand reads, by number.
+    pub(super) reads: Vec<usize>,
+    /// What each `let` reads.
+    pub(super) let_reads: HashMap<Var, Vec<usize>>,
 }
 
 /// A loop around.
 pub(super) struct Open {
     /// Its frame; none if it is unrolled.
     pub(super) frame: Option<usize>,
+    /// Its innermost dimension.
+    pub(super) dim: Dim,
     pub(super) count: f64,
     min: f64,
     pub(super) var: Var,
@@ -89,6 +104,10 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         in_launch: false,
         terms: 1.0,
         storing: None,
+        past: false,
+        numbers: HashMap::new(),
+        reads: Vec::new(),
+        let_reads: HashMap::new(),
     };
     walker.plan.frames.push(Frame {
         name: kernel.name.clone(),
@@ -101,6 +120,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         inner: 0..0,
         accesses: 0..0,
         work: Work::default(),
+        events: Vec::new(),
     });
     walker.stmt(&kernel.body);
     let (dims, accesses) = (walker.indices.extents.len(), walker.plan.accesses.len());
@@ -143,12 +163,16 @@ impl Walker<'_> {
                     self.branch(otherwise, 1.0 - holds);
                 }
             }
-            Stmt::Store { buffer, indices, value, mask, .. } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
+                self.past = *nontemporal && self.wide;
                 self.store(buffer, &indices[0], value, mask.as_ref());
+                self.past = false;
             }
             Stmt::Let { var, value, body } => {
                 self.indices.define(var, value);
+                self.reads.clear();
                 let cost = self.value(value);
+                self.let_reads.insert(var.clone(), std::mem::take(&mut self.reads));
                 self.lets.insert(var.clone(), cost);
                 self.defined.insert(var.clone(), value.clone());
                 self.stmt(body);
@@ -161,8 +185,12 @@ impl Walker<'_> {
             }
             Stmt::SimdKernel { body } => {
                 let outer = std::mem::replace(&mut self.wide, true);
+                let first = self.plan.accesses.len();
                 self.stmt(body);
                 self.wide = outer;
+                let fenced = self.plan.accesses[first..].iter().any(|access| access.past);
+                let weight = self.weight;
+                self.work().calls += weight * (NEST + if fenced { FENCE } else { 0.0 });
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
@@ -338,7 +366,9 @@ impl Walker<'_> {
         self.in_task |= parallel;
         let place = self.open.len();
         self.places.insert(var.clone(), place);
-        self.open.push(Open { frame: Some(self.frame), count, min: min_value, var: var.clone() });
+        let dim = dims.last().copied().unwrap_or_default();
+        let frame = Some(self.frame);
+        self.open.push(Open { frame, dim, count, min: min_value, var: var.clone() });
         self.stmt(body);
         self.open.pop();
         self.places.remove(var);
@@ -363,16 +393,20 @@ impl Walker<'_> {
         }
         let launch = self.plan.gpu.len() - 1;
         let known = self.plan.gpu[launch].indices.iter().find(|known| known.0 == index);
-        match known.map(|known| known.1) {
-            Some(dim) => self.indices.alias(var, dim),
+        let dim = match known.map(|known| known.1) {
+            Some(dim) => {
+                self.indices.alias(var, dim);
+                dim
+            }
             None => {
                 let dim = self.indices.open(var, Sum::default(), &[(count, 1.0)])[0];
                 self.plan.gpu[launch].indices.push((index, dim, count));
+                dim
             }
-        }
+        };
         self.places.insert(var.clone(), self.open.len());
         let frame = Some(self.frame);
-        self.open.push(Open { frame, count, min: 0.0, var: var.clone() });
+        self.open.push(Open { frame, dim, count, min: 0.0, var: var.clone() });
         self.stmt(body);
         self.open.pop();
         self.places.remove(var);
@@ -404,8 +438,10 @@ impl Walker<'_> {
             own,
             accesses: self.plan.accesses.len()..0,
             work: Work::default(),
+            events: Vec::new(),
         });
         self.plan.frames[self.frame].children.push(at);
+        self.plan.frames[self.frame].events.push(Event::Frame(at));
         self.frame = at;
         self.loaded.clear();
     }
@@ -431,9 +467,9 @@ impl Walker<'_> {
     }
 
     fn unrolled(&mut self, var: &Var, min: Sum, count: f64, body: impl FnOnce(&mut Self)) {
-        self.indices.open(var, min.clone(), &[(count, 1.0)]);
+        let dim = self.indices.open(var, min.clone(), &[(count, 1.0)])[0];
         self.places.insert(var.clone(), self.open.len());
-        self.open.push(Open { frame: None, count, min: min.constant, var: var.clone() });
+        self.open.push(Open { frame: None, dim, count, min: min.constant, var: var.clone() });
         body(self);
         self.open.pop();
         self.places.remove(var);
@@ -600,6 +636,12 @@ impl Walker<'_> {
             (false, false) => NARROW_BYTES,
         };
         (lanes * bytes / register).ceil()
+    }
+
+    /// A number for a buffer, in memory or not.
+    pub(super) fn number(&mut self, buffer: &Buffer) -> usize {
+        let next = self.numbers.len();
+        *self.numbers.entry(buffer.clone()).or_insert(next)
     }
 
     /// The number of a buffer.
