@@ -15,10 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tec::driver::{self, Options, Trace};
-use tec::ir::interp::{Tensor, Value};
-use tec::ir::{Kernel, Param};
+use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
-use tec::module::load::{LoadedModule, args_of};
+use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
 use tec::target::Target;
@@ -26,6 +25,9 @@ use tec::te::Graph;
 use tec::tune::Space;
 use tec::tune::model::{self, Estimate, MachineModel, Measured};
 use tec::tune::search::{Guess, Search};
+
+/// Where tensors begin.
+const ALIGNMENT: usize = 64;
 
 /// As many as `--schedule auto` looks at.
 const CANDIDATES: usize = 384;
@@ -283,7 +285,7 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
     module.set_num_threads(args.threads as i32).map_err(|diag| diag.message.clone())?;
     let loaded = module.kernel(&kernel.name).map_err(|diag| diag.message.clone())?;
     let mut values = values(&kernel);
-    let mut call = loaded.bind(args_of(&kernel, &mut values));
+    let mut call = loaded.bind(values.iter_mut().map(Values::arg).collect());
     let mut once = || call.call().map_err(|diag| diag.message.clone());
     once()?;
     let start = Instant::now();
@@ -307,21 +309,41 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
     Ok(best)
 }
 
-fn values(kernel: &Kernel) -> Vec<Value> {
+/// A tensor whose elements begin at a multiple of 64 bytes, as arrays of other libraries do.
+struct Values {
+    dtype: DType,
+    shape: Vec<i64>,
+    output: bool,
+    data: Vec<u8>,
+    start: usize,
+}
+
+impl Values {
+    fn arg(&mut self) -> Arg<'_> {
+        let bytes = self.data.len() - ALIGNMENT;
+        let data = &mut self.data[self.start..][..bytes];
+        match self.output {
+            true => Arg::Output(self.dtype, &self.shape, data),
+            false => Arg::Input(self.dtype, &self.shape, data),
+        }
+    }
+}
+
+fn values(kernel: &Kernel) -> Vec<Values> {
     let mut state = 1u32;
     let value = |param: &Param| match param {
-        Param::Tensor { buffer, .. } => {
+        Param::Tensor { buffer, output, .. } => {
             let shape: Vec<i64> =
                 buffer.shape.iter().map(|e| e.as_int().expect("constant") as i64).collect();
             let bytes = shape.iter().product::<i64>() as usize * buffer.dtype.bytes() as usize;
-            let mut data = Vec::with_capacity(bytes + 4);
-            while data.len() < bytes {
+            let mut data = vec![0; bytes + ALIGNMENT];
+            let start = data.as_ptr().align_offset(ALIGNMENT);
+            for element in data[start..][..bytes].chunks_exact_mut(4) {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let number = (state >> 8) as f32 / (1 << 24) as f32;
-                data.extend(number.to_le_bytes());
+                element.copy_from_slice(&number.to_le_bytes());
             }
-            data.truncate(bytes);
-            Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
+            Values { dtype: buffer.dtype, shape, output: *output, data, start }
         }
         _ => panic!("only kernels of tensors"),
     };

@@ -252,7 +252,9 @@ impl Walker<'_> {
             return Value { deps, chain, depth };
         }
         let (frame, mut copies) = self.spot(deps);
-        if !stored && mask.is_none() && deps == index_deps {
+        let inner = self.open.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
+        let changes = (inner..self.open.len()).any(|place| self.is_stored_in(place, buffer));
+        if !changes && mask.is_none() {
             let (distinct, held) = self.distinct(&sum, deps);
             if distinct < copies {
                 copies = distinct;
@@ -260,7 +262,7 @@ impl Walker<'_> {
                 self.work().registers += held * parts;
             }
         }
-        let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !stored);
+        let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
         let cost = match tile {
             Some(cost) => cost,
             None => self.access_cost(buffer, &sum, index.ty.lanes),
