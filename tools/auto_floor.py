@@ -5,7 +5,8 @@
 
 Draws sample kernels and shapes (primes, long and thin, tiny), gives each stage a naive schedule
 (its last axis innermost, in vectors of 16, everything else as declared), and times it in turns with
-`auto`. Prints the worst, and how many fall below 0.8.
+`auto`. What is near or below the limit is measured twice more, and the middle one counts. Prints
+the worst, and how many fall below 0.8.
 """
 
 import argparse
@@ -32,6 +33,9 @@ KERNELS = {
     "batch_norm_folded": ("batch_norm", "cn", {"Y": "k i j"}),
 }
 PRIMES = [3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 97, 127, 211, 251, 509, 997, 1021]
+
+# What is below this is measured again.
+NEAR = 0.85
 
 
 def size(rng):
@@ -92,7 +96,7 @@ def measure(tec, threads, case, directory):
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{result.stderr}")
     rows = json.loads(result.stdout)["results"]
-    return rows[0]["median_ns"] / rows[1]["median_ns"]
+    return rows[0]["median_ns"], rows[1]["median_ns"]
 
 
 def main():
@@ -101,17 +105,23 @@ def main():
     parser.add_argument("seed", nargs="?", type=int, default=0)
     parser.add_argument("--tec", default="target/release/tec")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--show", type=int, default=12, help="how many of the worst are printed")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     ratios = []
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(args.count):
             case = draw(rng)
-            ratio = measure(args.tec, args.threads, case, directory)
-            ratios.append((ratio, case[0], case[2]))
+            times = [measure(args.tec, args.threads, case, directory)]
+            if times[0][0] / times[0][1] < NEAR:
+                times += [measure(args.tec, args.threads, case, directory) for _ in range(2)]
+            times.sort(key=lambda pair: pair[0] / pair[1])
+            naive_ns, auto_ns = times[len(times) // 2]
+            ratios.append((naive_ns / auto_ns, naive_ns, case[0], case[2]))
     ratios.sort(key=lambda one: one[0])
-    for ratio, name, values in ratios[:12]:
-        print(f"{ratio:6.2f}  {name}  {values}")
+    for ratio, naive_ns, name, values in ratios[: args.show]:
+        sizes = " ".join(f"{key}={value}" for key, value in values.items())
+        print(f"{ratio:6.2f}  {naive_ns / 1e3:10.2f} us  {name}  {sizes}")
     below = sum(ratio < 0.8 for ratio, *_ in ratios)
     middle = ratios[len(ratios) // 2][0]
     print(f"{below} of {len(ratios)} below 0.8; median {middle:.2f}")

@@ -6,21 +6,39 @@
 //! ```
 //!
 //! Times that are not yet in TIMES.json are measured first, and kept there. `tools/rank.py` writes
-//! files with random schedules and calls this.
+//! files with random schedules and calls this. With `--space N` the schedules of the file are joined
+//! by candidates of the tuner's space: the model's best N, and N at random; with `--kept` by all
+//! that have been measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tec::driver::{self, Options, Trace};
-use tec::ir::interp::{Tensor, Value};
-use tec::ir::{Kernel, Param};
+use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
-use tec::module::load::{LoadedModule, args_of};
+use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
 use tec::target::Target;
-use tec::tune::model::{self, MachineModel, Measured};
+use tec::te::Graph;
+use tec::tune::Space;
+use tec::tune::model::{self, Estimate, MachineModel, Measured};
+use tec::tune::search::{Guess, Search};
+
+/// Where tensors begin.
+const ALIGNMENT: usize = 64;
+
+/// As many as `--schedule auto` looks at.
+const CANDIDATES: usize = 384;
+
+/// A schedule.
+enum Source {
+    /// One of the file.
+    Named(String),
+    /// A candidate.
+    Text(String),
+}
 
 struct Disk;
 
@@ -36,6 +54,13 @@ struct Args {
     times: String,
     defines: Vec<(Option<String>, String, String)>,
     threads: usize,
+    /// So many candidates of the tuner's space too, those the model likes best, and as many at
+    /// random.
+    space: usize,
+    /// All candidates that TIMES.json knows, and no others.
+    kept: bool,
+    /// Print the text of this candidate.
+    show: Option<String>,
     /// Print every candidate.
     all: bool,
     /// Print the features too.
@@ -47,7 +72,8 @@ fn main() -> ExitCode {
         Some(args) => args,
         None => {
             eprintln!(
-                "usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] [--all]"
+                "usage: rank FILE.te KERNEL TIMES.json [-D NAME=VALUE] [--threads N] \
+                 [--space N] [--kept] [--show CANDIDATE] [--all]"
             );
             return ExitCode::from(2);
         }
@@ -64,7 +90,8 @@ fn main() -> ExitCode {
 fn arguments() -> Option<Args> {
     let mut words = std::env::args().skip(1);
     let (mut plain, mut defines) = (Vec::new(), Vec::new());
-    let (mut threads, mut all, mut features) = (2, false, false);
+    let (mut threads, mut space, mut all, mut features) = (2, 0, false, false);
+    let (mut show, mut kept) = (None, false);
     while let Some(word) = words.next() {
         match word.as_str() {
             "-D" => {
@@ -73,13 +100,16 @@ fn arguments() -> Option<Args> {
                 defines.push((None, name, value));
             }
             "--threads" => threads = words.next()?.parse().ok()?,
+            "--space" => space = words.next()?.parse().ok()?,
+            "--kept" => kept = true,
+            "--show" => show = Some(words.next()?),
             "--all" => all = true,
             "--features" => features = true,
             _ => plain.push(word),
         }
     }
     let [file, kernel, times] = plain.try_into().ok()?;
-    Some(Args { file, kernel, times, defines, threads, all, features })
+    Some(Args { file, kernel, times, defines, threads, space, kept, show, all, features })
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -87,34 +117,47 @@ fn run(args: &Args) -> Result<(), String> {
     let program = driver::load(&args.file, &Disk, &mut trace).map_err(|(_, e)| format!("{e:?}"))?;
     let prefix = format!("schedule {}.", args.kernel);
     let text = std::fs::read_to_string(&args.file).map_err(|error| error.to_string())?;
-    let names: Vec<&str> = text
+    let names = text
         .lines()
         .filter_map(|line| line.strip_prefix(&prefix))
-        .filter_map(|rest| rest.split([' ', '(']).next())
-        .collect();
-    let kept = std::fs::read_to_string(&args.times).unwrap_or_default();
-    let mut times: BTreeMap<String, f64> = serde_json::from_str(&kept).unwrap_or_default();
+        .filter_map(|rest| rest.split([' ', '(']).next());
+    let mut sources: Vec<(String, Source)> =
+        names.map(|name| (name.to_string(), Source::Named(name.to_string()))).collect();
+    let known = std::fs::read_to_string(&args.times).unwrap_or_default();
+    let mut times: BTreeMap<String, f64> = serde_json::from_str(&known).unwrap_or_default();
+    if args.kept {
+        let texts = times.keys().filter(|key| key.starts_with("schedule ")).enumerate();
+        sources.extend(texts.map(|(at, text)| (format!("any{at}"), Source::Text(text.clone()))));
+    }
+    sources.extend(candidates(args, &program)?);
     let mut rows = Vec::new();
     let mut modelling = Duration::ZERO;
-    for name in names {
-        let (options, placed) = match schedule(args, &program, name) {
+    for (name, source) in sources {
+        let (options, placed) = match schedule(args, &program, &source) {
             Ok(found) => found,
             Err(message) => {
                 eprintln!("{name}: {}", message.chars().take(200).collect::<String>());
                 continue;
             }
         };
-        if !times.contains_key(name) {
+        let key = match &source {
+            Source::Named(name) => name,
+            Source::Text(text) => text,
+        };
+        if args.show.as_ref() == Some(&name) {
+            println!("{key}");
+        }
+        if !times.contains_key(key) {
             let seconds = measure(args, &options, &placed)?;
-            times.insert(name.to_string(), seconds);
+            times.insert(key.clone(), seconds);
         }
         let start = Instant::now();
-        let (_, placed) = schedule(args, &program, name)?;
+        let (_, placed) = schedule(args, &program, &source)?;
         let kernel = driver::lower_to_estimate(&placed, &options, &mut Trace::default())
             .map_err(|e| format!("{e:?}"))?;
         let estimate = model::estimate(&kernel, &machine(&options, args.threads), args.threads);
         modelling += start.elapsed();
-        rows.push((name.to_string(), times[name], estimate));
+        rows.push((name, times[key], estimate));
     }
     let text = serde_json::to_string_pretty(&times).map_err(|error| error.to_string())?;
     std::fs::write(&args.times, text).map_err(|error| error.to_string())?;
@@ -122,19 +165,81 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn schedule(args: &Args, program: &Program, name: &str) -> Result<(Options, Placed), String> {
-    let mut trace = Trace::default();
+fn options(args: &Args) -> Options {
     let mut options = Options::new(Target::native());
     options.kernels = Some(vec![args.kernel.clone()]);
     options.defines = args.defines.clone();
-    options.schedule = Some((Some(args.kernel.clone()), name.to_string()));
+    options
+}
+
+fn graph(args: &Args, program: &Program) -> Result<Graph, String> {
+    let graphs = driver::elaborate(program, &options(args), &mut Trace::default());
+    let graphs = graphs.map_err(|failure| format!("{failure:?}"))?;
+    graphs.into_iter().next().ok_or_else(|| "no kernel".to_string())
+}
+
+fn schedule(args: &Args, program: &Program, source: &Source) -> Result<(Options, Placed), String> {
+    let mut trace = Trace::default();
+    let mut options = options(args);
     let failed = |failure: driver::Failure| match failure {
         driver::Failure::User(diags) => diags.iter().map(|diag| diag.message.clone()).collect(),
         other => format!("{other:?}"),
     };
-    let graphs = driver::elaborate(program, &options, &mut trace).map_err(failed)?;
-    let placed = driver::schedule(program, graphs, &options, &mut trace).map_err(failed)?;
-    Ok((options, placed.into_iter().next().ok_or("no kernel")?))
+    let placed = match source {
+        Source::Named(name) => {
+            options.schedule = Some((Some(args.kernel.clone()), name.clone()));
+            let graphs = driver::elaborate(program, &options, &mut trace).map_err(failed)?;
+            let placed = driver::schedule(program, graphs, &options, &mut trace).map_err(failed)?;
+            placed.into_iter().next().ok_or("no kernel")?
+        }
+        Source::Text(text) => {
+            let graph = graph(args, program)?;
+            tec::schedule::apply_text(&graph, &options.target, &options.defines, text)
+                .and_then(tec::schedule::infer_bounds)
+                .map_err(|diag| diag.message.clone())?
+        }
+    };
+    Ok((options, placed))
+}
+
+/// Candidates of the tuner's space.
+fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, String> {
+    if args.space == 0 {
+        return Ok(Vec::new());
+    }
+    let (options, graph) = (options(args), graph(args, program)?);
+    let machine = machine(&options, args.threads);
+    let model = |texts: &[&str]| {
+        let all = driver::estimate_texts(&graph, texts, &options, &machine, args.threads);
+        let guess = |e: Estimate| Guess { seconds: e.seconds, features: e.features };
+        all.into_iter().map(|estimate| estimate.ok().map(guess)).collect()
+    };
+    let space = tec::tune::space::of_kernel(&graph, &options.target, 0);
+    let mut texts: Vec<String> = Vec::new();
+    let liked = tec::tune::search::choose_by_model(&space, &model, CANDIDATES, 0);
+    texts.extend(liked.map(|one| one.text));
+    let mut search = Search::new(&space, &model, 0);
+    texts.extend(search.propose(args.space).into_iter().map(|one| one.text));
+    let top = texts.len();
+    let mut state = 1u64;
+    for at in 0..args.space {
+        let candidate = space.replay(&mut |question| {
+            let mut random = |below: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) as usize % below
+            };
+            match random(args.space) <= at {
+                true => random(question.choices.len()),
+                false => question.default,
+            }
+        });
+        if !texts.contains(&candidate.text) {
+            texts.push(candidate.text);
+        }
+    }
+    let name = |at: usize| if at < top { format!("top{at}") } else { format!("any{}", at - top) };
+    let named = |(at, text): (usize, String)| (name(at), Source::Text(text));
+    Ok(texts.into_iter().enumerate().map(named).collect())
 }
 
 /// The limits that `tec bench` measured on this machine, if they are in the file `MACHINE`.
@@ -180,7 +285,7 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
     module.set_num_threads(args.threads as i32).map_err(|diag| diag.message.clone())?;
     let loaded = module.kernel(&kernel.name).map_err(|diag| diag.message.clone())?;
     let mut values = values(&kernel);
-    let mut call = loaded.bind(args_of(&kernel, &mut values));
+    let mut call = loaded.bind(values.iter_mut().map(Values::arg).collect());
     let mut once = || call.call().map_err(|diag| diag.message.clone());
     once()?;
     let start = Instant::now();
@@ -204,28 +309,48 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
     Ok(best)
 }
 
-fn values(kernel: &Kernel) -> Vec<Value> {
+/// A tensor whose elements begin at a multiple of 64 bytes, as arrays of other libraries do.
+struct Values {
+    dtype: DType,
+    shape: Vec<i64>,
+    output: bool,
+    data: Vec<u8>,
+    start: usize,
+}
+
+impl Values {
+    fn arg(&mut self) -> Arg<'_> {
+        let bytes = self.data.len() - ALIGNMENT;
+        let data = &mut self.data[self.start..][..bytes];
+        match self.output {
+            true => Arg::Output(self.dtype, &self.shape, data),
+            false => Arg::Input(self.dtype, &self.shape, data),
+        }
+    }
+}
+
+fn values(kernel: &Kernel) -> Vec<Values> {
     let mut state = 1u32;
     let value = |param: &Param| match param {
-        Param::Tensor { buffer, .. } => {
+        Param::Tensor { buffer, output, .. } => {
             let shape: Vec<i64> =
                 buffer.shape.iter().map(|e| e.as_int().expect("constant") as i64).collect();
             let bytes = shape.iter().product::<i64>() as usize * buffer.dtype.bytes() as usize;
-            let mut data = Vec::with_capacity(bytes + 4);
-            while data.len() < bytes {
+            let mut data = vec![0; bytes + ALIGNMENT];
+            let start = data.as_ptr().align_offset(ALIGNMENT);
+            for element in data[start..][..bytes].chunks_exact_mut(4) {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let number = (state >> 8) as f32 / (1 << 24) as f32;
-                data.extend(number.to_le_bytes());
+                element.copy_from_slice(&number.to_le_bytes());
             }
-            data.truncate(bytes);
-            Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
+            Values { dtype: buffer.dtype, shape, output: *output, data, start }
         }
         _ => panic!("only kernels of tensors"),
     };
     kernel.params.iter().map(value).collect()
 }
 
-fn report(args: &Args, rows: &[(String, f64, model::Estimate)], modelling: Duration) {
+fn report(args: &Args, rows: &[(String, f64, Estimate)], modelling: Duration) {
     let measured: Vec<f64> = rows.iter().map(|row| row.1).collect();
     let estimated: Vec<f64> = rows.iter().map(|row| row.2.seconds).collect();
     if args.all {

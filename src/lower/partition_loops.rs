@@ -2,6 +2,7 @@
 //!
 //! Before: `for (xo, 0, 13) { for (xi, 0, 8) { if (likely(xo*8 + xi < 100)) { … } } }`
 //! After:  `for (xo, 0, 12) { for (xi, 0, 8) { … } }  for (xi, 0, 4) { … 96 + xi … }`
+//! Iterations in which a condition holds for none are left out where they would do nothing.
 //! A parallel loop stays one loop: its body chooses. Where the boundary is not affine in the loop
 //! variable, the body chooses too. In a launch all threads of a block run the same parts: nothing
 //! is cut at a boundary that differs between them, and nothing about their indices themselves.
@@ -82,6 +83,8 @@ struct Found {
     cond: Expr,
     /// It holds for all inner loops where this is at least 0.
     margin: Expr,
+    /// It holds for none where this is less than 0; nothing if that is not known.
+    reach: Option<Expr>,
     /// It depends on no inner loop: outside of the part where it holds, it never does.
     exact: bool,
 }
@@ -142,7 +145,8 @@ impl Partitioner {
         if found.is_empty() || differs || self.copies >= MAX_COPIES {
             return self.inside(head, body);
         }
-        let range = self.affine_range(&head, &found);
+        let margins: Vec<&Expr> = found.iter().map(|one| &one.margin).collect();
+        let range = self.affine_range(&head, &margins);
         let alone = found.iter().all(|one| one.exact && is_nothing_without(&body, &one.cond));
         let lanes = head.kind == ForKind::Vectorized;
         match range {
@@ -184,11 +188,14 @@ impl Partitioner {
     /// Up to three loops: before, where all conditions hold, after.
     fn cut(&mut self, head: Head, body: Stmt, found: &[Found], first: Expr, end: Expr) -> Stmt {
         let last = self.simple(&Expr::add(head.min.clone(), head.extent.clone()));
-        let parts = [
-            (head.min.clone(), first.clone(), false),
-            (first, end.clone(), true),
-            (end, last, false),
-        ];
+        let (begin, last) = match self.reached(&head, &body, found) {
+            Some((begin, reached)) => (
+                self.pick(BinOp::Min, begin, first.clone()),
+                self.pick(BinOp::Max, reached, end.clone()),
+            ),
+            None => (head.min.clone(), last),
+        };
+        let parts = [(begin, first.clone(), false), (first, end.clone(), true), (end, last, false)];
         let extents: Vec<Expr> = parts
             .iter()
             .map(|(from, to, _)| self.simple(&Expr::sub(to.clone(), from.clone())))
@@ -216,6 +223,19 @@ impl Partitioner {
         Stmt::Block(stmts)
     }
 
+    /// The iterations that do anything; `None` if that may be all of them.
+    fn reached(&mut self, head: &Head, body: &Stmt, found: &[Found]) -> Option<(Expr, Expr)> {
+        let reaches = self.guards(body, found);
+        if reaches.is_empty() { None } else { self.affine_range(head, &reaches) }
+    }
+
+    /// What tells of iterations that they do nothing, if it is less than 0.
+    fn guards<'f>(&self, body: &Stmt, found: &'f [Found]) -> Vec<&'f Expr> {
+        let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
+        let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
+        guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
+    }
+
     /// What is left: its own conditions are not moved out of this loop again.
     fn tail(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
@@ -240,7 +260,16 @@ impl Partitioner {
         self.copies += 2;
         let otherwise = match alone {
             true => None,
-            false => Some(Box::new(self.stmt(body))),
+            false => {
+                let reached = self.guards(&body, found).into_iter();
+                let reached = reached.map(|reach| Expr::le(Expr::index(0), reach.clone()));
+                let reached = reached.reduce(Expr::and).map(|cond| self.simple(&cond));
+                let body = self.stmt(body);
+                Some(Box::new(match reached.filter(|cond| cond.as_int() != Some(1)) {
+                    Some(cond) => Stmt::If { cond, then: Box::new(body), otherwise: None },
+                    None => body,
+                }))
+            }
         };
         self.facts.pop();
         let Head { var, min, extent, kind } = head;
@@ -302,30 +331,27 @@ impl Partitioner {
             _ => return None,
         };
         let moving: Vec<Var> = inner.iter().filter(|var| mentions(bare, var)).cloned().collect();
-        let margin = match moving.is_empty() {
-            true => slack,
-            false => self.facts.bounds(&slack, &moving)?.0,
+        let (margin, reach) = match moving.is_empty() {
+            true => (slack.clone(), slack),
+            false => self.facts.bounds(&slack, &moving)?,
         };
-        let margin = self.simple(&margin);
-        let bound_inside = inner.iter().any(|own| mentions(&margin, own));
-        (!bound_inside && mentions(&margin, var)).then(|| Found {
-            cond: cond.clone(),
-            margin,
-            exact: moving.is_empty(),
-        })
+        let (margin, reach) = (self.simple(&margin), self.simple(&reach));
+        let fits = |one: &Expr| !inner.iter().any(|own| mentions(one, own)) && mentions(one, var);
+        let exact = moving.is_empty();
+        let reach = Some(reach).filter(fits);
+        fits(&margin).then(|| Found { cond: cond.clone(), margin, reach, exact })
     }
 
     /// `first .. end`, inside the loop's range, where all margins are at least 0; `None` if one
     /// of them is not affine in the variable.
-    fn affine_range(&mut self, head: &Head, found: &[Found]) -> Option<(Expr, Expr)> {
+    fn affine_range(&mut self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
         let last = Expr::add(head.min.clone(), head.extent.clone());
         let (mut first, mut end) = (head.min.clone(), last);
-        for one in found {
-            let at = |value: Expr| {
-                substitute(&one.margin, &mut |v| (*v == head.var).then(|| value.clone()))
-            };
+        for margin in margins.iter().copied() {
+            let at =
+                |value: Expr| substitute(margin, &mut |v| (*v == head.var).then(|| value.clone()));
             let next = at(Expr::add(Expr::var(&head.var), Expr::index(1)));
-            let slope = self.simple(&Expr::sub(next, one.margin.clone()));
+            let slope = self.simple(&Expr::sub(next, margin.clone()));
             let slope = i64::try_from(slope.as_int()?).ok()?;
             let start = self.simple(&at(Expr::index(0)));
             match slope {

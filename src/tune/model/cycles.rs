@@ -13,6 +13,8 @@ pub(super) struct Cycles {
     pub(super) unit: Unit,
     /// Cycles of spilled registers that are in `total`.
     pub(super) spills: f64,
+    /// What begins in an iteration, of any kind.
+    pub(super) instructions: f64,
     /// Cycles to begin and end one run of the loop.
     pub(super) around: f64,
 }
@@ -87,7 +89,7 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
     // The end of a short loop is foreseen.
     let missed = if frame.trips > 32.0 { 1.0 } else { 0.1 };
     let around = if frame.is_loop { 3.0 + pointers + missed * machine.mispredict } else { 0.0 };
-    Cycles { total, unit, spills, around }
+    Cycles { total, unit, spills, instructions: instructions(&work), around }
 }
 
 /// Registers that do not fit.
@@ -99,11 +101,16 @@ fn spilled(work: &Work, machine: &MachineModel) -> f64 {
     (needed + COMPUTING - machine.registers).max(0.0) * work.changes.max(1.0)
 }
 
+fn instructions(work: &Work) -> f64 {
+    // A load is a part of the operation that uses it.
+    let memory = 0.5 * work.loads + work.stores + work.gather;
+    work.multiplies + work.adds + work.integers + memory + 1.0
+}
+
 /// The cycles of each unit, in the order of [`Unit::ALL`].
 fn units(work: &Work, frame: &Frame, machine: &MachineModel) -> [f64; 9] {
     let vectors = work.multiplies + work.adds;
-    // A load is a part of the operation that uses it.
-    let all = vectors + work.integers + 0.5 * work.loads + work.stores + work.gather + 1.0;
+    let all = instructions(work);
     let issue = all / machine.issue;
     let depth = work.depth / (machine.window / all).clamp(1.0, 8.0);
     // The next run of a short loop begins before the last one has ended.

@@ -13,7 +13,9 @@ mod features;
 mod gpu;
 mod index;
 pub mod machine;
+mod nest;
 mod ops;
+mod paths;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,8 @@ use crate::ir::Kernel;
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use machine::{MachineModel, Measured};
-use plan::Plan;
+use plan::{Access, Plan};
+use std::collections::HashMap;
 use traffic::Traffic;
 
 /// What a kernel will take.
@@ -72,6 +75,8 @@ const EXPOSED: f64 = 0.2;
 
 /// How much longer pages take that the lanes of one instruction miss.
 const APART: f64 = 3.0;
+/// How much longer a line takes that is stored past the caches.
+const PAST: f64 = 1.6;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
 
@@ -79,12 +84,32 @@ const LATE: f64 = 4.0;
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
+    if std::env::var("MDEBUG").is_ok() {
+        let o = in_order(&plan);
+        for (at, a) in plan.accesses.iter().enumerate() {
+            eprintln!(
+                "{} b{} {} w{} first {} lanes {:?} strides {:?} order {} misses {:?}",
+                plan.frames[a.frame].name,
+                a.buffer,
+                if a.write { "W" } else { "R" },
+                a.width,
+                a.first,
+                a.lanes,
+                a.strides.iter().map(|(d, s)| (plan.extents[*d], *s)).collect::<Vec<_>>(),
+                o[at],
+                traffic.misses[at].iter().map(|m| m.round()).collect::<Vec<_>>()
+            );
+        }
+    }
     let mut sum = Sum::new(&plan, machine, &traffic);
     let mut warps = None;
     match &machine.gpu {
         Some(gpu) => warps = Some(sum.launches(gpu)),
         None => {
-            (0..plan.frames.len()).for_each(|at| sum.frame(at));
+            let frames = 0..plan.frames.len();
+            let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
+            let waits = paths::waits(&plan, machine, &cycles);
+            frames.for_each(|at| sum.frame(at, &cycles[at], waits[at]));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
         }
@@ -105,12 +130,15 @@ struct Sum<'p> {
     machine: &'p MachineModel,
     traffic: &'p Traffic,
     runs: Vec<f64>,
+    /// By access: whether its lines come one after the other.
+    in_order: Vec<bool>,
     terms: Vec<(Term, f64)>,
 }
 
 impl<'p> Sum<'p> {
     fn new(plan: &'p Plan, machine: &'p MachineModel, traffic: &'p Traffic) -> Sum<'p> {
-        Sum { plan, machine, traffic, runs: plan.runs(), terms: Vec::new() }
+        let in_order = in_order(plan);
+        Sum { plan, machine, traffic, runs: plan.runs(), in_order, terms: Vec::new() }
     }
 
     fn add(
@@ -157,21 +185,39 @@ impl<'p> Sum<'p> {
         all
     }
 
-    /// What a frame does itself: its own cycles and the misses of its own accesses.
-    fn frame(&mut self, at: usize) {
+    /// The accesses of a frame itself.
+    fn own(&self, at: usize) -> Vec<usize> {
+        let accesses = self.plan.frames[at].accesses.clone();
+        accesses.filter(|access| self.plan.accesses[*access].frame == at).collect()
+    }
+
+    /// The cycles of an iteration of a frame itself.
+    fn cycles(&self, at: usize) -> Cycles {
+        let pointers = self.pointers(at, &self.own(at));
+        cycles::cycles(&self.plan.frames[at], self.machine, pointers)
+    }
+
+    /// What a frame does itself: its own cycles, those that it `waits`, and the misses of its own
+    /// accesses.
+    fn frame(&mut self, at: usize, cycles: &Cycles, waits: f64) {
         let frame = &self.plan.frames[at];
         let machine = self.machine;
         let runs = self.runs[at];
-        let own: Vec<usize> =
-            frame.accesses.clone().filter(|a| self.plan.accesses[*a].frame == at).collect();
-        let cycles = cycles::cycles(frame, machine, self.pointers(at, &own));
+        let own = self.own(at);
         let begins = if at == 0 { 0.0 } else { self.runs[frame.parent] };
         let core = machine.seconds(cycles.total * runs);
         let moves = self.moves(&own);
         let most = moves.iter().map(|(_, seconds, _)| *seconds).fold(core, f64::max);
         let name = &frame.name;
         let of = |alone: f64, binds: bool| if binds { alone } else { EXPOSED * alone };
-        self.core(name, &cycles, core, of(core, core >= most), runs);
+        self.core(name, cycles, core, of(core, core >= most), runs);
+        let wait = machine.seconds(waits * runs);
+        let about =
+            || format!("{name}: {} cycles in each of {} iterations", short(waits), short(runs));
+        self.add("latency", wait, wait, about);
+        let calls = machine.seconds(frame.work.calls * runs);
+        let about = || format!("{name}: {} cycles, {} times", short(frame.work.calls), short(runs));
+        self.add("calls", calls, calls, about);
         for (level, alone, lines) in moves {
             let about = || format!("{name}: {} lines", short(lines));
             self.add(level, of(alone, alone >= most && core < most), alone, about);
@@ -234,7 +280,8 @@ impl<'p> Sum<'p> {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
                         cache.alone * APART
                     }
-                    _ if self.is_in_order(*at) => cache.in_order,
+                    _ if access.past => cache.in_order * PAST,
+                    _ if self.in_order[*at] => cache.in_order,
                     _ => cache.alone,
                 };
                 let waits = level == 0 && access.write && each > cache.in_order;
@@ -248,54 +295,54 @@ impl<'p> Sum<'p> {
         }
         moves
     }
+}
 
-    /// Whether the lines of an access come one after the other, by themselves or with those of an
-    /// access beside it: the border of a row goes where the row goes.
-    fn is_in_order(&self, at: usize) -> bool {
-        let one = &self.plan.accesses[at];
-        let beside = |other: &usize| {
-            let other = &self.plan.accesses[*other];
-            other.frame == one.frame
-                && other.buffer == one.buffer
-                && other.strides == one.strides
-                && other.write == one.write
-        };
-        self.runs(at) || (0..self.plan.accesses.len()).filter(beside).any(|other| self.runs(other))
+/// Whether the lines of each access come one after the other, by themselves or with those of an
+/// access beside it: the border of a row goes where the row goes.
+fn in_order(plan: &Plan) -> Vec<bool> {
+    type Beside = (usize, usize, bool, Vec<(usize, u64)>);
+    let key = |access: &Access| -> Beside {
+        let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
+        (access.frame, access.buffer, access.write, strides.collect())
+    };
+    let mut groups: HashMap<Beside, bool> = HashMap::new();
+    for access in &plan.accesses {
+        *groups.entry(key(access)).or_default() |= runs(access, &plan.extents);
     }
+    plan.accesses.iter().map(|access| groups[&key(access)]).collect()
+}
 
-    /// Whether an access by itself goes through memory in order.
-    fn runs(&self, at: usize) -> bool {
-        const RUN: f64 = 256.0;
-        const STREAMS: f64 = 16.0;
-        const LINE: f64 = 64.0;
-        let access = &self.plan.accesses[at];
-        if access.irregular {
+/// Whether an access by itself goes through memory in order.
+fn runs(access: &Access, extents: &[f64]) -> bool {
+    const RUN: f64 = 256.0;
+    const STREAMS: f64 = 16.0;
+    const LINE: f64 = 64.0;
+    if access.irregular {
+        return false;
+    }
+    let mut span = access.width;
+    if let Some((count, apart)) = access.lanes {
+        if apart > 128.0 {
             return false;
         }
-        let mut span = access.width;
-        if let Some((count, apart)) = access.lanes {
-            if apart > 128.0 {
-                return false;
-            }
-            span += count * apart;
-        }
-        // Innermost first. A few streams side by side are as good as one; they become one where
-        // what lies between them is read by a loop further out.
-        let mut apart: Vec<(f64, f64)> = Vec::new();
-        for (dim, stride) in access.strides.iter().rev() {
-            apart.push((stride.abs(), self.plan.extents[*dim]));
-            // A gap of less than a line leaves no line out.
-            let reach = |span: f64| (span + LINE).max(2.0 * LINE);
-            while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
-                let (stride, count) = apart.remove(near);
-                span += stride * (count - 1.0);
-                if span >= RUN {
-                    return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
-                }
-            }
-        }
-        span >= RUN
+        span += count * apart;
     }
+    // Innermost first. A few streams side by side are as good as one; they become one where
+    // what lies between them is read by a loop further out.
+    let mut apart: Vec<(f64, f64)> = Vec::new();
+    for (dim, stride) in access.strides.iter().rev() {
+        apart.push((stride.abs(), extents[*dim]));
+        // A gap of less than a line leaves no line out.
+        let reach = |span: f64| (span + LINE).max(2.0 * LINE);
+        while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
+            let (stride, count) = apart.remove(near);
+            span += stride * (count - 1.0);
+            if span >= RUN {
+                return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
+            }
+        }
+    }
+    span >= RUN
 }
 
 /// A number in three digits.

@@ -6,9 +6,9 @@
 
 use super::gpu::Warped;
 use super::gpu::warp::touch;
-use super::index::{Lane, Sum};
-use super::plan::Access;
-use super::walk::Walker;
+use super::index::{Dim, Lane, Sum};
+use super::plan::{Access, Event, Step};
+use super::walk::{Open, Walker};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,6 +20,8 @@ pub(super) struct Value {
     pub(super) deps: u64,
     /// Cycles since what the statement stores was read, if it was.
     chain: Option<f64>,
+    /// Cycles from the first loads until it is there.
+    depth: f64,
 }
 
 /// A kind of operation.
@@ -31,6 +33,12 @@ enum Kind {
     Divide,
 }
 
+/// Cycles from an address to what is there, in the nearest cache.
+const LOAD: f64 = 6.0;
+/// Cycles until what is stored can be read again.
+const FORWARD: f64 = 6.0;
+/// Bytes of a row that one instruction reads where lanes lie apart.
+const PIECE: f64 = 16.0;
 /// Cycles of an integer division, which is one instruction a lane.
 const INTEGER_DIVISION: f64 = 10.0;
 /// Instructions of a division or square root of a GPU.
@@ -54,8 +62,13 @@ impl Walker<'_> {
         match &expr.kind {
             ExprKind::Const(_) => Value::default(),
             ExprKind::Var(var) => match (self.places.get(var), self.lets.get(var)) {
-                (Some(place), _) => Value { deps: bit(*place), chain: None },
-                (None, Some(known)) => *known,
+                (Some(place), _) => Value { deps: bit(*place), ..Value::default() },
+                (None, Some(known)) => {
+                    let known = *known;
+                    let reads = self.let_reads.get(var).cloned().unwrap_or_default();
+                    self.reads.extend(reads);
+                    known
+                }
                 (None, None) => Value::default(),
             },
             ExprKind::Load { buffer, indices, mask } => {
@@ -89,7 +102,8 @@ impl Walker<'_> {
                     (a, b) => a.or(b),
                 };
                 self.charge(Kind::Integer, 1.0, cond_value.deps, expr);
-                Value { deps: cond_value.deps | then.deps | otherwise.deps, chain }
+                let deps = cond_value.deps | then.deps | otherwise.deps;
+                Value { deps, chain, depth: then.depth.max(otherwise.depth) }
             }
             _ => self.operation(expr),
         }
@@ -97,9 +111,14 @@ impl Walker<'_> {
 
     fn operation(&mut self, expr: &Expr) -> Value {
         let mut value = Value::default();
+        let near = self.here();
         for_each_child(expr, &mut |child| {
             let child = self.value(child);
             value.deps |= child.deps;
+            // What does not change here is there already.
+            if child.deps & near != 0 {
+                value.depth = value.depth.max(child.depth);
+            }
             value.chain = match (value.chain, child.chain) {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 (a, b) => a.or(b),
@@ -140,6 +159,7 @@ impl Walker<'_> {
             Kind::Divide => 3.0 * self.machine.multiply_latency,
         };
         value.chain = value.chain.map(|chain| chain + latency);
+        value.depth += if count > 0.0 { latency } else { 0.0 };
         value
     }
 
@@ -245,8 +265,10 @@ impl Walker<'_> {
         {
             warped.ahead = true;
         }
+        let number = self.number(buffer);
+        self.reads.push(number);
         if self.in_registers.contains_key(buffer) {
-            return Value { deps: self.here(), chain: Some(0.0) };
+            return Value { deps: self.here(), chain: Some(0.0), depth: 0.0 };
         }
         let index_deps = self.index_deps(index);
         let mut deps = index_deps;
@@ -260,15 +282,31 @@ impl Walker<'_> {
         }
         let chain = updated.then_some(0.0);
         let at = self.memory(buffer);
+        let depth = if updated { 0.0 } else { LOAD };
         if !self.loaded.insert((at, key(&sum, index.ty.lanes))) {
-            return Value { deps, chain };
+            return Value { deps, chain, depth };
         }
-        let (frame, copies) = self.spot(deps);
-        let cost = self.access_cost(buffer, &sum, index.ty.lanes);
+        let (frame, mut copies) = self.spot(deps);
+        let inner = self.open.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
+        let changes = (inner..self.open.len()).any(|place| self.is_stored_in(place, buffer));
+        if !changes && mask.is_none() && !self.in_launch {
+            let (distinct, held) = self.distinct(&sum, deps);
+            if distinct < copies {
+                copies = distinct;
+                let parts = self.parts(f64::from(index.ty.lanes), buffer.dtype.bytes() as f64);
+                self.work().registers += held * parts;
+            }
+        }
+        let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
+        let cost = match tile {
+            Some(cost) => cost,
+            None => self.access_cost(buffer, &sum, index.ty.lanes),
+        };
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
         let times = copies / close * self.weight;
         let work = &mut self.plan.frames[frame].work;
         work.loads += times * cost.moves;
+        work.adds += times * cost.shuffles;
         work.gather += times * cost.gather;
         let (live, changes) = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
         let work = self.work();
@@ -282,7 +320,62 @@ impl Walker<'_> {
         {
             self.fetched.insert(into, (self.plan.accesses.len() - 1, self.moment()));
         }
-        Value { deps, chain }
+        Value { deps, chain, depth }
+    }
+
+    /// How many different vectors unrolled loops load: windows that overlap share theirs. And how
+    /// many of them have to stay in registers for that.
+    fn distinct(&self, sum: &Sum, deps: u64) -> (f64, f64) {
+        let factor = |dim: Dim| sum.terms.iter().find(|term| term.0 == dim).map(|term| term.1);
+        let mut all: Vec<(f64, f64)> = Vec::new();
+        let mut counts = Vec::new();
+        for (place, open) in self.open.iter().enumerate().rev() {
+            if deps & bit(place) == 0 {
+                continue;
+            }
+            if open.frame.is_some() {
+                break;
+            }
+            let Some(factor) = factor(open.dim).filter(|_| !sum.irregular) else {
+                return (f64::INFINITY, 0.0);
+            };
+            all.push((factor.abs(), open.count));
+            counts.push(progressions(&all));
+        }
+        let count = counts.last().copied().unwrap_or(1.0);
+        // From the outermost loop that comes back to vectors on, those of one iteration are kept.
+        let mut held = 0.0;
+        for at in 1..counts.len() {
+            if counts[at] < counts[at - 1] * all[at].1 {
+                held = counts[at - 1];
+            }
+        }
+        (count, held)
+    }
+
+    /// The cost of vectors whose lanes lie apart, where those beside them are read as well: rows
+    /// are read in pieces, and columns are taken from registers.
+    fn tile(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> Option<Cost> {
+        let bytes = buffer.dtype.bytes() as f64;
+        let piece = PIECE / bytes;
+        let apart = matches!(sum.lane, Lane::By(step) if step.abs() > 1.0);
+        if !self.wide || !apart || sum.irregular || self.weight < 1.0 || piece < 2.0 {
+            return None;
+        }
+        let inner = self.open.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
+        let beside = |open: &&Open| sum.terms.contains(&(open.dim, 1.0)) && open.count >= piece;
+        let count = self.open[inner..].iter().find(beside)?.count;
+        let rest = (count % piece) / count;
+        let rows = f64::from(lanes);
+        let parts = self.parts(rows, bytes);
+        let moves = rows / piece;
+        let shuffles = (moves - parts).max(0.0) + 2.0 * parts;
+        Some(Cost {
+            parts,
+            moves: (1.0 - rest) * moves,
+            shuffles: (1.0 - rest) * shuffles,
+            gather: rest * rows * self.machine.gather,
+        })
     }
 
     /// In a launch: what a warp's access takes.
@@ -340,14 +433,20 @@ impl Walker<'_> {
     ) {
         let sum = self.indices.sum(index);
         self.storing = Some((buffer.clone(), sum));
+        self.reads.clear();
         let value = self.value(value);
         self.storing = None;
         let deps = self.index_deps(index);
-        let mut close = 1.0;
+        let (mut close, mut depth) = (1.0, value.depth);
         if let Some(chain) = value.chain {
-            self.update(buffer, index, chain, deps);
+            depth = depth.max(LOAD + self.update(buffer, index, chain, deps));
             close = self.close_updates(deps);
         }
+        let writes = self.number(buffer);
+        let after = if self.in_registers.contains_key(buffer) { 0.0 } else { FORWARD };
+        let reads = std::mem::take(&mut self.reads);
+        let step = Step { reads, writes, depth, after };
+        self.plan.frames[self.frame].events.push(Event::Store(step));
         if self.in_registers.contains_key(buffer) {
             let held: f64 = self.in_registers.values().sum();
             let work = self.work();
@@ -357,8 +456,9 @@ impl Walker<'_> {
         self.put(buffer, index, mask, close);
     }
 
-    /// A store of what was computed from the same element: the next one waits for it.
-    fn update(&mut self, buffer: &Buffer, index: &Expr, chain: f64, deps: u64) {
+    /// A store of what was computed from the same element: the next one waits for it. Gives the
+    /// cycles that the updates in one iteration wait for each other.
+    fn update(&mut self, buffer: &Buffer, index: &Expr, chain: f64, deps: u64) -> f64 {
         let first = self.open.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
         let again = (first..self.open.len()).filter(|place| deps & bit(*place) == 0);
         let updates: f64 = again.map(|place| self.open[place].count).product();
@@ -390,6 +490,7 @@ impl Walker<'_> {
         if memory {
             work.updates += copies;
         }
+        one
     }
 
     /// How often the innermost unrolled loops update the same element in a row.
@@ -439,20 +540,18 @@ impl Walker<'_> {
         let (count, bytes) = (f64::from(lanes), buffer.dtype.bytes() as f64);
         let parts = self.parts(count, bytes);
         match sum.lane {
-            _ if lanes == 1 => Cost { parts, moves: 1.0, gather: 0.0 },
-            Lane::Same => Cost { parts: 1.0, moves: 1.0, gather: 0.0 },
-            Lane::By(1.0) if self.in_launch => {
-                Cost { parts, moves: (count * bytes / 16.0).ceil(), gather: 0.0 }
-            }
+            _ if lanes == 1 => Cost::moves(parts, 1.0),
+            Lane::Same => Cost::moves(1.0, 1.0),
+            Lane::By(1.0) if self.in_launch => Cost::moves(parts, (count * bytes / 16.0).ceil()),
             Lane::By(1.0) => {
                 // A vector that is in two lines takes two turns.
                 let width = (count * bytes / parts).min(64.0);
                 let whole = |elements: f64| (elements * bytes) % width == 0.0;
                 let aligned = whole(sum.constant) && sum.terms.iter().all(|term| whole(term.1));
                 let turns = if aligned { 1.0 } else { 1.0 + (width - bytes) / 64.0 };
-                Cost { parts, moves: parts * turns, gather: 0.0 }
+                Cost::moves(parts, parts * turns)
             }
-            _ => Cost { parts, moves: 0.0, gather: count * self.machine.gather },
+            _ => Cost { gather: count * self.machine.gather, ..Cost::moves(parts, 0.0) },
         }
     }
 
@@ -480,7 +579,7 @@ impl Walker<'_> {
             width,
             lanes: apart,
             write,
-            past: false,
+            past: write && self.past,
             weight: self.weight,
             irregular: sum.irregular,
             warped,
@@ -495,8 +594,34 @@ struct Cost {
     parts: f64,
     /// Loads or stores.
     moves: f64,
+    /// Operations that take columns from rows.
+    shuffles: f64,
     /// Cycles for lanes that lie apart.
     gather: f64,
+}
+
+impl Cost {
+    fn moves(parts: f64, moves: f64) -> Cost {
+        Cost { parts, moves, shuffles: 0.0, gather: 0.0 }
+    }
+}
+
+/// How many different sums loops make, innermost first, each with its factor and its count. Steps
+/// of a factor that others step over as well fall together.
+fn progressions(loops: &[(f64, f64)]) -> f64 {
+    let mut sorted = loops.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Multiples of `step` without gaps, as many as `run`.
+    let (mut all, mut step, mut run) = (1.0, 0.0, 1.0);
+    for (factor, count) in sorted {
+        if step > 0.0 && factor % step == 0.0 && factor / step <= run {
+            run += factor / step * (count - 1.0);
+        } else {
+            all *= run;
+            (step, run) = (factor, count);
+        }
+    }
+    all * run
 }
 
 /// The bit of a place in the nest; nests deeper than 63 loops share the last one.

@@ -48,6 +48,27 @@ pub(super) struct Frame {
     /// Accesses inside, those of inner frames too.
     pub(super) accesses: Range<usize>,
     pub(super) work: Work,
+    /// What an iteration does, in order.
+    pub(super) events: Vec<Event>,
+}
+
+/// A step of an iteration, for which others may have to wait.
+pub(super) enum Event {
+    /// A store, or as many as unrolled loops make of it.
+    Store(Step),
+    /// All iterations of a frame.
+    Frame(usize),
+}
+
+/// How long a store takes from what it reads.
+pub(super) struct Step {
+    /// Buffers by number, those in registers too.
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: usize,
+    /// Cycles of the longest chain of operations.
+    pub(super) depth: f64,
+    /// Cycles until what is stored can be read.
+    pub(super) after: f64,
 }
 
 /// What is done directly in an iteration of a frame.
@@ -74,6 +95,8 @@ pub(super) struct Work {
     pub(super) depth: f64,
     /// Cycles that each run of the loop waits for the run before, through memory.
     pub(super) run_chain: f64,
+    /// Cycles of calls and fences, during which nothing else is done.
+    pub(super) calls: f64,
     /// Stores to elements that were read just before, to be updated.
     pub(super) updates: f64,
     /// Vector registers that hold running values.

@@ -50,9 +50,7 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
         let all = tracker.footprints(0..plan.accesses.len(), 0);
         // Call follows call: what fits is there already.
         let kept = kept(room(&all), level.capacity);
-        for (buffer, print) in &all {
-            tracker.save(0..plan.accesses.len(), *buffer, kept * print.lines);
-        }
+        tracker.misses.iter_mut().for_each(|missed| *missed *= 1.0 - kept);
         if at == 0 {
             touched = all.iter().map(|(_, print)| print.lines * level.cache.line).sum();
         }
@@ -106,8 +104,10 @@ impl Tracker<'_> {
         let kept = kept(room(&once), self.level.capacity);
         let whole = self.footprints(frame.accesses.clone(), frame.own.start);
         self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
-        for ((buffer, once), (_, whole)) in once.iter().zip(&whole) {
-            let again = (once.lines * frame.trips - whole.lines).max(0.0);
+        // What fits is brought in once, whatever the parts of an iteration miss by themselves.
+        for (buffer, whole) in &whole {
+            let missed = self.missed(frame.accesses.clone(), *buffer);
+            let again = (missed - whole.lines).max(0.0);
             self.save(frame.accesses.clone(), *buffer, kept * again);
         }
     }
@@ -172,11 +172,7 @@ impl Tracker<'_> {
                 }
             }
             for ((buffer, once), (_, all)) in inner.iter().zip(&whole) {
-                let missed: f64 = item
-                    .clone()
-                    .filter(|access| self.plan.accesses[*access].buffer == *buffer)
-                    .map(|access| self.misses[access])
-                    .sum();
+                let missed = self.missed(item.clone(), *buffer);
                 let again = (once.lines * count).min(missed) - all.lines;
                 self.save(item.clone(), *buffer, kept * again.max(0.0));
             }
@@ -184,11 +180,17 @@ impl Tracker<'_> {
         }
     }
 
+    /// The lines of a buffer that some accesses miss.
+    fn missed(&self, range: Range<usize>, buffer: usize) -> f64 {
+        let of = |at: &usize| self.plan.accesses[*at].buffer == buffer;
+        range.filter(of).map(|at| self.misses[at]).sum()
+    }
+
     /// Some lines of a buffer are missed less often.
     fn save(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
         let plan = self.plan;
         let of = |at: &usize| plan.accesses[*at].buffer == buffer;
-        let all: f64 = range.clone().filter(of).map(|at| self.misses[at]).sum();
+        let all = self.missed(range.clone(), buffer);
         if all <= 0.0 {
             return;
         }

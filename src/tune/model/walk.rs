@@ -1,12 +1,14 @@
 //! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
 
 use super::gpu::launch::Moment;
-use super::index::{Indices, Sum, UNKNOWN};
+use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
+use super::nest::{
+    copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests, serial_vars,
+};
 use super::ops::Value;
-use super::plan::{Frame, Memory, Plan, Work};
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
-use crate::ir::warp::is_warp_product;
+use super::plan::{Event, Frame, Memory, Plan, Work};
+use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -16,6 +18,11 @@ const PROMOTED: (f64, f64, f64) = (32.0, 2048.0, 64.0);
 const PROMOTED_SCALARS: f64 = 8.0;
 /// Bytes on the stack; what is larger comes from the workspace.
 const STACK_BYTES: f64 = 32.0 * 1024.0;
+
+/// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
+const NEST: f64 = 40.0;
+/// Cycles more of one that stores past the caches: it waits until all of that is in memory.
+const FENCE: f64 = 700.0;
 
 /// What is known while a kernel is walked through.
 pub(super) struct Walker<'a> {
@@ -63,12 +70,22 @@ pub(super) struct Walker<'a> {
     pub(super) shared_stores: usize,
     /// In a launch: when threads wrote to shared memory last.
     pub(super) met: Option<Moment>,
+    /// Whether the statement at hand stores past the caches.
+    pub(super) past: bool,
+    /// The numbers of buffers, those in registers too.
+    pub(super) numbers: HashMap<Buffer, usize>,
+    /// What the value at hand reads, by number.
+    pub(super) reads: Vec<usize>,
+    /// What each `let` reads.
+    pub(super) let_reads: HashMap<Var, Vec<usize>>,
 }
 
 /// A loop around.
 pub(super) struct Open {
     /// Its frame; none if it is unrolled.
     pub(super) frame: Option<usize>,
+    /// Its innermost dimension.
+    pub(super) dim: Dim,
     pub(super) count: f64,
     pub(super) min: f64,
     pub(super) var: Var,
@@ -107,6 +124,10 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         fetched: HashMap::new(),
         shared_stores: 0,
         met: None,
+        past: false,
+        numbers: HashMap::new(),
+        reads: Vec::new(),
+        let_reads: HashMap::new(),
     };
     walker.plan.frames.push(Frame {
         name: kernel.name.clone(),
@@ -119,6 +140,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         inner: 0..0,
         accesses: 0..0,
         work: Work::default(),
+        events: Vec::new(),
     });
     walker.stmt(&kernel.body);
     let (dims, accesses) = (walker.indices.extents.len(), walker.plan.accesses.len());
@@ -165,12 +187,16 @@ impl Walker<'_> {
                     self.guards.pop();
                 }
             }
-            Stmt::Store { buffer, indices, value, mask, .. } => {
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
+                self.past = *nontemporal && self.wide;
                 self.store(buffer, &indices[0], value, mask.as_ref());
+                self.past = false;
             }
             Stmt::Let { var, value, body } => {
                 self.indices.define(var, value);
+                self.reads.clear();
                 let cost = self.value(value);
+                self.let_reads.insert(var.clone(), std::mem::take(&mut self.reads));
                 self.lets.insert(var.clone(), cost);
                 self.defined.insert(var.clone(), value.clone());
                 self.stmt(body);
@@ -187,8 +213,12 @@ impl Walker<'_> {
             }
             Stmt::SimdKernel { body } => {
                 let outer = std::mem::replace(&mut self.wide, true);
+                let first = self.plan.accesses.len();
                 self.stmt(body);
                 self.wide = outer;
+                let fenced = self.plan.accesses[first..].iter().any(|access| access.past);
+                let weight = self.weight;
+                self.work().calls += weight * (NEST + if fenced { FENCE } else { 0.0 });
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
@@ -387,8 +417,9 @@ impl Walker<'_> {
         self.in_task |= parallel;
         let place = self.open.len();
         self.places.insert(var.clone(), place);
+        let dim = dims.last().copied().unwrap_or_default();
         let (frame, var_of) = (Some(self.frame), var.clone());
-        self.open.push(Open { frame, count, min: min_value, var: var_of, index: None });
+        self.open.push(Open { frame, dim, count, min: min_value, var: var_of, index: None });
         self.stmt(body);
         self.open.pop();
         self.places.remove(var);
@@ -418,8 +449,10 @@ impl Walker<'_> {
             own,
             accesses: self.plan.accesses.len()..0,
             work: Work::default(),
+            events: Vec::new(),
         });
         self.plan.frames[self.frame].children.push(at);
+        self.plan.frames[self.frame].events.push(Event::Frame(at));
         self.frame = at;
         self.loaded.clear();
     }
@@ -451,10 +484,10 @@ impl Walker<'_> {
     }
 
     pub(super) fn open_unrolled(&mut self, var: &Var, min: Sum, count: f64) {
-        self.indices.open(var, min.clone(), &[(count, 1.0)]);
+        let dim = self.indices.open(var, min.clone(), &[(count, 1.0)])[0];
         self.places.insert(var.clone(), self.open.len());
         let (min, var) = (min.constant, var.clone());
-        self.open.push(Open { frame: None, count, min, var, index: None });
+        self.open.push(Open { frame: None, dim, count, min, var, index: None });
     }
 
     pub(super) fn close_unrolled(&mut self, var: &Var) {
@@ -625,6 +658,12 @@ impl Walker<'_> {
         (lanes * bytes / register).ceil()
     }
 
+    /// A number for a buffer, in memory or not.
+    pub(super) fn number(&mut self, buffer: &Buffer) -> usize {
+        let next = self.numbers.len();
+        *self.numbers.entry(buffer.clone()).or_insert(next)
+    }
+
     /// The number of a buffer.
     pub(super) fn memory(&mut self, buffer: &Buffer) -> usize {
         if let Some(at) = self.buffers.get(buffer) {
@@ -659,143 +698,4 @@ fn shared_out(mut parts: Vec<(f64, f64)>, count: f64, threads: f64) -> (Vec<(f64
     let busy = threads.min(count);
     let uneven = (count / busy).ceil() * busy / count;
     (parts, uneven)
-}
-
-/// The statements of nested blocks.
-fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::Block(inner) => flatten(inner, flat),
-            other => flat.push(other),
-        }
-    }
-}
-
-/// Whether a statement becomes stores alone when loops are written out.
-fn is_stores(stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::Store { .. } => true,
-        Stmt::For { kind: ForKind::Unrolled, body, extent, .. } => {
-            extent.as_int().is_some() && is_stores(body)
-        }
-        Stmt::Block(stmts) => stmts.iter().all(is_stores),
-        _ => false,
-    }
-}
-
-/// Whether loops are left when unrolled ones are written out.
-fn has_loops(stmt: &Stmt) -> bool {
-    if is_warp_product(stmt) {
-        return false;
-    }
-    if let Stmt::For { kind, extent, .. } = stmt
-        && (*kind != ForKind::Unrolled || extent.as_int().is_none())
-    {
-        return true;
-    }
-    let mut found = false;
-    for_each_stmt(stmt, &mut |inner| found = found || has_loops(inner));
-    found
-}
-
-/// Variables of the loops that stay loops, and of `let`s.
-fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
-    let mut vars = HashSet::new();
-    collect_serial(stmt, &mut vars);
-    vars
-}
-
-fn collect_serial(stmt: &Stmt, vars: &mut HashSet<Var>) {
-    match stmt {
-        Stmt::For { var, kind, extent, .. }
-            if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
-        {
-            vars.insert(var.clone());
-        }
-        Stmt::Let { var, .. } => {
-            vars.insert(var.clone());
-        }
-        _ if is_warp_product(stmt) => return,
-        _ => {}
-    }
-    for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
-}
-
-/// How many elements stores with an index write when loops are written out.
-fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
-    let mut vars = HashSet::new();
-    mentioned(index, &mut |var| {
-        vars.insert(var.clone());
-    });
-    let mut copies = 1.0;
-    for store in stores {
-        walk_stmt(
-            store,
-            &mut |stmt| {
-                if let Stmt::For { var, extent, .. } = stmt
-                    && vars.contains(var)
-                {
-                    copies *= extent.as_int().unwrap_or(1) as f64;
-                }
-            },
-            &mut |_| {},
-        );
-    }
-    copies
-}
-
-/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
-fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
-    let (mut found, mut fine) = (false, true);
-    each_access(stmt, &mut |accessed, index| {
-        if accessed == buffer {
-            found = true;
-            mentioned(index, &mut |var| fine &= !vars.contains(var));
-        }
-    });
-    found && fine
-}
-
-/// Whether the indices of a buffer depend on nothing outside.
-fn is_constant_only(stmt: &Stmt, buffer: &Buffer, outside: &HashMap<Var, usize>) -> bool {
-    let mut fine = true;
-    each_access(stmt, &mut |accessed, index| {
-        if accessed == buffer {
-            mentioned(index, &mut |var| fine &= !outside.contains_key(var));
-        }
-    });
-    fine
-}
-
-/// Calls `f` with every access and its index.
-fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    let mut seen = HashSet::new();
-    walk_stmt(
-        stmt,
-        &mut |stmt| {
-            if let Stmt::Store { buffer, indices, .. } = stmt {
-                f(buffer, &indices[0]);
-            }
-            for_each_expr(stmt, &mut |expr| each_load(expr, &mut seen, f));
-        },
-        &mut |_| {},
-    );
-}
-
-fn each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
-        f(buffer, &indices[0]);
-    }
-    for_each_child(expr, &mut |child| each_load(child, seen, f));
-}
-
-/// Calls `f` with the variables of an index.
-fn mentioned(expr: &Expr, f: &mut dyn FnMut(&Var)) {
-    if let ExprKind::Var(var) = &expr.kind {
-        f(var);
-    }
-    for_each_child(expr, &mut |child| mentioned(child, f));
 }

@@ -57,19 +57,23 @@ impl Walker<'_> {
             self.plan.gpu[launch].threads.insert(var.clone(), dim);
         }
         let known = self.plan.gpu[launch].indices.iter().find(|known| known.0 == index);
-        match known.map(|known| known.1) {
-            Some(dim) => self.indices.alias(var, dim),
+        let dim = match known.map(|known| known.1) {
+            Some(dim) => {
+                self.indices.alias(var, dim);
+                dim
+            }
             None => {
                 let dim = self.indices.open(var, Sum::default(), &[(count, 1.0)])[0];
                 self.plan.gpu[launch].indices.push((index, dim, count));
+                dim
             }
-        }
+        };
         // An index that a loop around has made known is nothing new here.
         let around = self.open.iter().position(|open| open.index == Some(index));
         let outer = self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
         if around.is_none() {
             let (frame, index) = (Some(self.frame), Some(index));
-            self.open.push(Open { frame, count, min: 0.0, var: var.clone(), index });
+            self.open.push(Open { frame, dim, count, min: 0.0, var: var.clone(), index });
         }
         self.stmt(body);
         if around.is_none() {

@@ -1,0 +1,86 @@
+//! How long iterations wait for themselves: the chain of stages and loops in an iteration, each of
+//! which needs what the one before it has stored.
+//!
+//! A processor works on as many iterations at once as its window holds. Where that is few, the
+//! chain of one is what takes the time, whatever the units could do.
+
+use super::cycles::Cycles;
+use super::machine::MachineModel;
+use super::plan::{Event, Plan};
+use std::collections::{HashMap, HashSet};
+
+/// Iterations that are under way at once, at most.
+const AT_ONCE: f64 = 8.0;
+
+/// What is known of a frame.
+#[derive(Clone, Default)]
+struct Path {
+    /// Instructions of an iteration.
+    instructions: f64,
+    /// Cycles of an iteration among others.
+    among: f64,
+    /// Cycles of all iterations, if nothing else is under way.
+    alone: f64,
+    /// Cycles from the first to the last operation of an iteration.
+    chain: f64,
+    reads: HashSet<usize>,
+    writes: HashSet<usize>,
+}
+
+/// The cycles that an iteration of each frame waits, beyond those of its parts.
+pub(super) fn waits(plan: &Plan, machine: &MachineModel, cycles: &[Cycles]) -> Vec<f64> {
+    let mut waits = vec![0.0; plan.frames.len()];
+    let mut paths: Vec<Path> = vec![Path::default(); plan.frames.len()];
+    for at in (0..plan.frames.len()).rev() {
+        let frame = &plan.frames[at];
+        let mut path = chain(plan, &paths, at);
+        let inner = |of: &dyn Fn(usize) -> f64| -> f64 {
+            frame.children.iter().map(|child| plan.frames[*child].trips * of(*child)).sum()
+        };
+        path.instructions = cycles[at].instructions + inner(&|child| paths[child].instructions);
+        let parts = cycles[at].total + inner(&|child| paths[child].among);
+        let at_once = (machine.window / path.instructions.max(1.0)).clamp(1.0, AT_ONCE);
+        waits[at] = (path.chain / at_once - parts).max(0.0);
+        path.among = parts + waits[at];
+        let carried = frame.work.chain.max(frame.work.memory_chain);
+        path.alone = match frame.trips {
+            trips if trips < 1.0 => trips * path.chain,
+            trips => path.chain + (trips - 1.0) * path.among.max(carried),
+        };
+        paths[at] = path;
+    }
+    waits
+}
+
+/// The chain of an iteration, from what is ready when.
+fn chain(plan: &Plan, paths: &[Path], at: usize) -> Path {
+    let mut path = Path::default();
+    let mut ready: HashMap<usize, f64> = HashMap::new();
+    let begin = |ready: &HashMap<usize, f64>, reads: &mut dyn Iterator<Item = &usize>| {
+        reads.filter_map(|buffer| ready.get(buffer)).copied().fold(0.0, f64::max)
+    };
+    for event in &plan.frames[at].events {
+        match event {
+            Event::Store(step) => {
+                let end = begin(&ready, &mut step.reads.iter()) + step.depth;
+                let known = ready.entry(step.writes).or_default();
+                *known = known.max(end + step.after);
+                path.chain = path.chain.max(end);
+                path.reads.extend(&step.reads);
+                path.writes.insert(step.writes);
+            }
+            Event::Frame(child) => {
+                let child = &paths[*child];
+                let end = begin(&ready, &mut child.reads.iter()) + child.alone;
+                for buffer in &child.writes {
+                    let known = ready.entry(*buffer).or_default();
+                    *known = known.max(end);
+                }
+                path.chain = path.chain.max(end);
+                path.reads.extend(&child.reads);
+                path.writes.extend(&child.writes);
+            }
+        }
+    }
+    path
+}
