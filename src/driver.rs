@@ -415,6 +415,9 @@ pub fn lower_to_estimate(
             kernel = run_pass(pass, kernel, &options.target, trace)?;
         }
     }
+    if options.target.is_gpu() {
+        kernel.body = ptx::mark_unrolled(kernel.body);
+    }
     Ok(kernel)
 }
 
@@ -515,12 +518,7 @@ pub fn estimate_texts(
 /// a typical machine of the target. What was measured has no part in it.
 fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
     let target = &options.target;
-    // Estimates for GPUs were compared with none: there the rules' own answers stand.
-    let chosen = match target.is_gpu() {
-        true => Some(tune::space::default_text(graph, target)),
-        false => best_by_model(graph, options, notes),
-    };
-    let why = match chosen.map(|text| made(graph, target, &text)) {
+    let why = match best_by_model(graph, options, notes).map(|text| made(graph, target, &text)) {
         Some(Ok(schedule)) => return schedule,
         Some(Err(diag)) => format!("{}: {}", diag.code, diag.message),
         None => "all that were tried".to_string(),

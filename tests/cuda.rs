@@ -437,3 +437,126 @@ fn modules_run_from_the_command_line() {
     let (success, text) = tec(&dir, &["inspect", "m.so"], driver, "");
     assert!(success && text.contains("\n  launch chain_0: grid n, k, 1; block 32, 4, 2"), "{text}");
 }
+
+// ---- tec tune ----
+
+const TUNED: &str = "kernel plus(n = 64) {
+    input A: float32[n]
+    output B[i: n] = A[i] + 1.0
+}
+
+schedule plus.blocks for nvptx {
+    knob threads = 32 in [1, 2, 4, 8, 16, 32, 64]
+    let b, t = B.split(i, factor=threads)
+    B.bind(b, blockIdx.x)
+    B.bind(t, threadIdx.x)
+}
+";
+
+/// A directory with a program and a GPU that computes it.
+fn tuning() -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    std::fs::write(dir.path().join("p.te"), TUNED).unwrap();
+    let second = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/fake_gpu.c");
+    let second = second.to_str().expect("a path in UTF-8");
+    let args = ["-shared", "-fPIC", "-pthread", second];
+    compile(&dir, "fake_cuda.c", "libfake_gpu.so", &args);
+    dir
+}
+
+/// `tec tune` of the program's knobs: whether it succeeds, and what it says.
+fn tune(dir: &TempDir, more: &[&str], set: &[(&str, &str)]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+    command.args(["tune", "p.te", "--target", TARGET, "--schedule", "plus.blocks"]);
+    command.args(more).current_dir(dir.path());
+    command.env("XDG_CACHE_HOME", dir.path().join("cache"));
+    command.env("TEC_CUDA_LIBRARY", "./libfake_gpu.so").envs(set.iter().copied());
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text.to_string())
+}
+
+/// The records of a search: threads of a block, and the verdict or the failure.
+fn records(dir: &TempDir) -> Vec<(u64, String)> {
+    let text = std::fs::read_to_string(dir.path().join("p.records.jsonl")).expect("records");
+    let record = |line: &str| {
+        let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(record["machine"]["cpu"], "no GPU 0", "{line}");
+        let threads = record["decisions"][0][1].as_str().expect("a number").parse().unwrap();
+        let failure = record["failure"].to_string();
+        let verdict = record["verdict"].as_str().expect("a verdict").to_string();
+        (threads, if failure == "null" { verdict } else { failure })
+    };
+    text.lines().filter(|line| !line.contains("\"in_turns\":true")).map(record).collect()
+}
+
+#[test]
+fn trials_are_measured_on_a_gpu_and_verified() {
+    let dir = tuning();
+    let (success, text) = tune(&dir, &[], &[]);
+    assert!(success, "{text}");
+    assert!(text.contains(&format!("# plus on {TARGET}, no GPU 0: 7 trials in ")), "{text}");
+    // The fastest of this GPU's blocks.
+    assert!(
+        text.contains("the best takes 1.016 ms") && text.contains("let threads = 1\n"),
+        "{text}"
+    );
+    let records = records(&dir);
+    assert_eq!(records.len(), 7, "{records:?}");
+    assert!(records.iter().all(|(_, verdict)| verdict == "same"), "{records:?}");
+}
+
+#[test]
+fn a_candidate_that_kills_the_context_is_a_failure_and_the_search_goes_on() {
+    let dir = tuning();
+    let (success, text) = tune(&dir, &[], &[("FAKE_GPU_KILLS", "32")]);
+    assert!(success, "{text}");
+    assert!(text.contains("the best takes 1.016 ms"), "{text}");
+    let records = records(&dir);
+    assert_eq!(records.len(), 7, "{records:?}");
+    for (threads, verdict) in records {
+        match threads {
+            32 => assert!(verdict.contains("illegal memory access"), "{verdict}"),
+            _ => assert_eq!(verdict, "same", "{threads}"),
+        }
+    }
+}
+
+#[test]
+fn wrong_results_of_a_gpu_are_found() {
+    let dir = tuning();
+    let (success, text) = tune(&dir, &[], &[("FAKE_GPU_WRONG", "1")]);
+    assert!(success, "{text}");
+    assert!(text.contains("a defect of tec: p.wrong-1.te holds a wrong candidate"), "{text}");
+    assert!(text.contains("let threads = 2\n"), "{text}");
+    let wrong: Vec<u64> = records(&dir)
+        .into_iter()
+        .filter_map(|(threads, verdict)| (verdict == "wrong").then_some(threads))
+        .collect();
+    assert_eq!(wrong, [1]);
+}
+
+#[test]
+fn without_a_gpu_the_model_decides_and_says_so() {
+    let dir = tuning();
+    let missing = [("TEC_CUDA_LIBRARY", "./nothing.so")];
+    let (success, text) = tune(&dir, &["--records", "p.records.jsonl"], &missing);
+    assert!(success, "{text}");
+    let head = format!("# plus on {TARGET}: an estimate, nothing was measured (there is no CUDA");
+    assert!(text.contains(&head) && text.contains("the best is estimated to take "), "{text}");
+    for part in ["7 candidates", "# launches ", "schedule plus.blocks", "so nothing is recorded"] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    assert!(!dir.path().join("p.records.jsonl").exists());
+    // What is printed is a part of the file.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+    command.args(["tune", "p.te", "--target", TARGET, "--trials", "40"]).current_dir(dir.path());
+    let output = command.env("TEC_CUDA_LIBRARY", "./nothing.so").output().expect("it runs");
+    assert!(output.status.success());
+    let best = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(best.contains("schedule plus for nvptx-sm_80 {"), "{best}");
+    std::fs::write(dir.path().join("p.te"), format!("{TUNED}\n{best}")).unwrap();
+    let args = ["run", "p.te", "--target", TARGET, "--emulate", "--verify"];
+    let (success, text) = tec(&dir, &args, "./nothing.so", "");
+    assert!(success && text.contains("B: bit-identical to the interpreter"), "{text}");
+}

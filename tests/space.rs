@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use support::Random;
 use tec::driver::{self, Options, Trace};
+use tec::emulate::{Emulator, Orders};
 use tec::lang::Program;
 use tec::schedule::infer_bounds;
 use tec::target::Target;
@@ -82,6 +83,31 @@ const GPU_SAMPLES: &[Sample] = &[
     sample("softmax", "softmax", "", "m=5 n=33", ""),
     sample("vector_add", "vector_add", "n=1000000", "n=132", ""),
     sample("transpose", "transpose", "", "", "n=17 m=9"),
+    sample("sum_rows", "sum_rows", "", "", "n=3 m=300"),
+    sample("conv_bwd_weight", "conv_bwd_weight", "", "batch=2 in_channel=9 in_h=5", ""),
+];
+
+/// Kernels whose order of terms is free, and the rule that is best for them.
+const GPU_PROGRAMS: &[(&str, &str)] = &[
+    (
+        "kernel product(n = 64) reassociate {
+    input A: bfloat16[n, n]
+    input B: bfloat16[n, n]
+    reduce k: 0..n
+    output C[x: n, y: n] = sum((A[x, k] as float32) * (B[k, y] as float32), axis=k)
+}
+",
+        "tensor",
+    ),
+    (
+        "kernel rows(m = 8, n = 1024) reassociate {
+    input A: float32[m, n]
+    reduce k: 0..n
+    output S[i: m] = sum(A[i, k] * A[i, k], axis=k)
+}
+",
+        "together",
+    ),
 ];
 
 fn text(sample: &Sample) -> String {
@@ -506,5 +532,94 @@ fn knobs_are_questions() {
         assert_eq!(answers, ["6", "4"]);
         assert!(candidate.text.contains("let rows = 6\n"), "{}", candidate.text);
         assert_eq!(refusal(&graph, &options.target, &candidate.text), None);
+    });
+}
+
+/// Runs a candidate in the emulator: its results are the interpreter's, and nothing is found.
+fn emulate(judged: &judge::Judged, target: &Target, text: &str) {
+    let kernels = std::slice::from_ref(&judged.kernel);
+    let ptx = driver::compile_ptx(kernels, target, &mut Trace::default());
+    let ptx = ptx.unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));
+    if judged.expected.is_err() {
+        // What the entry refuses is launched by nobody.
+        return;
+    }
+    let mut actual = judged.args.clone();
+    let emulator = Emulator::new(&ptx).expect("the text is understood");
+    let emulation = emulator.run(&judged.kernel, 0, &mut actual, Orders::Both);
+    let emulation = emulation.unwrap_or_else(|diag| panic!("{diag}\n{text}"));
+    assert!(emulation.is_clean(), "{}\n{text}", emulation.describe());
+    let compared = judge::compare(judged, &Ok(actual), "the emulator");
+    compared.unwrap_or_else(|verdict| panic!("{verdict:?}\n{text}"));
+}
+
+#[test]
+fn candidates_for_gpus_run_in_the_emulator() {
+    let n = number("TEC_N", 6);
+    driver::with_stack(|| {
+        let gpus = chosen(GPU_SAMPLES).map(|sample| (sample, "nvptx-sm_80"));
+        for (sample, target) in gpus.filter(|(sample, _)| sample.vars.is_empty()) {
+            let options = options(sample, target, sample.small);
+            let source = text(sample);
+            let (_, graph) = elaborate(&source, &options);
+            let space = space::of_kernel(&graph, &options.target, 1);
+            let mut random = Random(3);
+            for seed in 0..n as u64 {
+                let candidate = draw(&space, &mut random);
+                let text = format!("{source}\n{}", candidate.text);
+                let kernel = sample.kernel.to_string();
+                let case = Case { text, kernel, vars: Default::default(), seed };
+                match judge::interpret(&case, &options) {
+                    Ok(judged) => emulate(&judged, &options.target, &candidate.text),
+                    Err(Verdict::Refused(..)) => {}
+                    Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn threads_make_results_together_where_the_order_is_free() {
+    let n = number("TEC_N", 40);
+    driver::with_stack(|| {
+        for (source, rule) in GPU_PROGRAMS {
+            let mut options = Options::new(Target::parse("nvptx-sm_80").expect("a target"));
+            options.defines = Vec::new();
+            let (_, graph) = elaborate(source, &options);
+            let space = space::of_kernel(&graph, &options.target, 1);
+            let usual = space.replay(&mut |question| question.default);
+            assert!(usual.text.contains(&format!("# {rule}: ")), "{}", usual.text);
+            assert_eq!(refusal(&graph, &options.target, &usual.text), None, "{}", usual.text);
+            let mut random = Random(4);
+            let (mut accepted, mut emulated) = (0, 0);
+            for seed in 0..n as u64 {
+                let candidate = match seed {
+                    0 => usual.clone(),
+                    _ => draw(&space, &mut random),
+                };
+                let reason = refusal(&graph, &options.target, &candidate.text);
+                if let Some(reason) = reason {
+                    println!("{reason}\n{}", candidate.text);
+                    continue;
+                }
+                accepted += 1;
+                // The interpreter takes its time.
+                if !candidate.text.contains(&format!("# {rule}: ")) || emulated >= 4 {
+                    continue;
+                }
+                let (kernel, vars) = (graph.name.clone(), Default::default());
+                let case =
+                    Case { text: format!("{source}\n{}", candidate.text), kernel, vars, seed };
+                match judge::interpret(&case, &options) {
+                    Ok(judged) => emulate(&judged, &options.target, &candidate.text),
+                    Err(Verdict::Refused(..)) => continue,
+                    Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
+                }
+                emulated += 1;
+            }
+            println!("{}: {accepted} of {n} accepted, {emulated} emulated", graph.name);
+            assert!(accepted * 10 >= n * 9 && emulated > 0, "{accepted} of {n}, {emulated}");
+        }
     });
 }

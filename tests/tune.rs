@@ -213,7 +213,6 @@ fn what_cannot_be_tuned_is_refused() {
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
-        (&["tune", "p.te", "--target", "nvptx-sm_80"], 1, "is for kernels that run on the CPU"),
         (&["tune", "p.te", "--target", "riscv64"], 1, "does not run on this machine"),
         (&["tune", "none.te"], 1, "cannot read `none.te`"),
     ];

@@ -111,30 +111,33 @@ fn as_text(
             "{gap}{kernel}, schedule {schedule}, {}, {threads} thread{plural}, {from} machine\n\n",
             options.target
         ));
-        let wide = |of: &dyn Fn(&crate::tune::model::Term) -> usize| {
-            estimate.terms.iter().map(of).max().unwrap_or(0)
-        };
-        let width = wide(&|term| term.name.len()).max(5);
-        let line = |name: &str, seconds: f64, share: f64, alone: &str, about: &str| {
-            let line = format!(
-                "{name:width$}  {:>10}  {:>5.1} %  {alone:>10}  {about}",
-                time(seconds),
-                100.0 * share
-            );
-            line.trim_end().to_string() + "\n"
-        };
-        let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  where", "", "time", "share", "alone");
-        text.push_str(&format!("{head}\n"));
-        for term in &estimate.terms {
-            let share = term.seconds / estimate.seconds;
-            text.push_str(&line(term.name, term.seconds, share, &time(term.alone), &term.about));
-        }
-        text.push_str(&line("total", estimate.seconds, 1.0, "", ""));
+        text.push_str(&table(estimate));
         if let Some(first) = estimate.terms.first() {
             text.push_str(&format!("\nbound by {}\n", first.name));
         }
     }
     text
+}
+
+/// The terms of an estimate, a line for each, and the total.
+pub fn table(estimate: &Estimate) -> String {
+    let names = estimate.terms.iter().map(|term| term.name.len());
+    let width = names.max().unwrap_or(0).max(5);
+    let line = |name: &str, seconds: f64, share: f64, alone: &str, about: &str| {
+        let line = format!(
+            "{name:width$}  {:>10}  {:>5.1} %  {alone:>10}  {about}",
+            time(seconds),
+            100.0 * share
+        );
+        line.trim_end().to_string() + "\n"
+    };
+    let mut text =
+        format!("{:width$}  {:>10}  {:>7}  {:>10}  where\n", "", "time", "share", "alone");
+    for term in &estimate.terms {
+        let share = term.seconds / estimate.seconds;
+        text.push_str(&line(term.name, term.seconds, share, &time(term.alone), &term.about));
+    }
+    text + &line("total", estimate.seconds, 1.0, "", "")
 }
 
 fn as_json(
@@ -149,7 +152,11 @@ fn as_json(
                    "about": term.about})
         });
         json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,
-               "terms": terms.collect::<Vec<_>>(), "features": estimate.features})
+        "terms": terms.collect::<Vec<_>>(), "features": estimate.features,
+        "warps": estimate.warps.map(|warps| json!({
+            "wavefronts": warps.wavefronts, "ideal_wavefronts": warps.ideal_wavefronts,
+            "sectors": warps.sectors, "ideal_sectors": warps.ideal_sectors,
+        }))})
     };
     let all = json!({
         "target": options.target.to_string(),

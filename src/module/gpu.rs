@@ -18,6 +18,37 @@ type CuResult = i32;
 impl Gpu {
     /// Starts the driver and makes the first GPU's primary context current for this thread.
     pub fn open() -> Result<Gpu> {
+        let gpu = Gpu::load()?;
+        gpu.start()?;
+        Ok(gpu)
+    }
+
+    /// The name of the first GPU, by the driver; nothing of the GPU is taken.
+    pub fn find() -> Result<String> {
+        let gpu = Gpu::load()?;
+        let mut name = [0u8; 256];
+        gpu.check("the CUDA driver does not start", |gpu| {
+            // SAFETY: the functions have these signatures, and `name` is as long as is said.
+            unsafe {
+                let init: Symbol<'_, unsafe extern "C" fn(u32) -> CuResult> =
+                    gpu.symbol("cuInit")?;
+                let get: Symbol<'_, unsafe extern "C" fn(*mut i32, i32) -> CuResult> =
+                    gpu.symbol("cuDeviceGet")?;
+                let tell: Symbol<'_, unsafe extern "C" fn(*mut u8, i32, i32) -> CuResult> =
+                    gpu.symbol("cuDeviceGetName")?;
+                let mut device = 0;
+                let mut result = init(0);
+                if result == 0 {
+                    result = get(&mut device, 0);
+                }
+                Ok(if result == 0 { tell(name.as_mut_ptr(), 255, device) } else { result })
+            }
+        })?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    fn load() -> Result<Gpu> {
         let file = std::env::var("TEC_CUDA_LIBRARY").ok().filter(|file| !file.is_empty());
         let file = file.unwrap_or_else(|| "libcuda.so.1".to_string());
         // SAFETY: loading runs the constructors of the driver's library, or of the file that the
@@ -26,9 +57,7 @@ impl Gpu {
             // The loader's text names the file.
             missing("there is no CUDA driver").note(words(&error))
         })?;
-        let gpu = Gpu { library };
-        gpu.start()?;
-        Ok(gpu)
+        Ok(Gpu { library })
     }
 
     /// A call to be timed, with tensors that are copied to the GPU now.

@@ -38,6 +38,7 @@ static char text[1 << 20];
 static size_t length;
 static int32_t devices = 2, capability = 90, pools = 1;
 static LaunchFn on_launch;
+static float (*on_elapsed)(void);
 static struct {
     char function[40];
     int32_t result;
@@ -76,6 +77,8 @@ void fake_fail(const char *function, int32_t result) {
     abort();
 }
 void fake_on_launch(LaunchFn run) { on_launch = run; }
+/* Milliseconds between two events, instead of 2. */
+void fake_on_elapsed(float (*elapsed)(void)) { on_elapsed = elapsed; }
 int32_t fake_loaded_modules(void) { return modules; }
 int32_t fake_allocations(void) {
     int32_t count = 0;
@@ -224,6 +227,13 @@ int32_t cuDeviceGet(int32_t *device, int32_t ordinal) {
     ENTER();
     if (ordinal < 0 || ordinal >= devices) return 101;
     *device = ordinal;
+    return 0;
+}
+
+int32_t cuDeviceGetName(char *name, int32_t length, int32_t device) {
+    ENTER();
+    if (device < 0 || device >= devices) return 101;
+    snprintf(name, (size_t)length, "no GPU %d", (int)device);
     return 0;
 }
 
@@ -414,7 +424,7 @@ int32_t cuEventSynchronize(void *event) {
 int32_t cuEventElapsedTime(float *milliseconds, void *start, void *end) {
     ENTER();
     if (!start || !end) return INVALID_VALUE;
-    *milliseconds = 2;
+    *milliseconds = on_elapsed ? on_elapsed() : 2;
     return 0;
 }
 

@@ -19,7 +19,7 @@ pub enum Timed<'a> {
 
 impl Timed<'_> {
     /// Seconds of so many calls.
-    fn seconds(&mut self, count: usize) -> Result<f64> {
+    pub fn seconds(&mut self, count: usize) -> Result<f64> {
         let call = match self {
             Timed::Cpu(call) => call,
             Timed::Gpu(call) => return call.seconds(count),

@@ -63,7 +63,8 @@ impl Which {
 
 /// The best of what is asked for, of this machine's if there are any.
 fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
-    let here = Filter { cpu: Some(machine().cpu), ..filter.clone() };
+    let target = filter.target.as_deref().unwrap_or_default();
+    let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
     best(records, &here).or_else(|| best(records, filter))
 }
 

@@ -8,18 +8,21 @@ use super::log::{Log, context};
 use super::protocol::Setup;
 use super::report::{self, Report};
 use super::task::{Judge, Task, TaskView, Winner, machine_of};
+use super::unmeasured;
 use crate::cli::bench::machine::{self, cpu};
 use crate::cli::bench::work::{Roof, Work};
+use crate::cli::data;
 use crate::cli::options::{CompileArgs, elaborate};
 use crate::cli::report::{Error, Reporter, print};
 use crate::cli::run::Arguments;
-use crate::cli::{data, session};
 use crate::diag::{self, Diag};
 use crate::driver::{self, Options};
 use crate::lang::Program;
+use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
 use crate::schedule::Chosen;
 use crate::te::Graph;
+use crate::tune::model::MachineModel;
 use crate::tune::search::{Model, Search, budget};
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
@@ -36,6 +39,7 @@ Examples:
   tec tune matmul.te --schedule fast              # the knobs of one schedule
   tec tune matmul.te --dag                        # what there is to compute
   tec tune matmul.te --runner 'srun sh {}'        # measured by a job system
+  tec tune matmul.te --target nvptx-sm_80         # for a GPU, by the model where there is none
   tec build matmul.te --records matmul.records.jsonl";
 
 /// Search for the best schedule of each kernel.
@@ -44,7 +48,8 @@ Examples:
 /// was learned from the trials choose which are measured; each result is compared with the plain
 /// loops' before its time counts. Trials are kept in the records, and another run goes on from
 /// them. The best schedule is printed in the language, ready to be pasted into the file; what is
-/// said about it stands in comments. See docs/TUNING.md.
+/// said about it stands in comments. For a GPU that this machine does not have the cost model
+/// alone decides, which is said, and nothing is recorded. See docs/TUNING.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -63,6 +68,9 @@ pub struct Args {
     /// Let candidates change the order of sums as if the kernels said `reassociate`.
     #[arg(long)]
     reassociate: bool,
+    /// Measure nothing: the best schedule by the cost model alone.
+    #[arg(long, conflicts_with = "runner")]
+    estimate: bool,
     /// Draw the best rate over the seconds of the search.
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<String>,
@@ -78,8 +86,6 @@ pub struct Args {
     compile: CompileArgs,
 }
 
-/// What else there is for kernels on GPUs.
-pub const ON_GPUS: &str = "schedules for GPUs are measured with `tec bench`, one by one";
 /// Candidates of a batch.
 const BATCH: usize = 16;
 /// The part of the budget that the last comparison takes, and its bounds in seconds.
@@ -107,7 +113,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
-    session::require_cpu(&args.file, &args.compile, "tec tune", ON_GPUS)?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
     let (program, graphs) = elaborate(&args.file, &options, &mut trace)?;
@@ -119,19 +124,31 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if args.dag {
         return print(&dags(&graphs));
     }
-    if !options.target.runs_here() && args.runner.is_none() {
-        let text = format!("code for {} does not run on this machine", options.target);
-        let help = "measure it elsewhere: --runner 'COMMAND {}'";
-        return Err(Diag::global("E0545", text).help(help).into());
-    }
+    let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
-    let threads = *arguments.threads.get_or_insert(cpu::count() as i32) as usize;
+    // Threads of the CPU say nothing about a GPU.
+    let usual = if options.target.is_gpu() { 1 } else { cpu::count() as i32 };
+    let threads = *arguments.threads.get_or_insert(usual) as usize;
     let spaces = spaces(&program, &graphs, template, &options, (threads, args.reassociate))?;
-    let (machine, limits) = machine_of(&options, threads);
+    let (machine, limits) = match &unmeasured {
+        Some(_) => (MachineModel::typical(&options.target), None),
+        None => machine_of(&options, threads),
+    };
     let bugs = RefCell::new(Vec::new());
-    let judge = |graph| Judge { graph, options: &options, machine: &machine, threads, bugs: &bugs };
+    let judge = |graph| {
+        let (refused, bugs, machine) = (RefCell::default(), &bugs, &machine);
+        Judge { graph, options: &options, machine, threads, bugs, refused }
+    };
     let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
     let models: Vec<Box<Model<'_>>> = judges.iter().map(Judge::model).collect();
+    if let Some(why) = &unmeasured {
+        let head = unmeasured::Head { options: &options, machine: &machine, threads, why };
+        let kernels = judges.iter().zip(&models).zip(&spaces);
+        let kernels = kernels.map(|((judge, model), space)| (judge, &**model, &**space));
+        estimate(args, &program, (&head, &arguments), kernels, reporter)?;
+        show_bugs(&bugs);
+        return Ok(());
+    }
     let path = match &args.compile.records {
         Some(path) => PathBuf::from(path),
         None => default_records(&args.file),
@@ -145,15 +162,71 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
     let reports = decide(&mut tasks, &limits)?;
-    for bug in bugs.borrow().iter() {
-        eprintln!("note: a candidate showed a defect of tec: {bug}");
-    }
+    show_bugs(&bugs);
     if let Some(plot) = &args.plot {
         let bytes = report::svg(&reports).into_bytes();
         reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
     }
     let head = report::Head { options: &options, threads, records: &run.path };
     print(&if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) })
+}
+
+fn show_bugs(bugs: &RefCell<Vec<String>>) {
+    for bug in bugs.borrow().iter() {
+        eprintln!("note: a candidate showed a defect of tec: {bug}");
+    }
+}
+
+/// Why nothing is measured, if so: the user wants it, or the target is a GPU and there is none.
+fn why_unmeasured(args: &Args, options: &Options) -> diag::Result<Option<String>> {
+    let target = &options.target;
+    if args.estimate {
+        return Ok(Some("--estimate".to_string()));
+    }
+    if args.runner.is_some() || target.runs_here() {
+        return Ok(None);
+    }
+    if target.is_gpu() {
+        return Ok(Gpu::find().err().map(|diag| diag.message.clone()));
+    }
+    let text = format!("code for {target} does not run on this machine");
+    let help = "measure it elsewhere: --runner 'COMMAND {}'; or let the cost model decide: \
+                --estimate";
+    Err(Box::new(Diag::global("E0545", text).help(help)))
+}
+
+/// The search by the cost model alone, kernel after kernel, and what it prints.
+fn estimate<'a>(
+    args: &Args,
+    program: &Program,
+    (head, arguments): (&unmeasured::Head<'_>, &Arguments),
+    kernels: impl ExactSizeIterator<Item = (&'a Judge<'a>, &'a Model<'a>, &'a dyn Space)>,
+    reporter: &Reporter,
+) -> Result<(), Error> {
+    let minute = Duration::from_secs(60);
+    let stopped = stop_flag();
+    let limits = unmeasured::Limits {
+        budget: args.budget.or(args.trials.is_none().then_some(minute)),
+        candidates: args.trials,
+        given: args.budget.is_some() || args.trials.is_some(),
+        stopped: &stopped,
+    };
+    let (mut all, parts) = (Vec::new(), kernels.len());
+    for (judge, model, space) in kernels {
+        let work = work_of(judge.graph, head.options, arguments, program)?;
+        let (what, limits, seed) = ((space, model), (&limits, parts), arguments.seed);
+        let found = unmeasured::search(judge, what, work, limits, seed, reporter);
+        let failed = |failure| Error::Compile(program.sources.clone(), failure);
+        all.push(found.map_err(failed)?);
+    }
+    if args.compile.records.is_some() {
+        eprintln!("note: nothing was measured, so nothing is recorded");
+    }
+    if let Some(plot) = &args.plot {
+        let bytes = unmeasured::svg(&all).into_bytes();
+        reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
+    }
+    print(&if args.json { unmeasured::json(head, &all) } else { unmeasured::text(head, &all) })
 }
 
 /// What all kernels of a run have in common.
@@ -308,16 +381,7 @@ impl Limits {
         let whole = budget.unwrap_or(minute).as_secs_f64();
         let (part, least, most) = LAST;
         let last = (whole * part).clamp(least, most);
-        let stopped = Arc::new(AtomicBool::new(false));
-        let flag = stopped.clone();
-        // The first Ctrl-C ends the search, and what is known is printed; the second one ends the
-        // process. Without a handler the first does.
-        let _ = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-            eprintln!("\nstopping after the candidates under way; again to stop at once");
-        });
+        let stopped = stop_flag();
         let search =
             budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));
         Limits { begin, search, last, trials: args.trials, stopped }
@@ -328,6 +392,20 @@ impl Limits {
             || self.search.is_some_and(|search| self.begin.elapsed() >= search)
             || self.trials.is_some_and(|most| trials >= most)
     }
+}
+
+/// Becomes true with the first Ctrl-C, which ends the search, and what is known is printed; the
+/// second one ends the process. Without a handler the first does.
+fn stop_flag() -> Arc<AtomicBool> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = stopped.clone();
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping after the candidates under way; again to stop at once");
+    });
+    stopped
 }
 
 /// Batches, until the limits are reached or nobody has anything left to try.

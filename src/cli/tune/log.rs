@@ -6,7 +6,9 @@ use super::protocol::{Owner, Setup};
 use super::records::Writer;
 use super::runner::leftovers;
 use crate::diag::{Diag, Result};
+use crate::module::gpu::Gpu;
 use crate::module::write::{OutputFile, write_files};
+use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::records::{Context, Machine, Parsed, Record};
 use crate::tune::workload::workload_hash;
@@ -23,9 +25,13 @@ pub struct Log {
     records: PathBuf,
 }
 
-/// This machine.
-pub fn machine() -> Machine {
-    Machine { cpu: cpu::model(), cores: cpu::count() }
+/// This machine, as far as code for a target depends on it: its CPU, or its GPU.
+pub fn machine(target: &str) -> Machine {
+    let is_gpu = Target::parse(target).is_ok_and(|target| target.is_gpu());
+    match is_gpu.then(Gpu::find) {
+        Some(Ok(name)) => Machine { cpu: name, cores: 1 },
+        _ => Machine { cpu: cpu::model(), cores: cpu::count() },
+    }
 }
 
 /// What all records about a kernel say that is measured like this.
@@ -38,7 +44,7 @@ pub fn context(setup: &Setup, graph: &Graph, seed: u64) -> Context {
         workload: workload_hash(graph),
         kernel: setup.kernel.clone(),
         target: setup.target.clone(),
-        machine: machine(),
+        machine: machine(&setup.target),
         threads: setup.threads,
         fp_contract: setup.fp_contract.clone(),
         vars: vars.collect(),

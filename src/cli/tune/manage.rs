@@ -3,11 +3,10 @@
 use super::super::options::{self, CompileArgs};
 use super::super::report::{Error, Reporter, print};
 use super::super::run::Arguments;
-use super::super::session::require_cpu;
 use super::best::Which;
-use super::log::{Log, context, machine};
+use super::log::{Log, context};
 use super::protocol::Setup;
-use super::{command, open, pool, records};
+use super::{open, pool, records};
 use crate::driver::Trace;
 use crate::module::write::OutputFile;
 use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
@@ -142,7 +141,6 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
 }
 
 fn replay(args: &Replay) -> Result<(), Error> {
-    require_cpu(&args.file, &args.compile, "tec records replay", command::ON_GPUS)?;
     let parsed = records::read(&args.old)?;
     records::show_notes(&args.old, &parsed);
     let output = args.output.as_ref().unwrap_or(&args.old);
@@ -158,7 +156,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
             let context = &log.context;
             (&record.workload, &record.target) == (&context.workload, &context.target)
                 && (&record.tec, record.threads) == (&context.tec, context.threads)
-                && (&record.machine, &record.vars) == (&machine(), &context.vars)
+                && (&record.machine, &record.vars) == (&context.machine, &context.vars)
                 && !matches!(record.failure, Some(TrialFailure::Runner(_)))
         };
         let mut seen: HashSet<String> = HashSet::new();

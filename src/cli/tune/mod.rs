@@ -20,6 +20,7 @@ pub mod report;
 pub mod runner;
 pub mod samples;
 pub mod task;
+pub mod unmeasured;
 pub mod verify;
 pub mod worker;
 

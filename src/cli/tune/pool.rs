@@ -4,6 +4,7 @@
 use super::leaders;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
+use crate::target::Target;
 use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -27,6 +28,8 @@ const SLACK: Duration = Duration::from_secs(10);
 const CALLS: u32 = 16;
 /// How much later than its limit a call is ended: it is cheaper to let it end by itself.
 const GRACE: Duration = Duration::from_millis(100);
+/// What copying the arguments of a first call to a GPU and its results back may take.
+const TRANSFER: Duration = Duration::from_secs(5);
 /// The part of the machine's time that others may take before it is said so.
 const BUSY: f64 = 0.1;
 
@@ -34,6 +37,8 @@ const BUSY: f64 = 0.1;
 pub struct Pool {
     setup: Setup,
     reference: Reference,
+    /// Whether candidates run on a GPU.
+    on_gpu: bool,
     worker: Option<Worker>,
     /// Seconds of the best call so far.
     best: Option<f64>,
@@ -43,8 +48,10 @@ pub struct Pool {
 impl Pool {
     /// Starts the worker; the error is why the kernel cannot be measured.
     pub fn open(setup: Setup) -> Result<Pool, Box<Diag>> {
+        let on_gpu = Target::parse(&setup.target)?.is_gpu();
         let mut pool = Pool {
             setup,
+            on_gpu,
             reference: Reference::Default,
             worker: None,
             best: None,
@@ -116,12 +123,22 @@ impl Pool {
         let call = jobs.iter().map(|job| job.limit).max().unwrap_or_default();
         let measuring =
             SLACK + call * CALLS * jobs.len() as u32 + Duration::from_secs_f64(seconds * 4.0);
+        let transfer = if self.on_gpu { TRANSFER } else { Duration::ZERO };
         let mut limit = COMPILE;
         let failure = loop {
             match worker.receive(limit) {
-                Ok(Reply::Running) => limit = call + GRACE,
+                Ok(Reply::Running) => limit = call + GRACE + transfer,
                 Ok(Reply::Ran) => limit = measuring,
-                Ok(Reply::Done(outcomes)) if outcomes.len() == jobs.len() => return outcomes,
+                Ok(Reply::Done(outcomes)) if outcomes.len() == jobs.len() => {
+                    let failed =
+                        |one: &Outcome| matches!(one, Outcome::Failed(TrialFailure::Call(_)));
+                    if self.on_gpu && outcomes.iter().any(failed) {
+                        // What a GPU could not do its context may not survive: the next candidate
+                        // gets another one.
+                        self.worker = None;
+                    }
+                    return outcomes;
+                }
                 Ok(reply) => break TrialFailure::Runner(format!("the worker says {reply:?}")),
                 Err(failure) => break failure,
             }

@@ -37,7 +37,7 @@ pub fn make(
         let text = "the schedule of the reference output changes the order of sums";
         return Err(Trouble::Unsampled(text.to_string()));
     }
-    let compiled = bench.compile_placed(&placed, &mut Trace::default());
+    let compiled = bench.compile_placed(&placed, &bench.judge, &mut Trace::default());
     let failed = |failure| Trouble::Wrong(format!("the reference output: {failure:?}"));
     let compiled = compiled.map_err(failed)?;
     begin();

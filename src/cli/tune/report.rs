@@ -5,6 +5,7 @@ use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::report::Reporter;
 use crate::driver::Options;
+use crate::target::Target;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 /// The result of one kernel's search.
 pub struct Report {
     name: String,
+    /// Where it was measured: so many threads, or a GPU's name.
+    place: String,
     workload: String,
     wrong: Vec<PathBuf>,
     trials: usize,
@@ -31,8 +34,16 @@ pub struct Report {
 impl Report {
     /// Of a search that is over.
     pub fn new(task: &Task<'_>, winner: Option<Winner>, took: Duration) -> Report {
+        let context = &task.log.context;
+        let threads = context.threads;
+        let on_gpu = Target::parse(&context.target).is_ok_and(|target| target.is_gpu());
+        let place = match on_gpu {
+            true => context.machine.cpu.clone(),
+            false => format!("{threads} thread{}", plural(threads)),
+        };
         Report {
             name: task.name.clone(),
+            place,
             workload: task.log.context.workload.clone(),
             wrong: task.wrong.clone(),
             trials: task.trials,
@@ -77,10 +88,9 @@ pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
 
 fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
     let target = &head.options.target;
-    let (name, threads, trials) = (&report.name, head.threads, report.trials);
+    let (name, place, trials) = (&report.name, &report.place, report.trials);
     let mut lines = vec![format!(
-        "{name} on {target}, {threads} thread{}: {trials} trial{} in {:.1} s",
-        plural(threads),
+        "{name} on {target}, {place}: {trials} trial{} in {:.1} s",
         plural(trials),
         report.took.as_secs_f64()
     )];
@@ -114,12 +124,13 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
     lines
 }
 
-fn plural(count: usize) -> &'static str {
+/// What a plural ends in.
+pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// Seconds with a unit.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.3} s"),
         s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),

@@ -61,7 +61,7 @@ fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize
         let text = format!("{SAMPLES} elements take the interpreter {work:.0e} operations");
         return Err(Trouble::Unsampled(text));
     }
-    let target = &bench.options.target;
+    let target = &bench.judge.target;
     let expanded = expand_math::expand_math(kernel, target);
     let kernel = expanded.map_err(|diag| Trouble::Unsampled(diag.to_string()))?;
     let mut values = arguments(bench, &kernel, outputs);
@@ -111,7 +111,7 @@ fn choose(shape: &[i64], seed: u64) -> Vec<Vec<i64>> {
 /// The kernel that computes the stage at these places only.
 fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel, String> {
     let graph = restrict(&bench.graph, stage);
-    let mut schedule = Schedule::new(graph, &bench.options.target);
+    let mut schedule = Schedule::new(graph, &bench.judge.target);
     let last = StageId(schedule.stages.len() - 1);
     let own = schedule.stage(last);
     let mut data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);

@@ -30,6 +30,8 @@ pub struct Judge<'a> {
     pub threads: usize,
     /// Defects of the compiler that candidates showed, each once.
     pub bugs: &'a RefCell<Vec<String>>,
+    /// Candidates that were refused, by code, with a message of each.
+    pub refused: RefCell<BTreeMap<String, (usize, String)>>,
 }
 
 impl Judge<'_> {
@@ -51,7 +53,14 @@ impl Judge<'_> {
                 features.push(seconds.max(1e-12).ln());
                 Some(Guess { seconds, features })
             }
-            Err(Failure::User(_)) => None,
+            Err(Failure::User(diags)) => {
+                let mut refused = self.refused.borrow_mut();
+                if let Some(diag) = diags.first() {
+                    let first = || (0, diag.message.clone());
+                    refused.entry(diag.code.to_string()).or_insert_with(first).0 += 1;
+                }
+                None
+            }
             Err(Failure::Bug { pass, message, .. }) => {
                 let mut bugs = self.bugs.borrow_mut();
                 let bug = format!("{message}, in `{pass}`");
@@ -220,10 +229,13 @@ impl<'a> Task<'a> {
                 None => LONGEST,
             };
             let jobs: Vec<Job> = few.iter().map(|one| job(one, limit)).collect();
-            let mut kept = Ok(None);
+            let mut kept = Ok(Vec::new());
             let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
-                if kept.is_ok() {
-                    kept = add(&mut self.log, &few[at], false, outcome);
+                if let Ok(paths) = &mut kept {
+                    match add(&mut self.log, &few[at], false, outcome) {
+                        Ok(path) => paths.extend(path),
+                        Err(diag) => kept = Err(diag),
+                    }
                 }
             });
             self.wrong.extend(kept?);

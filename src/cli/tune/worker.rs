@@ -18,10 +18,12 @@ use crate::driver::{self, Failure, Options, Trace, panic_text};
 use crate::ir::Kernel;
 use crate::ir::cost::Work;
 use crate::ir::interp::{Tensor, Value};
-use crate::module::load::{BoundCall, LoadedKernel, LoadedModule};
+use crate::module::gpu::Gpu;
+use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
 use crate::schedule::{self, Placed, Schedule};
+use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::{Job, Outcome, TrialFailure, Verdict};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
@@ -99,6 +101,11 @@ pub struct Bench {
     pub graph: Graph,
     /// How it is compiled.
     pub options: Options,
+    /// How the reference output is compiled: the same, but for this machine's CPU where candidates
+    /// run on a GPU.
+    pub judge: Options,
+    /// Where candidates run, if not on the CPU.
+    gpu: Option<Gpu>,
     /// Its plain loops: the judge's program.
     pub plain: Kernel,
     /// The arguments, in the order of the kernel's parameters.
@@ -136,12 +143,23 @@ impl Bench {
         let bound = verify::bound(&graph);
         let args = AlignedArgs::new(values.clone());
         let expected = Vec::new();
-        let mut bench = Bench { setup, graph, options, plain, values, work, args, expected, bound };
-        let mut notes = Vec::new();
+        let (mut judge, mut gpu) = (options.clone(), None);
+        if options.target.is_gpu() {
+            gpu = Some(Gpu::open().map_err(|diag| diag.message.clone())?);
+            judge.target = Target::parse("native").map_err(|diag| diag.to_string())?;
+        }
+        let (mut bench, mut notes) = (
+            Bench { setup, graph, options, judge, gpu, plain, values, work, args, expected, bound },
+            Vec::new(),
+        );
         let begin = &mut || {
             let _ = say(&Reply::Referring);
         };
         bench.expected = reference::make(&mut bench, &given, how, begin, &mut notes)?;
+        if bench.gpu.is_some() {
+            // Drivers reserve addresses as they like, and what a candidate takes is the GPU's.
+            return Ok((bench, notes));
+        }
         // What is there now is not the candidate's; leaders have arguments of their own.
         let own = bench.args.bytes() * LEADERS;
         let taken = address_space().unwrap_or(0) + own + bench.setup.memory;
@@ -151,7 +169,7 @@ impl Bench {
 
     /// The kernel under the schedule of the reference output.
     pub fn place_reference(&self, reference: Reference) -> Result<Placed, String> {
-        let target = &self.options.target;
+        let target = &self.judge.target;
         let schedule = match reference {
             Reference::Default | Reference::Patient => Schedule::new(self.graph.clone(), target),
             Reference::Auto => {
@@ -192,7 +210,7 @@ impl Bench {
         let infer = || schedule::infer_bounds(schedule);
         let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
         let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
-        let mut compiled = self.compile_placed(&placed, &mut trace)?;
+        let mut compiled = self.compile_placed(&placed, &self.options, &mut trace)?;
         compiled.plant = planted(text);
         Ok(compiled)
     }
@@ -201,14 +219,15 @@ impl Bench {
     pub fn compile_placed(
         &self,
         placed: &Placed,
+        options: &Options,
         trace: &mut Trace,
     ) -> Result<Compiled, TrialFailure> {
-        let lowered = driver::lower(placed, &self.options, None, trace).map_err(failure_of)?;
+        let lowered = driver::lower(placed, options, None, trace).map_err(failure_of)?;
         let info = BuildInfo {
             module: "candidate".to_string(),
-            target: self.options.target.clone(),
+            target: options.target.clone(),
             fp_contract: self.setup.fp_contract.clone(),
-            opt: self.options.opt,
+            opt: options.opt,
             sources: Vec::new(),
             kernels: vec![KernelInfo {
                 parameters: self.graph.params.clone(),
@@ -222,7 +241,11 @@ impl Bench {
         let built = driver::build(&[lowered], &info, kind, trace).map_err(failure_of)?;
         let module = load(built.bytes).map_err(TrialFailure::Runner)?;
         let broken = |diag: Box<Diag>| TrialFailure::Bug(diag.to_string());
-        module.set_num_threads(self.setup.threads as i32).map_err(broken)?;
+        let threads = match self.gpu {
+            None => self.setup.threads,
+            Some(_) => std::thread::available_parallelism().map_or(1, |threads| threads.get()),
+        };
+        module.set_num_threads(threads as i32).map_err(broken)?;
         let kernel = module.kernel(&self.graph.name).map_err(broken)?;
         Ok(Compiled { kernel, reassociated, plant: None })
     }
@@ -237,36 +260,58 @@ impl Bench {
             let first = bench.first_call(&compiled, job.limit)?;
             let verdict = bench.verdict(&compiled);
             if matches!(verdict, Verdict::Wrong { .. }) {
-                return Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict });
+                return Ok(Outcome::Measured { times: vec![first], verdict });
             }
-            let mut call = compiled.kernel.bind(bench.args.of(&bench.plain));
-            let times =
-                time(&mut call, first.as_secs_f64(), best).map_err(|diag| call_failure(&diag))?;
-            drop(call);
+            let args = bench.args.of(&bench.plain);
+            let times = timed(bench.gpu.as_ref(), &compiled.kernel, args)
+                .and_then(|mut call| time(&mut call, first, best))
+                .map_err(|diag| call_failure(&diag))?;
+            if bench.gpu.is_some() {
+                // What was timed left its results on the GPU.
+                bench.args.spoil(&bench.plain);
+                bench.call(&compiled)?;
+            }
             // What threads do to each other may show later than in the first call.
             Ok(Outcome::Measured { times, verdict: bench.verdict(&compiled) })
         };
         run(self).unwrap_or_else(Outcome::Failed)
     }
 
-    /// The time of a call whose outputs held nothing before.
-    fn first_call(
-        &mut self,
-        compiled: &Compiled,
-        limit: Duration,
-    ) -> Result<Duration, TrialFailure> {
+    /// The seconds of a call whose outputs held nothing before.
+    fn first_call(&mut self, compiled: &Compiled, limit: Duration) -> Result<f64, TrialFailure> {
         self.args.spoil(&self.plain);
-        let mut call = compiled.kernel.bind(self.args.of(&self.plain));
         let gone = |_| TrialFailure::Runner("the search went away".to_string());
         say(&Reply::Running).map_err(gone)?;
-        let start = Instant::now();
         if let Some(plant) = compiled.plant {
             plant.act();
         }
-        call.call().map_err(|diag| call_failure(&diag))?;
-        let first = start.elapsed();
+        let mut first = self.call(compiled)?.as_secs_f64();
+        if self.gpu.is_some() {
+            // Copies there and back took a part of that.
+            let args = self.args.of(&self.plain);
+            let call = timed(self.gpu.as_ref(), &compiled.kernel, args);
+            let again = call.and_then(|mut call| call.seconds(1));
+            first = again.map_err(|diag| call_failure(&diag))?;
+        }
         say(&Reply::Ran).map_err(gone)?;
-        if first > limit { Err(TrialFailure::Timeout) } else { Ok(first) }
+        if first > limit.as_secs_f64() { Err(TrialFailure::Timeout) } else { Ok(first) }
+    }
+
+    /// Calls a candidate; its results are in the arguments then.
+    fn call(&mut self, compiled: &Compiled) -> Result<Duration, TrialFailure> {
+        let args = self.args.of(&self.plain);
+        let called = match &self.gpu {
+            Some(gpu) => {
+                let start = Instant::now();
+                gpu.call(&compiled.kernel, args).map(|()| start.elapsed())
+            }
+            None => {
+                let mut call = compiled.kernel.bind(args);
+                let start = Instant::now();
+                call.call().map(|()| start.elapsed())
+            }
+        };
+        called.map_err(|diag| call_failure(&diag))
     }
 
     fn verdict(&self, compiled: &Compiled) -> Verdict {
@@ -292,7 +337,7 @@ impl Bench {
                     let first = self.first_call(&made, job.limit)?;
                     let verdict = self.verdict(&made);
                     compiled = Some(made);
-                    Ok(Outcome::Measured { times: vec![first.as_secs_f64()], verdict })
+                    Ok(Outcome::Measured { times: vec![first], verdict })
                 });
                 made.unwrap_or_else(Outcome::Failed)
             });
@@ -307,10 +352,11 @@ impl Bench {
             }
         }
         let plain = &self.plain;
-        let calls = entrants.iter_mut().map(|(_, one, args, _)| one.kernel.bind(args.of(plain)));
-        let mut calls: Vec<Timed<'_>> = calls.map(Timed::Cpu).collect();
-        let rounds = until_sure(&mut calls, seconds);
-        drop(calls);
+        let gpu = self.gpu.as_ref();
+        let calls = entrants.iter_mut();
+        let calls = calls.map(|(_, one, args, _)| timed(gpu, &one.kernel, args.of(plain)));
+        let calls: crate::diag::Result<Vec<Timed<'_>>> = calls.collect();
+        let rounds = calls.and_then(|mut calls| until_sure(&mut calls, seconds));
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
             let (at, verdict) = (*at, *verdict);
             outcomes[at] = Some(match &rounds {
@@ -338,26 +384,30 @@ fn until_sure(calls: &mut [Timed<'_>], seconds: f64) -> crate::diag::Result<Vec<
     Ok(times)
 }
 
+/// A call to be timed, where candidates run.
+fn timed<'a>(
+    gpu: Option<&'a Gpu>,
+    kernel: &LoadedKernel,
+    args: Vec<Arg<'a>>,
+) -> crate::diag::Result<Timed<'a>> {
+    Ok(match gpu {
+        None => Timed::Cpu(kernel.bind(args)),
+        Some(gpu) => Timed::Gpu(gpu.bind(kernel, &args)?),
+    })
+}
+
 /// Batches of calls, fewer of one that is clearly slower than the best.
-fn time(call: &mut BoundCall<'_>, first: f64, best: Option<f64>) -> crate::diag::Result<Vec<f64>> {
+fn time(call: &mut Timed<'_>, first: f64, best: Option<f64>) -> crate::diag::Result<Vec<f64>> {
     let mut one = first;
     // What is short is called until it is known how short: the first call brought data to caches.
     let mut count = 1;
     while one * (count as f64) < BATCH && count < 1 << 20 {
-        let start = Instant::now();
-        for _ in 0..count {
-            call.call()?;
-        }
-        one = start.elapsed().as_secs_f64().max(1e-9) / count as f64;
+        one = call.seconds(count)?.max(1e-9) / count as f64;
         count = ((BATCH / one).ceil() as usize).clamp(1, 8 * count);
     }
     let (mut times, mut total) = (Vec::new(), 0.0);
     while times.len() < BATCHES.0 || total < ENOUGH && times.len() < BATCHES.1 {
-        let start = Instant::now();
-        for _ in 0..count {
-            call.call()?;
-        }
-        let elapsed = start.elapsed().as_secs_f64();
+        let elapsed = call.seconds(count)?;
         total += elapsed;
         times.push(elapsed / count as f64);
         if best.is_some_and(|best| times.iter().all(|time| *time > CLEARLY_SLOWER * best)) {

@@ -29,6 +29,8 @@ mod tensor;
 mod tests;
 mod unroll;
 
+pub use unroll::mark_unrolled;
+
 pub use launch::{Launch, LaunchParam, PtxKernel, PtxModule, Workspace};
 
 use crate::diag::{Diag, Result};

@@ -34,14 +34,8 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     }
     let stmt = map_stmts(stmt, &mut |inner| unroll(inner, changed));
     let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
-    let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return stmt };
-    if matches!(kind, ForKind::Thread(_)) {
-        return stmt;
-    }
-    let (stores, waits) = count_stores(body);
-    let local = count * stores <= MAX_STORES && indexes_local(body, var);
-    let short = count * stores <= MAX_SHORT && !waits;
-    if !local && !short {
+    let Some(count) = extent.as_int() else { return stmt };
+    if matches!(kind, ForKind::Thread(_)) || !is_written_out(var, extent, body) {
         return stmt;
     }
     *changed = true;
@@ -52,13 +46,45 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     Stmt::Block((0..count).map(copy).collect())
 }
 
-/// The stores in a statement, loops counted once, and whether there is a loop or a barrier.
+/// Calls those loops unrolled, and leaves them as they are: the cost model reads them so.
+pub fn mark_unrolled(stmt: Stmt) -> Stmt {
+    if is_warp_product(&stmt) {
+        return stmt;
+    }
+    let stmt = map_stmts(stmt, &mut mark_unrolled);
+    match stmt {
+        Stmt::For { var, min, extent, kind: ForKind::Serial, body }
+            if is_written_out(&var, &extent, &body) =>
+        {
+            Stmt::For { var, min, extent, kind: ForKind::Unrolled, body }
+        }
+        other => other,
+    }
+}
+
+fn is_written_out(var: &Var, extent: &Expr, body: &Stmt) -> bool {
+    let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return false };
+    let (stores, waits) = count_stores(body);
+    let local = count * stores <= MAX_STORES && indexes_local(body, var);
+    let short = count * stores <= MAX_SHORT && !waits;
+    local || short
+}
+
+/// The stores in a statement, loops counted once but for those that are unrolled, and whether there
+/// is another loop or a barrier.
 fn count_stores(stmt: &Stmt) -> (i128, bool) {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
-    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::For { .. });
+    let mut waits = matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. });
+    let mut times = 1;
+    if let Stmt::For { kind, extent, .. } = stmt {
+        match (kind, extent.as_int()) {
+            (ForKind::Unrolled, Some(extent)) => times = extent.max(0),
+            _ => waits = true,
+        }
+    }
     for_each_stmt(stmt, &mut |inner| {
         let (stores, inside) = count_stores(inner);
-        count += stores;
+        count += times * stores;
         waits |= inside;
     });
     (count, waits)

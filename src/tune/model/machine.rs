@@ -85,7 +85,15 @@ pub struct GpuModel {
     pub ghz: f64,
     /// Operations of a warp that begin in a cycle, on one multiprocessor.
     pub issue: f64,
-    /// Loads and stores of a warp that begin in a cycle.
+    /// Floating-point operations of a warp that begin in a cycle.
+    pub floats: f64,
+    /// How many of them one of float64 takes.
+    pub double: f64,
+    /// Integer operations of a warp that begin in a cycle.
+    pub integers: f64,
+    /// Multiply-adds of two-byte factors that the tensor cores do in a cycle.
+    pub tensor: f64,
+    /// Passes through shared memory, or as many bytes of the first cache, in a cycle.
     pub memory: f64,
     /// Threads that a multiprocessor holds.
     pub threads: f64,
@@ -95,12 +103,16 @@ pub struct GpuModel {
     pub registers: f64,
     /// Bytes of shared memory.
     pub shared_bytes: f64,
+    /// Bytes of that and the first cache together.
+    pub near_bytes: f64,
     /// Bytes of the cache that all share.
     pub cache_bytes: f64,
     /// Bytes from that cache in a second, 10^9.
     pub cache_rate: f64,
     /// Bytes from memory in a second, 10^9.
     pub memory_rate: f64,
+    /// Cycles until a load from that cache is there.
+    pub cache_latency: f64,
     /// Cycles until a load from memory is there.
     pub latency: f64,
     /// Seconds of a launch.
@@ -220,8 +232,9 @@ fn pages() -> Vec<Cache> {
 }
 
 fn gpu(gpu: &Gpu) -> GpuModel {
-    // Data sheets: H100, A100, RTX 4090 and 3090, T4.
+    // Data sheets: RTX 5090, B200, H100, RTX 4090 and 3090, A100, T4.
     let (processors, ghz, cache_mib, cache_rate, memory_rate) = match gpu.capability {
+        120.. => (170.0, 2.4, 96.0, 8000.0, 1792.0),
         100.. => (132.0, 1.8, 64.0, 6000.0, 4000.0),
         90 => (132.0, 1.75, 50.0, 5500.0, 3350.0),
         89 => (128.0, 2.5, 72.0, 5000.0, 1008.0),
@@ -231,21 +244,35 @@ fn gpu(gpu: &Gpu) -> GpuModel {
     };
     let threads = match gpu.capability {
         75 => 1024.0,
-        86..=89 => 1536.0,
+        86..=89 | 120.. => 1536.0,
         _ => 2048.0,
+    };
+    // Of a multiprocessor; tensor cores as `mma.sync` reaches them.
+    let (floats, double, tensor, near_kib) = match gpu.capability {
+        75 => (2.0, 32.0, 512.0, 96.0),
+        80 => (2.0, 2.0, 1024.0, 192.0),
+        86..=89 => (4.0, 64.0, 512.0, 128.0),
+        90..120 => (4.0, 2.0, 1024.0, 256.0),
+        _ => (4.0, 64.0, 512.0, 128.0),
     };
     GpuModel {
         processors,
         ghz,
         issue: 4.0,
+        floats,
+        double,
+        integers: 2.0,
+        tensor,
         memory: 1.0,
         threads,
         blocks: if gpu.capability == 75 { 16.0 } else { 32.0 },
         registers: f64::from(Gpu::BLOCK_REGISTERS),
         shared_bytes: f64::from(gpu.shared_bytes) + 1024.0,
+        near_bytes: near_kib * 1024.0,
         cache_bytes: cache_mib * 1048576.0,
         cache_rate,
         memory_rate,
+        cache_latency: 250.0,
         latency: 600.0,
         launch: 3e-6,
     }

@@ -37,6 +37,21 @@ pub struct Estimate {
     /// Numbers for a model that learns from measurements: always [`FEATURES`], on comparable
     /// scales.
     pub features: Vec<f64>,
+    /// Of a kernel for a GPU: what its launches take beside time.
+    pub warps: Option<WarpCounts>,
+}
+
+/// What the warps of a GPU do in a call, counted as the emulator counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WarpCounts {
+    /// Passes through shared memory.
+    pub wavefronts: f64,
+    /// How many there would be if no threads wanted different words of a bank.
+    pub ideal_wavefronts: f64,
+    /// Sectors of 32 bytes of global memory.
+    pub sectors: f64,
+    /// How many the bytes that are accessed would fill.
+    pub ideal_sectors: f64,
 }
 
 /// A part of an estimate.
@@ -65,8 +80,9 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
     let mut sum = Sum::new(&plan, machine, &traffic);
+    let mut warps = None;
     match &machine.gpu {
-        Some(gpu) => sum.launches(gpu),
+        Some(gpu) => warps = Some(sum.launches(gpu)),
         None => {
             (0..plan.frames.len()).for_each(|at| sum.frame(at));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
@@ -80,7 +96,7 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
     terms.retain(|term| term.seconds > 0.0);
     terms.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    Estimate { terms, seconds, features }
+    Estimate { terms, seconds, features, warps }
 }
 
 /// The terms so far, each with the largest part that one loop has of it.
@@ -125,9 +141,10 @@ impl<'p> Sum<'p> {
     }
 
     /// The launches of a kernel for a GPU, one after the other.
-    fn launches(&mut self, gpu: &machine::GpuModel) {
+    fn launches(&mut self, gpu: &machine::GpuModel) -> WarpCounts {
+        let mut all = WarpCounts::default();
         for launch in &self.plan.gpu {
-            let parts = gpu::launch(self.plan, gpu, launch, &self.runs);
+            let parts = gpu::launch(self.plan, gpu, launch, &self.runs, &mut all);
             let most = parts.iter().map(|(_, alone, _)| *alone).fold(0.0, f64::max);
             let name = &self.plan.frames[launch.frame].name;
             for (part, alone, about) in parts {
@@ -137,6 +154,7 @@ impl<'p> Sum<'p> {
         }
         let (count, alone) = (self.plan.launches, self.plan.launches * gpu.launch);
         self.add("launches", alone, alone, || format!("{count}"));
+        all
     }
 
     /// What a frame does itself: its own cycles and the misses of its own accesses.

@@ -4,11 +4,13 @@
 //! unrolled loops that it depends on: the passes and back ends move and share what does not
 //! change.
 
+use super::gpu::Warped;
+use super::gpu::warp::touch;
 use super::index::{Lane, Sum};
 use super::plan::Access;
 use super::walk::Walker;
 use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, UnOp};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What is known of a value.
@@ -31,6 +33,8 @@ enum Kind {
 
 /// Cycles of an integer division, which is one instruction a lane.
 const INTEGER_DIVISION: f64 = 10.0;
+/// Instructions of a division or square root of a GPU.
+const LONG_DIVISION: f64 = 10.0;
 /// The operations of a function that is no longer a call when this is asked for real code.
 const CALL: f64 = 20.0;
 
@@ -72,6 +76,21 @@ impl Walker<'_> {
                 value
             }
             ExprKind::Bitcast(inner) => self.value(inner),
+            ExprKind::IfThenElse(cond, then, otherwise) if self.in_launch => {
+                let cond_value = self.value(cond);
+                self.guards.push(cond.clone());
+                let then = self.value(then);
+                self.guards.pop();
+                self.guards.push(Expr::not(cond.clone()));
+                let otherwise = self.value(otherwise);
+                self.guards.pop();
+                let chain = match (then.chain, otherwise.chain) {
+                    (Some(a), Some(b)) => Some(a.max(b)),
+                    (a, b) => a.or(b),
+                };
+                self.charge(Kind::Integer, 1.0, cond_value.deps, expr);
+                Value { deps: cond_value.deps | then.deps | otherwise.deps, chain }
+            }
             _ => self.operation(expr),
         }
     }
@@ -125,7 +144,7 @@ impl Walker<'_> {
     }
 
     /// The frame in which what depends on some loops is computed, and how often in an iteration.
-    fn spot(&self, deps: u64) -> (usize, f64) {
+    pub(super) fn spot(&self, deps: u64) -> (usize, f64) {
         let (mut frame, mut copies) = (0, 1.0);
         for (place, open) in self.open.iter().enumerate().rev() {
             if deps & bit(place) == 0 {
@@ -162,8 +181,13 @@ impl Walker<'_> {
         let part = if lanes > 1.0 { 1.0 } else { 4.0 * bytes / self.machine.vector_bytes };
         let divide = self.machine.divide * part.clamp(0.4, 1.0);
         let fused = matches!(expr.kind, ExprKind::Call(..));
+        let gpu = self.machine.gpu.filter(|_| self.in_launch);
         let work = &mut self.plan.frames[frame].work;
+        let double = expr.ty.dtype == DType::Float64;
+        let amount = amount * gpu.filter(|_| double).map_or(1.0, |gpu| gpu.double);
         match kind {
+            // A GPU divides by a few instructions.
+            Kind::Divide if gpu.is_some() => work.adds += amount * LONG_DIVISION,
             Kind::Multiply => work.multiplies += amount,
             Kind::Add => work.adds += amount,
             Kind::Integer => work.integers += amount,
@@ -187,7 +211,7 @@ impl Walker<'_> {
     }
 
     /// The loops that an index depends on.
-    fn index_deps(&mut self, index: &Expr) -> u64 {
+    pub(super) fn index_deps(&mut self, index: &Expr) -> u64 {
         let mut deps = 0;
         self.collect_deps(index, &mut deps);
         deps
@@ -211,6 +235,12 @@ impl Walker<'_> {
 
     fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Value {
         let sum = self.indices.sum(index);
+        if let Some((access, then)) = self.fetched.remove(buffer)
+            && then.is_long_before(self.moment())
+            && let Some(warped) = &mut self.plan.accesses[access].warped
+        {
+            warped.ahead = true;
+        }
         if self.in_registers.contains_key(buffer) {
             return Value { deps: self.here(), chain: Some(0.0) };
         }
@@ -240,8 +270,30 @@ impl Walker<'_> {
         let work = self.work();
         work.registers += live;
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
-        self.remember(buffer, sum, index.ty.lanes, false);
+        let warped = self.warped(buffer, index, mask, (frame, copies / close));
+        self.remember(buffer, sum, index.ty.lanes, false, warped);
+        let into = self.storing.as_ref().map(|(buffer, _)| buffer.clone());
+        if let Some(into) = into.filter(|into| self.in_launch && is_private(into))
+            && buffer.scope == Scope::Global
+        {
+            self.fetched.insert(into, (self.plan.accesses.len() - 1, self.moment()));
+        }
         Value { deps, chain }
+    }
+
+    /// In a launch: what a warp's access takes.
+    fn warped(
+        &self,
+        buffer: &Buffer,
+        index: &Expr,
+        mask: Option<&Expr>,
+        spot: (usize, f64),
+    ) -> Option<Warped> {
+        if !self.in_launch {
+            return None;
+        }
+        let touch = touch(&self.place(), index, mask, buffer.dtype.bytes() as i64);
+        Some(Warped { spot, touch, ahead: false, copied: self.copying })
     }
 
     /// The innermost loop that is no unrolled one.
@@ -350,7 +402,11 @@ impl Walker<'_> {
         let work = self.work();
         work.stores += times * cost.moves * masked;
         work.gather += times * cost.gather;
-        self.remember(buffer, sum, index.ty.lanes, true);
+        if buffer.scope == Scope::Shared {
+            self.shared_stores += 1;
+        }
+        let warped = self.warped(buffer, index, mask, (self.frame, copies / close));
+        self.remember(buffer, sum, index.ty.lanes, true, warped);
     }
 
     /// Iterations of the unrolled loops around, in the loop at work.
@@ -389,7 +445,14 @@ impl Walker<'_> {
         }
     }
 
-    fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, write: bool) {
+    fn remember(
+        &mut self,
+        buffer: &Buffer,
+        sum: Sum,
+        lanes: u32,
+        write: bool,
+        warped: Option<Warped>,
+    ) {
         let bytes = buffer.dtype.bytes() as f64;
         let count = f64::from(lanes);
         let (width, apart) = match sum.lane {
@@ -409,6 +472,7 @@ impl Walker<'_> {
             past: false,
             weight: self.weight,
             irregular: sum.irregular,
+            warped,
         };
         self.plan.accesses.push(access);
     }
@@ -429,8 +493,13 @@ pub(super) fn bit(place: usize) -> u64 {
     1 << place.min(63)
 }
 
+/// Whether each thread has a buffer for itself.
+fn is_private(buffer: &Buffer) -> bool {
+    matches!(buffer.scope, Scope::Local | Scope::Register)
+}
+
 /// A number for an access.
-fn key(sum: &Sum, lanes: u32) -> u64 {
+pub(super) fn key(sum: &Sum, lanes: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (dim, factor) in &sum.terms {
         (dim, factor.to_bits()).hash(&mut hasher);

@@ -5,7 +5,7 @@
 //! not change in them, which the back ends compute once. A condition around loops is a frame whose
 //! trips are the part of the cases in which it holds.
 
-use super::gpu::Launch;
+use super::gpu::{Launch, Warped};
 use super::index::Dim;
 use crate::ir::Scope;
 use std::ops::Range;
@@ -84,6 +84,13 @@ pub(super) struct Work {
     pub(super) changes: f64,
     /// Arithmetic on data: a multiply-add counts two for each lane.
     pub(super) flops: f64,
+    /// On a GPU: products of a warp on the tensor cores, and the cycles of these.
+    pub(super) products: f64,
+    pub(super) tensor: f64,
+    /// On a GPU: how often the threads of a block wait for each other.
+    pub(super) meets: f64,
+    /// On a GPU: groups of copies that may be under way while it goes on.
+    pub(super) in_flight: f64,
 }
 
 /// An access to memory that is not in a register.
@@ -107,6 +114,8 @@ pub(super) struct Access {
     pub(super) weight: f64,
     /// Anywhere in the buffer.
     pub(super) irregular: bool,
+    /// In a launch of a GPU: what a warp does.
+    pub(super) warped: Option<Warped>,
 }
 
 /// A buffer in memory.

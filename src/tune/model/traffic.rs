@@ -208,34 +208,59 @@ impl Tracker<'_> {
 
     /// What accesses touch, buffer by buffer, while the dimensions from one on run.
     fn footprints(&self, range: Range<usize>, from: usize) -> Vec<(usize, Footprint)> {
-        let mut groups: Vec<Group> = Vec::new();
-        for access in &self.plan.accesses[range] {
-            let group = Group::new(access, &self.plan.extents, from);
-            match groups.iter_mut().find(|known| known.joins(&group)) {
-                Some(known) => known.join(&group),
-                None => groups.push(group),
-            }
-        }
-        let mut all: Vec<(usize, Footprint)> = Vec::new();
-        for group in &groups {
-            let print = group.footprint(self.level.cache, self.plan.buffers[group.buffer].bytes);
-            match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
-                Some((_, known)) => {
-                    // They may or may not overlap.
-                    let (large, small) =
-                        (known.lines.max(print.lines), known.lines.min(print.lines));
-                    known.lines = large + 0.5 * small;
-                    known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
-                }
-                None => all.push((group.buffer, print)),
-            }
-        }
-        for (buffer, print) in &mut all {
-            let most = (self.plan.buffers[*buffer].bytes / self.level.cache.line).max(1.0).ceil();
-            print.lines = print.lines.min(most);
-        }
-        all
+        let extents = &self.plan.extents;
+        footprints(self.plan, range, self.level.cache, extents, &|dim| dim >= from)
     }
+}
+
+/// Bytes of each buffer that accesses touch while some dimensions run, in sectors of a GPU.
+pub(super) fn touched(
+    plan: &Plan,
+    range: Range<usize>,
+    extents: &[f64],
+    runs: &dyn Fn(usize) -> bool,
+) -> Vec<(usize, f64)> {
+    let (line, bytes) = (32.0, f64::INFINITY);
+    let (in_order, alone, shared) = (0.0, 0.0, true);
+    let sectors = Cache { name: "sectors", bytes, line, sets: 1.0, shared, in_order, alone };
+    let all = footprints(plan, range, &sectors, extents, runs);
+    all.into_iter().map(|(buffer, print)| (buffer, print.lines * line)).collect()
+}
+
+/// What accesses touch, buffer by buffer, while some dimensions run.
+fn footprints(
+    plan: &Plan,
+    range: Range<usize>,
+    cache: &Cache,
+    extents: &[f64],
+    runs: &dyn Fn(usize) -> bool,
+) -> Vec<(usize, Footprint)> {
+    let mut groups: Vec<Group> = Vec::new();
+    for access in &plan.accesses[range] {
+        let group = Group::new(access, extents, runs);
+        match groups.iter_mut().find(|known| known.joins(&group)) {
+            Some(known) => known.join(&group),
+            None => groups.push(group),
+        }
+    }
+    let mut all: Vec<(usize, Footprint)> = Vec::new();
+    for group in &groups {
+        let print = group.footprint(cache, plan.buffers[group.buffer].bytes);
+        match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
+            Some((_, known)) => {
+                // They may or may not overlap.
+                let (large, small) = (known.lines.max(print.lines), known.lines.min(print.lines));
+                known.lines = large + 0.5 * small;
+                known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
+            }
+            None => all.push((group.buffer, print)),
+        }
+    }
+    for (buffer, print) in &mut all {
+        let most = (plan.buffers[*buffer].bytes / cache.line).max(1.0).ceil();
+        print.lines = print.lines.min(most);
+    }
+    all
 }
 
 /// Accesses of a buffer that move alike.
@@ -251,14 +276,14 @@ struct Group {
 }
 
 impl Group {
-    fn new(access: &Access, extents: &[f64], from: usize) -> Group {
-        let moving = access.strides.iter().filter(|(dim, _)| *dim >= from);
+    fn new(access: &Access, extents: &[f64], runs: &dyn Fn(usize) -> bool) -> Group {
+        let moving = access.strides.iter().filter(|(dim, _)| runs(*dim));
         let mut moves: Vec<(f64, f64)> =
             moving.map(|(dim, stride)| (stride.abs(), extents[*dim].max(1.0))).collect();
         moves.extend(access.lanes.map(|(count, apart)| (apart, count)));
         moves.retain(|(stride, count)| *stride > 0.0 && *count > 1.0);
         moves.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let resting = access.strides.iter().filter(|(dim, _)| *dim < from);
+        let resting = access.strides.iter().filter(|(dim, _)| !runs(*dim));
         let smallest = resting.map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
         Group {
             buffer: access.buffer,

@@ -1,11 +1,13 @@
 //! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
 
 use super::gpu::Launch;
+use super::gpu::warp::Place;
 use super::index::{Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
 use super::plan::{Frame, Memory, Plan, Work};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -52,6 +54,34 @@ pub(super) struct Walker<'a> {
     pub(super) terms: f64,
     /// The element that the statement at hand stores.
     pub(super) storing: Option<(Buffer, Sum)>,
+    /// In a launch: the conditions around.
+    pub(super) guards: Vec<Expr>,
+    /// In a launch: whether what is at hand is copied while threads go on.
+    pub(super) copying: bool,
+    /// In a launch: what threads fetched into registers and have not used, by what access, when.
+    pub(super) fetched: HashMap<Buffer, (usize, Moment)>,
+    /// In a launch: stores to shared memory so far.
+    pub(super) shared_stores: usize,
+    /// In a launch: when threads wrote to shared memory last.
+    met: Option<Moment>,
+}
+
+/// A moment of a walk: a frame, the frames so far, and the operations of that frame so far.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Moment {
+    frame: usize,
+    frames: usize,
+    operations: f64,
+}
+
+impl Moment {
+    /// Whether there was work between this moment and a later one of the same frame.
+    pub(super) fn is_long_before(self, later: Moment) -> bool {
+        /// Operations that are work.
+        const SOME: f64 = 32.0;
+        self.frame == later.frame
+            && (self.frames < later.frames || self.operations + SOME < later.operations)
+    }
 }
 
 /// A loop around.
@@ -59,8 +89,15 @@ pub(super) struct Open {
     /// Its frame; none if it is unrolled.
     pub(super) frame: Option<usize>,
     pub(super) count: f64,
-    min: f64,
+    pub(super) min: f64,
     pub(super) var: Var,
+    /// The index of a GPU that it stands for.
+    index: Option<&'static str>,
+}
+
+/// The dimension of an index of a thread.
+fn thread_dim(index: &str) -> Option<usize> {
+    ["threadIdx.x", "threadIdx.y", "threadIdx.z"].iter().position(|name| *name == index)
 }
 
 /// Walks through a kernel.
@@ -89,6 +126,11 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         in_launch: false,
         terms: 1.0,
         storing: None,
+        guards: Vec::new(),
+        copying: false,
+        fetched: HashMap::new(),
+        shared_stores: 0,
+        met: None,
     };
     walker.plan.frames.push(Frame {
         name: kernel.name.clone(),
@@ -138,9 +180,13 @@ impl Walker<'_> {
             Stmt::If { cond, then, otherwise } => {
                 let holds = self.chance(cond);
                 self.condition(cond, holds);
+                self.guards.push(cond.clone());
                 self.branch(then, holds);
+                self.guards.pop();
                 if let Some(otherwise) = otherwise {
+                    self.guards.push(Expr::not(cond.clone()));
                     self.branch(otherwise, 1.0 - holds);
+                    self.guards.pop();
                 }
             }
             Stmt::Store { buffer, indices, value, mask, .. } => {
@@ -156,8 +202,12 @@ impl Walker<'_> {
             Stmt::Allocate { buffer, body } => self.allocate(buffer, body),
             Stmt::Produce { name, body } => {
                 let outer = std::mem::replace(&mut self.stage, name.clone());
+                let (before, stores) = (self.moment(), self.shared_stores);
                 self.stmt(body);
                 self.stage = outer;
+                if self.shared_stores > stores && !self.copying {
+                    self.meet(before);
+                }
             }
             Stmt::SimdKernel { body } => {
                 let outer = std::mem::replace(&mut self.wide, true);
@@ -166,18 +216,59 @@ impl Walker<'_> {
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
-            Stmt::CopyGroup { body } => self.stmt(body),
-            Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::Evaluate(_) => {}
+            Stmt::CopyGroup { body } => {
+                let outer = std::mem::replace(&mut self.copying, true);
+                self.stmt(body);
+                self.copying = outer;
+            }
+            Stmt::AwaitCopies { in_flight } => {
+                let work = self.work();
+                work.meets += 1.0;
+                work.in_flight = f64::from(*in_flight);
+            }
+            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
         }
     }
 
     /// Where the target has the instruction, its terms cost as much as one.
     fn tensorize(&mut self, name: &str, body: &Stmt) {
+        if self.warp_product(name, body) {
+            return;
+        }
         let terms = if name.starts_with("dot2") { 2.0 } else { 4.0 };
         let has = self.machine.target.has_intrinsic(name);
         let outer = std::mem::replace(&mut self.terms, if has { terms } else { 1.0 });
         self.stmt(body);
         self.terms = outer;
+    }
+
+    /// Now.
+    pub(super) fn moment(&self) -> Moment {
+        let work = &self.plan.frames[self.frame].work;
+        let operations = work.multiplies + work.adds + work.products;
+        Moment { frame: self.frame, frames: self.plan.frames.len(), operations }
+    }
+
+    /// The threads of a block have written to shared memory: they wait for each other, unless
+    /// they did so just before that.
+    fn meet(&mut self, before: Moment) {
+        if self.met != Some(before) {
+            self.work().meets += 1.0;
+        }
+        self.met = Some(self.moment());
+    }
+
+    /// Where the statement at hand stands in a launch.
+    pub(super) fn place(&self) -> Place<'_> {
+        let launch = self.plan.gpu.last().expect("a launch is at work");
+        Place {
+            block: launch.block,
+            threads: &launch.threads,
+            places: &self.places,
+            open: &self.open,
+            defined: &self.defined,
+            guards: &self.guards,
+        }
     }
 
     /// The work of the frame at hand.
@@ -191,7 +282,7 @@ impl Walker<'_> {
             let stores = stmts[at..].iter().take_while(|stmt| is_stores(stmt)).count();
             let nest = stmts.get(at + stores);
             match nest {
-                Some(nest @ Stmt::For { kind: ForKind::Serial, .. }) if stores > 0 => {
+                Some(nest @ Stmt::For { kind, .. }) if stores > 0 && self.is_serial(kind) => {
                     self.group(&stmts[at..at + stores], nest);
                     at += stores + 1;
                 }
@@ -201,6 +292,12 @@ impl Walker<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a loop was one when running values were moved to registers: the back end of GPUs
+    /// writes short loops out later.
+    fn is_serial(&self, kind: &ForKind) -> bool {
+        *kind == ForKind::Serial || *kind == ForKind::Unrolled && self.in_launch
     }
 
     /// Stores with the loop that updates what they wrote: it may stay in registers.
@@ -319,13 +416,18 @@ impl Walker<'_> {
         if parallel {
             self.plan.launches += self.runs_here();
         }
+        // Parts that do not divide the whole have fewer iterations than dimensions say.
+        let exact = match self.in_launch {
+            true => count / parts.iter().map(|(trips, _)| trips).product::<f64>(),
+            false => 1.0,
+        };
         let outer = (self.frame, self.in_task);
         let min_value = self.middle(min);
         let dims = self.indices.open(var, start, &parts);
         let mut frames = Vec::new();
         for (at, (dim, (trips, _))) in dims.iter().zip(&parts).enumerate() {
             let last = at + 1 == parts.len();
-            let trips = if at == 0 { trips * uneven } else { *trips };
+            let trips = if at == 0 { trips * uneven * exact } else { *trips };
             let is_loop = last && *kind != ForKind::Unrolled;
             let name = if self.stage.is_empty() {
                 var.name().to_string()
@@ -338,7 +440,8 @@ impl Walker<'_> {
         self.in_task |= parallel;
         let place = self.open.len();
         self.places.insert(var.clone(), place);
-        self.open.push(Open { frame: Some(self.frame), count, min: min_value, var: var.clone() });
+        let (frame, var_of) = (Some(self.frame), var.clone());
+        self.open.push(Open { frame, count, min: min_value, var: var_of, index: None });
         self.stmt(body);
         self.open.pop();
         self.places.remove(var);
@@ -357,11 +460,16 @@ impl Walker<'_> {
             let name = format!("{}: launch", self.stage);
             self.enter(name, 1.0, false, false, from..from);
             let (frame, end) = (self.frame, self.frame + 1);
-            let launch = Launch { frame, end, indices: Vec::new(), shared: 0.0 };
-            self.plan.gpu.push(launch);
+            let mut block = [1.0; 3];
+            self.block_of(index, count, body, &mut block);
+            let block = block.map(|threads| threads as i64);
+            self.plan.gpu.push(Launch { frame, end, block, ..Launch::default() });
             self.plan.launches += self.runs_here();
         }
         let launch = self.plan.gpu.len() - 1;
+        if let Some(dim) = thread_dim(index) {
+            self.plan.gpu[launch].threads.insert(var.clone(), dim);
+        }
         let known = self.plan.gpu[launch].indices.iter().find(|known| known.0 == index);
         match known.map(|known| known.1) {
             Some(dim) => self.indices.alias(var, dim),
@@ -370,12 +478,22 @@ impl Walker<'_> {
                 self.plan.gpu[launch].indices.push((index, dim, count));
             }
         }
-        self.places.insert(var.clone(), self.open.len());
-        let frame = Some(self.frame);
-        self.open.push(Open { frame, count, min: 0.0, var: var.clone() });
+        // An index that a loop around has made known is nothing new here.
+        let around = self.open.iter().position(|open| open.index == Some(index));
+        let outer = self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
+        if around.is_none() {
+            let (frame, index) = (Some(self.frame), Some(index));
+            self.open.push(Open { frame, count, min: 0.0, var: var.clone(), index });
+        }
         self.stmt(body);
-        self.open.pop();
-        self.places.remove(var);
+        if around.is_none() {
+            self.open.pop();
+        }
+        // One variable stands for an index wherever it is made known.
+        match outer {
+            Some(place) => self.places.insert(var.clone(), place),
+            None => self.places.remove(var),
+        };
         if outermost {
             self.in_launch = false;
             let frame = self.plan.gpu[launch].frame;
@@ -431,12 +549,37 @@ impl Walker<'_> {
     }
 
     fn unrolled(&mut self, var: &Var, min: Sum, count: f64, body: impl FnOnce(&mut Self)) {
+        self.open_unrolled(var, min, count);
+        body(self);
+        self.close_unrolled(var);
+    }
+
+    pub(super) fn open_unrolled(&mut self, var: &Var, min: Sum, count: f64) {
         self.indices.open(var, min.clone(), &[(count, 1.0)]);
         self.places.insert(var.clone(), self.open.len());
-        self.open.push(Open { frame: None, count, min: min.constant, var: var.clone() });
-        body(self);
+        let (min, var) = (min.constant, var.clone());
+        self.open.push(Open { frame: None, count, min, var, index: None });
+    }
+
+    pub(super) fn close_unrolled(&mut self, var: &Var) {
         self.open.pop();
         self.places.remove(var);
+    }
+
+    /// The threads of a block along each dimension: the indices of a launch, wherever they are
+    /// made known in it.
+    fn block_of(&self, index: &str, count: f64, body: &Stmt, block: &mut [f64; 3]) {
+        if let Some(dim) = thread_dim(index) {
+            block[dim] = f64::max(block[dim], count);
+        }
+        let mut inside = |stmt: &Stmt| {
+            if let Stmt::For { extent, kind, .. } = stmt
+                && let Some(dim) = kind.gpu_index().and_then(thread_dim)
+            {
+                block[dim] = f64::max(block[dim], self.count(extent));
+            }
+        };
+        walk_stmt(body, &mut inside, &mut |_| {});
     }
 
     fn branch(&mut self, body: &Stmt, holds: f64) {
@@ -662,6 +805,9 @@ fn is_stores(stmt: &Stmt) -> bool {
 
 /// Whether loops are left when unrolled ones are written out.
 fn has_loops(stmt: &Stmt) -> bool {
+    if is_warp_product(stmt) {
+        return false;
+    }
     if let Stmt::For { kind, extent, .. } = stmt
         && (*kind != ForKind::Unrolled || extent.as_int().is_none())
     {
@@ -675,22 +821,24 @@ fn has_loops(stmt: &Stmt) -> bool {
 /// Variables of the loops that stay loops, and of `let`s.
 fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
     let mut vars = HashSet::new();
-    walk_stmt(
-        stmt,
-        &mut |stmt| match stmt {
-            Stmt::For { var, kind, extent, .. }
-                if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
-            {
-                vars.insert(var.clone());
-            }
-            Stmt::Let { var, .. } => {
-                vars.insert(var.clone());
-            }
-            _ => {}
-        },
-        &mut |_| {},
-    );
+    collect_serial(stmt, &mut vars);
     vars
+}
+
+fn collect_serial(stmt: &Stmt, vars: &mut HashSet<Var>) {
+    match stmt {
+        Stmt::For { var, kind, extent, .. }
+            if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
+        {
+            vars.insert(var.clone());
+        }
+        Stmt::Let { var, .. } => {
+            vars.insert(var.clone());
+        }
+        _ if is_warp_product(stmt) => return,
+        _ => {}
+    }
+    for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
 }
 
 /// How many elements stores with an index write when loops are written out.

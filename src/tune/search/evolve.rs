@@ -131,7 +131,8 @@ impl<'a> Population<'a> {
         self.members.iter().map(|member| &member.proposal)
     }
 
-    fn rank(&mut self, learned: &Learned) {
+    /// Best first; those that are far behind do not live on.
+    pub(super) fn rank(&mut self, learned: &Learned) {
         let guesses = learned.predict(self.members.iter().map(|member| &member.proposal.guess));
         for (member, guess) in self.members.iter_mut().zip(guesses) {
             member.score = member.measured.unwrap_or(guess);

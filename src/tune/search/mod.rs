@@ -183,6 +183,47 @@ fn seconds(trial: &Trial) -> f64 {
     trial.seconds().expect("only those with a time are asked")
 }
 
+/// A search by the model alone: nothing is measured.
+pub struct Unmeasured<'a> {
+    population: Population<'a>,
+    rng: ChaCha8Rng,
+    unlearned: Learned,
+}
+
+impl<'a> Unmeasured<'a> {
+    /// With `first` candidates drawn at random, the default of everything among them.
+    pub fn new(
+        space: &'a dyn Space,
+        model: &'a Model<'a>,
+        first: usize,
+        seed: u64,
+    ) -> Unmeasured<'a> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut population = Population::new(space, model);
+        let unlearned = Learned::default();
+        population.begin(first.max(1), &mut rng);
+        population.rank(&unlearned);
+        Unmeasured { population, rng, unlearned }
+    }
+
+    /// A generation more; whether there was a candidate that was not known.
+    pub fn step(&mut self) -> bool {
+        let before = self.judged();
+        self.population.generation(&self.unlearned, &mut self.rng);
+        self.judged() > before
+    }
+
+    /// Candidates so far, refused ones too.
+    pub fn judged(&self) -> usize {
+        self.population.judged()
+    }
+
+    /// The one that the model likes best; none while all were refused.
+    pub fn best(&self) -> Option<&Proposal> {
+        self.population.ranked().next()
+    }
+}
+
 /// The best candidate by the model alone, out of about `count`: no measurement.
 pub fn choose_by_model(
     space: &dyn Space,
@@ -190,18 +231,9 @@ pub fn choose_by_model(
     count: usize,
     seed: u64,
 ) -> Option<Proposal> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut population = Population::new(space, model);
-    population.begin((count / 3).max(1), &mut rng);
-    let unlearned = Learned::default();
-    while population.judged() < count {
-        let before = population.judged();
-        population.generation(&unlearned, &mut rng);
-        if population.judged() == before {
-            break;
-        }
-    }
-    population.ranked().next().cloned()
+    let mut search = Unmeasured::new(space, model, count / 3, seed);
+    while search.judged() < count && search.step() {}
+    search.best().cloned()
 }
 
 /// What a candidate decided, by question.

@@ -134,6 +134,8 @@ struct Blocks {
     terms: i64,
     unroll: bool,
     vectorize: bool,
+    /// Copies of what is fetched: two are filled in turns, more by a pipeline.
+    stages: i64,
     /// What is fetched into shared memory, by index in the loads of the plain view.
     shared: Vec<Fetch>,
 }
@@ -143,7 +145,12 @@ struct Fetch {
     load: usize,
     local: bool,
     vectors: bool,
-    double: bool,
+    /// Elements between rows beside the elements themselves; 0 for none.
+    padding: i64,
+    /// The two dimensions change places, so that neighbours along the rows are neighbours.
+    turned: bool,
+    /// A thread reads its elements from it as vectors.
+    wide: bool,
 }
 
 pub(super) fn blocks(planner: &mut Planner, at: usize) {
@@ -185,7 +192,14 @@ fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
     let last = lane.axis + 1 == view.data.len() && view.data[lane.axis].size() % lane.each == 0;
     let vectorize =
         last && [2, 4].contains(&lane.each) && planner.asker.whether(&name, "vectorize", true);
-    let mut blocks = Blocks { row, lane, terms, unroll, vectorize, shared: Vec::new() };
+    let piped = terms > 0 && planner.target.gpu.is_some_and(|gpu| gpu.capability >= 80);
+    let counts: &[i64] = if piped { &[1, 2, 3, 4] } else { &[1, 2] };
+    let stages = match terms {
+        0 => 1,
+        _ => planner.asker.pick(&name, "stages", counts, &1),
+    };
+    let shared = Vec::new();
+    let mut blocks = Blocks { row, lane, terms, unroll, vectorize, stages, shared };
     ask_fetches(planner, subject, &mut blocks);
     blocks
 }
@@ -250,7 +264,8 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let several = view.loads.iter().filter(|l| l.buffer == load.buffer).count() > 1;
         let bytes =
             sizes.iter().fold(load.buffer.dtype.bytes() as i64, |n, s| n.saturating_mul(*s));
-        let double = if 2 * bytes <= room { 2 } else { 1 };
+        // With as much again for rows that are apart.
+        let bytes = bytes.saturating_mul(blocks.stages);
         if several || bytes > room || sizes.iter().any(|size| *size < 1) {
             continue;
         }
@@ -267,11 +282,28 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let near = along.any(|axis| load.stride(&axis.var) == Stride::By(1));
         let vectors =
             whole && near && ask.whether(&name, &format!("fetch {buffer} in vectors"), false);
-        let double = double == 2
-            && blocks.terms > 0
-            && ask.whether(&name, &format!("double buffer {buffer}"), false);
-        room -= bytes * if double { 2 } else { 1 };
-        blocks.shared.push(Fetch { load: at, local, vectors, double });
+        let element = load.buffer.dtype.bytes() as i64;
+        let along = |index: usize, side: &Side| {
+            let var = &view.data[side.axis].var;
+            super::place::step(&load.indices[index], var) == Some(1)
+        };
+        let (rank, first) = (sizes.len(), &view.reduce[0].var);
+        let by_terms = rank == 2 && super::place::step(&load.indices[1], first) == Some(1);
+        let turned = by_terms
+            && along(0, &blocks.row)
+            && ask.whether(&name, &format!("turn {buffer}"), false);
+        let side = if turned { &blocks.row } else { &blocks.lane };
+        let neighbours = turned || rank > 0 && along(rank - 1, side);
+        let wide = local
+            && neighbours
+            && [2, 4].contains(&side.each)
+            && side.each * element <= 16
+            && ask.whether(&name, &format!("wide {buffer}"), true);
+        let pads = rank > 1 && 2 * bytes <= room && element <= 4;
+        let pads = pads && ask.whether(&name, &format!("pad {buffer}"), false);
+        let padding = if pads { 16 / element } else { 0 };
+        room -= bytes * if pads { 2 } else { 1 };
+        blocks.shared.push(Fetch { load: at, local, vectors, padding, turned, wide });
     }
 }
 
@@ -331,14 +363,25 @@ fn write(planner: &mut Planner, subject: &Subject, blocks: &Blocks) {
             None => format!("{shared}.compute_at({name}, {place})"),
         };
         planner.text.push(at);
-        if fetch.double {
+        if blocks.stages == 2 {
             planner.text.push(format!("{shared}.double_buffer()"));
+        }
+        if fetch.padding > 0 {
+            let dim = if fetch.turned { "p0".to_string() } else { format!("ax{}", rank - 2) };
+            let padding = fetch.padding;
+            planner.text.push(format!("{shared}.storage_align({dim}, {}, {padding})", 8 * padding));
         }
         if let Some(local) = local {
             let innermost = terms.last().expect("a reduction has terms");
             planner.text.push(format!("{local}.compute_at({sum}, {innermost})"));
+            if fetch.wide {
+                planner.text.push(format!("{local}.vectorize(ax{})", rank - 1));
+            }
         }
-        together(planner, shared, rank, blocks, fetch.vectors);
+        together(planner, shared, rank, blocks, fetch);
+    }
+    if let Some(outer) = fetched.filter(|_| blocks.stages > 2 && !blocks.shared.is_empty()) {
+        planner.text.push(format!("{sum}.pipeline({outer}, stages={})", blocks.stages));
     }
     if subject.home != subject.sum {
         planner.plans[subject.sum].done = true;
@@ -358,7 +401,8 @@ fn copies(
         let read = &plain.views[subject.sum].loads[fetch.load].buffer.name;
         let text = &mut planner.text;
         let shared = text.fresh(read, "_shared");
-        text.push(format!("let {shared} = {read}.cache_read(shared, [{sum}])"));
+        let layout = if fetch.turned { ", layout=[ax1, ax0]" } else { "" };
+        text.push(format!("let {shared} = {read}.cache_read(shared, [{sum}]{layout})"));
         let local = fetch.local.then(|| {
             let local = text.fresh(read, "_local");
             text.push(format!("let {local} = {shared}.cache_read(local, [{sum}])"));
@@ -421,14 +465,18 @@ fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
 }
 
 /// Shares the elements of a copy out to the threads of a block.
-fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, vectors: bool) {
+fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, fetch: &Fetch) {
     let text = &mut planner.text;
     let mut all = "ax0".to_string();
+    if fetch.turned {
+        // Neighbouring threads read neighbours.
+        text.push(format!("{shared}.reorder(p1, p0)"));
+    }
     if rank > 1 {
         all = text.fresh(shared, "_all");
         text.push(format!("let {all} = {shared}.fuse(*)"));
     }
-    if vectors {
+    if fetch.vectors {
         let (outer, inner) = (text.fresh(shared, "_o"), text.fresh(shared, "_v"));
         text.push(format!("let {outer}, {inner} = {shared}.split({all}, factor={FETCH})"));
         text.push(format!("{shared}.vectorize({inner})"));

@@ -21,6 +21,7 @@ mod template;
 mod text;
 mod tile;
 mod view;
+mod warps;
 
 use super::{Candidate, Question, Space};
 use crate::target::Target;
@@ -61,11 +62,25 @@ enum Fit {
 /// computed.
 pub const RULES: &[Rule] = &[
     Rule {
+        name: "tensor",
+        about: "on a GPU with tensor cores: a product of matrices of two-byte factors whose order \
+                may change, by warps together; what a block reads is copied stages ahead",
+        fits: warps::tensor_fits,
+        apply: warps::tensor,
+    },
+    Rule {
         name: "blocks",
         about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; \
                 what a block reads is fetched into shared memory by its threads together",
         fits: gpu::blocks_fits,
         apply: gpu::blocks,
+    },
+    Rule {
+        name: "together",
+        about: "on a GPU: a reduction of many terms whose order may change: the threads of a block \
+                have a part of the terms of an element each",
+        fits: warps::together_fits,
+        apply: warps::together,
     },
     Rule {
         name: "threads",

@@ -1,0 +1,234 @@
+//! `tec tune` where nothing can be measured: the best schedules by the cost model alone.
+//!
+//! Nothing is recorded, because records hold measurements. What is printed says so, with the terms
+//! of the estimate, and can be pasted into the file like what was measured.
+
+use super::report::{duration, plural};
+use super::task::Judge;
+use crate::cli::bench::work::Work;
+use crate::cli::estimate::table;
+use crate::cli::report::Reporter;
+use crate::driver::{self, Failure, Options};
+use crate::tune::Space;
+use crate::tune::model::{Estimate, MachineModel};
+use crate::tune::search::{Model, Proposal, Unmeasured};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Candidates at the beginning, drawn at random.
+const FIRST: usize = 256;
+/// Without limits of the user's the search ends after so many generations that brought nothing.
+const PATIENCE: usize = 12;
+
+/// When to stop.
+pub struct Limits<'a> {
+    /// Of all kernels together.
+    pub budget: Option<Duration>,
+    /// Candidates, all kernels together.
+    pub candidates: Option<usize>,
+    /// Whether the user gave any of the two: otherwise it ends where nothing better is found.
+    pub given: bool,
+    /// Ctrl-C.
+    pub stopped: &'a AtomicBool,
+}
+
+/// What came out for a kernel.
+pub struct Found {
+    name: String,
+    work: Work,
+    candidates: usize,
+    refused: BTreeMap<String, (usize, String)>,
+    best: Option<(Proposal, Estimate)>,
+    /// The best estimate over the seconds of the search.
+    curve: Vec<(f64, f64)>,
+    took: Duration,
+}
+
+/// What all kernels of a run have in common.
+pub struct Head<'a> {
+    /// How they are compiled.
+    pub options: &'a Options,
+    /// Whose speed is estimated.
+    pub machine: &'a MachineModel,
+    /// Threads of parallel loops.
+    pub threads: usize,
+    /// Why nothing is measured.
+    pub why: &'a str,
+}
+
+/// Searches for one kernel's schedule: its part of the limits is one in `parts`.
+pub fn search(
+    judge: &Judge<'_>,
+    (space, model): (&dyn Space, &Model<'_>),
+    work: Work,
+    (limits, parts): (&Limits<'_>, usize),
+    seed: u64,
+    reporter: &Reporter,
+) -> Result<Found, Failure> {
+    let begin = Instant::now();
+    let name = judge.graph.name.clone();
+    let budget = limits.budget.map(|budget| budget / parts as u32);
+    let most = limits.candidates.map(|all| (all / parts).max(1));
+    let bar = reporter.spinner(format!("{name}: looking for candidates"));
+    let first = most.map_or(FIRST, |most| (most / 3).clamp(1, FIRST));
+    let mut search = Unmeasured::new(space, model, first, seed);
+    let (mut curve, mut best, mut idle): (Vec<(f64, f64)>, f64, usize) =
+        (Vec::new(), f64::INFINITY, 0);
+    loop {
+        let seconds = search.best().map_or(f64::INFINITY, |one| one.guess.seconds);
+        idle += 1;
+        if seconds < best {
+            (best, idle) = (seconds, 0);
+            curve.push((begin.elapsed().as_secs_f64(), seconds));
+            bar.set_message(format!("{name}: best estimate {}", duration(seconds)));
+        }
+        let over = limits.stopped.load(Ordering::SeqCst)
+            || budget.is_some_and(|budget| begin.elapsed() >= budget)
+            || most.is_some_and(|most| search.judged() >= most)
+            || !limits.given && idle > PATIENCE;
+        // A generation may hold nothing new by chance; small spaces never do again.
+        if over || !search.step() && idle > PATIENCE {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    let candidates = search.judged();
+    let best = match search.best() {
+        None => None,
+        Some(one) => {
+            let (graph, options) = (judge.graph, judge.options);
+            let again =
+                driver::estimate_text(graph, &one.text, options, judge.machine, judge.threads);
+            Some((one.clone(), again?))
+        }
+    };
+    let refused = judge.refused.borrow().clone();
+    Ok(Found { name, work, candidates, refused, best, curve, took: begin.elapsed() })
+}
+
+/// The machine of the table, in words.
+pub fn machine_text(machine: &MachineModel) -> String {
+    match (&machine.gpu, &machine.target.gpu) {
+        (Some(gpu), Some(named)) => format!(
+            "a typical GPU of sm_{}: {} multiprocessors at {} GHz, {} GB/s",
+            named.capability, gpu.processors, gpu.ghz, gpu.memory_rate
+        ),
+        _ => format!("a typical machine for {}, at {} GHz", machine.target, machine.ghz),
+    }
+}
+
+/// The schedules, what is said about them in comments.
+pub fn text(head: &Head<'_>, all: &[Found]) -> String {
+    let mut text = String::new();
+    for (at, found) in all.iter().enumerate() {
+        if at > 0 {
+            text.push('\n');
+        }
+        for line in lines_of(head, found) {
+            text.push_str(format!("# {line}").trim_end());
+            text.push('\n');
+        }
+        if let Some((best, _)) = &found.best {
+            text.push('\n');
+            text.push_str(best.text.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
+    let Found { name, candidates, took, .. } = found;
+    let mut lines = vec![
+        format!(
+            "{name} on {}: an estimate, nothing was measured ({})",
+            head.options.target, head.why
+        ),
+        format!(
+            "{candidates} candidate{} in {:.1} s, by the cost model alone, for {}",
+            plural(*candidates),
+            took.as_secs_f64(),
+            machine_text(head.machine)
+        ),
+    ];
+    match &found.best {
+        None => {
+            lines.push("every candidate was refused: nothing is better than no schedule".into())
+        }
+        Some((_, estimate)) => {
+            let seconds = estimate.seconds;
+            let mut best = format!("the best is estimated to take {}", duration(seconds));
+            if found.work.flops > 0.0 {
+                best.push_str(&format!(", {:.1} GFLOP/s", found.work.gflops(seconds)));
+            }
+            best.push_str(&format!(", {:.1} GB/s", found.work.gbs(seconds)));
+            lines.push(best);
+        }
+    }
+    for (code, (count, example)) in &found.refused {
+        lines.push(format!("{count} refused with {code}, for example: {example}"));
+    }
+    if let Some((_, estimate)) = &found.best {
+        lines.push(String::new());
+        lines.extend(table(estimate).lines().map(str::to_string));
+    }
+    lines
+}
+
+/// The same for programs.
+pub fn json(head: &Head<'_>, all: &[Found]) -> String {
+    let kernel = |found: &Found| {
+        let refused: BTreeMap<&str, usize> =
+            found.refused.iter().map(|(code, (count, _))| (&code[..], *count)).collect();
+        let best = found.best.as_ref().map(|(best, estimate)| {
+            let terms = estimate.terms.iter().map(|term| {
+                json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
+                       "about": term.about})
+            });
+            json!({
+                "estimated_seconds": estimate.seconds,
+                "terms": terms.collect::<Vec<_>>(),
+                "decisions": best.answers,
+                "schedule": best.text,
+            })
+        });
+        json!({
+            "kernel": found.name,
+            "candidates": found.candidates,
+            "refused": refused,
+            "best": best,
+            "curve": found.curve,
+        })
+    };
+    let all = json!({
+        "target": head.options.target.to_string(),
+        "threads": head.threads,
+        "measured": false,
+        "why": head.why,
+        "machine": machine_text(head.machine),
+        "kernels": all.iter().map(kernel).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&all).expect("plain data") + "\n"
+}
+
+/// The picture: the best estimate of each kernel over the seconds of the search.
+pub fn svg(all: &[Found]) -> String {
+    let computes = |found: &Found| found.work.flops >= found.work.bytes && found.work.flops > 0.0;
+    let gflops = all.iter().any(computes);
+    let lines = all.iter().map(|found| {
+        let rate = |seconds: f64| match gflops {
+            true => found.work.gflops(seconds),
+            false => found.work.gbs(seconds),
+        };
+        let points = found.curve.iter().map(|(at, seconds)| (*at, rate(*seconds))).collect();
+        (found.name.clone(), points)
+    });
+    crate::cli::bench::plot::curves(
+        "The best estimate so far: nothing was measured",
+        "seconds of the search",
+        if gflops { "GFLOP/s" } else { "GB/s" },
+        lines.collect(),
+    )
+}

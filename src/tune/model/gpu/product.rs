@@ -1,0 +1,124 @@
+//! Products of a warp on the tensor cores.
+
+use super::Warped;
+use super::warp::{Touch, first_warp, turns};
+use crate::ir::warp::{Element, WarpProduct, thread_part};
+use crate::ir::{Scope, Stmt, Var};
+use crate::tune::model::index::Sum;
+use crate::tune::model::machine::GpuModel;
+use crate::tune::model::plan::Access;
+use crate::tune::model::walk::Walker;
+
+/// Rows and columns of a product.
+const SIZE: (f64, f64) = (16.0, 8.0);
+/// Bytes that a wavefront brings.
+const WAVEFRONT: f64 = 128.0;
+/// Bytes of a row of `ldmatrix`.
+const ROW: i64 = 16;
+
+impl Walker<'_> {
+    /// A thread's part of a product: its work goes to the tensor cores, its factors come by
+    /// `ldmatrix`. Whether it is one.
+    pub(in crate::tune::model) fn warp_product(&mut self, name: &str, nest: &Stmt) -> bool {
+        let (Some(product), Some(gpu)) = (WarpProduct::of(name), self.machine.gpu) else {
+            return false;
+        };
+        if !self.in_launch {
+            return false;
+        }
+        let Ok(part) = thread_part(product, nest) else { return false };
+        let copies = self.copies_here() * self.weight;
+        let terms = product.terms as f64;
+        let held: f64 = self.in_registers.values().sum();
+        let work = self.work();
+        work.products += copies;
+        work.tensor += copies * SIZE.0 * SIZE.1 * terms / rate(product, &gpu);
+        work.accumulators = work.accumulators.max(held);
+        let bytes = product.factor.bytes() as f64 * terms;
+        self.factor(part.a, part.vars, (SIZE.0 * bytes, false));
+        self.factor(part.b, part.vars, (SIZE.1 * bytes, true));
+        true
+    }
+
+    /// The loads of a factor of so many bytes.
+    fn factor(&mut self, factor: Element<'_>, vars: [&Var; 3], (bytes, columns): (f64, bool)) {
+        if self.in_registers.contains_key(factor.buffer) {
+            return;
+        }
+        let index = &factor.indices[0];
+        let place = self.open.len();
+        for (var, extent) in vars.iter().zip([2.0, 2.0, 8.0]) {
+            self.open_unrolled(var, Sum::default(), extent);
+        }
+        let sum = self.indices.sum(index);
+        let deps = self.index_deps(index) & super::super::ops::bit(place).wrapping_sub(1);
+        let wavefronts = (bytes / WAVEFRONT).max(1.0);
+        let ways = self.ways(factor, vars[2], columns);
+        for var in vars.iter().rev() {
+            self.close_unrolled(var);
+        }
+        let stored = (0..self.open.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
+        let deps = stored.fold(deps, |deps, at| deps | super::super::ops::bit(at));
+        let (frame, copies) = self.spot(deps);
+        let at = self.memory(factor.buffer);
+        if !self.loaded.insert((at, super::super::ops::key(&sum, 1))) {
+            return;
+        }
+        let work = self.work();
+        work.registers += copies * bytes / 128.0;
+        let global = factor.buffer.scope == Scope::Global;
+        let sectors = bytes / 32.0;
+        let touch = Touch {
+            requests: if global { wavefronts } else { 1.0 },
+            sectors: sectors * if global { 2.0 } else { 1.0 },
+            ideal_sectors: sectors,
+            wavefronts: wavefronts * ways,
+            ideal_wavefronts: wavefronts,
+        };
+        let size = factor.buffer.dtype.bytes() as f64;
+        self.plan.accesses.push(Access {
+            buffer: at,
+            frame: self.frame,
+            strides: sum.terms.iter().map(|(dim, by)| (*dim, by * size)).collect(),
+            first: sum.constant * size,
+            width: size,
+            lanes: None,
+            write: false,
+            past: false,
+            weight: self.weight,
+            irregular: sum.irregular,
+            warped: Some(Warped {
+                spot: (frame, copies),
+                touch: Some(touch),
+                ahead: false,
+                copied: false,
+            }),
+        });
+    }
+
+    /// How often a bank is needed for the eight rows that `ldmatrix` reads at once.
+    fn ways(&self, factor: Element<'_>, term: &Var, columns: bool) -> f64 {
+        let bytes = factor.buffer.dtype.bytes() as i64;
+        let index = &factor.indices[0];
+        let at = |k: i64| {
+            let index = crate::ir::warp::index_at(index, &[(term, k)]);
+            first_warp(&self.place(), &index)
+        };
+        let (Some(first), Some(next)) = (at(0), at(1)) else { return 1.0 };
+        let along_terms = next[0] - first[0];
+        // Rows are along the terms unless those are neighbours; the factor that moves by rows has
+        // one for each group of four threads, the other two for each thread.
+        let apart = match (columns, along_terms) {
+            (false, _) => first[4] - first[0],
+            (true, 1) => (first[1] - first[0]) / 2,
+            (true, apart) => apart,
+        };
+        let rows: Vec<i64> = (0..8).map(|row| (row * apart * bytes).div_euclid(ROW)).collect();
+        f64::from(turns(&rows, 8))
+    }
+}
+
+/// Multiply-adds of a product that a multiprocessor does in a cycle.
+fn rate(product: WarpProduct, gpu: &GpuModel) -> f64 {
+    gpu.tensor * 2.0 / product.factor.bytes() as f64
+}

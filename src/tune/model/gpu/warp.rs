@@ -1,0 +1,308 @@
+//! What the accesses of a warp take: sectors of global memory, wavefronts of shared memory,
+//! counted as the emulator counts them (`crates/nvptx-emulator/src/conflicts.rs`).
+//!
+//! The index of an access is computed for the 32 threads of a few warps, in a few iterations of
+//! the loops around; the counts are means over those. Nothing is assumed of the form of an index:
+//! what is fused and split again counts as exactly as what is not.
+
+use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
+use crate::tune::model::walk::Open;
+use std::collections::HashMap;
+
+/// Threads of a warp.
+pub(in crate::tune::model) const LANES: usize = 32;
+/// Bytes that memory moves at least.
+pub(super) const SECTOR: i64 = 32;
+/// Bytes that a thread accesses at once, at most.
+const WIDEST: i64 = 16;
+/// Warps that are looked at, and where conditions decide which threads take part.
+const SAMPLES: (usize, usize) = (4, 48);
+
+/// What a warp does each time that it comes to an access; a mean over warps, those without a
+/// thread that takes part among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::tune::model) struct Touch {
+    /// Instructions.
+    pub(in crate::tune::model) requests: f64,
+    /// Sectors of 32 bytes, if it were global memory, and how many would do.
+    pub(in crate::tune::model) sectors: f64,
+    pub(in crate::tune::model) ideal_sectors: f64,
+    /// Passes through shared memory, and how many would do.
+    pub(in crate::tune::model) wavefronts: f64,
+    pub(in crate::tune::model) ideal_wavefronts: f64,
+}
+
+/// What is known where an access stands.
+pub(in crate::tune::model) struct Place<'a> {
+    /// Threads of a block along x, y, z.
+    pub(in crate::tune::model) block: [i64; 3],
+    /// Variables that are indices of threads: along which dimension.
+    pub(in crate::tune::model) threads: &'a HashMap<Var, usize>,
+    /// Where the loops of other variables are in `open`.
+    pub(in crate::tune::model) places: &'a HashMap<Var, usize>,
+    /// The loops around.
+    pub(in crate::tune::model) open: &'a [Open],
+    /// Definitions of `let`s.
+    pub(in crate::tune::model) defined: &'a HashMap<Var, Expr>,
+    /// Conditions around, all of which hold.
+    pub(in crate::tune::model) guards: &'a [Expr],
+}
+
+/// Values of an expression in the threads of a warp.
+type Lanes = [i64; LANES];
+
+/// A warp in an iteration.
+struct Sample<'a, 'p> {
+    place: &'p Place<'a>,
+    /// Which of the samples.
+    number: usize,
+    warp: i64,
+    known: HashMap<usize, Option<Lanes>>,
+}
+
+/// The threads of a warp that take part, and the elements that they access.
+struct Access {
+    active: u32,
+    elements: Lanes,
+}
+
+/// What a warp's access to elements of `bytes` takes; none if the index depends on data.
+pub(in crate::tune::model) fn touch(
+    place: &Place<'_>,
+    index: &Expr,
+    mask: Option<&Expr>,
+    bytes: i64,
+) -> Option<Touch> {
+    let (base, step, count) = match &index.kind {
+        ExprKind::Ramp(base, step) => (base, Some(step), i64::from(index.ty.lanes)),
+        ExprKind::Broadcast(inner) => (inner, None, 1),
+        _ => (index, None, 1),
+    };
+    let threads: i64 = place.block.iter().product();
+    let warps = (threads + LANES as i64 - 1) / LANES as i64;
+    let guarded = mask.is_some() || !place.guards.is_empty();
+    let samples = if guarded { SAMPLES.1 } else { SAMPLES.0 };
+    let mut accesses = Vec::with_capacity(samples);
+    let mut apart = 0;
+    for number in 0..samples {
+        let warp = (part(number, 0) * warps as f64) as i64;
+        let mut sample = Sample { place, number, warp, known: HashMap::new() };
+        let elements = sample.lanes(base)?;
+        apart = match step {
+            Some(step) => sample.lanes(step)?[0],
+            None => 1,
+        };
+        let present = (threads - warp * LANES as i64).clamp(0, LANES as i64);
+        let mut active = ((1u64 << present) - 1) as u32;
+        for guard in place.guards.iter().chain(mask) {
+            // Conditions on data hold, as far as anyone knows.
+            if let Some(holds) = sample.lanes(guard) {
+                let those = (0..LANES).filter(|lane| holds[*lane] != 0);
+                active &= those.fold(0, |all, lane| all | 1 << lane);
+            }
+        }
+        accesses.push(Access { active, elements });
+    }
+    // Where threads leave out some of the elements they come one by one.
+    let (width, pieces) = match count > 1 && apart == 1 && mask.is_none() {
+        true => {
+            let width = widest(&accesses, bytes, count);
+            (width, count * bytes / width)
+        }
+        false => (bytes, count),
+    };
+    let mut all = Touch::default();
+    for access in accesses.iter().filter(|access| access.active != 0) {
+        let addresses = access.elements.map(|element| element * bytes);
+        let sectors = sectors(&addresses, access.active, width);
+        let wavefronts = wavefronts(&addresses, access.active, width);
+        let pieces = pieces as f64;
+        all.requests += pieces;
+        all.sectors += pieces * sectors.0;
+        all.ideal_sectors += pieces * sectors.1;
+        all.wavefronts += pieces * wavefronts.0;
+        all.ideal_wavefronts += pieces * wavefronts.1;
+    }
+    let mean = |sum: f64| sum / samples as f64;
+    Some(Touch {
+        requests: mean(all.requests),
+        sectors: mean(all.sectors),
+        ideal_sectors: mean(all.ideal_sectors),
+        wavefronts: mean(all.wavefronts),
+        ideal_wavefronts: mean(all.ideal_wavefronts),
+    })
+}
+
+/// Values of an index in the first warp, in the first iteration; none if it depends on data.
+pub(in crate::tune::model) fn first_warp(place: &Place<'_>, index: &Expr) -> Option<Lanes> {
+    Sample { place, number: 0, warp: 0, known: HashMap::new() }.lanes(index)
+}
+
+/// The most bytes of a vector at once to which all its addresses are aligned.
+fn widest(accesses: &[Access], bytes: i64, count: i64) -> i64 {
+    let mut width = WIDEST.min(bytes * count).max(bytes);
+    let aligned = |width: i64| {
+        (bytes * count) % width == 0
+            && accesses.iter().all(|access| {
+                let those = (0..LANES).filter(|lane| access.active >> lane & 1 == 1);
+                those.into_iter().all(|lane| access.elements[lane] * bytes % width == 0)
+            })
+    };
+    while width > bytes && !aligned(width) {
+        width /= 2;
+    }
+    width
+}
+
+/// Sectors of global memory, and how many the bytes would fill.
+fn sectors(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
+    let mut starts: Vec<i64> =
+        (0..LANES).filter(|lane| active >> lane & 1 == 1).map(|lane| addresses[lane]).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    let ideal = (starts.len() as i64 * bytes + SECTOR - 1) / SECTOR;
+    let mut touched: Vec<i64> = starts.into_iter().map(|at| at.div_euclid(SECTOR)).collect();
+    touched.dedup();
+    (touched.len() as f64, ideal as f64)
+}
+
+/// Passes through shared memory: 32 banks of 4 bytes, phases of as many threads as access 128
+/// bytes, each as long as the bank with the most different words.
+fn wavefronts(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
+    let unit = bytes.max(4);
+    let lanes = (128 / unit) as usize;
+    let (mut taken, mut ideal) = (0, 0);
+    for first in (0..LANES).step_by(lanes) {
+        let phase = (first..first + lanes).filter(|lane| active >> lane & 1 == 1);
+        let units: Vec<i64> = phase.map(|lane| addresses[lane].div_euclid(unit)).collect();
+        if !units.is_empty() {
+            taken += turns(&units, lanes as i64);
+            ideal += 1;
+        }
+    }
+    (f64::from(taken), f64::from(ideal))
+}
+
+/// The most different units that one of the groups of banks holds.
+pub(in crate::tune::model) fn turns(units: &[i64], groups: i64) -> u32 {
+    let mut different = units.to_vec();
+    different.sort_unstable();
+    different.dedup();
+    let mut load = [0u32; LANES];
+    for unit in different {
+        load[unit.rem_euclid(groups) as usize] += 1;
+    }
+    load.into_iter().max().unwrap_or(0)
+}
+
+impl Sample<'_, '_> {
+    fn lanes(&mut self, expr: &Expr) -> Option<Lanes> {
+        if let Some(value) = expr.as_int() {
+            return Some([i64::try_from(value).ok()?; LANES]);
+        }
+        if let Some(known) = self.known.get(&expr.id()) {
+            return *known;
+        }
+        let lanes = self.fresh(expr);
+        self.known.insert(expr.id(), lanes);
+        lanes
+    }
+
+    fn fresh(&mut self, expr: &Expr) -> Option<Lanes> {
+        match &expr.kind {
+            ExprKind::Var(var) => self.variable(var),
+            ExprKind::Unary(UnOp::Not, a) => Some(self.lanes(a)?.map(|a| i64::from(a == 0))),
+            ExprKind::Unary(UnOp::Neg, a) => Some(self.lanes(a)?.map(|a| -a)),
+            ExprKind::Unary(UnOp::Likely, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => {
+                self.lanes(a)
+            }
+            ExprKind::Ramp(base, _) => self.lanes(base),
+            ExprKind::Select(c, a, b) | ExprKind::IfThenElse(c, a, b) => {
+                let (c, a, b) = (self.lanes(c)?, self.lanes(a)?, self.lanes(b)?);
+                Some(std::array::from_fn(|at| if c[at] != 0 { a[at] } else { b[at] }))
+            }
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (self.lanes(a)?, self.lanes(b)?);
+                binary(*op, &a, &b)
+            }
+            _ => None,
+        }
+    }
+
+    fn variable(&mut self, var: &Var) -> Option<Lanes> {
+        if let Some(dim) = self.place.threads.get(var) {
+            let [x, y, _] = self.place.block.map(|extent| extent.max(1));
+            let first = self.warp * LANES as i64;
+            return Some(std::array::from_fn(|lane| {
+                let thread = first + lane as i64;
+                match dim {
+                    0 => thread % x,
+                    1 => thread / x % y,
+                    _ => thread / x / y,
+                }
+            }));
+        }
+        if let Some(at) = self.place.places.get(var) {
+            let Open { min, count, .. } = self.place.open[*at];
+            let part = part(self.number, 1 + *at);
+            return Some([(min + (count * part).floor()) as i64; LANES]);
+        }
+        let defined = self.place.defined.get(var)?.clone();
+        self.lanes(&defined)
+    }
+}
+
+/// Where a sample lies in the range of a variable: multiples of roots of primes fill every box
+/// evenly.
+fn part(number: usize, variable: usize) -> f64 {
+    const PRIMES: [f64; 12] = [2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0, 31.0, 37.0];
+    ((number as f64 + 0.5) * PRIMES[variable % PRIMES.len()].sqrt()).fract()
+}
+
+fn binary(op: BinOp, a: &Lanes, b: &Lanes) -> Option<Lanes> {
+    let each = |f: &dyn Fn(i64, i64) -> i64| Some(std::array::from_fn(|at| f(a[at], b[at])));
+    match op {
+        BinOp::Add => each(&|a, b| a.wrapping_add(b)),
+        BinOp::Sub => each(&|a, b| a.wrapping_sub(b)),
+        BinOp::Mul => each(&|a, b| a.wrapping_mul(b)),
+        BinOp::FloorDiv => each(&|a, b| if b == 0 { 0 } else { a.div_euclid(b) }),
+        BinOp::FloorMod => each(&|a, b| if b == 0 { 0 } else { a.rem_euclid(b) }),
+        BinOp::Min => each(&|a, b| a.min(b)),
+        BinOp::Max => each(&|a, b| a.max(b)),
+        BinOp::Eq => each(&|a, b| i64::from(a == b)),
+        BinOp::Ne => each(&|a, b| i64::from(a != b)),
+        BinOp::Lt => each(&|a, b| i64::from(a < b)),
+        BinOp::Le => each(&|a, b| i64::from(a <= b)),
+        BinOp::Gt => each(&|a, b| i64::from(a > b)),
+        BinOp::Ge => each(&|a, b| i64::from(a >= b)),
+        BinOp::And => each(&|a, b| i64::from(a != 0 && b != 0)),
+        BinOp::Or => each(&|a, b| i64::from(a != 0 || b != 0)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(f: impl Fn(i64) -> i64) -> Lanes {
+        std::array::from_fn(|lane| f(lane as i64))
+    }
+
+    #[test]
+    fn counts_are_the_emulator_s() {
+        let all = !0;
+        assert_eq!(sectors(&lanes(|i| 4 * i), all, 4), (4.0, 4.0));
+        assert_eq!(sectors(&lanes(|i| 4 * i + 16), all, 4), (5.0, 4.0));
+        assert_eq!(sectors(&lanes(|i| 128 * i), all, 4), (32.0, 4.0));
+        assert_eq!(sectors(&lanes(|_| 64), all, 4), (1.0, 1.0));
+        assert_eq!(sectors(&lanes(|i| 16 * i), all, 16), (16.0, 16.0));
+        assert_eq!(wavefronts(&lanes(|i| 4 * i), all, 4), (1.0, 1.0));
+        assert_eq!(wavefronts(&lanes(|i| 8 * i), all, 4), (2.0, 1.0));
+        assert_eq!(wavefronts(&lanes(|i| 128 * i), all, 4), (32.0, 1.0));
+        assert_eq!(wavefronts(&lanes(|i| 132 * i), all, 4), (1.0, 1.0));
+        assert_eq!(wavefronts(&lanes(|i| 16 * i), all, 16), (4.0, 4.0));
+        assert_eq!(wavefronts(&lanes(|i| 32 * i), all, 16), (8.0, 4.0));
+        assert_eq!(wavefronts(&lanes(|i| 128 * i), 3, 4), (2.0, 1.0));
+    }
+}

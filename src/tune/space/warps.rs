@@ -1,0 +1,209 @@
+//! Rules for GPUs in which threads make one result together: `tensor` and `together`.
+
+use super::Fit;
+use super::plan::Planner;
+use super::view::{Stride, View};
+use crate::ir::{BinOp, DType, ExprKind};
+
+/// Rows, columns and terms of a product of a warp.
+const PRODUCT: (i64, i64, i64) = (16, 8, 16);
+/// Elements that are copied at once.
+const CHUNK: i64 = 8;
+/// The first capability whose tensor cores multiply these types, with copies that nobody waits for.
+const CAPABILITY: u32 = 80;
+
+/// Fewer terms are added up by one thread.
+const MANY_TERMS: i64 = 256;
+/// As many elements keep all threads busy by themselves.
+const ENOUGH: i64 = 1 << 15;
+
+pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
+    let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= CAPABILITY);
+    let view = &planner.facts.views[at];
+    match able && factors(view).is_some() && planner.facts.order_may_change(at) {
+        true => Fit::Best,
+        false => Fit::No,
+    }
+}
+
+/// The intrinsic, and the two factors by index in the loads: `sum(A[x, k] * B[k, y])`, each element
+/// made a float32, all extents multiples of a product's.
+fn factors(view: &View) -> Option<(&'static str, usize, usize)> {
+    let reduction = view.reduction.as_ref()?;
+    let [x, y] = &view.data[..] else { return None };
+    let [k] = &view.reduce[..] else { return None };
+    let multiple = |extent: Option<i64>, of: i64| extent.is_some_and(|extent| extent % of == 0);
+    let sizes = multiple(x.extent, PRODUCT.0)
+        && multiple(y.extent, PRODUCT.1)
+        && multiple(k.extent, PRODUCT.2);
+    if !sizes || view.tuple || view.dtype != DType::Float32 {
+        return None;
+    }
+    let is_product = |term: &crate::ir::Expr| {
+        let cast = |factor: &crate::ir::Expr| matches!(factor.kind, ExprKind::Cast(_));
+        matches!(&term.kind, ExprKind::Binary(BinOp::Mul, a, b) if cast(a) && cast(b))
+    };
+    let is_sum = reduction.combiner.name == "sum" && reduction.condition.is_none();
+    if !is_sum || !matches!(&reduction.terms[..], [term] if is_product(term)) {
+        return None;
+    }
+    let [a, b] = &view.loads[..] else { return None };
+    let is = |load: &super::view::Access, rows: &crate::ir::Var, columns: &crate::ir::Var| {
+        let vars: Vec<_> = load.indices.iter().map(|index| index.as_var()).collect();
+        vars == [Some(rows), Some(columns)] && load.stride(columns) == Stride::By(1)
+    };
+    let name = match (a.buffer.dtype, b.buffer.dtype) {
+        (DType::BFloat16, DType::BFloat16) => "mma_m16n8k16_bf16",
+        (DType::Float16, DType::Float16) => "mma_m16n8k16_f16",
+        _ => return None,
+    };
+    match () {
+        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((name, 0, 1)),
+        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((name, 1, 0)),
+        () => None,
+    }
+}
+
+/// The factors of an extent that a question may have.
+fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
+    choices.iter().copied().filter(|count| extent % (unit * count) == 0).collect()
+}
+
+/// A tile by warps on tensor cores, as `samples/matmul_bf16.te` has it.
+pub(super) fn tensor(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let (intrinsic, a, b) = factors(view).expect("the rule fits");
+    let stage = planner.plans[at].name.clone();
+    let [x, y, k] = [&view.data[0], &view.data[1], &view.reduce[0]];
+    let ask = &mut planner.asker;
+    let rows = ask.pick(&stage, "rows", &parts(x.size(), PRODUCT.0, &[1, 2, 4]), &4);
+    let high = parts(x.size(), PRODUCT.0 * rows, &[1, 2, 4]);
+    let high = ask.pick(&stage, "warps along rows", &high, &2);
+    let columns = ask.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
+    let wide = parts(y.size(), PRODUCT.1 * columns, &[1, 2, 4]);
+    let wide = ask.pick(&stage, "warps along columns", &wide, &4);
+    let terms = ask.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
+    let most = (k.size() / terms).clamp(1, 4);
+    let stages: Vec<i64> = (1..=most).collect();
+    let stages = ask.pick(&stage, "stages", &stages, &most);
+    let why = format!(
+        "{} times {} warps make {rows} times {columns} products of 16 times 8 elements each",
+        high, wide
+    );
+    let permission = facts.permission(at);
+    let text = &mut planner.text;
+    text.rule("tensor", &why);
+    let mut fresh = |base: &str, suffix: &str| text.fresh(base, suffix);
+    let (x, y, k) = (&x.name, &y.name, &k.name);
+    let sums = fresh(&stage, "_sums");
+    let copies = [a, b].map(|load| fresh(&view.loads[load].buffer.name, "_shared"));
+    let [xb, xw, xv, xg] = ["_b", "_w", "_v", "_g"].map(|suffix| fresh(x, suffix));
+    let [yb, yw, yv, yt, yi] = ["_b", "_w", "_v", "_t", "_i"].map(|suffix| fresh(y, suffix));
+    let lane = fresh(&stage, "_lane");
+    let [ko, kt, ki] = ["_o", "_t", "_i"].map(|suffix| fresh(k, suffix));
+    let [row, half] = ["_row", "_half"].map(|suffix| fresh(&stage, suffix));
+    let layout = format!("[{x} // 8, {x} % 8, {y} // 8, {y} % 8 // 2, {y} % 2]");
+    text.push(format!("let {sums} = {stage}.cache_write(local, layout={layout})"));
+    for (copy, load) in copies.iter().zip([a, b]) {
+        let name = &view.loads[load].buffer.name;
+        text.push(format!("let {copy} = {name}.cache_read(shared, [{sums}])"));
+    }
+    let double = rows * 2;
+    text.push(format!(
+        "let {xb}, {xw}, {xv}, {xg} = {stage}.split({x}, factors=[{high}, {double}, 8])"
+    ));
+    text.push(format!(
+        "let {yb}, {yw}, {yv}, {yt}, {yi} = {stage}.split({y}, factors=[{wide}, {columns}, 4, 2])"
+    ));
+    text.push(format!("{stage}.reorder({xb}, {yb}, {xw}, {yw}, {xg}, {yt}, {xv}, {yv}, {yi})"));
+    text.push(format!("let {lane} = {stage}.fuse({xg}, {yt})"));
+    let binds = [(&xb, "blockIdx.y"), (&yb, "blockIdx.x"), (&xw, "threadIdx.z")];
+    for (axis, index) in binds.into_iter().chain([(&yw, "threadIdx.y"), (&lane, "threadIdx.x")]) {
+        text.push(format!("{stage}.bind({axis}, {index})"));
+    }
+    text.push(format!("{stage}.vectorize({yi})"));
+    text.push(format!("{sums}.compute_at({stage}, {lane})"));
+    let steps = terms / PRODUCT.2;
+    text.push(format!("let {ko}, {kt}, {ki} = {sums}.split({k}, factors=[{steps}, 16])"));
+    text.push(format!("let {row}, {half} = {sums}.split(p0, factor=2)"));
+    text.push(format!("{sums}.reorder({ko}, {kt}, {row}, p1, p2, p3, {half}, p4, {ki})"));
+    text.push(format!("{sums}.unroll({kt})"));
+    if stages > 1 {
+        text.push(format!("{sums}.pipeline({ko}, stages={stages})"));
+    }
+    text.push(format!("{sums}.tensorize({half}, {intrinsic}{permission})"));
+    for copy in &copies {
+        fetch(planner, copy, (&sums, &ko), (high, wide));
+    }
+}
+
+/// A copy in shared memory, whose rows lie in different banks, by all warps of a block.
+fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wide): (i64, i64)) {
+    let text = &mut planner.text;
+    let [ro, ri, so, si] = ["_ro", "_ri", "_so", "_si"].map(|suffix| text.fresh(copy, suffix));
+    let chunk = text.fresh(copy, "_chunk");
+    let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
+    text.push(format!("{copy}.compute_at({sums}, {at})"));
+    text.push(format!("{copy}.storage_align(ax0, 16, 8)"));
+    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={CHUNK})"));
+    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={CHUNK})"));
+    text.push(format!("{copy}.reorder({ro}, {so}, {ri}, {si})"));
+    text.push(format!("let {chunk} = {copy}.fuse({ro}, {so}, {ri})"));
+    text.push(format!(
+        "let {rest}, {z}, {y}, {x} = {copy}.split({chunk}, factors=[{high}, {wide}, 32])"
+    ));
+    for (axis, index) in [(z, "threadIdx.z"), (y, "threadIdx.y"), (x, "threadIdx.x")] {
+        text.push(format!("{copy}.bind({axis}, {index})"));
+    }
+    text.push(format!("{copy}.vectorize({si})"));
+}
+
+pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
+    let view = &planner.facts.views[at];
+    let Some(last) = view.reduce.last() else { return Fit::No };
+    if !planner.target.is_gpu() || view.tuple || view.data.is_empty() {
+        return Fit::No;
+    }
+    if last.extent.is_some_and(|extent| extent < MANY_TERMS) || !planner.facts.order_may_change(at)
+    {
+        return Fit::No;
+    }
+    if view.elements() < ENOUGH { Fit::Best } else { Fit::Possible }
+}
+
+/// Partial results of the threads of a block, which one of them adds up.
+pub(super) fn together(planner: &mut Planner, at: usize) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let stage = planner.plans[at].name.clone();
+    let last = view.reduce.last().expect("the rule fits");
+    let fits = |threads: &i64| last.extent.is_none_or(|extent| extent >= 2 * threads);
+    let threads: Vec<i64> = [32, 64, 128, 256].into_iter().filter(fits).collect();
+    let threads = planner.asker.pick(&stage, "threads", &threads, &64);
+    let why = format!(
+        "the terms along `{}` may be summed in any order, and {threads} threads share those of an \
+         element",
+        last.name
+    );
+    let permission = facts.permission(at);
+    let text = &mut planner.text;
+    text.rule("together", &why);
+    let [outer, inner] = ["_o", "_i"].map(|suffix| text.fresh(&last.name, suffix));
+    let partial = text.fresh(&stage, "_parts");
+    let axes: Vec<String> = view.data.iter().map(|axis| axis.name.clone()).collect();
+    text.push(format!("let {outer}, {inner} = {stage}.split({}, factor={threads})", last.name));
+    text.push(format!("let {partial} = {stage}.rfactor({inner}{permission})"));
+    let joined = match &axes[..] {
+        [only] => only.clone(),
+        _ => {
+            let fused = text.fresh(&stage, "_all");
+            text.push(format!("let {fused} = {stage}.fuse({})", axes.join(", ")));
+            fused
+        }
+    };
+    text.push(format!("{stage}.bind({joined}, blockIdx.x)"));
+    text.push(format!("{partial}.compute_at({stage}, {joined})"));
+    text.push(format!("{partial}.set_scope(shared)"));
+    text.push(format!("{partial}.bind({inner}, threadIdx.x)"));
+}
