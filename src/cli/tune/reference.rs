@@ -30,7 +30,7 @@ pub fn make(
     }
     let how = match reference {
         Reference::Default | Reference::Patient => "of the plain loops",
-        Reference::Auto => "of `--schedule auto`",
+        Reference::Auto => "of the rules' schedule",
     };
     let placed = bench.place_reference(reference).map_err(Trouble::Unsampled)?;
     if placed.schedule.reassociated {
