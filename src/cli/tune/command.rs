@@ -213,7 +213,8 @@ fn estimate<'a>(
     };
     let (mut all, parts) = (Vec::new(), kernels.len());
     for (judge, model, space) in kernels {
-        let work = work_of(judge.graph, head.options, arguments, program)?;
+        // Run-time integers may have no value: the model takes them to be some hundreds.
+        let work = work_of(judge.graph, head.options, arguments, program).ok();
         let (what, limits, seed) = ((space, model), (&limits, parts), arguments.seed);
         let found = unmeasured::search(judge, what, work, limits, seed, reporter);
         let failed = |failure| Error::Compile(program.sources.clone(), failure);

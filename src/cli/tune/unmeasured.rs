@@ -37,7 +37,8 @@ pub struct Limits<'a> {
 /// What came out for a kernel.
 pub struct Found {
     name: String,
-    work: Work,
+    /// What a call does, if its arguments say so.
+    work: Option<Work>,
     candidates: usize,
     refused: BTreeMap<String, (usize, String)>,
     best: Option<(Proposal, Estimate)>,
@@ -62,7 +63,7 @@ pub struct Head<'a> {
 pub fn search(
     judge: &Judge<'_>,
     (space, model): (&dyn Space, &Model<'_>),
-    work: Work,
+    work: Option<Work>,
     (limits, parts): (&Limits<'_>, usize),
     seed: u64,
     reporter: &Reporter,
@@ -160,10 +161,12 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
         Some((_, estimate)) => {
             let seconds = estimate.seconds;
             let mut best = format!("the best is estimated to take {}", duration(seconds));
-            if found.work.flops > 0.0 {
-                best.push_str(&format!(", {:.1} GFLOP/s", found.work.gflops(seconds)));
+            if let Some(work) = &found.work {
+                if work.flops > 0.0 {
+                    best.push_str(&format!(", {:.1} GFLOP/s", work.gflops(seconds)));
+                }
+                best.push_str(&format!(", {:.1} GB/s", work.gbs(seconds)));
             }
-            best.push_str(&format!(", {:.1} GB/s", found.work.gbs(seconds)));
             lines.push(best);
         }
     }
@@ -215,12 +218,13 @@ pub fn json(head: &Head<'_>, all: &[Found]) -> String {
 
 /// The picture: the best estimate of each kernel over the seconds of the search.
 pub fn svg(all: &[Found]) -> String {
-    let computes = |found: &Found| found.work.flops >= found.work.bytes && found.work.flops > 0.0;
-    let gflops = all.iter().any(computes);
+    let computes = |work: &Work| work.flops >= work.bytes && work.flops > 0.0;
+    let gflops = all.iter().any(|found| found.work.as_ref().is_some_and(computes));
     let lines = all.iter().map(|found| {
-        let rate = |seconds: f64| match gflops {
-            true => found.work.gflops(seconds),
-            false => found.work.gbs(seconds),
+        let rate = |seconds: f64| match &found.work {
+            Some(work) if gflops => work.gflops(seconds),
+            Some(work) => work.gbs(seconds),
+            None => 0.0,
         };
         let points = found.curve.iter().map(|(at, seconds)| (*at, rate(*seconds))).collect();
         (found.name.clone(), points)

@@ -94,8 +94,8 @@ struct Occupancy {
     warps: f64,
     blocks: f64,
     registers: f64,
-    /// Registers that a thread wants beyond those that it can have.
-    spilled: f64,
+    /// Registers that a thread can have.
+    most: f64,
     /// Blocks at once.
     resident: f64,
     /// What keeps more from being there.
@@ -117,8 +117,8 @@ pub(super) fn launch(
     // Blocks of the multiprocessor that has the most of them, and how often it is filled.
     let most = (held.blocks / gpu.processors).ceil();
     let waves = (most / held.resident).ceil();
-    let moved = model.from_cache(launch.frame, held.resident) * held.blocks;
-    let distinct = model.from_memory(moved);
+    let moved = model.cache_bytes_of(launch.frame, held.resident) * held.blocks;
+    let distinct = model.memory_bytes_of(moved);
     let far = model.latency(&counts, moved, distinct);
     let own = model.own(launch.frame, far);
     let all = most * held.warps;
@@ -130,7 +130,8 @@ pub(super) fn launch(
         held.limit,
         if waves == 1.0 { "" } else { "s" }
     );
-    let registers = format!("{:.0} of {:.0} registers short", held.spilled, held.registers);
+    let short = (held.registers - held.most).max(0.0);
+    let registers = format!("{short:.0} of {:.0} registers short", held.registers);
     let megabytes = |bytes: f64| format!("{:.1} MB", begins * bytes / 1e6);
     let launched = begins * held.warps * held.blocks;
     total.wavefronts += launched * counts.wavefronts;
@@ -174,17 +175,17 @@ fn extent(launch: &Launch, prefix: &str) -> f64 {
 fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     let (blocks, threads) = (extent(launch, "blockIdx"), extent(launch, "threadIdx"));
     let warps = (threads / WARP).ceil();
-    let held = |at: usize| plan.frames[at].work.accumulators + plan.frames[at].work.registers;
-    let wanted = BASE_REGISTERS + (launch.frame..launch.end).map(held).fold(0.0, f64::max);
+    let frames = launch.frame..launch.end;
+    let registers = frames.map(|at| registers(plan, at)).fold(0.0, f64::max);
     // The registers of one block are there for all its threads.
     let fits = (gpu.registers / (warps * WARP) / 8.0).floor() * 8.0;
     let most = fits.min(f64::from(Gpu::MAX_REGISTERS));
-    let registers = wanted.min(most);
+    let given = registers.min(most);
     let holds = |has: f64, each: f64| if each > 0.0 { (has / each).floor() } else { f64::INFINITY };
     let limits = [
         (gpu.blocks, "blocks"),
         (holds(gpu.threads, warps * WARP), "threads"),
-        (holds(gpu.registers, warps * WARP * (registers / 8.0).ceil() * 8.0), "registers"),
+        (holds(gpu.registers, warps * WARP * (given / 8.0).ceil() * 8.0), "registers"),
         (
             holds(gpu.shared_bytes, if launch.shared > 0.0 { launch.shared + 1024.0 } else { 0.0 }),
             "shared memory",
@@ -193,8 +194,13 @@ fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     ];
     let (resident, limit) =
         limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are some");
-    let (resident, spilled) = (resident.max(1.0), (wanted - most).max(0.0));
-    Occupancy { warps, blocks, registers: wanted, spilled, resident, limit }
+    Occupancy { warps, blocks, registers, most, resident: resident.max(1.0), limit }
+}
+
+/// Registers that a thread wants in a frame.
+fn registers(plan: &Plan, at: usize) -> f64 {
+    let work = &plan.frames[at].work;
+    BASE_REGISTERS + work.accumulators + work.registers
 }
 
 struct Model<'a> {
@@ -280,17 +286,11 @@ impl Model<'_> {
                 }
             }
         }
-        if self.held.spilled > 0.0 {
-            let held = |at: &usize| {
-                let work = &self.plan.frames[*at].work;
-                work.accumulators + work.registers
-            };
-            let worst = (self.launch.frame..self.launch.end)
-                .max_by(|a, b| held(a).total_cmp(&held(b)))
-                .expect("a launch has frames");
-            counts.spilled = SPILL * self.held.spilled * self.weighed(worst);
-            counts.issued += counts.spilled;
+        for at in self.launch.frame..self.launch.end {
+            let short = (registers(self.plan, at) - self.held.most).max(0.0);
+            counts.spilled += SPILL * short * self.weighed(at);
         }
+        counts.issued += counts.spilled;
         counts
     }
 
@@ -358,7 +358,7 @@ impl Model<'_> {
 
     /// Bytes that a block's accesses in one run of a frame move from the second cache: what fits
     /// into the first one comes once.
-    fn from_cache(&self, at: usize, resident: f64) -> f64 {
+    fn cache_bytes_of(&self, at: usize, resident: f64) -> f64 {
         let frame = &self.plan.frames[at];
         let asked = self.asked(at);
         if asked <= 0.0 {
@@ -385,7 +385,7 @@ impl Model<'_> {
         }
         let own = self.own_bytes(at);
         let inside: f64 =
-            frame.children.iter().map(|child| self.from_cache(*child, resident)).sum();
+            frame.children.iter().map(|child| self.cache_bytes_of(*child, resident)).sum();
         trips * (own + inside)
     }
 
@@ -411,7 +411,7 @@ impl Model<'_> {
 
     /// Bytes from memory of what is moved from the second cache: each buffer once if all of them
     /// fit in, else what each wave of blocks touches.
-    fn from_memory(&self, moved: f64) -> f64 {
+    fn memory_bytes_of(&self, moved: f64) -> f64 {
         let frame = &self.plan.frames[self.launch.frame];
         let (plan, gpu) = (self.plan, self.gpu);
         let of = |extents: &[f64]| -> f64 {
