@@ -5,7 +5,11 @@ use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use super::scan::{
+    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests,
+    serial_vars,
+};
+use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -61,6 +65,8 @@ pub(super) struct Walker<'a> {
     pub(super) past: bool,
     /// The numbers of buffers, those in registers too.
     pub(super) numbers: HashMap<Buffer, usize>,
+    /// Buffers, by number, that an iteration of a frame begins anew.
+    pub(super) begun: HashSet<(usize, usize)>,
     /// What the value at hand reads, by number.
     pub(super) reads: Vec<usize>,
     /// What each `let` reads.
@@ -106,6 +112,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         storing: None,
         past: false,
         numbers: HashMap::new(),
+        begun: HashSet::new(),
         reads: Vec::new(),
         let_reads: HashMap::new(),
     };
@@ -315,6 +322,7 @@ impl Walker<'_> {
             && (self.wide || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
             && rests(body, buffer, &serial_vars(body))
+            && !chooses(body, buffer)
             && is_constant_only(body, buffer, &self.places);
         if register {
             let parts = (bytes / each).ceil();
@@ -678,138 +686,4 @@ fn shared_out(mut parts: Vec<(f64, f64)>, count: f64, threads: f64) -> (Vec<(f64
     let busy = threads.min(count);
     let uneven = (count / busy).ceil() * busy / count;
     (parts, uneven)
-}
-
-/// The statements of nested blocks.
-fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::Block(inner) => flatten(inner, flat),
-            other => flat.push(other),
-        }
-    }
-}
-
-/// Whether a statement becomes stores alone when loops are written out.
-fn is_stores(stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::Store { .. } => true,
-        Stmt::For { kind: ForKind::Unrolled, body, extent, .. } => {
-            extent.as_int().is_some() && is_stores(body)
-        }
-        Stmt::Block(stmts) => stmts.iter().all(is_stores),
-        _ => false,
-    }
-}
-
-/// Whether loops are left when unrolled ones are written out.
-fn has_loops(stmt: &Stmt) -> bool {
-    if let Stmt::For { kind, extent, .. } = stmt
-        && (*kind != ForKind::Unrolled || extent.as_int().is_none())
-    {
-        return true;
-    }
-    let mut found = false;
-    for_each_stmt(stmt, &mut |inner| found = found || has_loops(inner));
-    found
-}
-
-/// Variables of the loops that stay loops, and of `let`s.
-fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
-    let mut vars = HashSet::new();
-    walk_stmt(
-        stmt,
-        &mut |stmt| match stmt {
-            Stmt::For { var, kind, extent, .. }
-                if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
-            {
-                vars.insert(var.clone());
-            }
-            Stmt::Let { var, .. } => {
-                vars.insert(var.clone());
-            }
-            _ => {}
-        },
-        &mut |_| {},
-    );
-    vars
-}
-
-/// How many elements stores with an index write when loops are written out.
-fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
-    let mut vars = HashSet::new();
-    mentioned(index, &mut |var| {
-        vars.insert(var.clone());
-    });
-    let mut copies = 1.0;
-    for store in stores {
-        walk_stmt(
-            store,
-            &mut |stmt| {
-                if let Stmt::For { var, extent, .. } = stmt
-                    && vars.contains(var)
-                {
-                    copies *= extent.as_int().unwrap_or(1) as f64;
-                }
-            },
-            &mut |_| {},
-        );
-    }
-    copies
-}
-
-/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
-fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
-    let (mut found, mut fine) = (false, true);
-    each_access(stmt, &mut |accessed, index| {
-        if accessed == buffer {
-            found = true;
-            mentioned(index, &mut |var| fine &= !vars.contains(var));
-        }
-    });
-    found && fine
-}
-
-/// Whether the indices of a buffer depend on nothing outside.
-fn is_constant_only(stmt: &Stmt, buffer: &Buffer, outside: &HashMap<Var, usize>) -> bool {
-    let mut fine = true;
-    each_access(stmt, &mut |accessed, index| {
-        if accessed == buffer {
-            mentioned(index, &mut |var| fine &= !outside.contains_key(var));
-        }
-    });
-    fine
-}
-
-/// Calls `f` with every access and its index.
-fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    let mut seen = HashSet::new();
-    walk_stmt(
-        stmt,
-        &mut |stmt| {
-            if let Stmt::Store { buffer, indices, .. } = stmt {
-                f(buffer, &indices[0]);
-            }
-            for_each_expr(stmt, &mut |expr| each_load(expr, &mut seen, f));
-        },
-        &mut |_| {},
-    );
-}
-
-fn each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
-        f(buffer, &indices[0]);
-    }
-    for_each_child(expr, &mut |child| each_load(child, seen, f));
-}
-
-/// Calls `f` with the variables of an index.
-fn mentioned(expr: &Expr, f: &mut dyn FnMut(&Var)) {
-    if let ExprKind::Var(var) = &expr.kind {
-        f(var);
-    }
-    for_each_child(expr, &mut |child| mentioned(child, f));
 }

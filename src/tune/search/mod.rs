@@ -66,6 +66,8 @@ impl Trial {
 const FIRST: usize = 256;
 /// Candidates like those that were good elsewhere.
 const SEEDS: usize = 16;
+/// The plain candidate takes so many times the best one's time before it is given up.
+const CLEARLY: f64 = 1.25;
 /// One candidate in so many of a batch is drawn at random.
 const ONE_AT_RANDOM: usize = 8;
 
@@ -183,7 +185,8 @@ fn seconds(trial: &Trial) -> f64 {
     trial.seconds().expect("only those with a time are asked")
 }
 
-/// The best candidate by the model alone, out of about `count`: no measurement.
+/// The best candidate by the model alone, out of about `count`: no measurement. The plain one, if
+/// that is nearly as good: of what is written plainly the model knows the most.
 pub fn choose_by_model(
     space: &dyn Space,
     model: &Model<'_>,
@@ -201,7 +204,9 @@ pub fn choose_by_model(
             break;
         }
     }
-    population.ranked().next().cloned()
+    let best = population.ranked().next().cloned()?;
+    let plain = population.judge(space.plain().into_iter().collect()).pop();
+    Some(plain.filter(|plain| plain.guess.seconds < CLEARLY * best.guess.seconds).unwrap_or(best))
 }
 
 /// What a candidate decided, by question.

@@ -1,0 +1,161 @@
+//! Questions about statements that the walk asks before it goes into them.
+
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
+use std::collections::{HashMap, HashSet};
+
+/// The statements of nested blocks.
+pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Block(inner) => flatten(inner, flat),
+            other => flat.push(other),
+        }
+    }
+}
+
+/// Whether a statement becomes stores alone when loops are written out.
+pub(super) fn is_stores(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Store { .. } => true,
+        Stmt::For { kind: ForKind::Unrolled, body, extent, .. } => {
+            extent.as_int().is_some() && is_stores(body)
+        }
+        Stmt::Block(stmts) => stmts.iter().all(is_stores),
+        _ => false,
+    }
+}
+
+/// Whether loops are left when unrolled ones are written out.
+pub(super) fn has_loops(stmt: &Stmt) -> bool {
+    if let Stmt::For { kind, extent, .. } = stmt
+        && (*kind != ForKind::Unrolled || extent.as_int().is_none())
+    {
+        return true;
+    }
+    let mut found = false;
+    for_each_stmt(stmt, &mut |inner| found = found || has_loops(inner));
+    found
+}
+
+/// Variables of the loops that stay loops, and of `let`s.
+pub(super) fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
+    let mut vars = HashSet::new();
+    walk_stmt(
+        stmt,
+        &mut |stmt| match stmt {
+            Stmt::For { var, kind, extent, .. }
+                if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
+            {
+                vars.insert(var.clone());
+            }
+            Stmt::Let { var, .. } => {
+                vars.insert(var.clone());
+            }
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    vars
+}
+
+/// How many elements stores with an index write when loops are written out.
+pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
+    let mut vars = HashSet::new();
+    mentioned(index, &mut |var| {
+        vars.insert(var.clone());
+    });
+    let mut copies = 1.0;
+    for store in stores {
+        walk_stmt(
+            store,
+            &mut |stmt| {
+                if let Stmt::For { var, extent, .. } = stmt
+                    && vars.contains(var)
+                {
+                    copies *= extent.as_int().unwrap_or(1) as f64;
+                }
+            },
+            &mut |_| {},
+        );
+    }
+    copies
+}
+
+/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
+pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
+    let (mut found, mut fine) = (false, true);
+    each_access(stmt, &mut |accessed, index| {
+        if accessed == buffer {
+            found = true;
+            mentioned(index, &mut |var| fine &= !vars.contains(var));
+        }
+    });
+    found && fine
+}
+
+/// Whether the indices of a buffer depend on nothing outside.
+pub(super) fn is_constant_only(
+    stmt: &Stmt,
+    buffer: &Buffer,
+    outside: &HashMap<Var, usize>,
+) -> bool {
+    let mut fine = true;
+    each_access(stmt, &mut |accessed, index| {
+        if accessed == buffer {
+            mentioned(index, &mut |var| fine &= !outside.contains_key(var));
+        }
+    });
+    fine
+}
+
+/// Whether a condition decides about stores to a buffer.
+pub(super) fn chooses(stmt: &Stmt, buffer: &Buffer) -> bool {
+    let mut found = false;
+    match stmt {
+        Stmt::If { .. } => each_store(stmt, &mut |stored| found |= stored == buffer),
+        other => for_each_stmt(other, &mut |inner| found = found || chooses(inner, buffer)),
+    }
+    found
+}
+
+/// Calls `f` with every buffer that is stored to.
+pub(super) fn each_store(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
+    if let Stmt::Store { buffer, .. } = stmt {
+        f(buffer);
+    }
+    for_each_stmt(stmt, &mut |inner| each_store(inner, f));
+}
+
+/// Calls `f` with every access and its index.
+pub(super) fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
+    let mut seen = HashSet::new();
+    walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, indices, .. } = stmt {
+                f(buffer, &indices[0]);
+            }
+            for_each_expr(stmt, &mut |expr| each_load(expr, &mut seen, f));
+        },
+        &mut |_| {},
+    );
+}
+
+pub(super) fn each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
+    if !seen.insert(expr.id()) {
+        return;
+    }
+    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
+        f(buffer, &indices[0]);
+    }
+    for_each_child(expr, &mut |child| each_load(child, seen, f));
+}
+
+/// Calls `f` with the variables of an index.
+pub(super) fn mentioned(expr: &Expr, f: &mut dyn FnMut(&Var)) {
+    if let ExprKind::Var(var) = &expr.kind {
+        f(var);
+    }
+    for_each_child(expr, &mut |child| mentioned(child, f));
+}
