@@ -25,6 +25,9 @@ enum { ALONE_NANOSECONDS = 4000 };
 
 /* Work of less than this is its participant's own. */
 enum { GRAIN_NANOSECONDS = 2000 };
+/* A loop has a participant for so many steps, about a microsecond, and is not shared if it has not
+ * work for two: to call one and to wait for it takes as long. */
+enum { PARTICIPANT_STEPS = 4000 };
 
 enum { MAX_PARTICIPANTS = 512, CACHE_LINES = 128 };
 
@@ -50,7 +53,8 @@ struct participant {
     tec_task task;
     void *closure;
     int32_t participants;
-    uint32_t finished __attribute__((aligned(CACHE_LINES))); /* `called`, when it has done its work */
+    /* `called`, when it has done its work. */
+    uint32_t finished __attribute__((aligned(CACHE_LINES)));
     thread_id thread;
 } __attribute__((aligned(CACHE_LINES)));
 
@@ -281,13 +285,15 @@ static COLD void start_workers(int32_t setting) {
     restore_signals(mask);
 }
 
-/* Runs iterations begin .. end on the workers; the pool is locked. */
-static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t end) {
+/* Runs iterations begin .. end on at most so many threads; the pool is locked. */
+static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t end,
+                          int64_t limit) {
     int32_t setting = tec_rt_num_threads();
     if (pool.wanted == 0 || pool.setting != setting) start_workers(setting);
     int64_t n = end - begin, most = pool.workers + 1;
     if (most > pool.wanted) most = pool.wanted;
     if (most > n) most = n;
+    if (most > limit) most = limit;
     if (most < 2) return task(closure, begin, end);
     __atomic_store_n(&failure, 0, __ATOMIC_RELAXED);
     int64_t each = n / most, more = n % most;
@@ -362,14 +368,21 @@ static int is_begun(void) {
 
 /* ---- loops ---- */
 
-/* Runs iterations 0 .. n; 0, or what a task returned. */
-static int32_t run_on_pool(tec_task task, void *closure, int64_t n) {
-    if (tec_rt_num_threads() == 1) return task(closure, 0, n);
+/* The threads that n iterations of so many steps are worth. */
+static int64_t worth(int64_t n, int64_t steps) {
+    if (steps == 0 || n / PARTICIPANT_STEPS >= MAX_PARTICIPANTS) return MAX_PARTICIPANTS;
+    return steps >= PARTICIPANT_STEPS ? n : n * steps / PARTICIPANT_STEPS;
+}
+
+/* Runs iterations 0 .. n of so many steps (0: not known); 0, or what a task returned. */
+static int32_t run_on_pool(tec_task task, void *closure, int64_t n, int64_t steps) {
+    int64_t limit = worth(n, steps);
+    if (limit < 2 || tec_rt_num_threads() == 1) return task(closure, 0, n);
     int there = is_begun() || begin_pool();
     int64_t begin = 0;
     while (begin < n) {
         if (there && try_lock()) {
-            int32_t result = run_shared(task, closure, begin, n);
+            int32_t result = run_shared(task, closure, begin, n, limit);
             unlock();
             return result;
         }

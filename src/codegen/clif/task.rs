@@ -9,6 +9,7 @@
 use super::Unit;
 use super::emit::{Binding, Emitter, Finished};
 use super::storage::{Capture, Place};
+use crate::ir::cost::count_steps;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
@@ -118,8 +119,9 @@ impl Emitter<'_, '_> {
             vars,
             buffers,
         });
-        let extent = self.expr(extent);
-        self.call_task(id, pointer, extent);
+        let steps = count_steps(body).map_or(0, |steps| steps.clamp(1, i64::MAX as u64) as i64);
+        let (extent, steps) = (self.expr(extent), self.b.ins().iconst(types::I64, steps));
+        self.call_task(id, [pointer, extent, steps]);
     }
 
     /// Fills a struct in this function's frame; its address.
@@ -133,12 +135,13 @@ impl Emitter<'_, '_> {
         pointer
     }
 
-    /// Has the runtime run all iterations; a failure is the function's.
-    fn call_task(&mut self, task: FuncId, closure: Value, extent: Value) {
+    /// Has the runtime run all iterations; a failure is the function's. `args` are the closure, the
+    /// extent and the steps of an iteration.
+    fn call_task(&mut self, task: FuncId, [closure, extent, steps]: [Value; 3]) {
         let callee = self.unit.module.declare_func_in_func(task, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;
         let address = self.b.ins().func_addr(types::I64, callee);
-        let args = [address, closure, extent];
+        let args = [address, closure, extent, steps];
         let result = self
             .call_runtime("tec_rt_parallel_for", &args, Some(types::I32))
             .expect("it has a result");
