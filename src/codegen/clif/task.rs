@@ -4,13 +4,14 @@
 //!
 //! The closure is a struct in the caller's frame with the values of the variables that the body
 //! reads and the addresses of the buffers it uses. What the body allocates belongs to the task.
-//! A parallel loop inside a task is a serial one. Where only the call tells how much there is to do,
-//! a loop that is done before other threads have begun is run by the caller alone.
+//! A parallel loop inside a task is a serial one. The runtime is told about how many steps an
+//! iteration has: it does not call threads for what is done before they have begun.
 
 use super::Unit;
 use super::emit::{Binding, Emitter, Finished};
 use super::storage::{Capture, Place};
-use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Stmt, Var, visit};
+use crate::ir::cost::count_steps;
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, Type, Value,
@@ -43,37 +44,6 @@ pub(super) struct Task {
 pub(super) struct Field {
     pub(super) offset: i32,
     pub(super) ty: Type,
-}
-
-/// Threads are not worth their start for loops of fewer cycles.
-const WORTH_THREADS: i64 = 20_000;
-
-/// About how many cycles a statement takes, with what only a call tells as expressions: an
-/// operation is one, and so is a step of a loop.
-fn cycles(stmt: &Stmt) -> Expr {
-    match stmt {
-        Stmt::For { extent, body, .. } => {
-            Expr::mul(extent.clone(), Expr::add(cycles(body), Expr::index(1)))
-        }
-        Stmt::Store { value, .. } => Expr::index(1 + operations(value, &mut HashSet::new())),
-        other => {
-            let mut sum = Expr::index(0);
-            visit::for_each_stmt(other, &mut |stmt| {
-                sum = Expr::add(sum.clone(), cycles(stmt));
-            });
-            sum
-        }
-    }
-}
-
-/// The operations on data in a value.
-fn operations(expr: &Expr, seen: &mut HashSet<usize>) -> i64 {
-    if !seen.insert(expr.id()) {
-        return 0;
-    }
-    let mut count = i64::from(expr.ty.dtype != DType::Index);
-    visit::for_each_child(expr, &mut |child| count += operations(child, seen));
-    count
 }
 
 /// Whether the loop becomes a task, where no task is around it.
@@ -150,9 +120,9 @@ impl Emitter<'_, '_> {
             vars,
             buffers,
         });
-        let work = self.unknown_work(extent, &self.tasks[self.tasks.len() - 1].body);
+        let steps = self.known_steps(body);
         let extent = self.expr(extent);
-        self.call_task(id, pointer, extent, work);
+        self.call_task(id, [pointer, extent, steps]);
     }
 
     /// Fills a struct in this function's frame; its address.
@@ -166,44 +136,26 @@ impl Emitter<'_, '_> {
         pointer
     }
 
-    /// The cycles of a loop, if they are not known before the call but at its begin.
-    fn unknown_work(&self, extent: &Expr, body: &Stmt) -> Option<Expr> {
-        let work = Expr::mul(extent.clone(), cycles(body));
-        let mut vars = HashSet::new();
-        visit::walk_expr(&work, &mut |expr| vars.extend(expr.as_var().cloned()));
-        let known = vars.iter().all(|var| self.vars.contains_key(var));
-        (known && !vars.is_empty()).then_some(work)
+    /// About how many steps an iteration has; 0 if that differs between iterations.
+    fn known_steps(&mut self, body: &Stmt) -> Value {
+        let steps = count_steps(body);
+        let mut known = true;
+        visit::walk_expr(&steps, &mut |expr| {
+            known &= expr.as_var().is_none_or(|var| self.vars.contains_key(var));
+        });
+        if known { self.expr(&steps) } else { self.b.ins().iconst(types::I64, 0) }
     }
 
-    /// Has the runtime run all iterations, unless there is little to do; a failure is the
-    /// function's.
-    fn call_task(&mut self, task: FuncId, closure: Value, extent: Value, work: Option<Expr>) {
+    /// Has the runtime run all iterations; a failure is the function's. `args` are the closure, the
+    /// extent and the steps of an iteration.
+    fn call_task(&mut self, task: FuncId, [closure, extent, steps]: [Value; 3]) {
         let callee = self.unit.module.declare_func_in_func(task, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;
-        let done = work.map(|work| {
-            let [little, much, done] = [(); 3].map(|()| self.b.create_block());
-            self.b.append_block_param(done, types::I32);
-            let work = self.expr(&work);
-            let is_little = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, work, WORTH_THREADS);
-            self.b.ins().brif(is_little, little, &[], much, &[]);
-            self.start_block(little);
-            let begin = self.b.ins().iconst(types::I64, 0);
-            let call = self.b.ins().call(callee, &[closure, begin, extent]);
-            let result = self.b.inst_results(call)[0];
-            self.b.ins().jump(done, &[result.into()]);
-            self.start_block(much);
-            done
-        });
         let address = self.b.ins().func_addr(types::I64, callee);
-        let args = [address, closure, extent];
-        let mut result = self
+        let args = [address, closure, extent, steps];
+        let result = self
             .call_runtime("tec_rt_parallel_for", &args, Some(types::I32))
             .expect("it has a result");
-        if let Some(done) = done {
-            self.b.ins().jump(done, &[result.into()]);
-            self.start_block(done);
-            result = self.b.block_params(done)[0];
-        }
         let (failed, fine) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(result, failed, &[], fine, &[]);
         self.b.set_cold_block(failed);
