@@ -171,7 +171,7 @@ const CANDIDATES: usize = 384;
 /// What runs for a moment is worth fewer: one for so many operations, and some.
 const OPERATIONS: f64 = 1e4;
 /// These are judged in any case.
-const LEAST: usize = 8;
+const LEAST: usize = 16;
 /// Threads that such a schedule is made for: the module does not depend on this machine's.
 const AUTO_THREADS: usize = 4;
 

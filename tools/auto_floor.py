@@ -88,7 +88,7 @@ def measure(tec, threads, case, directory):
     with open(source, encoding="utf-8") as text, open(path, "w", encoding="utf-8") as out:
         out.write(text.read() + "\n" + naive(name, stages))
     command = [tec, "bench", path, "--kernel", name, "--schedule", "naive,auto", "--json"]
-    command += ["--roofline=off", "--min-time", "0.06", "--threads", str(threads)]
+    command += ["--roofline=off", "--min-time", "0.2", "--threads", str(threads)]
     runtime = file in ("transpose", "broadcast_add")
     for key, value in values.items():
         command += ["--var" if runtime else "-D", f"{key}={value}"]

@@ -1,7 +1,9 @@
-//! How much work a kernel is: arithmetic on its data, and the bytes of its arguments.
+//! How much work a kernel is: arithmetic on its data, and the bytes of its arguments. And how many
+//! instructions a statement is, roughly.
 
-use super::visit::for_each_child;
+use super::visit::{for_each_child, for_each_expr, for_each_stmt};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp};
+use std::collections::HashSet;
 
 /// Work as expressions over the run-time integers (constants where shapes are).
 #[derive(Clone, Debug)]
@@ -30,6 +32,49 @@ pub fn count_work(kernel: &Kernel) -> Work {
         flops: super::simplify::simplify_expr(&count_stmt(&kernel.body), &facts),
         bytes: super::simplify::simplify_expr(&bytes, &facts),
     }
+}
+
+/// About how many instructions on data a statement runs, after all passes: loads, stores and
+/// operations, scalars and vectors alike. Where the extent of a loop is known only when it runs, it
+/// stands in the result.
+pub fn count_steps(stmt: &Stmt) -> Expr {
+    let (mut own, mut seen) = (u64::from(matches!(stmt, Stmt::Store { .. })), HashSet::new());
+    for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
+    let mut steps = Expr::index(own as i64);
+    for_each_stmt(stmt, &mut |inner| {
+        steps = bounded(steps.clone(), count_steps(inner), i128::saturating_add, Expr::add);
+    });
+    match stmt {
+        Stmt::For { extent, .. } => bounded(steps, extent.clone(), i128::saturating_mul, Expr::mul),
+        _ => steps,
+    }
+}
+
+/// Two numbers of steps in one; more than this are all the same.
+fn bounded(
+    a: Expr,
+    b: Expr,
+    numbers: fn(i128, i128) -> i128,
+    exprs: fn(Expr, Expr) -> Expr,
+) -> Expr {
+    const MANY: i128 = 1 << 40;
+    match (a.as_int(), b.as_int()) {
+        (Some(a), Some(b)) => Expr::index(numbers(a, b).clamp(0, MANY) as i64),
+        _ => exprs(a, b),
+    }
+}
+
+/// Those of an expression that are not in `seen`, by their ids.
+fn count_nodes(expr: &Expr, seen: &mut HashSet<usize>) -> u64 {
+    if expr.ty.dtype == DType::Index || !seen.insert(expr.id()) {
+        return 0;
+    }
+    let mut count = match &expr.kind {
+        ExprKind::Const(_) | ExprKind::Var(_) | ExprKind::Let(..) | ExprKind::Broadcast(_) => 0,
+        _ => 1,
+    };
+    for_each_child(expr, &mut |child| count += count_nodes(child, seen));
+    count
 }
 
 /// Bytes of the outputs of a kernel.

@@ -7,6 +7,11 @@
  * with the ranges of the others: a core that is slow, or busy with other work, holds up nobody.
  * For the same reason a loop does not wait for a worker that has not begun.
  *
+ * What another core has in its caches costs some microseconds to fetch, and as much again when
+ * that core needs it for the next call. So what takes less is not divided further, and who has
+ * done his own range first gives the others the time for such a rest before he helps. The
+ * iterations that he has done tell him how long others take.
+ *
  * One loop at a time has the workers. Others, nested ones included, run on their own thread, and
  * get the workers for what is left when these come free.
  *
@@ -18,6 +23,12 @@ enum { SPIN_NANOSECONDS = 50000 };
 /* After this time it lets others have the CPU in between: they may be who it waits for. */
 enum { ALONE_NANOSECONDS = 4000 };
 
+/* Work of less than this is its participant's own. */
+enum { GRAIN_NANOSECONDS = 2000 };
+/* A loop has a participant for so many steps, about a microsecond, and is not shared if it has not
+ * work for two: to call one and to wait for it takes as long. */
+enum { PARTICIPANT_STEPS = 4000 };
+
 enum { MAX_PARTICIPANTS = 512, CACHE_LINES = 128 };
 
 enum worker_state {
@@ -25,37 +36,41 @@ enum worker_state {
     SLEEPING,     /* the worker sleeps */
     CALLED,       /* a loop wants it */
     CALLED_ASLEEP, /* the same, and nobody has woken it yet */
+    WOKEN,         /* the same, and somebody does so */
     RUNNING,      /* it works for the loop, which does not end before it is IDLE again */
     AWAITED,      /* the same, and the loop's caller sleeps */
     STOPPED       /* it ends */
 };
 
-/* A participant of a loop: the caller is number 0. */
+/* A participant of a loop: the caller is number 0. All that a worker waits for and then needs is in
+ * one cache line, and what its caller waits for in another, for the worker takes iterations from
+ * the first one meanwhile. */
 struct participant {
     uint32_t state;
-    int64_t next; /* of its range, the first iteration that nobody took */
+    uint32_t called; /* how many loops have called it */
+    int64_t next;    /* of its range, the first iteration that nobody took */
     int64_t end;
+    tec_task task;
+    void *closure;
+    int32_t participants;
+    /* `called`, when it has done its work. */
+    uint32_t finished __attribute__((aligned(CACHE_LINES)));
     thread_id thread;
 } __attribute__((aligned(CACHE_LINES)));
 
 static struct participant participants[MAX_PARTICIPANTS];
 
-/* The loop that has the workers. Written by who has locked the pool, before it calls them. */
-static struct {
-    tec_task task;
-    void *closure;
-    int32_t failure;
-    int32_t participants;
-} loop;
+/* Of the loop that has the workers: what a task returned other than 0. */
+static int32_t failure __attribute__((aligned(CACHE_LINES)));
 
-/* All but `locked` belong to who has locked the pool. */
+/* All but `locked` belong to who has locked the pool, and so does `called` of each participant. */
 static struct {
     uint32_t locked;
     int32_t workers; /* that are started: participants 1 .. workers */
     int32_t wanted;  /* participants that the last attempt to start workers was for; 0: none yet */
     int32_t setting; /* and the number of threads that was set then */
     int64_t spin;
-} pool;
+} pool __attribute__((aligned(CACHE_LINES)));
 
 static int try_lock(void) {
     uint32_t unlocked = 0;
@@ -68,13 +83,28 @@ static void unlock(void) { __atomic_store_n(&pool.locked, 0, __ATOMIC_RELEASE); 
 
 /* ---- the iterations ---- */
 
-/* Takes iterations of a range; false if all are taken. */
-static int claim(struct participant *of, int64_t *begin, int64_t *end) {
+/* How fast a participant is. */
+struct pace {
+    int64_t start;
+    int64_t done; /* iterations since */
+};
+
+/* The iterations that take GRAIN_NANOSECONDS at this pace, at least 1. */
+static int64_t count_grain(const struct pace *pace) {
+    int64_t time = now() - pace->start;
+    if (pace->done > INT64_MAX / GRAIN_NANOSECONDS) return pace->done;
+    int64_t iterations = time > 0 ? pace->done * GRAIN_NANOSECONDS / time : pace->done;
+    return iterations > 0 ? iterations : 1;
+}
+
+/* Takes a quarter of what is left of a range, but no less than `least`; false if all is taken. */
+static int claim(struct participant *of, int64_t least, int64_t *begin, int64_t *end) {
     int64_t next = __atomic_load_n(&of->next, __ATOMIC_RELAXED), after;
     do {
-        int64_t left = of->end - next;
+        int64_t left = of->end - next, take = left / 4;
         if (left <= 0) return 0;
-        after = next + (left < 4 ? 1 : left / 4);
+        if (take < least) take = least < left ? least : left;
+        after = next + take;
     } while (!__atomic_compare_exchange_n(&of->next, &next, after, 1, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     *begin = next;
@@ -82,32 +112,70 @@ static int claim(struct participant *of, int64_t *begin, int64_t *end) {
     return 1;
 }
 
+static int64_t left_of(struct participant *of) {
+    return of->end - __atomic_load_n(&of->next, __ATOMIC_RELAXED);
+}
+
+/* Whether a participant needs help: it sleeps, or has much to do, or does not do the rest, or does
+ * not begin, in the time that is its due. GRAIN_NANOSECONDS of work are `grain` iterations. */
+static int falls_behind(struct participant *of, int64_t grain) {
+    int64_t left = left_of(of), start = now();
+    if (left >= 2 * grain) return 1;
+    while (left_of(of) > 0) {
+        int64_t due = GRAIN_NANOSECONDS / 2;
+        uint32_t state = __atomic_load_n(&of->state, __ATOMIC_RELAXED);
+        if (state == CALLED_ASLEEP || state == WOKEN) return 1;
+        if (state != CALLED) due += GRAIN_NANOSECONDS * left / grain;
+        if (now() - start >= due) return 1;
+        /* Seldom, for each look takes the cache line from its owner. */
+        for (int32_t i = 0; i < 8; i++) relax();
+    }
+    return 0;
+}
+
+/* Works for a range until all of it is taken. False if a task has failed. */
+static int work_for(struct participant *range, int64_t least, struct pace *pace,
+                    const struct participant *self) {
+    int64_t begin, end;
+    while (claim(range, least, &begin, &end)) {
+        int32_t result = self->task(self->closure, begin, end);
+        if (result) __atomic_store_n(&failure, result, __ATOMIC_RELAXED);
+        if (__atomic_load_n(&failure, __ATOMIC_RELAXED)) return 0;
+        pace->done += end - begin;
+        if (end == range->end) break;
+        least = count_grain(pace);
+    }
+    return 1;
+}
+
 /* Works until every iteration is taken, or one has failed. */
 static void participate(int32_t number) {
-    int32_t of = number;
-    for (int32_t seen = 0; seen < loop.participants; seen++) {
-        int64_t begin, end;
-        while (claim(&participants[of], &begin, &end)) {
-            int32_t result = loop.task(loop.closure, begin, end);
-            if (result) __atomic_store_n(&loop.failure, result, __ATOMIC_RELAXED);
-            if (__atomic_load_n(&loop.failure, __ATOMIC_RELAXED)) return;
-        }
-        if (++of == loop.participants) of = 0;
+    struct participant *self = &participants[number];
+    int32_t all = self->participants;
+    struct pace pace = {now(), 0};
+    int64_t grain = 0;
+    if (!work_for(self, 1, &pace, self)) return;
+    for (int32_t of = number + 1; of < number + all; of++) {
+        struct participant *other = &participants[of < all ? of : of - all];
+        if (left_of(other) <= 0) continue;
+        if (grain == 0) grain = count_grain(&pace);
+        if (!falls_behind(other, grain)) continue;
+        if (!work_for(other, grain, &pace, self)) return;
     }
 }
 
 /* ---- workers ---- */
 
-/* Waits while the state is `same`, for a while without giving up the CPU. */
-static uint32_t spin(struct participant *worker, uint32_t same) {
+/* Waits while the word is `same`, for a while without giving up the CPU; what it is then. */
+static uint32_t spin(const uint32_t *word, uint32_t same) {
     int64_t start = 0, most = __atomic_load_n(&pool.spin, __ATOMIC_RELAXED);
     for (uint32_t turn = 0;; turn++) {
-        uint32_t state = __atomic_load_n(&worker->state, __ATOMIC_ACQUIRE);
-        if (state != same) return state;
+        uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        if (value != same) return value;
         if (turn % 16 == 0) {
             int64_t time = now();
             if (turn == 0) start = time;
-            if (time - start >= most) return state;
+            if (time - start >= most) return value;
             if (time - start >= ALONE_NANOSECONDS) syscall(SYS_YIELD);
         }
         relax();
@@ -122,10 +190,11 @@ static int change(struct participant *worker, uint32_t from, uint32_t to) {
 /* Wakes the participants that participant `number` answers for, those that sleep: so a caller
  * need not make as many system calls as there are workers. */
 static void wake_next(int32_t number) {
-    for (int32_t i = 2 * number + 1; i <= 2 * number + 2 && i < loop.participants; i++) {
+    int32_t all = participants[number].participants;
+    for (int32_t i = 2 * number + 1; i <= 2 * number + 2 && i < all; i++) {
         struct participant *worker = &participants[i];
         if (__atomic_load_n(&worker->state, __ATOMIC_RELAXED) == CALLED_ASLEEP
-            && change(worker, CALLED_ASLEEP, CALLED)) {
+            && change(worker, CALLED_ASLEEP, WOKEN)) {
             futex_wake(&worker->state);
         }
     }
@@ -138,7 +207,7 @@ static void *run_worker(void *data) {
     syscall(SYS_PRCTL, PR_SET_NAME, "tec worker");
     tec_rt_fp_enter();
     for (;;) {
-        uint32_t state = spin(self, IDLE);
+        uint32_t state = spin(&self->state, IDLE);
         if (state == STOPPED) return 0;
         /* SLEEPING it finds where it woke for a loop that ended before it came. */
         if (state == SLEEPING || (state == IDLE && change(self, IDLE, SLEEPING))) {
@@ -146,37 +215,52 @@ static void *run_worker(void *data) {
                 futex_wait(&self->state, SLEEPING);
             } while (__atomic_load_n(&self->state, __ATOMIC_RELAXED) == SLEEPING);
         }
-        if (change(self, CALLED, RUNNING) || change(self, CALLED_ASLEEP, RUNNING)) {
+        if (change(self, CALLED, RUNNING) || change(self, WOKEN, RUNNING)
+            || change(self, CALLED_ASLEEP, RUNNING) || change(self, WOKEN, RUNNING)) {
+            uint32_t called = self->called;
             wake_next(number);
             participate(number);
             if (__atomic_exchange_n(&self->state, IDLE, __ATOMIC_ACQ_REL) == AWAITED) {
                 futex_wake(&self->state);
             }
+            __atomic_store_n(&self->finished, called, __ATOMIC_RELEASE);
         }
     }
 }
 
 /* Calls the workers of the loop. */
-static void call_workers(void) {
-    for (int32_t i = 1; i < loop.participants; i++) {
+static void call_workers(int32_t all) {
+    for (int32_t i = 1; i < all; i++) {
         struct participant *worker = &participants[i];
+        worker->called++;
         /* Between loops a worker is IDLE or SLEEPING, and only it makes the one the other. */
         if (!change(worker, IDLE, CALLED)) change(worker, SLEEPING, CALLED_ASLEEP);
     }
     wake_next(0);
 }
 
-/* Calls off a worker that has not begun, else waits for it. */
+/* Calls off a worker if it has not begun. It may be woken meanwhile. */
+static int call_off(struct participant *worker) {
+    uint32_t state = __atomic_load_n(&worker->state, __ATOMIC_RELAXED);
+    if (state == CALLED) return change(worker, CALLED, IDLE);
+    return (state == CALLED_ASLEEP && change(worker, CALLED_ASLEEP, SLEEPING))
+        || ((state == CALLED_ASLEEP || state == WOKEN) && change(worker, WOKEN, IDLE));
+}
+
+/* Waits for a worker, unless it can be called off. */
 static void dismiss(struct participant *worker) {
-    if (change(worker, CALLED, IDLE) || change(worker, CALLED_ASLEEP, SLEEPING)
-        || change(worker, CALLED, IDLE)) {
+    uint32_t called = worker->called;
+    if (call_off(worker)) {
+        __atomic_store_n(&worker->finished, called, __ATOMIC_RELAXED);
         return;
     }
-    if (spin(worker, RUNNING) == RUNNING && change(worker, RUNNING, AWAITED)) {
+    if (spin(&worker->finished, called - 1) != called && change(worker, RUNNING, AWAITED)) {
         do {
             futex_wait(&worker->state, AWAITED);
         } while (__atomic_load_n(&worker->state, __ATOMIC_ACQUIRE) == AWAITED);
     }
+    /* It is about to say so. */
+    while (__atomic_load_n(&worker->finished, __ATOMIC_ACQUIRE) != called) syscall(SYS_YIELD);
 }
 
 /* ---- the pool ---- */
@@ -201,28 +285,31 @@ static COLD void start_workers(int32_t setting) {
     restore_signals(mask);
 }
 
-/* Runs iterations begin .. end on the workers; the pool is locked. */
-static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t end) {
+/* Runs iterations begin .. end on at most so many threads; the pool is locked. */
+static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t end,
+                          int64_t limit) {
     int32_t setting = tec_rt_num_threads();
     if (pool.wanted == 0 || pool.setting != setting) start_workers(setting);
     int64_t n = end - begin, most = pool.workers + 1;
     if (most > pool.wanted) most = pool.wanted;
     if (most > n) most = n;
+    if (most > limit) most = limit;
     if (most < 2) return task(closure, begin, end);
-    loop.task = task;
-    loop.closure = closure;
-    loop.failure = 0;
-    loop.participants = (int32_t)most;
+    __atomic_store_n(&failure, 0, __ATOMIC_RELAXED);
     int64_t each = n / most, more = n % most;
     for (int64_t i = 0; i < most; i++) {
-        __atomic_store_n(&participants[i].next, begin, __ATOMIC_RELAXED);
+        struct participant *participant = &participants[i];
+        __atomic_store_n(&participant->next, begin, __ATOMIC_RELAXED);
         begin += each + (i < more);
-        participants[i].end = begin;
+        participant->end = begin;
+        participant->task = task;
+        participant->closure = closure;
+        participant->participants = (int32_t)most;
     }
-    call_workers();
+    call_workers((int32_t)most);
     participate(0);
     for (int64_t i = 1; i < most; i++) dismiss(&participants[i]);
-    return loop.failure;
+    return __atomic_load_n(&failure, __ATOMIC_RELAXED);
 }
 
 /* ---- fork ---- */
@@ -281,14 +368,21 @@ static int is_begun(void) {
 
 /* ---- loops ---- */
 
-/* Runs iterations 0 .. n; 0, or what a task returned. */
-static int32_t run_on_pool(tec_task task, void *closure, int64_t n) {
-    if (tec_rt_num_threads() == 1) return task(closure, 0, n);
+/* The threads that n iterations of so many steps are worth. */
+static int64_t worth(int64_t n, int64_t steps) {
+    if (steps == 0 || n / PARTICIPANT_STEPS >= MAX_PARTICIPANTS) return MAX_PARTICIPANTS;
+    return steps >= PARTICIPANT_STEPS ? n : n * steps / PARTICIPANT_STEPS;
+}
+
+/* Runs iterations 0 .. n of so many steps (0: not known); 0, or what a task returned. */
+static int32_t run_on_pool(tec_task task, void *closure, int64_t n, int64_t steps) {
+    int64_t limit = worth(n, steps);
+    if (limit < 2 || tec_rt_num_threads() == 1) return task(closure, 0, n);
     int there = is_begun() || begin_pool();
     int64_t begin = 0;
     while (begin < n) {
         if (there && try_lock()) {
-            int32_t result = run_shared(task, closure, begin, n);
+            int32_t result = run_shared(task, closure, begin, n, limit);
             unlock();
             return result;
         }

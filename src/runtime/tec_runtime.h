@@ -132,8 +132,9 @@ INTERNAL int32_t tec_rt_num_threads(void);
 typedef int32_t (*tec_task)(void *data, int64_t begin, int64_t end);
 typedef int32_t (*tec_parallel_for)(tec_task task, void *data, int64_t n, void *user);
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user);
-/* Runs the iterations 0 .. n of a parallel loop; 0, or the code of a failure. */
-INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n);
+/* Runs the iterations 0 .. n of a parallel loop; 0, or the code of a failure. An iteration has
+ * about so many steps (instructions on data); 0: it is not known. */
+INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n, int64_t steps);
 
 /* ---- modules for NVIDIA GPUs (cuda.c) ---- */
 

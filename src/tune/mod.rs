@@ -62,6 +62,12 @@ pub trait Space: Sync {
     /// Writes a candidate: asks each question in an order that depends on the answers alone, and
     /// takes the index of a choice for an answer.
     fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate;
+
+    /// What somebody would write who knows nothing of the machine but that it has vectors: what a
+    /// model takes for better should be clearly better. None where there is no such thing.
+    fn plain(&self) -> Option<Candidate> {
+        None
+    }
 }
 
 /// A candidate to measure.

@@ -12,7 +12,7 @@
 
 /* As in src/runtime/tec_runtime.h. */
 typedef int32_t Task(void *, int64_t, int64_t);
-__attribute__((visibility("hidden"))) int32_t tec_rt_parallel_for(Task *, void *, int64_t);
+__attribute__((visibility("hidden"))) int32_t tec_rt_parallel_for(Task *, void *, int64_t, int64_t);
 __attribute__((visibility("hidden"))) void tec_rt_set_num_threads(int32_t);
 
 enum { RUNS = 301, LOOPS = 1000, MET_LOOPS = 20, COLD_RUNS = 51, WORK = 2000 };
@@ -51,13 +51,13 @@ static void measure(int threads, int64_t n) {
     tec_rt_set_num_threads(threads);
     for (int run = 0; run < RUNS; run++) {
         double start = now();
-        for (int i = 0; i < LOOPS; i++) tec_rt_parallel_for(empty, NULL, n);
+        for (int i = 0; i < LOOPS; i++) tec_rt_parallel_for(empty, NULL, n, 0);
         times[run] = (now() - start) / LOOPS;
     }
     report("warm", threads, n, times, RUNS);
     for (int run = 0; run < RUNS; run++) {
         double start = now();
-        for (int i = 0; i < MET_LOOPS; i++) tec_rt_parallel_for(work, NULL, threads);
+        for (int i = 0; i < MET_LOOPS; i++) tec_rt_parallel_for(work, NULL, threads, 0);
         times[run] = (now() - start) / MET_LOOPS - WORK;
     }
     report("met", threads, threads, times, RUNS);
@@ -65,7 +65,7 @@ static void measure(int threads, int64_t n) {
     for (int run = 0; run < COLD_RUNS; run++) {
         nanosleep(&pause, NULL);
         double start = now();
-        tec_rt_parallel_for(empty, NULL, n);
+        tec_rt_parallel_for(empty, NULL, n, 0);
         times[run] = now() - start;
     }
     report("cold", threads, n, times, COLD_RUNS);

@@ -14,6 +14,7 @@ typedef int32_t Run(Task *, void *, int64_t);
 
 static void *library;
 static Run *pool_run;
+static int32_t (*pool_run_small)(Task *, void *, int64_t, int64_t);
 static void (*pool_set_threads)(int32_t);
 static void *(*pool_acquire)(uint64_t);
 static void (*pool_release)(void *);
@@ -25,6 +26,7 @@ static void load_pool(void) {
         exit(1);
     }
     *(void **)&pool_run = dlsym(library, "pool_run");
+    *(void **)&pool_run_small = dlsym(library, "pool_run_small");
     *(void **)&pool_set_threads = dlsym(library, "pool_set_threads");
     *(void **)&pool_acquire = dlsym(library, "pool_acquire");
     *(void **)&pool_release = dlsym(library, "pool_release");

@@ -162,6 +162,34 @@ static void fewer_than_wanted(void) {
     expect_threads(8);
 }
 
+/* So many threads take part in a loop of ALL iterations of so many steps. */
+static void expect_participants(int threads, int64_t steps) {
+    Meeting meeting = {ALL - threads, 0, 0, 0, pthread_self()};
+    EXPECT(pool_run_small(meet, &meeting, ALL, steps) == 0);
+    EXPECT(meeting.late == 0);
+}
+
+static int32_t all_at_once(void *data, int64_t begin, int64_t end) {
+    *(int64_t *)data += 1;
+    EXPECT(begin == 0 && end == MOST);
+    return 0;
+}
+
+static void small_loops_have_few_threads(void) {
+    load_pool();
+    pool_set_threads(8);
+    int64_t calls = 0;
+    EXPECT(pool_run_small(all_at_once, &calls, MOST, 7) == 0);
+    EXPECT(calls == 1);
+    EXPECT_THREADS(1);
+    EXPECT(try_loop(buffer, MOST, 0, 0) == 0);
+    EXPECT(pool_run_small(all_at_once, &calls, MOST, 7) == 0);
+    EXPECT(calls == 2);
+    expect_participants(ALL, 1 << 20);
+    expect_participants(ALL, INT64_MAX);
+    expect_participants(ALL, 0);
+}
+
 static void the_callers_mode_and_mask_stay(void) {
     load_pool();
     sigset_t before, after;
@@ -219,6 +247,7 @@ int main(void) {
     RUN(the_environment_says_how_many);
     RUN(numbers_may_change);
     RUN(fewer_than_wanted);
+    RUN(small_loops_have_few_threads);
     RUN(the_callers_mode_and_mask_stay);
     for (int i = 0; i < 20; i++) RUN(a_process_ends_while_kernels_run);
     return finish();

@@ -4,11 +4,13 @@
 //!
 //! The closure is a struct in the caller's frame with the values of the variables that the body
 //! reads and the addresses of the buffers it uses. What the body allocates belongs to the task.
-//! A parallel loop inside a task is a serial one.
+//! A parallel loop inside a task is a serial one. The runtime is told about how many steps an
+//! iteration has: it does not call threads for what is done before they have begun.
 
 use super::Unit;
 use super::emit::{Binding, Emitter, Finished};
 use super::storage::{Capture, Place};
+use crate::ir::cost::count_steps;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
@@ -118,8 +120,9 @@ impl Emitter<'_, '_> {
             vars,
             buffers,
         });
+        let steps = self.known_steps(body);
         let extent = self.expr(extent);
-        self.call_task(id, pointer, extent);
+        self.call_task(id, [pointer, extent, steps]);
     }
 
     /// Fills a struct in this function's frame; its address.
@@ -133,12 +136,23 @@ impl Emitter<'_, '_> {
         pointer
     }
 
-    /// Has the runtime run all iterations; a failure is the function's.
-    fn call_task(&mut self, task: FuncId, closure: Value, extent: Value) {
+    /// About how many steps an iteration has; 0 if that differs between iterations.
+    fn known_steps(&mut self, body: &Stmt) -> Value {
+        let steps = count_steps(body);
+        let mut known = true;
+        visit::walk_expr(&steps, &mut |expr| {
+            known &= expr.as_var().is_none_or(|var| self.vars.contains_key(var));
+        });
+        if known { self.expr(&steps) } else { self.b.ins().iconst(types::I64, 0) }
+    }
+
+    /// Has the runtime run all iterations; a failure is the function's. `args` are the closure, the
+    /// extent and the steps of an iteration.
+    fn call_task(&mut self, task: FuncId, [closure, extent, steps]: [Value; 3]) {
         let callee = self.unit.module.declare_func_in_func(task, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;
         let address = self.b.ins().func_addr(types::I64, callee);
-        let args = [address, closure, extent];
+        let args = [address, closure, extent, steps];
         let result = self
             .call_runtime("tec_rt_parallel_for", &args, Some(types::I32))
             .expect("it has a result");

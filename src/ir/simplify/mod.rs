@@ -39,6 +39,8 @@ struct Simplifier {
     memo: Vec<HashMap<usize, (Expr, Expr)>>,
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
     replaced: HashMap<Var, Expr>,
+    /// The variables of the parallel loops around.
+    parallel: Vec<Var>,
     /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
     met: HashSet<Var>,
     visits: usize,
@@ -51,7 +53,8 @@ impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
         let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
         let met = HashSet::new();
-        Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
+        let parallel = Vec::new();
+        Simplifier { facts, memo, replaced, parallel, met, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.

@@ -6,10 +6,10 @@ use super::traffic::Traffic;
 use super::{Term, Unit};
 
 /// How many numbers an estimate has.
-pub const FEATURES: usize = 51;
+pub const FEATURES: usize = 52;
 
 /// The terms in the order of the features.
-const TERMS: [&str; 21] = [
+const TERMS: [&str; 22] = [
     "multiply-adds",
     "arithmetic",
     "loads",
@@ -31,6 +31,7 @@ const TERMS: [&str; 21] = [
     "instructions",
     "load units",
     "launches",
+    "calls",
 ];
 
 /// The features: logarithms of what is counted, so that twice as much is one more.

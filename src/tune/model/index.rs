@@ -106,8 +106,8 @@ pub(super) struct Indices {
     divisors: HashMap<Var, Vec<f64>>,
 }
 
-/// An extent that only a call tells.
-pub(super) const UNKNOWN: f64 = 256.0;
+/// An extent that only a call tells: one that no vector divides.
+pub(super) const UNKNOWN: f64 = 251.0;
 
 impl Indices {
     /// Ready for the loops of a statement.

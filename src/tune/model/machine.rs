@@ -210,7 +210,7 @@ fn caches(small: bool) -> Vec<Cache> {
         ],
         false => {
             vec![
-                make("L1", 48.0, 12.0, 1.2, 3.0),
+                make("L1", 48.0, 12.0, 1.0, 3.0),
                 Cache { sets: 1.0, ..make("L2", 1024.0, 16.0, 2.4, 14.0) },
                 last,
             ]

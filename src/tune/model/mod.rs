@@ -75,6 +75,8 @@ const EXPOSED: f64 = 0.2;
 
 /// How much longer pages take that the lanes of one instruction miss.
 const APART: f64 = 3.0;
+/// How much longer lines from memory take that are read under a mask, each in its turn.
+const UNFETCHED: f64 = 4.0;
 /// How much longer a line takes that is stored past the caches.
 const PAST: f64 = 1.6;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
@@ -84,23 +86,6 @@ const LATE: f64 = 4.0;
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
-    if std::env::var("MDEBUG").is_ok() {
-        let o = in_order(&plan);
-        for (at, a) in plan.accesses.iter().enumerate() {
-            eprintln!(
-                "{} b{} {} w{} first {} lanes {:?} strides {:?} order {} misses {:?}",
-                plan.frames[a.frame].name,
-                a.buffer,
-                if a.write { "W" } else { "R" },
-                a.width,
-                a.first,
-                a.lanes,
-                a.strides.iter().map(|(d, s)| (plan.extents[*d], *s)).collect::<Vec<_>>(),
-                o[at],
-                traffic.misses[at].iter().map(|m| m.round()).collect::<Vec<_>>()
-            );
-        }
-    }
     let mut sum = Sum::new(&plan, machine, &traffic);
     let mut warps = None;
     match &machine.gpu {
@@ -114,7 +99,7 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
         }
     }
-    let alone = plan.allocations * 1e-7;
+    let alone = plan.allocations * 3e-8;
     sum.add("allocations", alone, alone, || format!("{} buffers", plan.allocations));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
     let features = features::features(&plan, machine, &traffic, &sum.terms, seconds);
@@ -130,15 +115,15 @@ struct Sum<'p> {
     machine: &'p MachineModel,
     traffic: &'p Traffic,
     runs: Vec<f64>,
-    /// By access: whether its lines come one after the other.
-    in_order: Vec<bool>,
+    /// By access: the part of its lines that nothing announces.
+    apart: Vec<f64>,
     terms: Vec<(Term, f64)>,
 }
 
 impl<'p> Sum<'p> {
     fn new(plan: &'p Plan, machine: &'p MachineModel, traffic: &'p Traffic) -> Sum<'p> {
-        let in_order = in_order(plan);
-        Sum { plan, machine, traffic, runs: plan.runs(), in_order, terms: Vec::new() }
+        let apart = apart(plan);
+        Sum { plan, machine, traffic, runs: plan.runs(), apart, terms: Vec::new() }
     }
 
     fn add(
@@ -281,12 +266,14 @@ impl<'p> Sum<'p> {
                         cache.alone * APART
                     }
                     _ if access.past => cache.in_order * PAST,
-                    _ if self.in_order[*at] => cache.in_order,
-                    _ => cache.alone,
+                    _ if access.masked && level + 1 == caches => cache.alone * UNFETCHED,
+                    _ => {
+                        let late = if level == 0 && access.write { LATE } else { 1.0 };
+                        let apart = self.apart[*at];
+                        (1.0 - apart) * cache.in_order + apart * cache.alone * late
+                    }
                 };
-                let waits = level == 0 && access.write && each > cache.in_order;
-                let late = if waits { LATE } else { 1.0 };
-                cycles += missed * both * each * late;
+                cycles += missed * both * each;
                 lines += missed;
             }
             if cycles > 0.0 {
@@ -297,39 +284,43 @@ impl<'p> Sum<'p> {
     }
 }
 
-/// Whether the lines of each access come one after the other, by themselves or with those of an
-/// access beside it: the border of a row goes where the row goes.
-fn in_order(plan: &Plan) -> Vec<bool> {
+/// The part of the lines of each access that does not come one after the other, by themselves or
+/// with those of an access beside it: the border of a row goes where the row goes.
+fn apart(plan: &Plan) -> Vec<f64> {
     type Beside = (usize, usize, bool, Vec<(usize, u64)>);
     let key = |access: &Access| -> Beside {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
         (access.frame, access.buffer, access.write, strides.collect())
     };
-    let mut groups: HashMap<Beside, bool> = HashMap::new();
+    let mut groups: HashMap<Beside, f64> = HashMap::new();
     for access in &plan.accesses {
-        *groups.entry(key(access)).or_default() |= runs(access, &plan.extents);
+        let part = groups.entry(key(access)).or_insert(1.0);
+        *part = part.min(alone(access, &plan.extents));
     }
     plan.accesses.iter().map(|access| groups[&key(access)]).collect()
 }
 
-/// Whether an access by itself goes through memory in order.
-fn runs(access: &Access, extents: &[f64]) -> bool {
+/// The part of the lines of an access by itself that are not in order: none of long runs, all of
+/// lines that are alone.
+fn alone(access: &Access, extents: &[f64]) -> f64 {
     const RUN: f64 = 256.0;
     const STREAMS: f64 = 16.0;
     const LINE: f64 = 64.0;
     if access.irregular {
-        return false;
+        return 1.0;
     }
     let mut span = access.width;
     if let Some((count, apart)) = access.lanes {
         if apart > 128.0 {
-            return false;
+            return 1.0;
         }
         span += count * apart;
     }
     // Innermost first. A few streams side by side are as good as one; they become one where
     // what lies between them is read by a loop further out.
     let mut apart: Vec<(f64, f64)> = Vec::new();
+    let short = |span: f64| ((RUN - span) / (RUN - LINE)).clamp(0.0, 1.0);
+    let few = |apart: &[(f64, f64)]| ops::progressions(apart) <= STREAMS;
     for (dim, stride) in access.strides.iter().rev() {
         apart.push((stride.abs(), extents[*dim]));
         // A gap of less than a line leaves no line out.
@@ -338,11 +329,11 @@ fn runs(access: &Access, extents: &[f64]) -> bool {
             let (stride, count) = apart.remove(near);
             span += stride * (count - 1.0);
             if span >= RUN {
-                return apart.iter().map(|(_, count)| count).product::<f64>() <= STREAMS;
+                return if few(&apart) { 0.0 } else { 1.0 };
             }
         }
     }
-    span >= RUN
+    short(span)
 }
 
 /// A number in three digits.

@@ -115,6 +115,24 @@ pub(super) fn is_constant_only(
     fine
 }
 
+/// Whether a condition decides about stores to a buffer.
+pub(super) fn chooses(stmt: &Stmt, buffer: &Buffer) -> bool {
+    let mut found = false;
+    match stmt {
+        Stmt::If { .. } => each_store(stmt, &mut |stored| found |= stored == buffer),
+        other => for_each_stmt(other, &mut |inner| found = found || chooses(inner, buffer)),
+    }
+    found
+}
+
+/// Calls `f` with every buffer that is stored to.
+pub(super) fn each_store(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
+    if let Stmt::Store { buffer, .. } = stmt {
+        f(buffer);
+    }
+    for_each_stmt(stmt, &mut |inner| each_store(inner, f));
+}
+
 /// Calls `f` with every access and its index.
 fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
     let mut seen = HashSet::new();

@@ -39,6 +39,12 @@ const LOAD: f64 = 6.0;
 const FORWARD: f64 = 6.0;
 /// Bytes of a row that one instruction reads where lanes lie apart.
 const PIECE: f64 = 16.0;
+/// Cycles of a store of which a part goes past the caches.
+const MIXED: f64 = 400.0;
+/// Integer operations that clamp a bound to the lanes of a vector.
+const BOUND: f64 = 10.0;
+/// Instructions of an operation on masks: they come from and go to other registers.
+const MASK: f64 = 4.0;
 /// Cycles of an integer division, which is one instruction a lane.
 const INTEGER_DIVISION: f64 = 10.0;
 /// Instructions of a division or square root of a GPU.
@@ -85,7 +91,10 @@ impl Walker<'_> {
                 if is_free || ty.dtype == DType::Index {
                     return value;
                 }
-                self.charge(Kind::Add, 1.0, value.deps, expr);
+                match ty.dtype {
+                    DType::Bool => self.mask(expr, value.deps, 1.0),
+                    _ => self.charge(Kind::Add, 1.0, value.deps, expr),
+                }
                 value
             }
             ExprKind::Bitcast(inner) => self.value(inner),
@@ -151,7 +160,10 @@ impl Walker<'_> {
             _ if is_float(expr) || !scalar => (Kind::Add, 1.0),
             _ => (Kind::Integer, 1.0),
         };
-        self.charge(kind, count, value.deps, expr);
+        match expr.ty.dtype == DType::Bool && !scalar {
+            true => self.mask(expr, value.deps, count),
+            false => self.charge(kind, count, value.deps, expr),
+        }
         let latency = match kind {
             Kind::Multiply => self.machine.multiply_latency,
             Kind::Add => self.machine.add_latency,
@@ -197,6 +209,8 @@ impl Walker<'_> {
         let (frame, copies) = self.spot(deps);
         let lanes = f64::from(expr.ty.lanes);
         let bytes = match &expr.kind {
+            // Masks are for lanes of four bytes, mostly.
+            _ if expr.ty.dtype == DType::Bool => 4,
             ExprKind::Binary(_, a, _) => a.ty.dtype.bytes(),
             _ => expr.ty.dtype.bytes(),
         } as f64;
@@ -220,6 +234,26 @@ impl Walker<'_> {
         if !matches!(expr.ty.dtype, DType::Index | DType::Bool) {
             work.flops += copies * self.weight * lanes * if fused { 2.0 } else { 1.0 };
         }
+    }
+
+    /// An operation that makes a mask. One of indices counts lanes up to a bound, in integers.
+    fn mask(&mut self, expr: &Expr, deps: u64, count: f64) {
+        let deps = deps | self.unrolled_near(deps);
+        let of_indices = match &expr.kind {
+            ExprKind::Binary(_, a, _) => a.ty.dtype == DType::Index,
+            _ => false,
+        };
+        if of_indices {
+            self.charge(Kind::Integer, BOUND * count, deps, expr);
+        }
+        self.charge(Kind::Add, MASK * count, deps, expr);
+    }
+
+    /// The loop that is at work, for what depends on unrolled loops: there are registers for few
+    /// masks, so those of unrolled iterations are not kept, but made again.
+    fn unrolled_near(&self, deps: u64) -> u64 {
+        let (near, inner) = (self.here(), self.loop_bit());
+        if deps & near & !inner != 0 { inner } else { 0 }
     }
 
     /// The loop that is at work, and the unrolled ones in it.
@@ -312,8 +346,9 @@ impl Walker<'_> {
         let work = self.work();
         work.registers += live;
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
+        let masked = mask.is_some();
         let warped = self.warped(buffer, index, mask, (frame, copies / close));
-        self.remember(buffer, sum, index.ty.lanes, false, warped);
+        self.remember(buffer, sum, index.ty.lanes, How { write: false, masked, warped });
         let into = self.storing.as_ref().map(|(buffer, _)| buffer.clone());
         if let Some(into) = into.filter(|into| self.in_launch && is_private(into))
             && buffer.scope == Scope::Global
@@ -443,6 +478,9 @@ impl Walker<'_> {
             close = self.close_updates(deps);
         }
         let writes = self.number(buffer);
+        if value.chain.is_none() {
+            self.begun.insert((self.frame, writes));
+        }
         let after = if self.in_registers.contains_key(buffer) { 0.0 } else { FORWARD };
         let reads = std::mem::take(&mut self.reads);
         let step = Step { reads, writes, depth, after };
@@ -472,7 +510,8 @@ impl Walker<'_> {
         // Updates one after the other stay in a register.
         let close = self.close_updates(deps).min(updates);
         let one = chain * updates + forward * updates / close;
-        let carried = deps & self.loop_bit() == 0;
+        let number = self.number(buffer);
+        let carried = deps & self.loop_bit() == 0 && !self.begun.contains(&(self.frame, number));
         // The loop around comes back to the elements that this one has just written.
         let soon = first > 1 && deps & bit(first - 2) == 0;
         let copies = self.copies_here() / close * self.weight;
@@ -511,14 +550,29 @@ impl Walker<'_> {
             self.value(mask);
         }
         let times = copies / close * self.weight;
+        let bytes = buffer.dtype.bytes() as f64;
+        let whole = |elements: f64| (elements * bytes) % 64.0 == 0.0;
+        let lines = whole(f64::from(index.ty.lanes)) && mask.is_none();
+        let in_lines = whole(sum.constant) && sum.terms.iter().all(|term| whole(term.1));
+        let past = self.past;
+        // Addresses inside of lines are stored to as usual.
+        self.past &= in_lines || !lines;
         let work = self.work();
         work.stores += times * cost.moves * masked;
         work.gather += times * cost.gather;
+        // A part of a line goes past the caches, the rest brings it back.
+        work.calls += if past && !lines { times * MIXED } else { 0.0 };
         if buffer.scope == Scope::Shared {
             self.shared_stores += 1;
         }
         let warped = self.warped(buffer, index, mask, (self.frame, copies / close));
-        self.remember(buffer, sum, index.ty.lanes, true, warped);
+        self.remember(
+            buffer,
+            sum,
+            index.ty.lanes,
+            How { write: true, masked: mask.is_some(), warped },
+        );
+        self.past = past;
     }
 
     /// Iterations of the unrolled loops around, in the loop at work.
@@ -555,14 +609,9 @@ impl Walker<'_> {
         }
     }
 
-    fn remember(
-        &mut self,
-        buffer: &Buffer,
-        sum: Sum,
-        lanes: u32,
-        write: bool,
-        warped: Option<Warped>,
-    ) {
+    /// Keeps an access for the traffic.
+    fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: How) {
+        let How { write, masked, warped } = how;
         let bytes = buffer.dtype.bytes() as f64;
         let count = f64::from(lanes);
         let (width, apart) = match sum.lane {
@@ -579,6 +628,7 @@ impl Walker<'_> {
             width,
             lanes: apart,
             write,
+            masked: masked && !write,
             past: write && self.past,
             weight: self.weight,
             irregular: sum.irregular,
@@ -586,6 +636,13 @@ impl Walker<'_> {
         };
         self.plan.accesses.push(access);
     }
+}
+
+/// What is known of an access beside its addresses.
+struct How {
+    write: bool,
+    masked: bool,
+    warped: Option<Warped>,
 }
 
 /// What an access costs by itself.
@@ -608,7 +665,7 @@ impl Cost {
 
 /// How many different sums loops make, innermost first, each with its factor and its count. Steps
 /// of a factor that others step over as well fall together.
-fn progressions(loops: &[(f64, f64)]) -> f64 {
+pub(super) fn progressions(loops: &[(f64, f64)]) -> f64 {
     let mut sorted = loops.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     // Multiples of `step` without gaps, as many as `run`.

@@ -131,6 +131,8 @@ pub(super) struct Access {
     /// Lanes that lie apart: how many, and bytes between them.
     pub(super) lanes: Option<(f64, f64)>,
     pub(super) write: bool,
+    /// Some lanes are left out: nothing is fetched in advance for such loads.
+    pub(super) masked: bool,
     /// A store past the caches.
     pub(super) past: bool,
     /// Part of the cases in which it happens.

@@ -355,3 +355,66 @@ fn of_file(path: &str, target: &str) -> usize {
     }
     placed.len()
 }
+
+#[test]
+fn windows_that_overlap_share_what_they_load() {
+    let window = |unrolled: &str| {
+        estimated(&format!(
+            "kernel k(n = 64) {{\n input A: float32[n + 2, 512]\n reduce r: 0..3\n \
+             output C[i: n, j: 512] = max(A[i + r, j], axis=r)\n}}\nschedule k {{\n \
+             let io, jo, ii, ji = C.tile(i, j, 8, 16)\n C.reorder(io, jo, ii, r, ji)\n \
+             C.vectorize(ji)\n C.unroll(r)\n{unrolled}}}\n"
+        ))
+    };
+    // 10 rows for 8 results, or 3 for each.
+    let (all, each) = (window(" C.unroll(ii)\n"), window(""));
+    let ratio = alone(&each, "loads") / alone(&all, "loads").max(1e-12);
+    assert!(ratio > 2.0 || alone(&all, "loads") == 0.0, "{ratio}: {:?}", all.terms);
+}
+
+#[test]
+fn columns_side_by_side_are_taken_from_rows() {
+    let columns = |rows: &str| {
+        map(
+            2048,
+            "j, i",
+            &format!(
+                "let io, jo, ii, ji = C.tile(i, j, 16, 16)\n{rows}C.vectorize(ji)\nC.unroll(ii)"
+            ),
+        )
+    };
+    assert_eq!(alone(&columns(""), "lanes apart"), 0.0);
+    assert!(alone(&columns("C.reorder(ii, io, jo, ji)\n"), "lanes apart") > 0.0);
+}
+
+#[test]
+fn short_nests_past_the_caches_wait_at_their_fences() {
+    let text = |piece: usize, hint: &str| {
+        format!(
+            "kernel k(n = 4194304) {{\n input A: float32[n]\n output C[i: n] = A[i] * 2.0\n}}\n\
+             schedule k {{\nlet o, r = C.split(i, factor={piece})\n\
+             let v, l = C.split(r, factor=64)\nC.vectorize(l)\nC.parallel(o)\n{hint}}}\n"
+        )
+    };
+    let seconds = |piece, hint| estimate_with(&text(piece, hint), &machine(), 2).seconds;
+    let (long, short) = (seconds(65536, ""), seconds(128, ""));
+    assert!(short < 3.0 * long, "{short} {long}");
+    let past = "C.store_nontemporal()\n";
+    assert!(seconds(65536, past) < long);
+    assert!(seconds(128, past) > 3.0 * short);
+}
+
+#[test]
+fn a_chain_of_stages_in_a_short_row_costs_its_latency() {
+    let rows = |columns: usize| {
+        estimated(&format!(
+            "kernel k(m = 4096, n = {columns}) reassociate {{\n input A: float32[m, n]\n \
+             reduce r: 0..n\n let S[i: m] = sum(A[i, r], axis=r)\n \
+             output C[i: m, j: n] = A[i, j] / S[i]\n}}\nschedule k {{\n \
+             let ro, rl = S.split(r, factor=16)\n let L = S.rfactor(rl)\n \
+             S.compute_at(C, i)\n L.compute_at(S, i)\n L.reorder(i, ro, rl)\n L.vectorize(rl)\n \
+             let jo, jl = C.split(j, factor=16)\n C.vectorize(jl)\n}}\n"
+        ))
+    };
+    assert!(alone(&rows(64), "latency") > 0.0, "{:?}", rows(64).terms);
+}

@@ -49,7 +49,7 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
         tracker.frame(0);
         let all = tracker.footprints(0..plan.accesses.len(), 0);
         // Call follows call: what fits is there already.
-        let kept = kept(room(&all), level.capacity);
+        let kept = kept(room(&all), level);
         tracker.misses.iter_mut().for_each(|missed| *missed *= 1.0 - kept);
         if at == 0 {
             touched = all.iter().map(|(_, print)| print.lines * level.cache.line).sum();
@@ -75,10 +75,17 @@ fn room(prints: &[(usize, Footprint)]) -> f64 {
     lines + crowded
 }
 
-/// The part of what was there that is still there after so many lines.
-fn kept(room: f64, capacity: f64) -> f64 {
-    let full = room / capacity;
-    ((1.25 - full) / 0.5).clamp(0.0, 1.0)
+/// The part of what was there that is still there after so many lines. Where the place of a line
+/// is hashed, not all that is older goes before it.
+fn kept(room: f64, level: &Level<'_>) -> f64 {
+    const WHOLE: f64 = 0.75;
+    let full = room / level.capacity;
+    let hashed = level.cache.sets <= 1.0 && level.cache.line < 4096.0;
+    match full {
+        ..=WHOLE => 1.0,
+        _ if hashed => (WHOLE / full).powi(2),
+        _ => ((1.25 - full) / 0.5).clamp(0.0, 1.0),
+    }
 }
 
 struct Tracker<'p> {
@@ -101,7 +108,7 @@ impl Tracker<'_> {
             return;
         }
         let once = self.footprints(frame.accesses.clone(), frame.own.end);
-        let kept = kept(room(&once), self.level.capacity);
+        let kept = kept(room(&once), self.level);
         let whole = self.footprints(frame.accesses.clone(), frame.own.start);
         self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
         // What fits is brought in once, whatever the parts of an iteration miss by themselves.
@@ -133,7 +140,7 @@ impl Tracker<'_> {
                 for (buffer, print) in prints {
                     self.share_out(item.clone(), *buffer, print.lines);
                 }
-                if kept(room(prints), self.level.capacity) < 1.0 {
+                if kept(room(prints), self.level) < 1.0 {
                     self.unrolled(at, item.clone());
                 }
             }
@@ -149,7 +156,7 @@ impl Tracker<'_> {
                 let between: f64 = rooms[earlier + 1..later].iter().sum();
                 let far = between + 0.5 * (rooms[earlier] + rooms[later]);
                 let shared = print.lines.min(before.lines);
-                let saved = shared * kept(far, self.level.capacity);
+                let saved = shared * kept(far, self.level);
                 self.save(items[later].clone(), *buffer, saved);
             }
         }
@@ -165,7 +172,7 @@ impl Tracker<'_> {
         for dim in dims.rev() {
             let count = self.plan.extents[dim];
             let whole = self.footprints(item.clone(), dim);
-            let kept = kept(room(&inner), self.level.capacity);
+            let kept = kept(room(&inner), self.level);
             for access in item.clone() {
                 if self.plan.accesses[access].strides.iter().any(|(moved, _)| *moved == dim) {
                     self.misses[access] *= count;

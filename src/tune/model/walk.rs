@@ -4,7 +4,8 @@ use super::gpu::launch::Moment;
 use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::nest::{
-    copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests, serial_vars,
+    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests,
+    serial_vars,
 };
 use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
@@ -74,6 +75,8 @@ pub(super) struct Walker<'a> {
     pub(super) past: bool,
     /// The numbers of buffers, those in registers too.
     pub(super) numbers: HashMap<Buffer, usize>,
+    /// Buffers, by number, that an iteration of a frame begins anew.
+    pub(super) begun: HashSet<(usize, usize)>,
     /// What the value at hand reads, by number.
     pub(super) reads: Vec<usize>,
     /// What each `let` reads.
@@ -126,6 +129,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         met: None,
         past: false,
         numbers: HashMap::new(),
+        begun: HashSet::new(),
         reads: Vec::new(),
         let_reads: HashMap::new(),
     };
@@ -361,6 +365,7 @@ impl Walker<'_> {
             && (self.wide || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
             && rests(body, buffer, &serial_vars(body))
+            && !chooses(body, buffer)
             && is_constant_only(body, buffer, &self.places);
         if register {
             let parts = (bytes / each).ceil();

@@ -69,9 +69,10 @@ impl<'a> Population<'a> {
         self.seen.len()
     }
 
-    /// The default of everything, and random candidates of all degrees of courage.
+    /// The default of everything, the plain one, and random candidates of all degrees of courage.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let mut first = vec![draw(self.space, 0.0, rng)];
+        first.extend(self.space.plain());
         first.extend((1..count).map(|at| draw(self.space, at as f64 / count as f64, rng)));
         self.add(first);
     }

@@ -66,6 +66,8 @@ impl Trial {
 const FIRST: usize = 256;
 /// Candidates like those that were good elsewhere.
 const SEEDS: usize = 16;
+/// The plain candidate takes so many times the best one's time before it is given up.
+const CLEARLY: f64 = 1.25;
 /// One candidate in so many of a batch is drawn at random.
 const ONE_AT_RANDOM: usize = 8;
 
@@ -218,13 +220,19 @@ impl<'a> Unmeasured<'a> {
         self.population.judged()
     }
 
+    /// What the model says of a candidate; none if it is refused.
+    pub fn judge(&mut self, candidate: Option<Candidate>) -> Option<Proposal> {
+        self.population.judge(candidate.into_iter().collect()).pop()
+    }
+
     /// The one that the model likes best; none while all were refused.
     pub fn best(&self) -> Option<&Proposal> {
         self.population.ranked().next()
     }
 }
 
-/// The best candidate by the model alone, out of about `count`: no measurement.
+/// The best candidate by the model alone, out of about `count`: no measurement. The plain one, if
+/// that is nearly as good: of what is written plainly the model knows the most.
 pub fn choose_by_model(
     space: &dyn Space,
     model: &Model<'_>,
@@ -233,7 +241,9 @@ pub fn choose_by_model(
 ) -> Option<Proposal> {
     let mut search = Unmeasured::new(space, model, count / 3, seed);
     while search.judged() < count && search.step() {}
-    search.best().cloned()
+    let best = search.best().cloned()?;
+    let plain = search.judge(space.plain());
+    Some(plain.filter(|plain| plain.guess.seconds < CLEARLY * best.guess.seconds).unwrap_or(best))
 }
 
 /// What a candidate decided, by question.

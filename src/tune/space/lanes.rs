@@ -9,6 +9,10 @@ use crate::target::Arch;
 
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
+/// Vectors at once where only a call tells how many there are.
+const UNKNOWN_VECTORS: i64 = 2;
+/// A row of no more vectors may be done at once.
+const ROW_VECTORS: i64 = 16;
 /// Smaller results stay in a cache.
 const STREAMED_BYTES: i64 = 1 << 20;
 /// One loop of an elementwise stage is cut into pieces of so many elements for threads.
@@ -97,16 +101,21 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
 
 /// Asks for the lanes of one loop: whole vectors, or all of a short loop.
 fn ask_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
-    let fits = |count: &i64| extent.is_none_or(|extent| count * lanes <= extent);
+    // What only a call tells may be short, and most of its last step masked.
+    let most = extent.unwrap_or(UNKNOWN_VECTORS * lanes);
+    let fits = |count: &i64| count * lanes <= most;
     let mut sizes: Vec<i64> =
         [1, 2, 4, 8].into_iter().filter(fits).map(|count| count * lanes).collect();
     let usual = match extent {
         Some(extent) if extent < lanes * VECTORS => extent,
-        _ => lanes * VECTORS,
+        Some(_) => lanes * VECTORS,
+        None => most,
     };
-    if !sizes.contains(&usual) {
-        sizes.push(usual);
-    }
+    // A whole row has no tail, and a copy with a border is cut at it.
+    let row = extent.filter(|extent| *extent <= lanes * ROW_VECTORS);
+    sizes.extend(row.into_iter().chain([usual]));
+    sizes.sort_unstable();
+    sizes.dedup();
     let stage = planner.plans[at].name.clone();
     planner.asker.pick(&stage, "width", &sizes, &usual)
 }

@@ -186,7 +186,33 @@ impl Space for Rules {
         }
         Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
     }
+
+    fn plain(&self) -> Option<Candidate> {
+        let plain = |question: &Question| {
+            let what = question.name.rsplit('.').next().unwrap_or_default();
+            let answer = PLAIN.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
+            let place = |answer| question.choices.iter().position(|choice| choice == answer);
+            match what {
+                "width" => 0,
+                _ => answer.and_then(place).unwrap_or(question.default),
+            }
+        };
+        (!self.target.is_gpu()).then(|| self.replay(&mut |question| plain(question)))
+    }
 }
+
+/// The answers of the plain candidate: every stage by itself, in the order of its declaration, one
+/// vector along an axis in which memory is contiguous.
+const PLAIN: &[(&str, &str)] = &[
+    ("inline", "no"),
+    ("at", "root"),
+    ("rule", "lanes"),
+    ("fused", "1"),
+    ("piece", "0"),
+    ("chunk", "1"),
+    ("parallel", "none"),
+    ("stores", "cached"),
+];
 
 /// Asks for the rule of a stage's loops, and applies it.
 fn loops(planner: &mut Planner, at: usize) {

@@ -29,7 +29,9 @@ void *tec_rt_workspace_acquire(uint64_t n) {
 }
 void tec_rt_workspace_release(void *p) { test_blocks--; free(p); }
 /* Iterations in ranges of three, the last ones first. */
-int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *data, int64_t n) {
+int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *data, int64_t n,
+                            int64_t steps) {
+    (void)steps;
     for (int64_t end = n; end > 0; end -= 3) {
         int32_t failure = task(data, end < 3 ? 0 : end - 3, end);
         if (failure) return failure;

@@ -85,6 +85,7 @@ impl Walker<'_> {
             width: size,
             lanes: None,
             write: false,
+            masked: false,
             past: false,
             weight: self.weight,
             irregular: sum.irregular,
