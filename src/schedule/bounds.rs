@@ -213,13 +213,7 @@ impl Inference {
         }
         let stage = self.schedule.stage(id);
         let attached = matches!(stage.attach, Attach::At { .. });
-        let deepest = match self.schedule.target.is_gpu() {
-            // All threads of a block meet in what is attached.
-            true => None,
-            false => stage.leaves.iter().rposition(|leaf| stage.axis(*leaf).attached.is_some()),
-        };
-        let domain = attached.then_some(&domain[..]);
-        compute_loops(stage, mins, shape, domain, around, (facts, deepest))
+        compute_loops(stage, mins, shape, attached.then_some(&domain[..]), around, facts)
     }
 
     /// A stage attached to a vectorized axis is computed for all lanes: the loop over them, if it
@@ -440,15 +434,14 @@ fn clip_to(span: Span, extent: &Expr, facts: &Facts) -> Span {
     if wide || covers(&span, &domain.width, facts) { domain } else { span }
 }
 
-/// Extents, values and guards of a stage's loops over its box. With what is known comes the depth of
-/// the innermost loop that others are attached to.
+/// Extents, values and guards of a stage's loops over its box.
 fn compute_loops(
     stage: &Stage,
     mins: Vec<Expr>,
     shape: Vec<Expr>,
     domain: Option<&[Expr]>,
     around: Vec<Loop>,
-    (mut facts, deepest): (Facts, Option<usize>),
+    mut facts: Facts,
 ) -> StageBounds {
     let extents = axis_extents(stage, &shape, &facts);
     for leaf in &stage.leaves {
@@ -456,7 +449,6 @@ fn compute_loops(
     }
     let (values, shifted) = axis_values(stage, &extents);
     let mut conditions: Vec<(Expr, AxisKind, bool)> = Vec::new();
-    let mut of_parts: Vec<(Expr, AxisKind, bool)> = Vec::new();
     for (at, relation) in stage.relations.iter().enumerate() {
         let Relation::Split { parent, tail, .. } = relation else { continue };
         // What leaves the range of an outer part leaves that of the whole too.
@@ -464,13 +456,12 @@ fn compute_loops(
             matches!(earlier, Relation::Split { outer, .. } if outer == parent)
                 && !shifted.contains(&at)
         });
-        if shifted.contains(&at) {
+        if shifted.contains(&at) || implied {
             continue;
         }
         let cond = Expr::lt(values[parent.0].clone(), extents[parent.0].clone());
         let likely = !matches!(tail, Some(Tail::Guard | Tail::Mask));
-        let list = if implied { &mut of_parts } else { &mut conditions };
-        list.push((cond, stage.axis(*parent).kind, likely));
+        conditions.push((cond, stage.axis(*parent).kind, likely));
     }
     let rank = stage.rank();
     let locals: Vec<Expr> = values[..rank].to_vec();
@@ -500,19 +491,8 @@ fn compute_loops(
     let mut conditions: Vec<(Expr, AxisKind, bool)> = conditions.into_iter().map(simple).collect();
     conditions.retain(|(cond, ..)| !facts.prove(cond));
     drop_implied(&mut conditions, &facts);
-    // A part that is left altogether needs nothing of what is attached to its loops.
-    let around_attached = |(cond, kind, likely): (Expr, AxisKind, bool)| {
-        let cond = simplify_expr(&cond, &facts);
-        let keep = deepest.is_some()
-            && kind == AxisKind::Data
-            && guard_depth(stage, &cond, |_| true) <= deepest
-            && !facts.prove(&cond)
-            && conditions.iter().all(|(other, ..)| !other.same(&cond));
-        keep.then_some((cond, kind, likely))
-    };
-    let of_parts: Vec<_> = of_parts.into_iter().filter_map(around_attached).collect();
     let mut guards = Vec::new();
-    for (cond, kind, likely) in of_parts.into_iter().chain(conditions) {
+    for (cond, kind, likely) in conditions {
         let depth = guard_depth(stage, &cond, |_| true);
         let initial_depth =
             guard_depth(stage, &cond, |leaf| stage.axis(leaf).kind == AxisKind::Data);

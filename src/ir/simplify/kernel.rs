@@ -2,7 +2,7 @@
 
 use super::Simplifier;
 use crate::ir::arith::Facts;
-use crate::ir::{Expr, ForKind, Kernel, Stmt, Var};
+use crate::ir::{Expr, ForKind, Kernel, Stmt};
 
 /// Simplifies every expression of a kernel's body under the facts of its loops and conditions;
 /// drops empty loops and decided branches, replaces the variable of a loop of one iteration,
@@ -108,14 +108,7 @@ impl Simplifier {
         }
         self.push();
         self.facts.bind(var, &min, &extent);
-        let parallel = *kind == ForKind::Parallel;
-        if parallel {
-            self.parallel.push(var.clone());
-        }
         let body = self.stmt(body);
-        if parallel {
-            self.parallel.pop();
-        }
         self.pop();
         if is_nothing(&body) {
             return body;
@@ -147,9 +140,7 @@ impl Simplifier {
         let mut branch = |truth: bool, stmt: &Stmt| {
             self.push();
             self.facts.assume_truth(&cond, truth);
-            let known = self.replace_known();
             let stmt = self.stmt(stmt);
-            known.iter().for_each(|var| drop(self.replaced.remove(var)));
             self.pop();
             stmt
         };
@@ -165,24 +156,6 @@ impl Simplifier {
                 Stmt::If { cond, then: Box::new(then), otherwise: otherwise.map(Box::new) }
             }
         }
-    }
-}
-
-impl Simplifier {
-    /// The facts may leave a parallel loop around this one value, as in a branch for its last
-    /// block: that takes the place of its variable. The variables for which it did.
-    fn replace_known(&mut self) -> Vec<Var> {
-        let mut known = Vec::new();
-        for var in &self.parallel {
-            let bounds = self.facts.const_bounds(&Expr::var(var));
-            let (Some(low), Some(high)) = bounds else { continue };
-            if low == high && !self.replaced.contains_key(var) {
-                let value = i64::try_from(low).expect("it is a value of an index");
-                self.replaced.insert(var.clone(), Expr::index(value));
-                known.push(var.clone());
-            }
-        }
-        known
     }
 }
 

@@ -39,8 +39,6 @@ struct Simplifier {
     memo: Vec<HashMap<usize, (Expr, Expr)>>,
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
     replaced: HashMap<Var, Expr>,
-    /// The variables of the parallel loops around.
-    parallel: Vec<Var>,
     /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
     met: HashSet<Var>,
     visits: usize,
@@ -53,8 +51,7 @@ impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
         let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
         let met = HashSet::new();
-        let parallel = Vec::new();
-        Simplifier { facts, memo, replaced, parallel, met, visits: 0, join_symbolic: false }
+        Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.
