@@ -4,7 +4,7 @@
 //!
 //! The closure is a struct in the caller's frame with the values of the variables that the body
 //! reads and the addresses of the buffers it uses. What the body allocates belongs to the task.
-//! A parallel loop inside a task is a serial one. Where only the call tells how much there is to do,
+//! A parallel loop inside a task is a serial one. Where only the call tells how much is to be done,
 //! a loop that is done before other threads have begun is run by the caller alone.
 
 use super::Unit;

@@ -288,7 +288,7 @@ impl Walker<'_> {
         let (frame, mut copies) = self.spot(deps);
         let inner = self.open.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
         let changes = (inner..self.open.len()).any(|place| self.is_stored_in(place, buffer));
-        if !changes && mask.is_none() {
+        if !changes && mask.is_none() && !self.in_launch {
             let (distinct, held) = self.distinct(&sum, deps);
             if distinct < copies {
                 copies = distinct;
