@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Times that are not yet in TIMES.json are measured first, and kept there. `tools/rank.py` writes
-//! files with random schedules and calls this. With `--space N` the schedules of the file are joined
-//! by candidates of the tuner's space: the model's best N, and N at random; with `--kept` by all
-//! that have been measured.
+//! files with random schedules and calls this. With `--space N` the schedules of the file are
+//! joined by candidates of the tuner's space: the model's best N, and N at random; with `--kept` by
+//! all that have been measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -298,10 +298,11 @@ fn the_terms_of_a_product_on_the_table_s_machine() {
     let lines: Vec<String> = one.terms.iter().map(line).collect();
     let expected = [
         "multiply-adds 149.80 us, 149.80 alone: C: k: 65536 iterations of 8 cycles",
-        "L2 traffic 27.53 us, 126.39 alone: C: k: 163840 lines",
+        "L2 traffic 26.68 us, 124.05 alone: C: k: 163840 lines",
         "loop ends 1.44 us, 1.44 alone: C: k: 256 times",
         "stores 0.23 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
         "TLB 0.03 us, 0.16 alone: C: k: 128 lines",
+        "calls 0.01 us, 0.01 alone: k: 40 cycles, 1 times",
         "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycles",
     ];
     assert_eq!(lines, expected);
@@ -391,7 +392,7 @@ fn columns_side_by_side_are_taken_from_rows() {
 fn short_nests_past_the_caches_wait_at_their_fences() {
     let text = |piece: usize, hint: &str| {
         format!(
-            "kernel k(n = 4194304) {{\n input A: float32[n]\n output C[i: n] = A[i] * 2.0\n}}\n\
+            "kernel k(n = 16777216) {{\n input A: float32[n]\n output C[i: n] = A[i] * 2.0\n}}\n\
              schedule k {{\nlet o, r = C.split(i, factor={piece})\n\
              let v, l = C.split(r, factor=64)\nC.vectorize(l)\nC.parallel(o)\n{hint}}}\n"
         )
@@ -409,7 +410,7 @@ fn a_chain_of_stages_in_a_short_row_costs_its_latency() {
     let rows = |columns: usize| {
         estimated(&format!(
             "kernel k(m = 4096, n = {columns}) reassociate {{\n input A: float32[m, n]\n \
-             reduce r: 0..n\n let S[i: m] = sum(A[i, r], axis=r)\n \
+             reduce r: 0..n\n compute S[i: m] = sum(A[i, r], axis=r)\n \
              output C[i: m, j: n] = A[i, j] / S[i]\n}}\nschedule k {{\n \
              let ro, rl = S.split(r, factor=16)\n let L = S.rfactor(rl)\n \
              S.compute_at(C, i)\n L.compute_at(S, i)\n L.reorder(i, ro, rl)\n L.vectorize(rl)\n \

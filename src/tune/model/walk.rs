@@ -365,7 +365,7 @@ impl Walker<'_> {
             && (self.wide || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
             && rests(body, buffer, &serial_vars(body))
-            && !chooses(body, buffer)
+            && (self.in_launch || !chooses(body, buffer))
             && is_constant_only(body, buffer, &self.places);
         if register {
             let parts = (bytes / each).ceil();

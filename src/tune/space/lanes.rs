@@ -10,7 +10,7 @@ use crate::target::Arch;
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
 /// Vectors at once where only a call tells how many there are.
-const UNKNOWN_VECTORS: i64 = 2;
+const UNKNOWN_VECTORS: i64 = 1;
 /// A row of no more vectors may be done at once.
 const ROW_VECTORS: i64 = 16;
 /// Smaller results stay in a cache.
