@@ -146,3 +146,44 @@ fn count_expr(expr: &Expr) -> u64 {
     for_each_child(expr, &mut |child| count += count_expr(child));
     count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Scope, Var};
+
+    /// `A[0] = A[0] + 1` in loops, the last one innermost: a load, an addition, a store.
+    fn nest(extents: &[Expr]) -> Stmt {
+        let a = Buffer::new("A", DType::Float32, vec![Expr::index(64)], Scope::Global);
+        let read = Expr::load(&a, vec![Expr::index(0)]);
+        let sum = Expr::add(read, Expr::float(DType::Float32, 1.0));
+        let store = Stmt::store(&a, vec![Expr::index(0)], sum);
+        extents
+            .iter()
+            .rev()
+            .fold(store, |body, extent| Stmt::serial(Var::index("i"), extent.clone(), body))
+    }
+
+    #[test]
+    fn steps_are_instructions_times_iterations() {
+        assert_eq!(count_steps(&nest(&[])).as_int(), Some(3));
+        assert_eq!(count_steps(&nest(&[Expr::index(5), Expr::index(7)])).as_int(), Some(105));
+        let huge = vec![Expr::index(1 << 40); 4];
+        assert_eq!(count_steps(&nest(&huge)).as_int(), Some(1 << 40));
+    }
+
+    #[test]
+    fn steps_of_extents_that_a_call_tells_stand_in_the_result() {
+        let n = Var::index("n");
+        let steps = count_steps(&nest(&[Expr::var(&n), Expr::index(7)]));
+        assert_eq!(steps.as_int(), None);
+        let facts = crate::ir::arith::Facts::new();
+        let at = |value: i64| {
+            let steps = crate::ir::visit::substitute(&steps, &mut |var| {
+                (*var == n).then(|| Expr::index(value))
+            });
+            crate::ir::simplify::simplify_expr(&steps, &facts).as_int()
+        };
+        assert_eq!((at(0), at(10)), (Some(0), Some(210)));
+    }
+}
