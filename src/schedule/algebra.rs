@@ -46,7 +46,11 @@ pub fn merge(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let terms = sum.terms.iter().map(over).collect();
     let inside = sum.condition.as_ref().map(over);
     let merged = match &stage.te.body {
-        Body::Map(_) => Reduction { axes, terms, condition: inside, ..sum.clone() },
+        Body::Map(_) => {
+            // An `init=` may depend on the element.
+            let identity = sum.identity.iter().map(over).collect();
+            Reduction { axes, terms, condition: inside, identity, ..sum.clone() }
+        }
         Body::Reduce(outer) => Reduction {
             axes: outer.axes.iter().cloned().chain(axes).collect(),
             terms,

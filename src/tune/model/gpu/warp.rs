@@ -173,7 +173,8 @@ fn wavefronts(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
     let lanes = (128 / unit) as usize;
     let (mut taken, mut ideal) = (0, 0);
     for first in (0..LANES).step_by(lanes) {
-        let phase = (first..first + lanes).filter(|lane| active >> lane & 1 == 1);
+        let last = (first + lanes).min(LANES);
+        let phase = (first..last).filter(|lane| active >> lane & 1 == 1);
         let units: Vec<i64> = phase.map(|lane| addresses[lane].div_euclid(unit)).collect();
         if !units.is_empty() {
             taken += turns(&units, lanes as i64);
