@@ -352,7 +352,8 @@ impl Walker<'_> {
             true => shared_out(parts, count, self.threads),
             false => (parts, 1.0),
         };
-        if parallel {
+        // Where only the call tells the work, little of it is not handed to threads.
+        if parallel && extent.as_int().is_some() {
             self.plan.launches += self.runs_here();
         }
         let outer = (self.frame, self.in_task);
