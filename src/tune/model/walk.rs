@@ -395,7 +395,8 @@ impl Walker<'_> {
             true => shared_out(parts, count, self.threads),
             false => (parts, 1.0),
         };
-        if parallel {
+        // Where only the call tells the work, little of it is not handed to threads.
+        if parallel && extent.as_int().is_some() {
             self.plan.launches += self.runs_here();
         }
         // Parts that do not divide the whole have fewer iterations than dimensions say.

@@ -197,7 +197,12 @@ impl Space for Rules {
                 _ => answer.and_then(place).unwrap_or(question.default),
             }
         };
-        (!self.target.is_gpu()).then(|| self.replay(&mut |question| plain(question)))
+        // Where only the call tells the work, it also tells whether threads are worth their start.
+        let views = &self.declared.facts(&vec![false; self.declared.schedule.stages.len()]).views;
+        let mut axes = views.iter().flat_map(|view| view.data.iter().chain(&view.reduce));
+        let known = axes.all(|axis| axis.extent.is_some());
+        let is_plain = known && !self.target.is_gpu();
+        is_plain.then(|| self.replay(&mut |question| plain(question)))
     }
 }
 
