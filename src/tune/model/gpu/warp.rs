@@ -304,6 +304,7 @@ mod tests {
         assert_eq!(wavefronts(&lanes(|i| 132 * i), all, 4), (1.0, 1.0));
         assert_eq!(wavefronts(&lanes(|i| 16 * i), all, 16), (4.0, 4.0));
         assert_eq!(wavefronts(&lanes(|i| 32 * i), all, 16), (8.0, 4.0));
+        assert_eq!(wavefronts(&lanes(|i| 12 * i), all, 12), (4.0, 4.0));
         assert_eq!(wavefronts(&lanes(|i| 128 * i), 3, 4), (2.0, 1.0));
     }
 }
