@@ -28,7 +28,7 @@ use std::collections::HashMap;
 const CACHE_LINE: i64 = 64;
 
 /// So many hints of one `prefetch` are written out.
-const FEW_LINES: i128 = 16;
+const FEW_LINES: i128 = 32;
 
 /// The loops of a placed schedule.
 pub fn build_loops(placed: &Placed) -> Result<Kernel> {
