@@ -225,14 +225,19 @@ const BLUR: &str = "kernel blur(n = 20, m = 40) {
 #[test]
 fn a_later_iteration_is_prefetched() {
     let text = same(BLUR, &["C.prefetch S i 3"]);
-    let loops = "for (p0, 0, 3) {
-      for (p1, 0, 3) {
+    let loops = "unrolled (p0, 0, 3) {
+      unrolled (p1, 0, 3) {
         prefetch(S[((i + 3) + p0), (p1*16)])";
     assert!(text.contains(loops), "{text}");
     let text = same(BLUR, &["S.compute_at C i", "C.prefetch A i 1"]);
     assert!(text.contains("prefetch(A[((i + 1) + p0), (p1*16)])"), "{text}");
     let text = same(BLUR, &["C.split j 8", "C.prefetch S j_o 2"]);
     assert!(text.contains("prefetch(S[(i + p0), ((j_o + 2)*8)])"), "{text}");
+    // More than a few lines are a loop.
+    let text = same(&BLUR.replace("m = 40", "m = 400"), &["C.prefetch S i 3"]);
+    let loops = "for (p0, 0, 3) {
+      unrolled (p1, 0, 25) {";
+    assert!(text.contains(loops), "{text}");
     same(BLUR, &["C.split i 6", "S.compute_at C i_o", "C.prefetch S i_i 1"]);
     same(BLUR, &["S.storage_align i 16 1", "C.parallel i", "C.prefetch S i 1"]);
     assert_eq!(refused(BLUR, &["C.prefetch A i 1"]).code, "E0374");
