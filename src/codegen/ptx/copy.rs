@@ -46,9 +46,18 @@ impl Emitter<'_> {
         let bytes = buffer.dtype.bytes() as u32;
         let chunk = self.chunk(buffer, to, index).min(self.chunk(source, &from, from_index));
         let size = chunk as u32 * bytes;
-        let (to_first, from_first) = match (&index.kind, &from_index.kind) {
-            (ExprKind::Ramp(to, _), ExprKind::Ramp(from, _)) if index.ty.lanes > 1 => (to, from),
-            _ if self.in_group && index.ty.is_scalar() => (index, from_index),
+        // Elements that do not follow each other are copied one by one, a step apart.
+        let ((to_first, to_step), (from_first, from_step)) = match (&index.kind, &from_index.kind) {
+            (ExprKind::Ramp(to, to_step), ExprKind::Ramp(from, from_step))
+                if index.ty.lanes > 1 =>
+            {
+                let (Some(to_step), Some(from_step)) = (to_step.as_int(), from_step.as_int())
+                else {
+                    return false;
+                };
+                ((to, to_step as i64), (from, from_step as i64))
+            }
+            _ if self.in_group && index.ty.is_scalar() => ((index, 1), (from_index, 1)),
             _ => return false,
         };
         if !matches!(size, 4 | 8 | 16) {
@@ -66,7 +75,8 @@ impl Emitter<'_> {
         let how = if size == 16 { CpAsync::cg() } else { CpAsync::ca(size) };
         for at in (0..index.ty.lanes).step_by(chunk) {
             let offset = i64::from(at * bytes);
-            let (to, from) = (to_first.clone().plus(offset), from_first.clone().plus(offset));
+            let to = to_first.clone().plus(offset * to_step);
+            let from = from_first.clone().plus(offset * from_step);
             match wanted {
                 None => self.e.cp_async(how, to, from),
                 Some(wanted) => self.e.cp_async_zero_fill(how, to, from, wanted),
