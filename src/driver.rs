@@ -416,7 +416,7 @@ pub fn lower_to_estimate(
         }
     }
     if options.target.is_gpu() {
-        kernel.body = ptx::mark_unrolled(kernel.body);
+        kernel.body = ptx::annotate_unrolled(kernel.body);
     }
     Ok(kernel)
 }

@@ -89,7 +89,7 @@ fn setup(file: &str, kernel: &str) -> Value {
     json!({
         "file": file, "kernel": kernel, "target": native(), "define": [], "fp_contract": "fast",
         "opt": 3, "input": [], "var": [], "scalar": [], "seed": 0, "threads": 2,
-        "memory": 2u64 << 30, "reassociate": false
+        "memory": 2u64 << 30
     })
 }
 

@@ -11,7 +11,7 @@ use super::Unit;
 use super::emit::{Binding, Emitter, Finished};
 use super::storage::{Capture, Place};
 use crate::ir::cost::count_steps;
-use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, Type, Value,
@@ -136,12 +136,18 @@ impl Emitter<'_, '_> {
         pointer
     }
 
-    /// About how many steps an iteration has; 0 if that differs between iterations.
+    /// About how many steps an iteration has; 0 if that differs between iterations. It is computed
+    /// whether or not the loops inside are reached, so nothing in it may fail.
     fn known_steps(&mut self, body: &Stmt) -> Value {
         let steps = count_steps(body);
         let mut known = true;
         visit::walk_expr(&steps, &mut |expr| {
-            known &= expr.as_var().is_none_or(|var| self.vars.contains_key(var));
+            known &= match &expr.kind {
+                ExprKind::Var(var) => self.vars.contains_key(var),
+                ExprKind::Load { .. } => false,
+                ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => by.as_int().is_some(),
+                _ => true,
+            };
         });
         if known { self.expr(&steps) } else { self.b.ins().iconst(types::I64, 0) }
     }

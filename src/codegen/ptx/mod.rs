@@ -29,7 +29,7 @@ mod tensor;
 mod tests;
 mod unroll;
 
-pub use unroll::mark_unrolled;
+pub use unroll::annotate_unrolled;
 
 pub use launch::{Launch, LaunchParam, PtxKernel, PtxModule, Workspace};
 

@@ -47,11 +47,11 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
 }
 
 /// Calls those loops unrolled, and leaves them as they are: the cost model reads them so.
-pub fn mark_unrolled(stmt: Stmt) -> Stmt {
+pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
     if is_warp_product(&stmt) {
         return stmt;
     }
-    let stmt = map_stmts(stmt, &mut mark_unrolled);
+    let stmt = map_stmts(stmt, &mut annotate_unrolled);
     match stmt {
         Stmt::For { var, min, extent, kind: ForKind::Serial, body }
             if is_written_out(&var, &extent, &body) =>

@@ -178,7 +178,7 @@ impl<'p> Sum<'p> {
 
     /// The cycles of an iteration of a frame itself.
     fn cycles(&self, at: usize) -> Cycles {
-        let pointers = self.pointers(at, &self.own(at));
+        let pointers = self.plan.pointers(at, self.own(at).iter().copied());
         cycles::cycles(&self.plan.frames[at], self.machine, pointers)
     }
 
@@ -219,21 +219,6 @@ impl<'p> Sum<'p> {
         self.add(cycles.unit.name(), seconds * (1.0 - spills), core * (1.0 - spills), about);
         let about = || format!("{name}: {} cycles an iteration", short(cycles.spills));
         self.add("spills", seconds * spills, core * spills, about);
-    }
-
-    /// Pointers that a loop moves on.
-    fn pointers(&self, at: usize, own: &[usize]) -> f64 {
-        let frame = &self.plan.frames[at];
-        let mut known: Vec<(usize, Vec<(usize, f64)>)> = Vec::new();
-        for access in own.iter().map(|access| &self.plan.accesses[*access]) {
-            let moves = access.strides.iter().any(|(dim, _)| frame.own.contains(dim));
-            let outside: Vec<(usize, f64)> =
-                access.strides.iter().filter(|(dim, _)| *dim < frame.own.end).copied().collect();
-            if moves && !known.iter().any(|(b, s)| *b == access.buffer && *s == outside) {
-                known.push((access.buffer, outside));
-            }
-        }
-        known.len() as f64
     }
 
     /// What a frame's accesses move into each level: its term, seconds and lines.

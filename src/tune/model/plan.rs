@@ -8,6 +8,7 @@
 use super::gpu::{Launch, Warped};
 use super::index::Dim;
 use crate::ir::Scope;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// A kernel.
@@ -150,6 +151,20 @@ pub(super) struct Memory {
 }
 
 impl Plan {
+    /// Pointers that a frame's loop moves on for some of the accesses.
+    pub(super) fn pointers(&self, at: usize, accesses: impl Iterator<Item = usize>) -> f64 {
+        let own = &self.frames[at].own;
+        let mut known: HashSet<(usize, Vec<(usize, u64)>)> = HashSet::new();
+        for access in accesses.map(|at| &self.accesses[at]) {
+            if access.strides.iter().any(|(dim, _)| own.contains(dim)) {
+                let outside = access.strides.iter().filter(|(dim, _)| *dim < own.end);
+                let outside = outside.map(|(dim, stride)| (*dim, stride.to_bits()));
+                known.insert((access.buffer, outside.collect()));
+            }
+        }
+        known.len() as f64
+    }
+
     /// How often each frame's iteration is run in a call, by one thread.
     pub(super) fn runs(&self) -> Vec<f64> {
         let mut runs: Vec<f64> = Vec::with_capacity(self.frames.len());

@@ -259,7 +259,11 @@ impl Model<'_> {
             let (frame, times) = (&self.plan.frames[at], self.weighed(at));
             let work = &frame.work;
             let floats = times * (work.multiplies + work.adds);
-            let moving = if frame.is_loop { COUNTING + POINTER * self.pointers(at) } else { 0.0 };
+            let moving = if frame.is_loop {
+                COUNTING + POINTER * self.plan.pointers(at, frame.accesses.clone())
+            } else {
+                0.0
+            };
             let integers = times * (work.integers + moving);
             counts.floats += floats;
             counts.integers += integers;
@@ -292,21 +296,6 @@ impl Model<'_> {
         }
         counts.issued += counts.spilled;
         counts
-    }
-
-    /// Addresses that a loop moves on.
-    fn pointers(&self, at: usize) -> f64 {
-        let frame = &self.plan.frames[at];
-        let mut known: Vec<(usize, Vec<(usize, f64)>)> = Vec::new();
-        for access in &self.plan.accesses[frame.accesses.clone()] {
-            let moves = access.strides.iter().any(|(dim, _)| frame.own.contains(dim));
-            let outside: Vec<(usize, f64)> =
-                access.strides.iter().filter(|(dim, _)| *dim < frame.own.end).copied().collect();
-            if moves && !known.iter().any(|(b, s)| *b == access.buffer && *s == outside) {
-                known.push((access.buffer, outside));
-            }
-        }
-        known.len() as f64
     }
 
     /// Cycles that an iteration of a frame takes a warp that is alone, where a load from memory

@@ -147,11 +147,7 @@ fn in_place(
     let mut order = outer;
     order.extend(block);
     order.extend(inner);
-    if form.by_row {
-        order.extend(row.iter().cloned().chain(terms));
-    } else {
-        order.extend(terms.into_iter().chain(row.clone()));
-    }
+    order.extend(over_tile(form, terms, &row));
     order.extend(lane.clone());
     planner.reorder(home, &order);
     for name in flat.iter().chain(&row) {
@@ -170,6 +166,12 @@ fn in_place(
 fn how_lanes(planner: &Planner, at: usize) -> &'static str {
     let lanes = planner.target.lanes(planner.facts.views[at].dtype) > 1;
     if lanes { "vectorize" } else { "unroll" }
+}
+
+/// The loops over a tile's terms and rows, in their order.
+fn over_tile(form: &Form, terms: Vec<String>, row: &Option<String>) -> Vec<String> {
+    let rows = row.iter().cloned();
+    if form.by_row { rows.chain(terms).collect() } else { terms.into_iter().chain(rows).collect() }
 }
 
 /// The loops over terms that are written out.
@@ -270,11 +272,7 @@ fn sums(
         flat = vec![inside];
     }
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
-    if form.by_row {
-        order.extend(row.iter().cloned().chain(terms));
-    } else {
-        order.extend(terms.into_iter().chain(row.clone()));
-    }
+    order.extend(over_tile(form, terms, &row));
     order.push(lane.clone());
     planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
     for axis in flat.iter().chain(&row) {
