@@ -1,143 +1,276 @@
-//! Cut borders: a copy with a border is made in pieces, in each of which the choice between the
-//! border and the inside is decided.
+//! Cut borders: loops around vectors are made in pieces, so that in the largest of them the choice
+//! between a border and the inside is decided.
 //!
 //! Before: `for (y, 0, 66) { vectorized (x, 0, 66) { P[y, x] = if y < 1 || 65 <= y || x < 1 ||
 //! 65 <= x then 0 else A[y - 1, x - 1] } }`
 //! After: the first row; `for (y, 1, 64) { P[y, 0] = 0; vectorized (x, 1, 64) { P[y, x] =
 //! A[y - 1, x - 1] }; P[y, 65] = 0 }`; the last row
-//! Only nests of one store with long vectors: the inside must be worth the copies of the loop.
-//! Needs: simplified conditions, constant extents.  Ensures: nothing for later passes.
-//! Breaks: nothing.
+//! A padding that is computed where it is read so costs the inside nothing. Vectorized loops are cut
+//! themselves only around one store, where they are long: the inside must be worth the copies.
+//! Needs: simplified conditions.  Ensures: nothing for later passes.  Breaks: nothing.
 
 use crate::diag::Result;
-use crate::ir::arith::Facts;
+use crate::ir::arith::{Facts, floor_div};
 use crate::ir::copy::fresh_copy;
-use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{for_each_child, map_stmts, rewrite_expr, rewrite_exprs};
-use crate::ir::{BinOp, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
+use crate::ir::simplify::{simplify_expr, simplify_kernel};
+use crate::ir::visit::{
+    for_each_child, for_each_expr, for_each_stmt, map_stmts, rewrite_exprs, substitute,
+};
+use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Iterations from which on a vectorized loop is cut: three vectors of the longest kind.
 const LONG: i128 = 48;
 
-/// Pieces of one loop: a border, the inside, another border.
-const MAX_PIECES: usize = 3;
+/// The inside has at least this part of a loop's iterations.
+const LEAST_PART: i128 = 3;
 
-/// Nodes of the expressions of a copy; more are no copy.
-const MAX_NODES: usize = 500;
+/// Stores that the copies of a nest may have, unrolled loops written out.
+const MAX_STORES: i128 = 1024;
 
-/// Cuts the loops of every copy with a border.
+/// Nodes of the expressions of a nest; what has more is left alone.
+const MAX_NODES: usize = 2000;
+
+/// Cuts the loops around choices of vectors.
 pub fn cut_borders(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let body = stmt(kernel.body);
-    Ok(Kernel { body, ..kernel })
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let mut cutter = Cutter { facts, cut: false };
+    let body = cutter.stmt(kernel.body, MAX_STORES);
+    let kernel = Kernel { body, ..kernel };
+    Ok(if cutter.cut { simplify_kernel(kernel) } else { kernel })
 }
 
-fn stmt(whole: Stmt) -> Stmt {
-    match whole {
-        Stmt::For { .. } if is_long_copy(&whole) => cut(whole),
-        other => map_stmts(other, &mut stmt),
-    }
+struct Cutter {
+    facts: Facts,
+    /// Whether a loop was cut.
+    cut: bool,
 }
 
-/// Whether it is a nest of loops around one store, the innermost one vectorized and long.
-fn is_long_copy(stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::For { extent, kind: ForKind::Vectorized, body, .. } => {
-            extent.as_int().is_some_and(|extent| extent >= LONG)
-                && matches!(**body, Stmt::Store { mask: None, .. })
-        }
-        Stmt::For { kind: ForKind::Serial, body, .. } => is_long_copy(body),
-        _ => false,
-    }
+/// A loop's head, its bounds constant.
+struct Head {
+    var: Var,
+    min: i128,
+    end: i128,
+    kind: ForKind,
 }
 
-/// The loop in pieces, and the loops inside of each in pieces again.
-fn cut(whole: Stmt) -> Stmt {
-    let Stmt::For { var, min, extent, kind, body } = whole else { return whole };
-    let pieces = match (min.as_int(), extent.as_int()) {
-        (Some(min), Some(extent)) => pieces(&var, &body, min, extent),
-        _ => Vec::new(),
-    };
-    if pieces.len() < 2 || pieces.len() > MAX_PIECES {
-        return Stmt::For { var, min, extent, kind, body: Box::new(cut(*body)) };
-    }
-    let index = |value: i128| Expr::index(i64::try_from(value).expect("a bound of a loop"));
-    let parts = pieces.into_iter().map(|(from, to)| {
-        if to - from == 1 {
-            let value = HashMap::from([(var.clone(), index(from))]);
-            return cut(simple(fresh_copy(&body, &value)));
-        }
-        let own = Var::index(var.name());
-        let free = HashMap::from([(var.clone(), Expr::var(&own))]);
-        let part = decide(fresh_copy(&body, &free), &own, from, to);
-        let (min, extent) = (index(from), index(to - from));
-        Stmt::For { var: own, min, extent, kind: kind.clone(), body: Box::new(cut(simple(part))) }
-    });
-    Stmt::Block(parts.collect())
-}
-
-/// The ranges between the values of the variable where a comparison changes.
-fn pieces(var: &Var, body: &Stmt, min: i128, extent: i128) -> Vec<(i128, i128)> {
-    let end = min + extent;
-    let mut cuts = BTreeSet::from([min, end]);
-    let mut budget = MAX_NODES;
-    crate::ir::visit::walk_stmt(body, &mut |_| {}, &mut |expr| {
-        turns(expr, var, &mut budget, &mut |at| {
-            if (min + 1..end).contains(&at) {
-                cuts.insert(at);
+impl Cutter {
+    /// The statement in pieces, with at most so many stores.
+    fn stmt(&mut self, whole: Stmt, room: i128) -> Stmt {
+        match whole {
+            Stmt::For { var, min, extent, kind, body } => {
+                let bounds = min.as_int().zip(extent.as_int());
+                let head = bounds.map(|(first, extent)| {
+                    let (var, kind) = (var.clone(), kind.clone());
+                    Head { var, min: first, end: first + extent, kind }
+                });
+                let inside = head.as_ref().and_then(|head| self.inside(head, &body, room));
+                if let (Some(head), Some(inside)) = (head, inside) {
+                    return self.pieces(head, &body, inside, room);
+                }
+                self.facts.push();
+                self.facts.bind(&var, &min, &extent);
+                let body = Box::new(self.stmt(*body, room));
+                self.facts.pop();
+                Stmt::For { var, min, extent, kind, body }
             }
+            Stmt::Let { var, value, body } => {
+                self.facts.push();
+                self.facts.define(&var, &value);
+                let body = Box::new(self.stmt(*body, room));
+                self.facts.pop();
+                Stmt::Let { var, value, body }
+            }
+            other => map_stmts(other, &mut |inner| self.stmt(inner, room)),
+        }
+    }
+
+    /// What is before the inside, the inside, what is after it.
+    fn pieces(&mut self, head: Head, body: &Stmt, inside: (i128, i128), room: i128) -> Stmt {
+        self.cut = true;
+        let (first, end) = inside;
+        let parts = [(head.min, first), (first, end), (end, head.end)];
+        let parts: Vec<(i128, i128)> = parts.into_iter().filter(|(from, to)| from < to).collect();
+        let room = room / parts.len() as i128;
+        let parts = parts.into_iter().map(|(from, to)| {
+            if to - from == 1 {
+                let value = HashMap::from([(head.var.clone(), bound(from))]);
+                let part = self.simple(fresh_copy(body, &value));
+                return self.stmt(part, room);
+            }
+            let var = Var::index(head.var.name());
+            let free = HashMap::from([(head.var.clone(), Expr::var(&var))]);
+            let (min, extent) = (bound(from), bound(to - from));
+            self.facts.push();
+            self.facts.bind(&var, &min, &extent);
+            let part = self.simple(fresh_copy(body, &free));
+            let body = Box::new(self.stmt(part, room));
+            self.facts.pop();
+            Stmt::For { var, min, extent, kind: head.kind.clone(), body }
         });
+        Stmt::Block(parts.collect())
+    }
+
+    /// Choices that this part of a loop decides go, and with them what else they depend on.
+    fn simple(&self, part: Stmt) -> Stmt {
+        rewrite_exprs(part, &mut |expr| simplify_expr(expr, &self.facts))
+    }
+
+    /// The iterations, not all of them, in which every choice that the loop has a part in is
+    /// decided; `None` if the loop is not cut.
+    fn inside(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
+        let lanes = match head.kind {
+            ForKind::Serial => false,
+            ForKind::Vectorized => {
+                let copies = matches!(body, Stmt::Store { mask: None, .. });
+                if !copies || head.end - head.min < LONG {
+                    return None;
+                }
+                true
+            }
+            _ => return None,
+        };
+        if 3 * count_stores(body)? > room {
+            return None;
+        }
+        let (whole, inner) = ((head.min, head.end), Vec::new());
+        let facts = &mut self.facts;
+        let mut search = Search { facts, head, inner, lanes, nodes: MAX_NODES, inside: whole };
+        search.facts.push();
+        search.facts.bind(&head.var, &bound(head.min), &bound(head.end - head.min));
+        search.stmt(body);
+        search.facts.pop();
+        let (first, end) = search.inside;
+        let worth = (end - first) * LEAST_PART >= head.end - head.min;
+        (search.nodes > 0 && worth && (first, end) != whole).then_some((first, end))
+    }
+}
+
+fn bound(value: i128) -> Expr {
+    Expr::index(i64::try_from(value).expect("a bound of a loop"))
+}
+
+/// The stores in a statement, unrolled loops written out.
+fn count_stores(stmt: &Stmt) -> Option<i128> {
+    let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
+    let mut known = true;
+    for_each_stmt(stmt, &mut |inner| match count_stores(inner) {
+        Some(more) => count += more,
+        None => known = false,
     });
-    if budget == 0 {
-        return Vec::new();
+    if let Stmt::For { extent, kind: ForKind::Unrolled, .. } = stmt {
+        count = count.checked_mul(extent.as_int()?)?;
     }
-    let cuts: Vec<i128> = cuts.into_iter().collect();
-    cuts.windows(2).map(|pair| (pair[0], pair[1])).collect()
+    known.then_some(count)
 }
 
-/// Calls `f` with the turn of every comparison in the expression, as long as the budget lasts: an
-/// expression that shares subterms can have exponentially many nodes.
-fn turns(expr: &Expr, var: &Var, budget: &mut usize, f: &mut dyn FnMut(i128)) {
-    *budget = budget.saturating_sub(1);
-    if *budget == 0 {
-        return;
-    }
-    if let Some((at, _)) = turn(expr, var) {
-        f(at);
-    }
-    for_each_child(expr, &mut |child| turns(child, var, budget, f));
+/// The search for the part of a loop where choices are decided.
+struct Search<'a> {
+    facts: &'a mut Facts,
+    head: &'a Head,
+    /// The loops around the current statement, in the loop that is searched.
+    inner: Vec<Var>,
+    /// One of them, or that loop, is vectorized.
+    lanes: bool,
+    /// How many more nodes of expressions may be looked at.
+    nodes: usize,
+    inside: (i128, i128),
 }
 
-/// The first value of the variable where a comparison with a constant has its second result, and
-/// that result.
-fn turn(expr: &Expr, var: &Var) -> Option<(i128, bool)> {
-    let ExprKind::Binary(op, a, b) = &expr.kind else { return None };
-    let own = |e: &Expr| e.as_var() == Some(var);
-    match op {
-        BinOp::Lt if own(a) => Some((b.as_int()?, false)),
-        BinOp::Le if own(a) => Some((b.as_int()? + 1, false)),
-        BinOp::Lt if own(b) => Some((a.as_int()? + 1, true)),
-        BinOp::Le if own(b) => Some((a.as_int()?, true)),
-        _ => None,
+impl Search<'_> {
+    fn stmt(&mut self, stmt: &Stmt) {
+        if self.lanes {
+            for_each_expr(stmt, &mut |expr| self.choices(expr));
+        }
+        self.facts.push();
+        match stmt {
+            Stmt::For { var, min, extent, kind, body } => {
+                self.facts.bind(var, min, extent);
+                let lanes = self.lanes;
+                self.lanes |= *kind == ForKind::Vectorized;
+                self.inner.push(var.clone());
+                self.stmt(body);
+                self.inner.pop();
+                self.lanes = lanes;
+            }
+            Stmt::Let { var, value, body } => {
+                self.facts.define(var, value);
+                self.stmt(body);
+            }
+            other => for_each_stmt(other, &mut |inner| self.stmt(inner)),
+        }
+        self.facts.pop();
     }
-}
 
-/// The statement with every comparison of the variable, which is in `from .. to`, decided.
-fn decide(part: Stmt, var: &Var, from: i128, to: i128) -> Stmt {
-    rewrite_exprs(part, &mut |expr| {
-        rewrite_expr(expr, &mut |e| match turn(&e, var) {
-            Some((at, second)) if at <= from => Expr::bool(second),
-            Some((at, second)) if to <= at => Expr::bool(!second),
-            _ => e,
-        })
-    })
-}
+    /// An expression that shares subterms can have exponentially many nodes.
+    fn choices(&mut self, expr: &Expr) {
+        self.nodes = self.nodes.saturating_sub(1);
+        if self.nodes == 0 {
+            return;
+        }
+        if let ExprKind::IfThenElse(cond, ..) = &expr.kind {
+            self.comparisons(cond);
+        }
+        for_each_child(expr, &mut |child| self.choices(child));
+    }
 
-/// Choices that are decided go.
-fn simple(part: Stmt) -> Stmt {
-    let facts = Facts::new();
-    rewrite_exprs(part, &mut |expr| simplify_expr(expr, &facts))
+    fn comparisons(&mut self, cond: &Expr) {
+        self.nodes = self.nodes.saturating_sub(1);
+        match &cond.kind {
+            _ if self.nodes == 0 => {}
+            ExprKind::Binary(BinOp::And | BinOp::Or, ..) | ExprKind::Unary(UnOp::Not, _) => {
+                for_each_child(cond, &mut |child| self.comparisons(child));
+            }
+            ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) if a.ty == DType::Index.into() => {
+                let slack = Expr::sub(b.clone(), a.clone());
+                let least = if *op == BinOp::Lt { 1 } else { 0 };
+                self.decide(&Expr::sub(slack, Expr::index(least)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps the larger part where this is at least 0, or is not, in all of the inner loops.
+    fn decide(&mut self, slack: &Expr) {
+        let inner: Vec<Var> = self.inner.clone();
+        let Some((low, high)) = self.facts.bounds(slack, &inner) else { return };
+        let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
+        let holds = self.not_negative(low);
+        let fails = self.not_negative((-high.0 - 1, -high.1));
+        let length = |(from, to): (i128, i128)| to - from;
+        let larger = if length(fails) > length(holds) { fails } else { holds };
+        if length(larger) > 0 {
+            let (from, to) = self.inside;
+            let from = from.max(larger.0);
+            self.inside = (from, to.min(larger.1).max(from));
+        }
+    }
+
+    /// The value at 0, and what an iteration adds, of an index that depends on nothing else.
+    fn affine(&self, expr: &Expr) -> Option<(i128, i128)> {
+        let at = |value: Expr| {
+            let at = substitute(expr, &mut |var| (*var == self.head.var).then(|| value.clone()));
+            simplify_expr(&at, self.facts)
+        };
+        let start = at(Expr::index(0)).as_int()?;
+        let next = at(Expr::add(Expr::var(&self.head.var), Expr::index(1)));
+        let slope = simplify_expr(&Expr::sub(next, expr.clone()), self.facts).as_int()?;
+        Some((start, slope))
+    }
+
+    /// The iterations in which `start + slope*v` is at least 0; empty ones end where they begin.
+    fn not_negative(&self, (start, slope): (i128, i128)) -> (i128, i128) {
+        let (mut from, mut to) = (self.head.min, self.head.end);
+        match slope {
+            0 if start < 0 => to = from,
+            0 => {}
+            1.. => from = from.max(-floor_div(start, slope)),
+            _ => to = to.min(floor_div(start, -slope) + 1),
+        }
+        (from, to.max(from))
+    }
 }
 
 #[cfg(test)]
@@ -206,12 +339,31 @@ mod tests {
         }
     }
 
-    fn choices(stmt: &Stmt) -> usize {
-        let mut count = 0;
-        walk_stmt(stmt, &mut |_| {}, &mut |expr| {
-            count += usize::from(matches!(expr.kind, ExprKind::IfThenElse(..)));
-        });
-        count
+    fn cut(body: Stmt) -> Stmt {
+        let kernel = Kernel {
+            name: "copy".into(),
+            params: Vec::new(),
+            dims: Vec::new(),
+            checks: Stmt::nothing(),
+            body,
+            reassociated: false,
+            facts: Vec::new(),
+        };
+        cut_borders(kernel, &Target::native()).expect("it never fails").body
+    }
+
+    fn count(stmt: &Stmt, is: fn(&Expr) -> bool) -> (usize, usize) {
+        let (mut loops, mut found) = (0, 0);
+        walk_stmt(
+            stmt,
+            &mut |one| loops += usize::from(matches!(one, Stmt::For { .. })),
+            &mut |expr| found += usize::from(is(expr)),
+        );
+        (loops, found)
+    }
+
+    fn is_choice(expr: &Expr) -> bool {
+        matches!(expr.kind, ExprKind::IfThenElse(..))
     }
 
     #[test]
@@ -220,18 +372,62 @@ mod tests {
             let whole = copy(height, width, ForKind::Vectorized);
             let (mut expected, mut actual) = (BTreeMap::new(), BTreeMap::new());
             stores(&whole, &mut Vec::new(), &mut expected);
-            let pieces = stmt(whole);
+            let pieces = cut(whole);
             stores(&pieces, &mut Vec::new(), &mut actual);
             assert_eq!(actual, expected, "{height} {width}");
-            assert_eq!(choices(&pieces), 0, "{}", print_stmt(&pieces));
+            assert_eq!(count(&pieces, is_choice).1, 0, "{}", print_stmt(&pieces));
         }
     }
 
     #[test]
-    fn only_long_vectors_are_worth_it() {
-        for (width, kind) in [(47, ForKind::Vectorized), (66, ForKind::Serial)] {
-            let pieces = stmt(copy(9, width, kind));
-            assert_eq!(choices(&pieces), 1, "{}", print_stmt(&pieces));
+    fn short_vectors_are_not_cut_themselves() {
+        let pieces = cut(copy(9, 47, ForKind::Vectorized));
+        // The first row, the rows between, the last one.
+        assert_eq!(count(&pieces, is_choice), (4, 1), "{}", print_stmt(&pieces));
+    }
+
+    #[test]
+    fn loops_without_vectors_are_not_cut() {
+        let whole = copy(9, 66, ForKind::Serial);
+        assert_eq!(count(&cut(whole), is_choice), (2, 1));
+    }
+
+    /// Rows in tiles of 8, each the sum of three rows around it: the first and the last tile have
+    /// a row outside.
+    #[test]
+    fn tiles_are_cut_where_all_their_rows_are_inside() {
+        let [x, yo, yi, k] = ["x", "yo", "yi", "k"].map(Var::index);
+        let buffer = |name: &str, rows: i64| {
+            let shape = vec![Expr::index(rows * 16)];
+            Buffer::new(name, DType::Float32, shape, Scope::Global)
+        };
+        let row = Expr::add(Expr::mul(Expr::var(&yo), Expr::index(8)), Expr::var(&yi));
+        let read = Expr::add(row.clone(), Expr::var(&k));
+        let before = Expr::lt(read.clone(), Expr::index(1));
+        let last = Expr::binary(BinOp::Le, Expr::index(65), read.clone());
+        let at = |row: Expr| vec![Expr::add(Expr::mul(row, Expr::index(16)), Expr::var(&x))];
+        let inside = Expr::load(&buffer("A", 66), at(read));
+        let outside = Expr::binary(BinOp::Or, before, last);
+        let value = Expr::if_then_else(outside, Expr::float(DType::Float32, 0.0), inside);
+        let store = Stmt::store(&buffer("P", 64), at(row), value);
+        let nest = |var: Var, extent: i64, kind: ForKind, body: Stmt| Stmt::For {
+            var,
+            min: Expr::index(0),
+            extent: Expr::index(extent),
+            kind,
+            body: Box::new(body),
+        };
+        let lanes = nest(x, 16, ForKind::Vectorized, store);
+        let tile = nest(yi, 8, ForKind::Unrolled, nest(k, 3, ForKind::Unrolled, lanes));
+        let pieces = cut(nest(yo, 8, ForKind::Serial, tile));
+        let mut extents = Vec::new();
+        let Stmt::Block(parts) = &pieces else { panic!("{}", print_stmt(&pieces)) };
+        for part in parts {
+            let choices = count(part, is_choice).1;
+            let Stmt::For { extent, .. } = part else { panic!("{}", print_stmt(&pieces)) };
+            extents.push((extent.as_int().unwrap(), choices));
         }
+        // The tiles of a row outside begin with the loop over their rows.
+        assert_eq!(extents, [(8, 1), (6, 0), (8, 1)], "{}", print_stmt(&pieces));
     }
 }

@@ -85,6 +85,7 @@ impl Simplifier {
     pub(super) fn negation(&mut self, a: &Expr) -> Expr {
         match &a.kind {
             ExprKind::Unary(UnOp::Not, x) => x.clone(),
+            ExprKind::Broadcast(x) => Expr::new(a.ty, ExprKind::Broadcast(self.negation(x))),
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), x, y) => {
                 let (x, y) = (self.negation(x), self.negation(y));
                 let op = if *op == BinOp::And { BinOp::Or } else { BinOp::And };

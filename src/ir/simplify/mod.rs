@@ -7,11 +7,13 @@
 //! machine integers and floats keep their operations. The result simplifies to itself.
 //!
 //! Parts: [`index`] sums, products, divisions; [`logic`] comparisons, connectives, choices;
-//! [`fold`] constants and identities of the other types; [`kernel`] statements.
+//! [`fold`] constants and identities of the other types; [`lanes`] conditions of vectors;
+//! [`kernel`] statements.
 
 pub(crate) mod fold;
 mod index;
 mod kernel;
+mod lanes;
 mod logic;
 #[cfg(test)]
 mod tests;
@@ -113,6 +115,15 @@ impl Simplifier {
                 let simple = self.negation(&a);
                 self.reuse(expr, simple)
             }
+            ExprKind::Binary(op, ..)
+                if op.is_comparison() || matches!(op, BinOp::And | BinOp::Or) =>
+            {
+                self.lanes(expr)
+            }
+            ExprKind::Unary(UnOp::Not, _) | ExprKind::Load { mask: Some(_), .. } => {
+                self.lanes(expr)
+            }
+            ExprKind::Select(cond, ..) if !cond.ty.is_scalar() => self.lanes(expr),
             ExprKind::Select(..) | ExprKind::IfThenElse(..) => self.choice(expr),
             ExprKind::Let(var, value, body) => self.let_in(expr, var, value, body),
             ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), ..) => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ir::arith::tests::{Generator, evaluate};
 use crate::ir::print::print_expr;
-use crate::ir::{Buffer, Intrinsic, Kernel, Scope, Stmt};
+use crate::ir::{Buffer, Intrinsic, Kernel, Scope, Stmt, Type};
 
 fn index(value: i64) -> Expr {
     Expr::index(value)
@@ -140,6 +140,58 @@ fn choices() {
     );
     check(facts, &Expr::select(near, low, n.clone()), "select((i < 3), min(i, 5), n)");
     check(facts, &bin(BinOp::Max, i, &index(-1)), "i");
+}
+
+#[test]
+fn conditions_of_vectors() {
+    let Names { facts, i, k, n, .. } = &names();
+    let lanes = |dtype: DType| Type { dtype, lanes: 8 };
+    let ramp = |base: &Expr, stride: i64| {
+        Expr::new(lanes(DType::Index), ExprKind::Ramp(base.clone(), index(stride)))
+    };
+    let all = |value: &Expr| Expr::new(lanes(value.ty.dtype), ExprKind::Broadcast(value.clone()));
+    let cmp = |op, a: &Expr, b: &Expr| {
+        Expr::new(lanes(DType::Bool), ExprKind::Binary(op, a.clone(), b.clone()))
+    };
+    // Eight neighbours from i*8 on, of 14*8.
+    let at = mul(i, &index(8));
+    check(facts, &cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(112))), "x8(true)");
+    check(facts, &cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(0))), "x8(false)");
+    check(facts, &cmp(BinOp::Lt, &ramp(k, -1), &all(&index(3))), "x8(true)");
+    check(facts, &cmp(BinOp::Le, &all(&index(1)), &all(i)), "x8((1 <= i))");
+    let some = cmp(BinOp::Lt, &ramp(&at, 1), &all(n));
+    check(facts, &some, "(ramp((i*8), 1, 8) < x8(n))");
+    check(facts, &cmp(BinOp::Eq, &ramp(&index(0), 1), &all(&index(7))), "(ramp(0, 1, 8) == x8(7))");
+    let none = cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(0)));
+    let or = |a: &Expr, b: &Expr| cmp(BinOp::Or, a, b);
+    let and = |a: &Expr, b: &Expr| cmp(BinOp::And, a, b);
+    check(facts, &or(&none, &some), "(ramp((i*8), 1, 8) < x8(n))");
+    check(facts, &and(&some, &none), "x8(false)");
+    let outside = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, some.clone()));
+    check(facts, &outside, "(x8(n) <= ramp((i*8), 1, 8))");
+
+    let buffer = Buffer::new("A", DType::Float32, vec![index(112)], Scope::Global);
+    let float = |value: f64| all(&Expr::float(DType::Float32, value));
+    let read = |mask: &Expr| {
+        let (buffer, indices) = (buffer.clone(), vec![ramp(&at, 1)]);
+        Expr::new(
+            lanes(DType::Float32),
+            ExprKind::Load { buffer, indices, mask: Some(mask.clone()) },
+        )
+    };
+    let pick = |cond: &Expr, a: Expr, b: Expr| {
+        Expr::new(lanes(DType::Float32), ExprKind::Select(cond.clone(), a, b))
+    };
+    check(facts, &pick(&none, float(1.0), float(2.0)), "x8(2f)");
+    let masked = "(A[ramp((i*8), 1, 8)] if (ramp((i*8), 1, 8) < x8(n)))";
+    check(facts, &pick(&some, read(&some), float(0.0)), masked);
+    check(facts, &pick(&outside, float(0.0), read(&some)), masked);
+    let cond = "(ramp((i*8), 1, 8) < x8(n))";
+    let choice = |other: &str| format!("select({cond}, {masked}, x8({other}))");
+    check(facts, &pick(&outside, float(1.0), read(&some)), &choice("1f"));
+    check(facts, &pick(&some, read(&some), float(-0.0)), &choice("-0f"));
+    let holds = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, none));
+    check(facts, &read(&holds), "A[ramp((i*8), 1, 8)]");
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Conditions of vectors: those that have the same truth in all lanes become scalars, and what
+//! depends on them is decided.
+//!
+//! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`
+//! After:  `x16(false)`, `c`, `(A[i] if !c)`
+
+use super::{Simplifier, fold};
+use crate::ir::visit::map_children;
+use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Type, UnOp};
+
+/// The truth of all lanes of a condition.
+pub(super) fn truth(cond: &Expr) -> Option<bool> {
+    match &cond.kind {
+        ExprKind::Broadcast(value) => truth(value),
+        _ => cond.as_int().map(|value| value != 0),
+    }
+}
+
+impl Simplifier {
+    /// A comparison, connective, negation, choice or load of vectors, as far as its lanes agree.
+    pub(super) fn lanes(&mut self, expr: &Expr) -> Expr {
+        let simple = map_children(expr, &mut |child| self.expr(child));
+        let decided = match &simple.kind {
+            ExprKind::Binary(op, a, b) if op.is_comparison() => self.lane_comparison(*op, a, b),
+            ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => connective(*op, a, b),
+            ExprKind::Unary(UnOp::Not, a) => Some(match truth(a) {
+                Some(value) => all(Expr::bool(!value), simple.ty.lanes),
+                None => self.negation(a),
+            }),
+            ExprKind::Select(cond, then, otherwise) => match truth(cond) {
+                Some(value) => Some(if value { then.clone() } else { otherwise.clone() }),
+                None => self.masked(cond, then, otherwise),
+            },
+            ExprKind::Load { buffer, indices, mask: Some(mask) } => match truth(mask) {
+                Some(true) if indices.iter().any(|index| index.ty.lanes == simple.ty.lanes) => {
+                    Some(Expr::load(buffer, indices.clone()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        decided.unwrap_or_else(|| fold::fold_node(simple))
+    }
+
+    /// A choice of what is read where it is chosen: as lanes that read nothing are 0, it needs no
+    /// choice between it and 0, otherwise the mask is the condition.
+    fn masked(&mut self, cond: &Expr, then: &Expr, otherwise: &Expr) -> Option<Expr> {
+        let mask_of = |value: &Expr| match &value.kind {
+            ExprKind::Load { mask, .. } => mask.clone(),
+            _ => None,
+        };
+        let (load, other, reads) = match mask_of(otherwise) {
+            Some(_) => (otherwise, then, self.negation(cond)),
+            None => (then, otherwise, cond.clone()),
+        };
+        let mask = mask_of(load)?;
+        if self.facts.key(&mask) != self.facts.key(&reads) {
+            return None;
+        }
+        if is_zero(other) {
+            return Some(load.clone());
+        }
+        (!load.same(then)).then(|| Expr::select(mask, load.clone(), other.clone()))
+    }
+
+    /// A comparison of indices that change evenly from lane to lane holds in all lanes where it
+    /// holds in the first and the last one, and in none where it holds in neither.
+    fn lane_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
+        if a.ty.dtype != DType::Index {
+            return None;
+        }
+        let lanes = a.ty.lanes;
+        if let (ExprKind::Broadcast(a), ExprKind::Broadcast(b)) = (&a.kind, &b.kind) {
+            return Some(all(self.comparison(op, a.clone(), b.clone()), lanes));
+        }
+        if matches!(op, BinOp::Eq | BinOp::Ne) {
+            return None;
+        }
+        let mut at = |lane: i64| {
+            let (a, b) = (lane_of(a, lane)?, lane_of(b, lane)?);
+            let (a, b) = (self.expr(&a), self.expr(&b));
+            self.comparison(op, a, b).as_int()
+        };
+        let first = at(0)?;
+        (at(i64::from(lanes) - 1)? == first).then(|| all(Expr::bool(first != 0), lanes))
+    }
+}
+
+/// Whether every bit is 0.
+fn is_zero(value: &Expr) -> bool {
+    match &value.kind {
+        ExprKind::Broadcast(value) => is_zero(value),
+        ExprKind::Const(Const::Int(value)) => *value == 0,
+        ExprKind::Const(Const::Float(value)) => value.to_bits() == 0,
+        _ => false,
+    }
+}
+
+/// The index in a lane; nothing where it is no ramp.
+fn lane_of(index: &Expr, lane: i64) -> Option<Expr> {
+    match &index.kind {
+        ExprKind::Broadcast(value) => Some(value.clone()),
+        ExprKind::Ramp(base, stride) => {
+            Some(Expr::add(base.clone(), Expr::mul(stride.clone(), Expr::index(lane))))
+        }
+        _ => None,
+    }
+}
+
+/// The same truth in all lanes.
+fn all(value: Expr, lanes: u32) -> Expr {
+    let ty = Type { dtype: DType::Bool, lanes };
+    Expr::new(ty, ExprKind::Broadcast(value))
+}
+
+fn connective(op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
+    let neutral = op == BinOp::And;
+    let decides = |value: Option<bool>| value == Some(!neutral);
+    match (truth(a), truth(b)) {
+        (x, y) if decides(x) || decides(y) => Some(all(Expr::bool(!neutral), a.ty.lanes)),
+        (Some(_), _) => Some(b.clone()),
+        (_, Some(_)) => Some(a.clone()),
+        _ => None,
+    }
+}
