@@ -5,8 +5,8 @@
 //! 65 <= x then 0 else A[y - 1, x - 1] } }`
 //! After: the first row; `for (y, 1, 64) { P[y, 0] = 0; vectorized (x, 1, 64) { P[y, x] =
 //! A[y - 1, x - 1] }; P[y, 65] = 0 }`; the last row
-//! A padding that is computed where it is read so costs the inside nothing. Vectorized loops are cut
-//! themselves only around one store, where they are long: the inside must be worth the copies.
+//! A padding that is computed where it is read so costs the inside nothing. Vectorized loops are
+//! cut themselves only around one store, where they are long: the inside must be worth the copies.
 //! Needs: simplified conditions.  Ensures: nothing for later passes.  Breaks: nothing.
 
 use crate::diag::Result;
