@@ -148,27 +148,8 @@ pub fn schedule_name(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{Isa, Level};
+    use super::super::machine::tests::machine;
     use super::*;
-
-    fn machine() -> Machine {
-        let level = |name: &str, bytes, read| Level {
-            name: name.to_string(),
-            bytes,
-            read,
-            triad: read / 2.0,
-        };
-        Machine {
-            tec: "1".to_string(),
-            cpu: "a CPU".to_string(),
-            cpus: 2,
-            threads: 1,
-            isa: Isa::Avx2,
-            peak_f32: 200.0,
-            peak_f64: 100.0,
-            levels: vec![level("L1", Some(10_000), 80.0), level("DRAM", None, 20.0)],
-        }
-    }
 
     fn work(flops: f64, bytes: f64, written: f64, float: Option<DType>) -> Work {
         Work { flops, bytes, written, float }
@@ -176,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_slower_of_computing_and_moving_binds() {
-        let machine = machine();
+        let machine = machine(10_000);
         let roof = |work: &Work| Roof::new(&machine, work).expect("a limit");
         let product = roof(&work(2e9, 12e6, 4e6, Some(DType::Float32)));
         assert_eq!((product.limit, product.seconds), (Limit::Peak(false), 0.01));

@@ -203,12 +203,7 @@ impl Unit<'_> {
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
         let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
-        let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-        let entry = builder.create_block();
-        builder.append_block_params_for_function_params(entry);
-        builder.switch_to_block(entry);
-        builder.seal_block(entry);
-        let args = builder.block_params(entry).to_vec();
+        let (builder, args) = enter(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
@@ -223,12 +218,7 @@ impl Unit<'_> {
     fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
         let mut context = new_context(task.id, task_signature());
         let mut builder_context = FunctionBuilderContext::new();
-        let mut builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-        let entry = builder.create_block();
-        builder.append_block_params_for_function_params(entry);
-        builder.switch_to_block(entry);
-        builder.seal_block(entry);
-        let args = builder.block_params(entry).to_vec();
+        let (builder, args) = enter(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.enter_task(task, &args);
         let finished = emitter.finish_task(task);
@@ -315,6 +305,20 @@ impl Unit<'_> {
         self.constants.insert(buffer.clone(), id);
         id
     }
+}
+
+/// A function's first block, which has its parameters.
+fn enter<'a>(
+    context: &'a mut Context,
+    builder_context: &'a mut FunctionBuilderContext,
+) -> (FunctionBuilder<'a>, Vec<Value>) {
+    let mut builder = FunctionBuilder::new(&mut context.func, builder_context);
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    builder.seal_block(entry);
+    let args = builder.block_params(entry).to_vec();
+    (builder, args)
 }
 
 fn new_context(id: FuncId, signature: Signature) -> Context {

@@ -1,6 +1,6 @@
 //! Syntax trees and syntax errors.
 
-use super::super::ast::{Arg, BinaryOp, Expr, ExprKind, Schedule, ScheduleStmtKind, UnaryOp};
+use super::super::ast::{Arg, Expr, ExprKind, Schedule, ScheduleStmtKind, UnaryOp};
 use super::*;
 
 fn parse(text: &str) -> File {
@@ -66,7 +66,7 @@ fn show(expr: &Expr) -> String {
             };
             format!("({op} {})", show(a))
         }
-        ExprKind::Binary(op, a, b, _) => format!("({} {} {})", sign(*op), show(a), show(b)),
+        ExprKind::Binary(op, a, b, _) => format!("({} {} {})", op.symbol(), show(a), show(b)),
         ExprKind::Cast(a, dtype) => format!("(as {} {})", show(a), dtype.text),
         ExprKind::Index(name, index) => format!("{}[{}]", name.text, show_all(index)),
         ExprKind::Call(name, args) => format!("({}{})", name.text, show_args(args)),
@@ -75,30 +75,6 @@ fn show(expr: &Expr) -> String {
         ExprKind::Tuple(parts) => format!("(tuple {})", show_all(parts)),
         ExprKind::List(items) => format!("[{}]", show_all(items)),
         ExprKind::Star => "*".to_string(),
-    }
-}
-
-fn sign(op: BinaryOp) -> &'static str {
-    match op {
-        BinaryOp::Add => "+",
-        BinaryOp::Sub => "-",
-        BinaryOp::Mul => "*",
-        BinaryOp::Div => "/",
-        BinaryOp::FloorDiv => "//",
-        BinaryOp::Mod => "%",
-        BinaryOp::BitAnd => "&",
-        BinaryOp::BitOr => "|",
-        BinaryOp::BitXor => "^",
-        BinaryOp::Shl => "<<",
-        BinaryOp::Shr => ">>",
-        BinaryOp::Eq => "==",
-        BinaryOp::Ne => "!=",
-        BinaryOp::Lt => "<",
-        BinaryOp::Le => "<=",
-        BinaryOp::Gt => ">",
-        BinaryOp::Ge => ">=",
-        BinaryOp::And => "and",
-        BinaryOp::Or => "or",
     }
 }
 

@@ -38,7 +38,7 @@ impl<'a> Elaborator<'a> {
             }
             _ => {}
         }
-        let what = format!("`{}`", symbol(op));
+        let what = format!("`{}`", op.symbol());
         let Some((ty, mut exprs, size)) = self.unify(&[a, b], &what, span) else {
             return Value::Poison;
         };
@@ -181,31 +181,6 @@ pub fn too_large(span: Span) -> Diag {
     Diag::new("E0213", span, message).help("compute a part of it in a stage of its own")
 }
 
-/// How an operator is written.
-fn symbol(op: BinaryOp) -> &'static str {
-    match op {
-        BinaryOp::Add => "+",
-        BinaryOp::Sub => "-",
-        BinaryOp::Mul => "*",
-        BinaryOp::Div => "/",
-        BinaryOp::FloorDiv => "//",
-        BinaryOp::Mod => "%",
-        BinaryOp::BitAnd => "&",
-        BinaryOp::BitOr => "|",
-        BinaryOp::BitXor => "^",
-        BinaryOp::Shl => "<<",
-        BinaryOp::Shr => ">>",
-        BinaryOp::Eq => "==",
-        BinaryOp::Ne => "!=",
-        BinaryOp::Lt => "<",
-        BinaryOp::Le => "<=",
-        BinaryOp::Gt => ">",
-        BinaryOp::Ge => ">=",
-        BinaryOp::And => "and",
-        BinaryOp::Or => "or",
-    }
-}
-
 /// The loop IR's operator, if it is defined for a type.
 fn ir_operator(op: BinaryOp, ty: SourceType) -> Option<BinOp> {
     let boolean = ty == SourceType::Data(DType::Bool);
@@ -240,7 +215,7 @@ fn refuse(op: BinaryOp, ty: SourceType, span: Span) -> Diag {
         return Diag::new("E0208", span, "`/` is not defined for integers")
             .help("write `//` for floor division, or cast to a float type with `as`");
     }
-    let name = symbol(op);
+    let name = op.symbol();
     let diag = Diag::new("E0209", span, format!("`{name}` is not defined for `{ty}`"));
     match op {
         _ if boolean => diag.help("write `and`, `or`, `not`, or cast to a number with `as`"),

@@ -316,10 +316,11 @@ fn sizes(threads: usize) -> Vec<Size> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn machine() -> Machine {
+    /// A machine whose first cache has so many bytes.
+    pub(in crate::cli::bench) fn machine(cache: u64) -> Machine {
         let level = |name: &str, bytes, read| Level {
             name: name.to_string(),
             bytes,
@@ -334,13 +335,13 @@ mod tests {
             isa: Isa::Avx2,
             peak_f32: 200.0,
             peak_f64: 100.0,
-            levels: vec![level("L1", Some(1000), 80.0), level("DRAM", None, 20.0)],
+            levels: vec![level("L1", Some(cache), 80.0), level("DRAM", None, 20.0)],
         }
     }
 
     #[test]
     fn a_kernel_is_bound_by_the_level_that_holds_it() {
-        let machine = machine();
+        let machine = machine(1000);
         assert_eq!(machine.level_of(1000.0), 0);
         assert_eq!(machine.level_of(1001.0), 1);
         assert_eq!(machine.rate(Limit::Triad(1)), 10.0);
