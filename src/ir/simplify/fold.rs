@@ -161,6 +161,11 @@ pub(crate) fn as_const(expr: &Expr) -> Option<Const> {
 /// A node whose operands are simple already: folded, or rewritten by an exact identity.
 pub(super) fn fold_node(expr: Expr) -> Expr {
     let ty = expr.ty;
+    if !ty.is_scalar()
+        && let Some(simpler) = in_lanes(&expr)
+    {
+        return simpler;
+    }
     match &expr.kind {
         ExprKind::Unary(op, a) => {
             if let Some(value) = as_const(a).and_then(|a_value| unary(*op, a.ty.dtype, a_value)) {
@@ -192,6 +197,66 @@ pub(super) fn fold_node(expr: Expr) -> Expr {
             None => joined_cast(&expr, a),
         },
         _ => expr,
+    }
+}
+
+/// What a vector of `bool` is in all lanes, where that is one constant.
+pub(super) fn in_all_lanes(expr: &Expr) -> Option<bool> {
+    match &expr.kind {
+        ExprKind::Broadcast(value) if expr.ty.dtype == DType::Bool => {
+            value.as_int().map(|value| value != 0)
+        }
+        _ => None,
+    }
+}
+
+/// Conditions that constants decide in all lanes at once, and what depends on them.
+fn in_lanes(expr: &Expr) -> Option<Expr> {
+    let all = |value| Some(Expr::new(expr.ty, ExprKind::Broadcast(Expr::bool(value))));
+    match &expr.kind {
+        ExprKind::Unary(UnOp::Not, a) => all(!in_all_lanes(a)?),
+        ExprKind::Unary(UnOp::Likely, a) => all(in_all_lanes(a)?),
+        ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+            let (value, other) = match (in_all_lanes(a), in_all_lanes(b)) {
+                (Some(value), _) => (value, b),
+                (None, Some(value)) => (value, a),
+                (None, None) => return None,
+            };
+            if value == (*op == BinOp::And) { Some(other.clone()) } else { all(value) }
+        }
+        // Lanes of indices go one way, so the first and the last one tell what is between.
+        ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge), a, b) => {
+            let ((a, a_last), (b, b_last)) = (first_and_last(a)?, first_and_last(b)?);
+            let holds = |a: i128, b: i128| int_binary(*op, DType::Index, a, b).map(|v| v != 0);
+            let value = holds(a, b)?;
+            if holds(a_last, b_last)? == value { all(value) } else { None }
+        }
+        ExprKind::Load { buffer, indices, mask: Some(mask) } => {
+            let (buffer, indices, mask) = (buffer.clone(), indices.clone(), in_all_lanes(mask)?);
+            if mask {
+                return Some(Expr::new(expr.ty, ExprKind::Load { buffer, indices, mask: None }));
+            }
+            let zero = match expr.ty.dtype {
+                dtype if dtype.is_float() => Expr::float(dtype, 0.0),
+                dtype => Expr::int(dtype, 0),
+            };
+            Some(Expr::new(expr.ty, ExprKind::Broadcast(zero)))
+        }
+        _ => None,
+    }
+}
+
+/// The first and the last lane of constant indices.
+fn first_and_last(expr: &Expr) -> Option<(i128, i128)> {
+    match &expr.kind {
+        _ if expr.ty.dtype != DType::Index => None,
+        ExprKind::Broadcast(value) => value.as_int().map(|value| (value, value)),
+        ExprKind::Ramp(base, stride) => {
+            let (base, stride) = (base.as_int()?, stride.as_int()?);
+            let steps = stride.checked_mul(i128::from(expr.ty.lanes) - 1)?;
+            Some((base, base.checked_add(steps)?))
+        }
+        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Statements: loops bind facts, empty and single iterations go, decided branches are taken.
 
 use super::Simplifier;
+use super::fold::in_all_lanes;
 use crate::ir::arith::Facts;
 use crate::ir::{Expr, ForKind, Kernel, Stmt};
 
@@ -42,13 +43,20 @@ impl Simplifier {
             }
             Stmt::For { .. } => self.for_loop(stmt),
             Stmt::If { cond, then, otherwise } => self.if_stmt(cond, then, otherwise.as_deref()),
-            Stmt::Store { buffer, indices, value, mask, nontemporal } => Stmt::Store {
-                buffer: buffer.clone(),
-                indices: indices.iter().map(|index| self.expr(index)).collect(),
-                value: self.expr(value),
-                mask: mask.as_ref().map(|mask| self.expr(mask)),
-                nontemporal: *nontemporal,
-            },
+            Stmt::Store { buffer, indices, value, mask, nontemporal } => {
+                let mask = mask.as_ref().map(|mask| self.expr(mask));
+                let decided = mask.as_ref().and_then(in_all_lanes);
+                if decided == Some(false) {
+                    return Stmt::Block(Vec::new());
+                }
+                Stmt::Store {
+                    buffer: buffer.clone(),
+                    indices: indices.iter().map(|index| self.expr(index)).collect(),
+                    value: self.expr(value),
+                    mask: mask.filter(|_| decided.is_none()),
+                    nontemporal: *nontemporal,
+                }
+            }
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value);
                 self.push();

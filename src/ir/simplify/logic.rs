@@ -145,8 +145,9 @@ impl Simplifier {
             _ => crate::bug!("a choice is expected"),
         };
         let cond = self.expr(c);
-        if let Some(value) = cond.as_int() {
-            return self.expr(if value != 0 { t } else { f });
+        let decided = cond.as_int().map(|value| value != 0).or_else(|| fold::in_all_lanes(&cond));
+        if let Some(value) = decided {
+            return self.expr(if value { t } else { f });
         }
         // Both branches of a `select` are evaluated: in neither does its condition hold.
         let (then, otherwise) = match lazy {

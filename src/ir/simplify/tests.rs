@@ -3,7 +3,7 @@
 use super::*;
 use crate::ir::arith::tests::{Generator, evaluate};
 use crate::ir::print::print_expr;
-use crate::ir::{Buffer, Intrinsic, Kernel, Scope, Stmt};
+use crate::ir::{Buffer, Intrinsic, Kernel, Scope, Stmt, Type};
 
 fn index(value: i64) -> Expr {
     Expr::index(value)
@@ -140,6 +140,32 @@ fn choices() {
     );
     check(facts, &Expr::select(near, low, n.clone()), "select((i < 3), min(i, 5), n)");
     check(facts, &bin(BinOp::Max, i, &index(-1)), "i");
+}
+
+#[test]
+fn conditions_of_lanes() {
+    let Names { facts, i, .. } = &names();
+    let lanes = |dtype, kind| Expr::new(Type { dtype, lanes: 4 }, kind);
+    let all = |of: Expr| lanes(of.ty.dtype, ExprKind::Broadcast(of));
+    let ramp = |first: i64| lanes(DType::Index, ExprKind::Ramp(index(first), index(1)));
+    let below = |first: i64, bound: i64| bin(BinOp::Lt, &ramp(first), &all(index(bound)));
+    check(facts, &below(0, 4), "x4(true)");
+    check(facts, &below(4, 4), "x4(false)");
+    check(facts, &below(1, 4), "(ramp(1, 1, 4) < x4(4))");
+    let border = all(bin(BinOp::Lt, i, &index(1)));
+    check(facts, &bin(BinOp::Or, &border, &below(0, 4)), "x4(true)");
+    check(facts, &bin(BinOp::Or, &below(4, 4), &border), "x4((i < 1))");
+    check(facts, &bin(BinOp::And, &border, &below(0, 4)), "x4((i < 1))");
+    check(facts, &Expr::not(below(4, 4)), "x4(true)");
+    let a = Buffer::new("A", DType::Float32, vec![index(9)], Scope::Global);
+    let load = |mask| {
+        let (buffer, indices) = (a.clone(), vec![ramp(0)]);
+        lanes(DType::Float32, ExprKind::Load { buffer, indices, mask: Some(mask) })
+    };
+    check(facts, &load(below(0, 4)), "A[ramp(0, 1, 4)]");
+    check(facts, &load(below(4, 4)), "x4(0f)");
+    let one = all(Expr::float(DType::Float32, 1.0));
+    check(facts, &Expr::select(below(4, 4), load(below(1, 4)), one), "x4(1f)");
 }
 
 #[test]
