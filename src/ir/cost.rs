@@ -36,16 +36,29 @@ pub fn count_work(kernel: &Kernel) -> Work {
 
 /// About how many instructions on data a statement runs, after all passes: loads, stores and
 /// operations, scalars and vectors alike. Where the extent of a loop is known only when it runs, it
-/// stands in the result.
-pub fn count_steps(stmt: &Stmt) -> Expr {
+/// stands in the result, if it is `known` then; without it there is none. Of two branches the
+/// costlier one counts, or the one that can be counted.
+pub fn count_steps(stmt: &Stmt, known: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
     let (mut own, mut seen) = (u64::from(matches!(stmt, Stmt::Store { .. })), HashSet::new());
     for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
-    let mut steps = Expr::index(own as i64);
+    let own = Expr::index(own as i64);
+    if let Stmt::If { then, otherwise: Some(otherwise), .. } = stmt {
+        let branch = match (count_steps(then, known), count_steps(otherwise, known)) {
+            (Some(a), Some(b)) => bounded(a, b, i128::max, |a, b| Expr::binary(BinOp::Max, a, b)),
+            (a, b) => a.or(b)?,
+        };
+        return Some(bounded(own, branch, i128::saturating_add, Expr::add));
+    }
+    let mut steps = Some(own);
     for_each_stmt(stmt, &mut |inner| {
-        steps = bounded(steps.clone(), count_steps(inner), i128::saturating_add, Expr::add);
+        let both = steps.take().zip(count_steps(inner, known));
+        steps = both.map(|(a, b)| bounded(a, b, i128::saturating_add, Expr::add));
     });
     match stmt {
-        Stmt::For { extent, .. } => bounded(steps, extent.clone(), i128::saturating_mul, Expr::mul),
+        Stmt::For { extent, .. } if !known(extent) => None,
+        Stmt::For { extent, .. } => {
+            Some(bounded(steps?, extent.clone(), i128::saturating_mul, Expr::mul))
+        }
         _ => steps,
     }
 }
@@ -166,16 +179,17 @@ mod tests {
 
     #[test]
     fn steps_are_instructions_times_iterations() {
-        assert_eq!(count_steps(&nest(&[])).as_int(), Some(3));
-        assert_eq!(count_steps(&nest(&[Expr::index(5), Expr::index(7)])).as_int(), Some(105));
+        let steps = |stmt: &Stmt| count_steps(stmt, &|_| true).expect("known").as_int();
+        assert_eq!(steps(&nest(&[])), Some(3));
+        assert_eq!(steps(&nest(&[Expr::index(5), Expr::index(7)])), Some(105));
         let huge = vec![Expr::index(1 << 40); 4];
-        assert_eq!(count_steps(&nest(&huge)).as_int(), Some(1 << 40));
+        assert_eq!(steps(&nest(&huge)), Some(1 << 40));
     }
 
     #[test]
     fn steps_of_extents_that_a_call_tells_stand_in_the_result() {
         let n = Var::index("n");
-        let steps = count_steps(&nest(&[Expr::var(&n), Expr::index(7)]));
+        let steps = count_steps(&nest(&[Expr::var(&n), Expr::index(7)]), &|_| true).expect("known");
         assert_eq!(steps.as_int(), None);
         let facts = crate::ir::arith::Facts::new();
         let at = |value: i64| {
@@ -185,5 +199,21 @@ mod tests {
             crate::ir::simplify::simplify_expr(&steps, &facts).as_int()
         };
         assert_eq!((at(0), at(10)), (Some(0), Some(210)));
+    }
+
+    #[test]
+    fn steps_are_those_of_the_branch_that_can_be_counted() {
+        let n = Var::index("n");
+        let branches = |extent: Expr| Stmt::If {
+            cond: Expr::lt(Expr::var(&n), Expr::index(9)),
+            then: Box::new(nest(&[Expr::index(5)])),
+            otherwise: Some(Box::new(nest(&[extent]))),
+        };
+        let known = |extent: &Expr| extent.as_int().is_some();
+        let steps = |stmt: &Stmt| count_steps(stmt, &known).and_then(|steps| steps.as_int());
+        let condition = steps(&branches(Expr::index(5))).expect("known") - 15;
+        assert_eq!(steps(&branches(Expr::index(7))), Some(21 + condition));
+        assert_eq!(steps(&branches(Expr::var(&n))), Some(15 + condition));
+        assert_eq!(steps(&nest(&[Expr::var(&n)])), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::codegen::simd::{Closure, compile_nest};
 use crate::ir::Stmt;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::CallConv;
-use cranelift_module::{Linkage, Module};
+use cranelift_module::{FuncId, Linkage, Module};
 
 /// Alignment of the code of a nest, and of the constants after it.
 const ALIGNMENT: u64 = 64;
@@ -17,6 +17,11 @@ const ALIGNMENT: u64 = 64;
 impl Emitter<'_, '_> {
     /// Compiles a nest and calls it.
     pub(super) fn simd_kernel(&mut self, body: &Stmt) {
+        self.call_nest(body, None);
+    }
+
+    /// Calls a nest, which is compiled unless it is known; its function.
+    pub(super) fn call_nest(&mut self, body: &Stmt, known: Option<FuncId>) -> FuncId {
         self.mark(|| "a vectorized nest".to_string());
         let uses = Uses::of(body);
         let (mut fields, mut size) = (Vec::new(), 0);
@@ -42,7 +47,16 @@ impl Emitter<'_, '_> {
             closure.buffers.push((buffer, offset));
         }
         let pointer = self.write_closure(&fields, size.max(8));
-        let nest = compile_nest(body, &closure, self.unit.target);
+        let id = known.unwrap_or_else(|| self.define_nest(body, &closure));
+        let module = &mut self.unit.module;
+        let callee = module.declare_func_in_func(id, self.b.func);
+        self.b.func.dfg.ext_funcs[callee].colocated = true;
+        self.b.ins().call(callee, &[pointer]);
+        id
+    }
+
+    fn define_nest(&mut self, body: &Stmt, closure: &Closure) -> FuncId {
+        let nest = compile_nest(body, closure, self.unit.target);
         let name = format!("{}.simd.{}", self.kernel_name, self.unit.nests);
         self.unit.nests += 1;
         let mut signature = Signature::new(CallConv::SystemV);
@@ -57,9 +71,6 @@ impl Emitter<'_, '_> {
         if let Some(notes) = &mut self.unit.notes {
             notes.push(FunctionNotes::of_nest(&name, nest));
         }
-        let module = &mut self.unit.module;
-        let callee = module.declare_func_in_func(id, self.b.func);
-        self.b.func.dfg.ext_funcs[callee].colocated = true;
-        self.b.ins().call(callee, &[pointer]);
+        id
     }
 }

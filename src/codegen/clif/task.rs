@@ -37,7 +37,38 @@ pub(super) struct Task {
     min: Field,
     vars: Vec<(Var, Field, Binding)>,
     buffers: Vec<(Buffer, Field, Capture)>,
+    /// Where a nest has the loop in it.
+    nest: Option<Iterations>,
 }
+
+/// Some iterations of a loop as a nest.
+struct Iterations {
+    /// The first one.
+    begin: Var,
+    count: Var,
+    iterations: Stmt,
+    /// What it was compiled to, if it was.
+    function: Option<FuncId>,
+}
+
+impl Iterations {
+    fn new(var: &Var, nest: &Stmt) -> Iterations {
+        let (begin, count) = (Var::index("begin"), Var::index("count"));
+        let iterations = Stmt::For {
+            var: var.clone(),
+            min: Expr::var(&begin),
+            extent: Expr::var(&count),
+            kind: ForKind::Serial,
+            body: Box::new(nest.clone()),
+        };
+        Iterations { begin, count, iterations, function: None }
+    }
+}
+
+/// A nest of fewer steps takes its task's loop into it: beside them a call is something.
+const SHORT: i128 = 4000;
+/// One with more stores has no registers to spare for that loop.
+const FEW_STORES: usize = 16;
 
 /// Where a value is in the closure.
 #[derive(Clone, Copy)]
@@ -76,8 +107,45 @@ impl Unit<'_> {
 impl Emitter<'_, '_> {
     /// Emits the call of a task in place of a parallel loop; the task is compiled later.
     pub(super) fn parallel_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
+        let (start, count) = (self.expr(min), self.expr(extent));
+        let Some(mut nest) = short_nest(body).map(|nest| Iterations::new(var, nest)) else {
+            return self.shared_loop(var, (min, extent), (start, count), body, None);
+        };
+        // The tables of a task are at hand in it alone.
+        let has_tables = !Uses::of(body).constants.is_empty();
+        if extent.as_int().is_some() || has_tables {
+            return self.shared_loop(var, (min, extent), (start, count), body, Some(nest));
+        }
+        // A single iteration is nothing to share.
+        let (alone, shared, done) =
+            (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let one = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, count, 2);
+        self.b.ins().brif(one, alone, &[], shared, &[]);
+        self.start_block(alone);
+        let range = self.loop_range(min, extent);
+        self.conditionally(|this| {
+            this.bind(&nest.begin, start, 0, range);
+            this.bind(&nest.count, count, 0, (0, 1));
+            nest.function = Some(this.call_nest(&nest.iterations, None));
+        });
+        self.b.ins().jump(done, &[]);
+        self.start_block(shared);
+        self.conditionally(|this| {
+            this.shared_loop(var, (min, extent), (start, count), body, Some(nest));
+        });
+        self.b.ins().jump(done, &[]);
+        self.start_block(done);
+    }
+
+    fn shared_loop(
+        &mut self,
+        var: &Var,
+        (min, extent): (&Expr, &Expr),
+        (start, count): (Value, Value),
+        body: &Stmt,
+        nest: Option<Iterations>,
+    ) {
         let uses = Uses::of(body);
-        let start = self.expr(min);
         let mut closure = Vec::new();
         let mut size = 0;
         let mut add = |value: Value, ty: Type| {
@@ -107,8 +175,8 @@ impl Emitter<'_, '_> {
         let pointer = self.write_closure(&closure, size);
         let name = format!("{}.task.{}", self.kernel_name, self.tasks.len());
         let id = self.unit.declare_task(&name);
-        let (range, count) = (self.loop_range(min, extent), extent.as_int());
-        let conditional = self.conditional || count.is_none();
+        let range = self.loop_range(min, extent);
+        let conditional = self.conditional || extent.as_int().is_none();
         self.tasks.push(Task {
             id,
             name,
@@ -119,10 +187,10 @@ impl Emitter<'_, '_> {
             min: min_field,
             vars,
             buffers,
+            nest,
         });
         let steps = self.known_steps(body);
-        let extent = self.expr(extent);
-        self.call_task(id, [pointer, extent, steps]);
+        self.call_task(id, [pointer, count, steps]);
     }
 
     /// Fills a struct in this function's frame; its address.
@@ -139,17 +207,24 @@ impl Emitter<'_, '_> {
     /// About how many steps an iteration has; 0 if that differs between iterations. It is computed
     /// whether or not the loops inside are reached, so nothing in it may fail.
     fn known_steps(&mut self, body: &Stmt) -> Value {
-        let steps = count_steps(body);
-        let mut known = true;
-        visit::walk_expr(&steps, &mut |expr| {
-            known &= match &expr.kind {
-                ExprKind::Var(var) => self.vars.contains_key(var),
-                ExprKind::Load { .. } => false,
-                ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => by.as_int().is_some(),
-                _ => true,
-            };
+        let steps = count_steps(body, &|extent| {
+            let mut known = true;
+            visit::walk_expr(extent, &mut |expr| {
+                known &= match &expr.kind {
+                    ExprKind::Var(var) => self.vars.contains_key(var),
+                    ExprKind::Load { .. } => false,
+                    ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
+                        by.as_int().is_some()
+                    }
+                    _ => true,
+                };
+            });
+            known
         });
-        if known { self.expr(&steps) } else { self.b.ins().iconst(types::I64, 0) }
+        match steps {
+            Some(steps) => self.expr(&steps),
+            None => self.b.ins().iconst(types::I64, 0),
+        }
     }
 
     /// Has the runtime run all iterations; a failure is the function's. `args` are the closure, the
@@ -197,12 +272,36 @@ impl Emitter<'_, '_> {
     pub(super) fn finish_task(mut self, task: &Task) -> Option<Finished> {
         let (begin, end) = self.task_bounds.expect("enter_task set them");
         self.mark(|| format!("for some of ({})", task.var.name()));
+        if let Some(nest) = &task.nest {
+            let count = self.b.ins().isub(end, begin);
+            self.bind(&nest.begin, begin, 0, task.range);
+            let most = task.range.1.saturating_sub(task.range.0).max(0);
+            self.bind(&nest.count, count, 0, (0, most.saturating_add(1)));
+            self.call_nest(&nest.iterations, nest.function);
+            return self.end();
+        }
         let (enter, exit) = (self.b.create_block(), self.b.create_block());
         let some = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
         self.b.ins().brif(some, enter, &[], exit, &[]);
         self.start_block(enter);
         self.iterate(&task.var, (begin, end), task.range, &task.body, exit);
         self.end()
+    }
+}
+
+/// The nest for the wide back end that an iteration consists of, if it is short.
+fn short_nest(body: &Stmt) -> Option<&Stmt> {
+    match body {
+        Stmt::SimdKernel { body } => {
+            let steps = count_steps(body, &|_| true).and_then(|steps| steps.as_int());
+            let mut stores = 0;
+            let mut count = |stmt: &Stmt| stores += usize::from(matches!(stmt, Stmt::Store { .. }));
+            visit::walk_stmt(body, &mut count, &mut |_| {});
+            let short = steps.is_none_or(|steps| steps < SHORT);
+            (short && stores <= FEW_STORES).then_some(body)
+        }
+        Stmt::Produce { body, .. } => short_nest(body),
+        _ => None,
     }
 }
 

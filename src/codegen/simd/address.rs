@@ -4,8 +4,9 @@
 
 use super::inst::{Base, Mem};
 use super::nest::{Scope, Selector, Val};
+use super::plan;
 use crate::ir::equal::equal;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var, visit};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
 use regalloc2::VReg;
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,6 +31,12 @@ pub(super) struct Stride {
     /// Three times that.
     thrice: VReg,
 }
+
+/// Pointers that begin before a loop for those inside of it, at most.
+const MOST_BEFORE: usize = 4;
+
+/// With more accesses there are no registers for them.
+const MANY_ACCESSES: usize = 16;
 
 /// A distance: how often which stride, by scope and place; a step in elements.
 struct Steps {
@@ -232,6 +239,27 @@ impl Selector<'_> {
         };
         self.remember_pointer(buffer, terms.clone(), pointer);
         pointer
+    }
+
+    /// Computes before a loop the beginnings of pointers that the loops in it will need: those that
+    /// take a product, a few of them.
+    pub(super) fn pointers_before(&mut self, body: &Stmt) {
+        let mut found = Vec::new();
+        plan::inner_accesses(body, &mut self.lets, &mut found);
+        if found.len() > MANY_ACCESSES {
+            return;
+        }
+        let mut left = MOST_BEFORE;
+        for (buffer, index) in found {
+            let (mut terms, _) = self.terms(&index);
+            terms.retain(|(product, _)| product.iter().all(|atom| self.is_known(*atom)));
+            let takes_product = terms.iter().any(|(product, _)| product.len() > 1);
+            let known = self.known_pointer(&buffer, &terms).is_some();
+            if left > 0 && takes_product && !known && self.has_address(&buffer) {
+                self.pointer(&buffer, &terms);
+                left -= 1;
+            }
+        }
     }
 
     fn known_pointer(&self, buffer: &Buffer, terms: &Terms) -> Option<VReg> {

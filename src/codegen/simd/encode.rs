@@ -33,10 +33,9 @@ pub(super) struct Encoded {
     pub(super) spills: Vec<usize>,
 }
 
-/// Bytes of a cache line, and of the alignment of a function and of hot loops.
+/// Bytes of a cache line, and of the alignment of a function and of hot loops: a short one that
+/// lies in two lines runs at two thirds of its speed.
 const LINE: usize = 64;
-/// Hot loops begin at a multiple of this.
-const LOOP_ALIGNMENT: usize = 32;
 
 /// Where a function keeps what is not in registers.
 struct Frame {
@@ -196,8 +195,8 @@ impl<'a> Writer<'a> {
     }
 
     fn align(&mut self) {
-        while !self.bytes.len().is_multiple_of(LOOP_ALIGNMENT) {
-            let missing = (LOOP_ALIGNMENT - self.bytes.len() % LOOP_ALIGNMENT).min(9);
+        while !self.bytes.len().is_multiple_of(LINE) {
+            let missing = (LINE - self.bytes.len() % LINE).min(9);
             self.bytes.extend(NOPS[missing - 1]);
         }
     }

@@ -4,7 +4,7 @@
 //! as long as what was compared, all ones where true; where elements of another length are
 //! chosen, the lanes are made as long as these.
 
-use super::address::is_index;
+use super::address::{Terms, is_index};
 use super::inst::{Arg, Inst, Width};
 use super::nest::{Selector, Val};
 use super::plan;
@@ -19,6 +19,9 @@ impl Selector<'_> {
     pub(super) fn mask(&mut self, expr: &Expr) -> Val {
         use BinOp::*;
         let lanes = expr.ty.lanes;
+        if let Some(bits) = constant_bits(expr) {
+            return self.constant_mask(bits, lanes);
+        }
         match &expr.kind {
             ExprKind::Var(var) => self.variable(var),
             ExprKind::Broadcast(a) => {
@@ -107,6 +110,11 @@ impl Selector<'_> {
     fn compare_lanes(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Val> {
         let LaneCount { count, lanes, negated } = lane_count(op, a, b)?;
         let (terms, constant) = self.terms(&count);
+        if terms.is_empty() && lanes <= 64 {
+            let bits = first_lanes(constant.into(), lanes);
+            let bits = if negated { every_lane(lanes) & !bits } else { bits };
+            return Some(self.constant_mask(bits, lanes));
+        }
         let key = (terms, constant, lanes, negated);
         let known = self.scopes.iter().rev().find_map(|scope| scope.lane_masks.get(&key));
         if let Some(mask) = known {
@@ -135,6 +143,31 @@ impl Selector<'_> {
         let mask = self.compare_regs(op, ty, all, numbers);
         self.scopes.last_mut().expect("a scope").lane_masks.insert(key, mask);
         Some(mask)
+    }
+
+    /// A mask of constants, one bit for each lane.
+    fn constant_mask(&mut self, bits: u64, lanes: u32) -> Val {
+        let key = (Terms::default(), bits as i64, lanes, false);
+        let known = self.scopes.iter().rev().find_map(|scope| scope.lane_masks.get(&key));
+        if let Some(mask) = known {
+            return *mask;
+        }
+        let mask = if self.b.evex {
+            let bits = self.b.imm(bits as i64);
+            Val::Mask(self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(bits)]), 1)
+        } else {
+            let length = match u64::from(self.vector_bytes / lanes).clamp(1, 4) {
+                3 => 2,
+                bytes => bytes,
+            };
+            let used = length * u64::from(lanes);
+            let lane_of = |byte: u64| if bits >> (byte / length) & 1 == 1 { 0xff } else { 0 };
+            let mut bytes: Vec<u8> = (0..used).map(lane_of).collect();
+            bytes.resize(Width::of(used).bytes() as usize, 0);
+            Val::Mask(self.constant_bytes(bytes), length as u8)
+        };
+        self.scopes.last_mut().expect("a scope").lane_masks.insert(key, mask);
+        mask
     }
 
     /// Computes the masks before a loop that its body uses and does not change, as many as there
@@ -488,4 +521,65 @@ pub(super) fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
         _ => return None,
     };
     Some(LaneCount { count, lanes: a.ty.lanes, negated })
+}
+
+/// A bit for each of so many lanes.
+fn every_lane(lanes: u32) -> u64 {
+    u64::MAX >> (64 - lanes)
+}
+
+/// The first `count` of so many lanes.
+fn first_lanes(count: i128, lanes: u32) -> u64 {
+    match count {
+        ..=0 => 0,
+        count if count >= i128::from(lanes) => every_lane(lanes),
+        count => (1 << count) - 1,
+    }
+}
+
+/// The lanes in which a mask of constants holds.
+fn constant_bits(expr: &Expr) -> Option<u64> {
+    use BinOp::*;
+    let lanes = expr.ty.lanes;
+    if lanes > 64 {
+        return None;
+    }
+    match &expr.kind {
+        ExprKind::Broadcast(value) => {
+            value.as_int().map(|value| if value != 0 { every_lane(lanes) } else { 0 })
+        }
+        ExprKind::Unary(UnOp::Likely, a) => constant_bits(a),
+        ExprKind::Unary(UnOp::Not, a) => constant_bits(a).map(|a| every_lane(lanes) & !a),
+        ExprKind::Binary(And | BitAnd, a, b) => Some(constant_bits(a)? & constant_bits(b)?),
+        ExprKind::Binary(Or | BitOr, a, b) => Some(constant_bits(a)? | constant_bits(b)?),
+        ExprKind::Binary(op, a, b) if op.is_comparison() => {
+            let mut bits = 0;
+            for lane in 0..lanes {
+                let (a, b) = (constant_lane(a, lane)?, constant_lane(b, lane)?);
+                let holds = match op {
+                    Eq => a == b,
+                    Ne => a != b,
+                    Lt => a < b,
+                    Le => a <= b,
+                    Gt => a > b,
+                    _ => a >= b,
+                };
+                bits |= u64::from(holds) << lane;
+            }
+            Some(bits)
+        }
+        _ => None,
+    }
+}
+
+/// A lane of constant indices.
+fn constant_lane(expr: &Expr, lane: u32) -> Option<i128> {
+    match &expr.kind {
+        _ if expr.ty.dtype != DType::Index => None,
+        ExprKind::Broadcast(value) => value.as_int(),
+        ExprKind::Ramp(base, stride) => {
+            base.as_int()?.checked_add(stride.as_int()?.checked_mul(lane.into())?)
+        }
+        _ => None,
+    }
 }

@@ -233,7 +233,7 @@ impl<'c> Selector<'c> {
         self.b.make_gpr(Code::Mov_r64_rm64, &[super::inst::Arg::Mem(mem)])
     }
 
-    fn has_address(&self, buffer: &Buffer) -> bool {
+    pub(super) fn has_address(&self, buffer: &Buffer) -> bool {
         self.frames.contains_key(buffer)
             || self.closure.buffers.iter().any(|(known, _)| known == buffer)
     }
@@ -346,6 +346,7 @@ impl<'c> Selector<'c> {
         body: &Stmt,
     ) {
         let moving = self.moving_pointers(var, min, body);
+        self.pointers_before(body);
         self.constants_before(body, carried.len());
         self.masks_before(var, body);
         let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);

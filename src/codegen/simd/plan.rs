@@ -362,6 +362,18 @@ fn direct_in_stmt(
     visit::for_each_stmt(stmt, &mut |inner| direct_in_stmt(inner, lets, seen, found));
 }
 
+/// The accesses of the loops in a statement.
+pub(super) fn inner_accesses(
+    stmt: &Stmt,
+    lets: &mut HashMap<Var, Expr>,
+    found: &mut Vec<(Buffer, Expr)>,
+) {
+    if let Stmt::For { body, .. } = stmt {
+        found.extend(direct_accesses(body, lets));
+    }
+    visit::for_each_stmt(stmt, &mut |inner| inner_accesses(inner, lets, found));
+}
+
 /// Whether the body of a loop asks for its variable beside these accesses. Several buffers may
 /// share an index, and some of them have no pointer.
 pub(super) fn needs_var(

@@ -35,6 +35,7 @@ impl Simplifier {
                 Some(true) if indices.iter().any(|index| index.ty.lanes == simple.ty.lanes) => {
                     Some(Expr::load(buffer, indices.clone()))
                 }
+                Some(false) => Some(zero(simple.ty)),
                 _ => None,
             },
             _ => None,
@@ -84,6 +85,14 @@ impl Simplifier {
         let first = at(0)?;
         (at(i64::from(lanes) - 1)? == first).then(|| all(Expr::bool(first != 0), lanes))
     }
+}
+
+fn zero(ty: Type) -> Expr {
+    let value = match ty.dtype {
+        dtype if dtype.is_float() => Expr::float(dtype, 0.0),
+        dtype => Expr::int(dtype, 0),
+    };
+    if ty.is_scalar() { value } else { Expr::new(ty, ExprKind::Broadcast(value)) }
 }
 
 /// Whether every bit is 0.

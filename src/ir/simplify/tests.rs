@@ -192,6 +192,7 @@ fn conditions_of_vectors() {
     check(facts, &pick(&some, read(&some), float(-0.0)), &choice("-0f"));
     let holds = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, none));
     check(facts, &read(&holds), "A[ramp((i*8), 1, 8)]");
+    check(facts, &read(&cmp(BinOp::Lt, &ramp(&index(4), 1), &all(&index(4)))), "x8(0f)");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct MachineModel {
     pub forward_latency: f64,
     /// The same of vectors.
     pub wide_forward_latency: f64,
-    /// Cycles of a division of a whole vector.
+    /// Cycles of a division of a vector of `float32`, of any length, or of one number.
     pub divide: f64,
     /// Cycles for each lane that is read or written apart from the others.
     pub gather: f64,
@@ -158,7 +158,7 @@ impl MachineModel {
             add_latency: 3.0,
             forward_latency: 8.0,
             wide_forward_latency: 26.0,
-            divide: vector_bytes / 8.0,
+            divide: if small { 4.0 } else { 2.5 },
             gather: 2.5,
             mispredict: 14.0,
             launch: 1.5e-6,

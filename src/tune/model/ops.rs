@@ -47,6 +47,9 @@ const BOUND: f64 = 10.0;
 const MASK: f64 = 4.0;
 /// Cycles of an integer division, which is one instruction a lane.
 const INTEGER_DIVISION: f64 = 10.0;
+/// A division of `float64`, and a square root, as divisions of `float32`.
+const DOUBLE_DIVISION: f64 = 1.6;
+const ROOT: f64 = 1.8;
 /// Instructions of a division or square root of a GPU.
 const LONG_DIVISION: f64 = 10.0;
 /// The operations of a function that is no longer a call when this is asked for real code.
@@ -141,7 +144,7 @@ impl Walker<'_> {
         let (kind, count) = match &expr.kind {
             ExprKind::Call(Intrinsic::Fma, _) => (Kind::Multiply, 1.0),
             ExprKind::Call(..) => (Kind::Add, CALL),
-            ExprKind::Unary(UnOp::Sqrt, _) => (Kind::Divide, 1.3),
+            ExprKind::Unary(UnOp::Sqrt, _) => (Kind::Divide, ROOT),
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (Kind::Integer, 0.0),
             ExprKind::Binary(BinOp::Div, ..) => (Kind::Divide, 1.0),
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
@@ -216,8 +219,7 @@ impl Walker<'_> {
         } as f64;
         let parts = self.parts(lanes, bytes);
         let amount = copies * self.weight * count * parts / self.terms;
-        let part = if lanes > 1.0 { 1.0 } else { 4.0 * bytes / self.machine.vector_bytes };
-        let divide = self.machine.divide * part.clamp(0.4, 1.0);
+        let divide = self.machine.divide * if bytes > 4.0 { DOUBLE_DIVISION } else { 1.0 };
         let fused = matches!(expr.kind, ExprKind::Call(..));
         let gpu = self.machine.gpu.filter(|_| self.in_launch);
         let work = &mut self.plan.frames[frame].work;

@@ -346,7 +346,8 @@ impl Walker<'_> {
 
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
         let bytes = self.bytes_of(buffer);
-        if bytes > STACK_BYTES || buffer.scope == Scope::Global && self.frame == 0 {
+        let whole_call = buffer.scope == Scope::Global && self.frame == 0 && !self.wide;
+        if bytes > STACK_BYTES || whole_call {
             self.plan.allocations += 1.0;
         }
         if buffer.scope == Scope::Shared
