@@ -1,9 +1,11 @@
 //! How much work a kernel is: arithmetic on its data, and the bytes of its arguments. And how many
 //! instructions a statement is, roughly.
 
-use super::visit::{for_each_child, for_each_expr, for_each_stmt};
-use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp};
-use std::collections::HashSet;
+use super::visit::{for_each_child, for_each_expr, for_each_stmt, substitute};
+use super::{
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
+};
+use std::collections::{HashMap, HashSet};
 
 /// Work as expressions over the run-time integers (constants where shapes are).
 #[derive(Clone, Debug)]
@@ -36,30 +38,53 @@ pub fn count_work(kernel: &Kernel) -> Work {
 
 /// About how many instructions on data a statement runs, after all passes: loads, stores and
 /// operations, scalars and vectors alike. Where the extent of a loop is known only when it runs, it
-/// stands in the result, if it is `known` then; without it there is none. Of two branches the
-/// costlier one counts, or the one that can be counted.
+/// stands in the result, if it is `known` then; without it there is none. A loop in a loop counts as
+/// often as in the first iteration. Of two branches the costlier one counts, or the one that can be
+/// counted.
 pub fn count_steps(stmt: &Stmt, known: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
-    let (mut own, mut seen) = (u64::from(matches!(stmt, Stmt::Store { .. })), HashSet::new());
-    for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
-    let own = Expr::index(own as i64);
-    if let Stmt::If { then, otherwise: Some(otherwise), .. } = stmt {
-        let branch = match (count_steps(then, known), count_steps(otherwise, known)) {
-            (Some(a), Some(b)) => bounded(a, b, i128::max, |a, b| Expr::binary(BinOp::Max, a, b)),
-            (a, b) => a.or(b)?,
-        };
-        return Some(bounded(own, branch, i128::saturating_add, Expr::add));
-    }
-    let mut steps = Some(own);
-    for_each_stmt(stmt, &mut |inner| {
-        let both = steps.take().zip(count_steps(inner, known));
-        steps = both.map(|(a, b)| bounded(a, b, i128::saturating_add, Expr::add));
-    });
-    match stmt {
-        Stmt::For { extent, .. } if !known(extent) => None,
-        Stmt::For { extent, .. } => {
-            Some(bounded(steps?, extent.clone(), i128::saturating_mul, Expr::mul))
+    Steps { known, first: HashMap::new() }.of(stmt)
+}
+
+struct Steps<'a> {
+    known: &'a dyn Fn(&Expr) -> bool,
+    /// What the variables of the loops around are in their first iterations.
+    first: HashMap<Var, Expr>,
+}
+
+impl Steps<'_> {
+    fn of(&mut self, stmt: &Stmt) -> Option<Expr> {
+        let (mut own, mut seen) = (u64::from(matches!(stmt, Stmt::Store { .. })), HashSet::new());
+        for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
+        let own = Expr::index(own as i64);
+        match stmt {
+            Stmt::If { then, otherwise: Some(otherwise), .. } => {
+                let larger = |a, b| Expr::binary(BinOp::Max, a, b);
+                let branch = match (self.of(then), self.of(otherwise)) {
+                    (Some(a), Some(b)) => bounded(a, b, i128::max, larger),
+                    (a, b) => a.or(b)?,
+                };
+                Some(bounded(own, branch, i128::saturating_add, Expr::add))
+            }
+            Stmt::For { var, min, extent, body, .. } => {
+                let at_first = |expr: &Expr| substitute(expr, &mut |v| self.first.get(v).cloned());
+                let (min, extent) = (at_first(min), at_first(extent));
+                if !(self.known)(&extent) {
+                    return None;
+                }
+                self.first.insert(var.clone(), min);
+                let steps = self.of(body)?;
+                let steps = bounded(own, steps, i128::saturating_add, Expr::add);
+                Some(bounded(steps, extent, i128::saturating_mul, Expr::mul))
+            }
+            _ => {
+                let mut steps = Some(own);
+                for_each_stmt(stmt, &mut |inner| {
+                    let both = steps.take().and_then(|steps| Some((steps, self.of(inner)?)));
+                    steps = both.map(|(a, b)| bounded(a, b, i128::saturating_add, Expr::add));
+                });
+                steps
+            }
         }
-        _ => steps,
     }
 }
 
@@ -215,5 +240,19 @@ mod tests {
         assert_eq!(steps(&branches(Expr::index(7))), Some(21 + condition));
         assert_eq!(steps(&branches(Expr::var(&n))), Some(15 + condition));
         assert_eq!(steps(&nest(&[Expr::var(&n)])), None);
+        // A triangle counts as the square of its first row.
+        let row = Var::index("row");
+        let triangle = |body: Stmt| Stmt::serial(row.clone(), Expr::index(6), body);
+        let rest = Expr::sub(Expr::index(6), Expr::var(&row));
+        let steps = count_steps(&triangle(nest(&[rest])), &|extent| {
+            crate::ir::simplify::simplify_expr(extent, &crate::ir::arith::Facts::new())
+                .as_int()
+                .is_some()
+        });
+        let steps = crate::ir::simplify::simplify_expr(
+            &steps.expect("known"),
+            &crate::ir::arith::Facts::new(),
+        );
+        assert_eq!(steps.as_int(), Some(108));
     }
 }
