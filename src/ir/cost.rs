@@ -38,9 +38,9 @@ pub fn count_work(kernel: &Kernel) -> Work {
 
 /// About how many instructions on data a statement runs, after all passes: loads, stores and
 /// operations, scalars and vectors alike. Where the extent of a loop is known only when it runs, it
-/// stands in the result, if it is `known` then; without it there is none. A loop in a loop counts as
-/// often as in the first iteration. Of two branches the costlier one counts, or the one that can be
-/// counted.
+/// stands in the result, if it is `known` then; without it there is none. A loop in a loop counts
+/// as often as in the first iteration. Of two branches the costlier one counts, or the one that can
+/// be counted.
 pub fn count_steps(stmt: &Stmt, known: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
     Steps { known, first: HashMap::new() }.of(stmt)
 }
