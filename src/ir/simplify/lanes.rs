@@ -50,18 +50,17 @@ impl Simplifier {
             ExprKind::Load { mask, .. } => mask.clone(),
             _ => None,
         };
-        let (load, other, reads) = match mask_of(otherwise) {
-            Some(_) => (otherwise, then, self.negation(cond)),
-            None => (then, otherwise, cond.clone()),
-        };
-        let mask = mask_of(load)?;
+        if mask_of(then).is_some_and(|mask| self.facts.key(&mask) == self.facts.key(cond)) {
+            return is_zero(otherwise).then(|| then.clone());
+        }
+        let (mask, reads) = (mask_of(otherwise)?, self.negation(cond));
         if self.facts.key(&mask) != self.facts.key(&reads) {
             return None;
         }
-        if is_zero(other) {
-            return Some(load.clone());
-        }
-        (!load.same(then)).then(|| Expr::select(mask, load.clone(), other.clone()))
+        Some(match is_zero(then) {
+            true => otherwise.clone(),
+            false => Expr::select(mask, otherwise.clone(), then.clone()),
+        })
     }
 
     /// A comparison of indices that change evenly from lane to lane holds in all lanes where it

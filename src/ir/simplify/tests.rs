@@ -162,6 +162,8 @@ fn conditions_of_vectors() {
     let some = cmp(BinOp::Lt, &ramp(&at, 1), &all(n));
     check(facts, &some, "(ramp((i*8), 1, 8) < x8(n))");
     check(facts, &cmp(BinOp::Eq, &ramp(&index(0), 1), &all(&index(7))), "(ramp(0, 1, 8) == x8(7))");
+    let mixed = cmp(BinOp::Lt, &ramp(&index(1), 1), &all(&index(4)));
+    check(facts, &mixed, "(ramp(1, 1, 8) < x8(4))");
     let none = cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(0)));
     let or = |a: &Expr, b: &Expr| cmp(BinOp::Or, a, b);
     let and = |a: &Expr, b: &Expr| cmp(BinOp::And, a, b);
@@ -190,6 +192,10 @@ fn conditions_of_vectors() {
     let choice = |other: &str| format!("select({cond}, {masked}, x8({other}))");
     check(facts, &pick(&outside, float(1.0), read(&some)), &choice("1f"));
     check(facts, &pick(&some, read(&some), float(-0.0)), &choice("-0f"));
+    // Two reads, each where it is chosen, stay in their order.
+    let both =
+        format!("select({cond}, {masked}, (A[ramp((i*8), 1, 8)] if (x8(n) <= ramp((i*8), 1, 8))))");
+    check(facts, &pick(&some, read(&some), read(&outside)), &both);
     let holds = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, none));
     check(facts, &read(&holds), "A[ramp((i*8), 1, 8)]");
     check(facts, &read(&cmp(BinOp::Lt, &ramp(&index(4), 1), &all(&index(4)))), "x8(0f)");
