@@ -7,7 +7,7 @@ use super::task::Task;
 use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
-use cranelift_module::Module;
+use cranelift_module::{FuncId, Module};
 use std::collections::HashMap;
 
 /// A function with more instructions than this is refused: shared operands of lazy branches are
@@ -60,6 +60,8 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) in_task: bool,
     /// The first value of a task's loop, and the one after its last.
     pub(super) task_bounds: Option<(Value, Value)>,
+    /// What the next nest was compiled to before.
+    pub(super) known_nest: Option<FuncId>,
     /// Name of the kernel, for its tasks.
     pub(super) kernel_name: String,
     /// Parallel loops met so far, to be compiled after this function.
@@ -94,6 +96,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             workspace: None,
             in_task: false,
             task_bounds: None,
+            known_nest: None,
             kernel_name: kernel_name.to_string(),
             tasks: Vec::new(),
             regions: 0,

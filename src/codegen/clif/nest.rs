@@ -17,7 +17,8 @@ const ALIGNMENT: u64 = 64;
 impl Emitter<'_, '_> {
     /// Compiles a nest and calls it.
     pub(super) fn simd_kernel(&mut self, body: &Stmt) {
-        self.call_nest(body, None);
+        let known = self.known_nest.take();
+        self.call_nest(body, known);
     }
 
     /// Calls a nest, which is compiled unless it is known; its function.

@@ -37,8 +37,15 @@ pub(super) struct Task {
     min: Field,
     vars: Vec<(Var, Field, Binding)>,
     buffers: Vec<(Buffer, Field, Capture)>,
-    /// Where a nest has the loop in it.
-    nest: Option<Iterations>,
+    nest: Option<Nest>,
+}
+
+/// The nest for the wide back end that a loop is, or an iteration of it.
+enum Nest {
+    /// The nest has the loop in it.
+    Iterations(Iterations),
+    /// The nest is one iteration, and this is what it was compiled to.
+    Iteration(FuncId),
 }
 
 /// Some iterations of a loop as a nest.
@@ -108,30 +115,43 @@ impl Emitter<'_, '_> {
     /// Emits the call of a task in place of a parallel loop; the task is compiled later.
     pub(super) fn parallel_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
         let (start, count) = (self.expr(min), self.expr(extent));
-        let Some(mut nest) = short_nest(body).map(|nest| Iterations::new(var, nest)) else {
-            return self.shared_loop(var, (min, extent), (start, count), body, None);
-        };
+        let nest = nest_of(body);
+        let short = nest.filter(|nest| is_short(nest)).map(|nest| Iterations::new(var, nest));
         // The tables of a task are at hand in it alone.
         let has_tables = !Uses::of(body).constants.is_empty();
-        if extent.as_int().is_some() || has_tables {
-            return self.shared_loop(var, (min, extent), (start, count), body, Some(nest));
-        }
+        let Some(nest) = nest.filter(|_| extent.as_int().is_none() && !has_tables) else {
+            let nest = short.map(Nest::Iterations);
+            return self.shared_loop(var, (min, extent), (start, count), body, nest);
+        };
         // A single iteration is nothing to share.
         let (alone, shared, done) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let one = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, count, 2);
+        let one = self.b.ins().icmp_imm_s(IntCC::Equal, count, 1);
         self.b.ins().brif(one, alone, &[], shared, &[]);
         self.start_block(alone);
         let range = self.loop_range(min, extent);
+        let mut function = None;
         self.conditionally(|this| {
-            this.bind(&nest.begin, start, 0, range);
-            this.bind(&nest.count, count, 0, (0, 1));
-            nest.function = Some(this.call_nest(&nest.iterations, None));
+            function = Some(match &short {
+                Some(short) => {
+                    this.bind(&short.begin, start, 0, range);
+                    this.bind(&short.count, count, 0, (0, 1));
+                    this.call_nest(&short.iterations, None)
+                }
+                None => {
+                    this.bind(var, start, 0, range);
+                    this.call_nest(nest, None)
+                }
+            });
         });
         self.b.ins().jump(done, &[]);
         self.start_block(shared);
+        let nest = match short {
+            Some(short) => Some(Nest::Iterations(Iterations { function, ..short })),
+            None => function.map(Nest::Iteration),
+        };
         self.conditionally(|this| {
-            this.shared_loop(var, (min, extent), (start, count), body, Some(nest));
+            this.shared_loop(var, (min, extent), (start, count), body, nest);
         });
         self.b.ins().jump(done, &[]);
         self.start_block(done);
@@ -143,7 +163,7 @@ impl Emitter<'_, '_> {
         (min, extent): (&Expr, &Expr),
         (start, count): (Value, Value),
         body: &Stmt,
-        nest: Option<Iterations>,
+        nest: Option<Nest>,
     ) {
         let uses = Uses::of(body);
         let mut closure = Vec::new();
@@ -272,13 +292,16 @@ impl Emitter<'_, '_> {
     pub(super) fn finish_task(mut self, task: &Task) -> Option<Finished> {
         let (begin, end) = self.task_bounds.expect("enter_task set them");
         self.mark(|| format!("for some of ({})", task.var.name()));
-        if let Some(nest) = &task.nest {
+        if let Some(Nest::Iterations(nest)) = &task.nest {
             let count = self.b.ins().isub(end, begin);
             self.bind(&nest.begin, begin, 0, task.range);
             let most = task.range.1.saturating_sub(task.range.0).max(0);
             self.bind(&nest.count, count, 0, (0, most.saturating_add(1)));
             self.call_nest(&nest.iterations, nest.function);
             return self.end();
+        }
+        if let Some(Nest::Iteration(function)) = &task.nest {
+            self.known_nest = Some(*function);
         }
         let (enter, exit) = (self.b.create_block(), self.b.create_block());
         let some = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
@@ -289,20 +312,21 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// The nest for the wide back end that an iteration consists of, if it is short.
-fn short_nest(body: &Stmt) -> Option<&Stmt> {
+/// The nest for the wide back end that an iteration consists of.
+fn nest_of(body: &Stmt) -> Option<&Stmt> {
     match body {
-        Stmt::SimdKernel { body } => {
-            let steps = count_steps(body, &|_| true).and_then(|steps| steps.as_int());
-            let mut stores = 0;
-            let mut count = |stmt: &Stmt| stores += usize::from(matches!(stmt, Stmt::Store { .. }));
-            visit::walk_stmt(body, &mut count, &mut |_| {});
-            let short = steps.is_none_or(|steps| steps < SHORT);
-            (short && stores <= FEW_STORES).then_some(body)
-        }
-        Stmt::Produce { body, .. } => short_nest(body),
+        Stmt::SimdKernel { body } => Some(body),
+        Stmt::Produce { body, .. } => nest_of(body),
         _ => None,
     }
+}
+
+fn is_short(nest: &Stmt) -> bool {
+    let steps = count_steps(nest, &|_| true).and_then(|steps| steps.as_int());
+    let mut stores = 0;
+    let mut count = |stmt: &Stmt| stores += usize::from(matches!(stmt, Stmt::Store { .. }));
+    visit::walk_stmt(nest, &mut count, &mut |_| {});
+    steps.is_none_or(|steps| steps < SHORT) && stores <= FEW_STORES
 }
 
 /// The variables and buffers that a loop's body takes from outside, in order of first use.

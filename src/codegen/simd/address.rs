@@ -8,7 +8,7 @@ use super::plan;
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
 use regalloc2::VReg;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What an index is made of and not taken apart: a variable, or an operation such as a quotient.
 pub(super) type Atom = usize;
@@ -421,6 +421,38 @@ impl Selector<'_> {
         match sum {
             None => self.b.imm(constant),
             Some(sum) => self.b.add_imm(sum, constant),
+        }
+    }
+
+    /// `a - b` without its constant, where it is in a register, and the constant.
+    pub(super) fn known_difference(&mut self, a: &Expr, b: &Expr) -> Option<(VReg, i64)> {
+        let (terms, constant) = self.difference(a, b);
+        let known = self.scopes.iter().rev().find_map(|scope| scope.differences.get(&terms));
+        known.map(|difference| (*difference, constant))
+    }
+
+    fn difference(&mut self, a: &Expr, b: &Expr) -> (Terms, i64) {
+        let mut poly = self.poly(a);
+        add(&mut poly, &self.poly(b), -1);
+        let constant = poly.remove(&Vec::new()).unwrap_or(0);
+        (poly.into_iter().collect(), constant)
+    }
+
+    /// Computes before a loop what several conditions in its body compare with constants, as those
+    /// of unrolled iterations at an end.
+    pub(super) fn differences_before(&mut self, body: &Stmt) {
+        let mut seen = HashSet::new();
+        for (a, b) in plan::index_conditions(body) {
+            let (terms, _) = self.difference(&a, &b);
+            let known = terms.iter().flat_map(|(product, _)| product).all(|a| self.is_known(*a));
+            if known && terms.len() > 1 && !seen.insert(terms.clone()) {
+                let scope = self.scopes.iter().rev();
+                if scope.clone().all(|scope| !scope.differences.contains_key(&terms)) {
+                    let difference = self.sum(&terms, 0);
+                    let scope = self.scopes.last_mut().expect("a scope");
+                    scope.differences.insert(terms, difference);
+                }
+            }
         }
     }
 

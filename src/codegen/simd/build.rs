@@ -346,6 +346,15 @@ impl Builder {
         to
     }
 
+    /// A mask of AVX-512 for all lanes, of which there are 16 or fewer.
+    pub(super) fn ones(&mut self) -> VReg {
+        let to = self.mask_reg();
+        let mut inst = Inst::new(Code::VEX_Kxnorw_kr_kr_kr, vec![Arg::Def(to)]);
+        inst.kind = Kind::Ones;
+        self.push(inst);
+        to
+    }
+
     /// The first argument of the function: the entry gives it.
     pub(super) fn first_argument(&mut self) -> VReg {
         let to = self.gpr();

@@ -235,6 +235,12 @@ impl<'a> Writer<'a> {
                 };
                 self.push(&Instruction::with3(code, x, x, x).expect("a xor"));
             }
+            Kind::Ones => {
+                let reg = allocs[0].as_reg().expect("a mask register");
+                let (to, any) = (register(reg, Family::K), Register::K0);
+                let code = Code::VEX_Kxnorw_kr_kr_kr;
+                self.push(&Instruction::with3(code, to, any, any).expect("a xnor"));
+            }
             Kind::Jump(to, _) => self.jump(*to, next),
             Kind::Branch(cond, then, otherwise) => {
                 let next = next.map(|next| self.target(next));

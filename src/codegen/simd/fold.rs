@@ -78,7 +78,10 @@ fn remove_unused(func: &mut Func) {
 
 fn is_unused(inst: &Inst, uses: &[u32]) -> bool {
     let writes = inst.access.is_some_and(|access| access.what == Touch::Write);
-    if !matches!(inst.kind, Kind::Plain | Kind::Zero) || writes || sets_flags(inst.code) {
+    if !matches!(inst.kind, Kind::Plain | Kind::Zero | Kind::Ones)
+        || writes
+        || sets_flags(inst.code)
+    {
         return false;
     }
     let mut defs = 0;

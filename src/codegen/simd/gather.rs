@@ -1,10 +1,11 @@
 //! Gathers and scatters: lanes that are anywhere in memory.
 
-use super::address::reads_memory;
+use super::address::{for_each_var, reads_memory};
 use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
 use super::nest::{Selector, Val};
+use super::plan::{self, Strided};
 use super::table::VOp;
-use crate::ir::{Buffer, Expr, ExprKind, Type};
+use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -13,10 +14,20 @@ impl Selector<'_> {
     fn lane_address(&mut self, buffer: &Buffer, index: &Expr, lane: u32) -> Mem {
         let bytes = buffer.dtype.bytes() as i64;
         match &index.kind {
-            ExprKind::Ramp(base, stride) => {
-                let offset = Expr::mul(stride.clone(), Expr::index(lane.into()));
-                self.address(buffer, &Expr::add(base.clone(), offset))
-            }
+            ExprKind::Ramp(base, stride) => match stride.as_int() {
+                Some(stride) => {
+                    let offset = stride.wrapping_mul(lane.into()) as i64;
+                    self.address(buffer, &Expr::add(base.clone(), Expr::index(offset)))
+                }
+                None if lane == 0 => self.address(buffer, base),
+                // A pointer that moves is one to lane 0.
+                None => {
+                    let first = self.address(buffer, base);
+                    let step = self.index_value(stride);
+                    let offset = self.b.mul_imm(step, bytes * i64::from(lane));
+                    self.with_register_base(first, offset, 1)
+                }
+            },
             ExprKind::Broadcast(one) => self.address(buffer, one),
             _ => {
                 let all = self.value(index).reg();
@@ -40,9 +51,7 @@ impl Selector<'_> {
     ) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
-        let has_offsets =
-            self.short_offsets(buffer, index).is_some() || index.ty.lanes * 8 <= self.vector_bytes;
-        if bytes < 4 || !has_offsets || bytes * u64::from(ty.lanes) < 16 {
+        if !self.has_offsets(buffer, index) {
             if mask.is_some() {
                 crate::bug!("a masked gather of `{}` lane by lane", buffer.name);
             }
@@ -55,7 +64,7 @@ impl Selector<'_> {
         if self.b.evex {
             let mask = match mask {
                 Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
-                None => self.all_lanes(ty.lanes),
+                None => self.b.ones(),
             };
             let after = self.b.mask_reg();
             let code = gather_code(true, bytes, offset_bytes, width);
@@ -79,11 +88,17 @@ impl Selector<'_> {
         to
     }
 
+    /// Whether an instruction takes the lanes of an access together, by a vector of offsets.
+    fn has_offsets(&self, buffer: &Buffer, index: &Expr) -> bool {
+        let (bytes, lanes) = (buffer.dtype.bytes(), index.ty.lanes);
+        let fits = self.short_offsets(index).is_some() || lanes * 8 <= self.vector_bytes;
+        fits && bytes >= 4 && bytes * u64::from(lanes) >= 16
+    }
+
     /// The step of a ramp if offsets of 32 bits suffice for all lanes.
-    fn short_offsets(&self, buffer: &Buffer, index: &Expr) -> Option<i64> {
+    fn short_offsets(&self, index: &Expr) -> Option<i64> {
         let ExprKind::Ramp(_, stride) = &index.kind else { return None };
         let stride = i64::try_from(stride.as_int()?).ok()?;
-        let _ = buffer;
         let last = stride.checked_mul(i64::from(index.ty.lanes))?;
         i32::try_from(last).ok().map(|_| stride)
     }
@@ -93,17 +108,47 @@ impl Selector<'_> {
         let scale = buffer.dtype.bytes() as u8;
         // What such an access starts from is a pointer; `plan::first_index` counts on that.
         if let ExprKind::Ramp(base, stride) = &index.kind
-            && let Some(stride) = stride.as_int()
+            && plan::first_index(index).is_some()
         {
             let mem = self.address(buffer, base);
-            let bytes = if self.short_offsets(buffer, index).is_some() { 4 } else { 8 };
+            let bytes = if self.short_offsets(index).is_some() { 4 } else { 8 };
             let width = Width::of(u64::from(index.ty.lanes) * bytes);
-            let offsets = self.progression(stride as i64, bytes, width);
+            let offsets = match stride.as_int() {
+                Some(stride) => self.progression(stride as i64, bytes, width),
+                None => self.multiples(stride, index.ty.lanes),
+            };
             return (self.with_register_base(mem, offsets, scale), bytes);
         }
         let offsets = self.value(index).reg();
         let base = self.pointer(buffer, &Vec::new());
         (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
+    }
+
+    /// The multiples of an index, one for each of `lanes`: 0, itself, twice itself. They are
+    /// computed once in a scope.
+    fn multiples(&mut self, of: &Expr, lanes: u32) -> VReg {
+        let (terms, constant) = self.terms(of);
+        let key = (terms, constant, lanes);
+        if let Some(known) = self.scopes.iter().rev().find_map(|scope| scope.multiples.get(&key)) {
+            return *known;
+        }
+        let ty = Type { dtype: of.ty.dtype, lanes };
+        let ramp = Expr::new(ty, ExprKind::Ramp(Expr::index(0), of.clone()));
+        let multiples = self.value(&ramp).reg();
+        self.scopes.last_mut().expect("a scope").multiples.insert(key, multiples);
+        multiples
+    }
+
+    /// Computes before a loop what its gathers and scatters by steps known at run time need.
+    pub(super) fn multiples_before(&mut self, body: &Stmt) {
+        for Strided { buffer, index, stride, is_store } in plan::run_time_strides(body) {
+            let mut known = true;
+            for_each_var(&stride, &mut |var| known &= self.is_bound(var));
+            let is_taken = !is_store || self.b.evex;
+            if known && is_taken && self.has_offsets(&buffer, &index) {
+                self.multiples(&stride, index.ty.lanes);
+            }
+        }
     }
 
     fn with_register_base(&mut self, mem: Mem, offsets: VReg, scale: u8) -> Mem {
@@ -148,15 +193,12 @@ impl Selector<'_> {
     ) {
         let bytes = buffer.dtype.bytes();
         let lanes = index.ty.lanes;
-        let has_offsets =
-            self.short_offsets(buffer, index).is_some() || lanes * 8 <= self.vector_bytes;
-        let whole = bytes * u64::from(lanes) >= 16;
-        if self.b.evex && bytes >= 4 && has_offsets && whole {
+        if self.b.evex && self.has_offsets(buffer, index) {
             let width = Width::of(bytes * u64::from(lanes));
             let (mem, offset_bytes) = self.offsets(buffer, index);
             let mask = match mask {
                 Some(mask) => self.memory_mask(mask, bytes, lanes),
-                None => self.all_lanes(lanes),
+                None => self.b.ones(),
             };
             let after = self.b.mask_reg();
             let code = scatter_code(bytes, offset_bytes, width);

@@ -96,6 +96,8 @@ pub(super) enum Kind {
     Branch(Cond, BlockId, BlockId),
     /// Sets the vector register of the only operand to zero.
     Zero,
+    /// Sets the first 16 bits of the mask register of the only operand.
+    Ones,
     /// Leaves the function.
     Ret,
 }

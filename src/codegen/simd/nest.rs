@@ -56,6 +56,10 @@ pub(super) struct Scope {
     pub(super) columns: HashMap<(Buffer, plan::TileColumn), VReg>,
     /// Constants that wait in registers: bits, bytes of an element, all of it.
     pub(super) constants: HashMap<(u64, u64, Width), VReg>,
+    /// Multiples of indices: the index, and how many.
+    pub(super) multiples: HashMap<(Terms, i64, u32), VReg>,
+    /// What comparisons of indices with each other come to: sums that are compared with constants.
+    pub(super) differences: HashMap<Terms, VReg>,
     /// Masks of the first bytes of a register.
     pub(super) masks: HashMap<u64, VReg>,
     /// Masks of the first lanes: how many, of how many, and whether it is the others.
@@ -348,6 +352,8 @@ impl<'c> Selector<'c> {
         let moving = self.moving_pointers(var, min, body);
         self.pointers_before(body);
         self.constants_before(body, carried.len());
+        self.multiples_before(body);
+        self.differences_before(body);
         self.masks_before(var, body);
         let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);
         // A counter goes down to 0 where nobody asks for the variable.

@@ -300,6 +300,31 @@ impl Comparisons {
     }
 }
 
+/// Both sides of the comparisons of indices that branches in a loop's body test, outside of the
+/// loops in it.
+pub(super) fn index_conditions(body: &Stmt) -> Vec<(Expr, Expr)> {
+    let mut found = Vec::new();
+    conditions_in_stmt(body, &mut found);
+    found
+}
+
+fn conditions_in_stmt(stmt: &Stmt, found: &mut Vec<(Expr, Expr)>) {
+    match stmt {
+        Stmt::For { .. } => return,
+        Stmt::If { cond, .. } => {
+            if let ExprKind::Binary(op, a, b) = &cond.kind
+                && op.is_comparison()
+                && is_index(a)
+                && !reads_memory(cond)
+            {
+                found.push((a.clone(), b.clone()));
+            }
+        }
+        _ => {}
+    }
+    visit::for_each_stmt(stmt, &mut |inner| conditions_in_stmt(inner, found));
+}
+
 /// The buffers that a statement writes.
 pub(super) fn stored_buffers(stmt: &Stmt) -> HashSet<Buffer> {
     let mut stored = HashSet::new();
@@ -319,10 +344,46 @@ pub(super) fn stored_buffers(stmt: &Stmt) -> HashSet<Buffer> {
 pub(super) fn first_index(index: &Expr) -> Option<&Expr> {
     match &index.kind {
         _ if index.ty.lanes == 1 => Some(index),
-        ExprKind::Ramp(base, stride) if stride.as_int().is_some() => Some(base),
+        ExprKind::Ramp(base, stride) if !reads_memory(stride) => Some(base),
         ExprKind::Broadcast(one) => Some(one),
         _ => None,
     }
+}
+
+/// An access to elements whose distance is known at run time.
+pub(super) struct Strided {
+    pub(super) buffer: Buffer,
+    pub(super) index: Expr,
+    pub(super) stride: Expr,
+    pub(super) is_store: bool,
+}
+
+/// The accesses of that kind in a loop's body, outside of the loops in it.
+pub(super) fn run_time_strides(body: &Stmt) -> Vec<Strided> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    strides_in_stmt(body, &mut seen, &mut found);
+    found
+}
+
+fn strides_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, found: &mut Vec<Strided>) {
+    let mut note = |buffer: &Buffer, index: &Expr, is_store: bool| {
+        if let ExprKind::Ramp(_, stride) = &index.kind
+            && stride.as_int().is_none()
+            && !reads_memory(stride)
+        {
+            let (buffer, index, stride) = (buffer.clone(), index.clone(), stride.clone());
+            found.push(Strided { buffer, index, stride, is_store });
+        }
+    };
+    match stmt {
+        Stmt::For { .. } => return,
+        Stmt::Store { buffer, indices, .. } => note(buffer, &indices[0], true),
+        _ => {}
+    }
+    visit::for_each_expr(stmt, &mut |expr| {
+        access_in_expr(expr, seen, &mut |buffer, index, _| note(buffer, index, false));
+    });
+    visit::for_each_stmt(stmt, &mut |inner| strides_in_stmt(inner, seen, found));
 }
 
 /// The accesses of a loop's body outside of the loops in it, by their first index. Variables

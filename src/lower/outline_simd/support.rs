@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Bytes that a nest may allocate in its frame.
 const FRAME_BYTES: i128 = 32 * 1024;
+/// Bytes of the shortest vector that is gathered at once.
+const PIECE: u64 = 16;
 /// A nest of more nodes is left alone: registers are allocated for it as a whole.
 const MAX_NODES: usize = 60_000;
 
@@ -155,6 +157,7 @@ pub fn wide_lanes(
         bytes: buffer.dtype.bytes(),
         lanewise: false,
         consecutive: true,
+        shortest_apart: u64::MAX,
         seen: HashSet::new(),
     };
     needs.access(buffer.dtype, index, mask, false);
@@ -170,8 +173,10 @@ pub fn wide_lanes(
     if lanes > 2 && lanes < most && needs.consecutive {
         return lanes;
     }
-    let lanes = most.min(lanes);
-    1 << lanes.ilog2()
+    let width = 1 << most.min(lanes).ilog2();
+    // Shorter vectors are gathered and scattered lane by lane.
+    let together = needs.shortest_apart.saturating_mul(width.into()) >= PIECE;
+    if together { width } else { 1 }
 }
 
 /// The longest element that a vector of a statement has.
@@ -182,6 +187,8 @@ struct Needs {
     lanewise: bool,
     /// All accesses are to consecutive elements, or to one, that masks can count.
     consecutive: bool,
+    /// Bytes of the shortest element of accesses under masks to elements that lie apart.
+    shortest_apart: u64,
     seen: HashSet<usize>,
 }
 
@@ -259,8 +266,11 @@ impl Needs {
             self.at_least(8);
             self.expr(index);
         }
-        // Lanes read and written one by one have no masks.
-        self.lanewise |= mask.is_some();
+        if mask.is_some() {
+            self.shortest_apart = self.shortest_apart.min(bytes);
+            // Lanes read and written one by one have no masks.
+            self.lanewise |= bytes < 4 || !(read || self.evex);
+        }
     }
 }
 

@@ -56,7 +56,7 @@ fn mentions(facts: &Facts, poly: &Poly, var: &Var) -> bool {
 }
 
 /// Whether something in an expression is as wanted; shared parts are looked at once.
-fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
+pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
     fn search(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool, seen: &mut HashSet<usize>) -> bool {
         if !seen.insert(expr.id()) {
             return false;
@@ -147,7 +147,7 @@ fn count_of(mask: &Expr) -> Option<Expr> {
     consecutive.then(|| Expr::sub(bound.clone(), first.clone()))
 }
 
-fn reads(expr: &Expr) -> bool {
+pub(super) fn reads(expr: &Expr) -> bool {
     any(expr, &|e| matches!(e.kind, ExprKind::Load { .. }))
 }
 

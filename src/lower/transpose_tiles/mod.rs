@@ -14,6 +14,7 @@
 //! each must run for certain: only loads outside of conditions count.
 
 mod columns;
+mod guards;
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -137,7 +138,7 @@ impl Tiler<'_> {
         self.facts.bind(&var, &min, &extent);
         let body = Box::new(self.stmt(body));
         self.facts.pop();
-        done.push(Stmt::For { var, min, extent, kind: ForKind::Serial, body });
+        done.push(guards::choose_outside(Loop { var, min, extent, body: *body }));
         block_of(done)
     }
 
@@ -208,7 +209,8 @@ impl Tiler<'_> {
     fn block(&mut self, stmts: Vec<Stmt>) -> Stmt {
         let mut flat = Vec::new();
         stmts.into_iter().for_each(|stmt| flatten(stmt, &mut flat));
-        let stmts: Vec<Stmt> = flat
+        let grouped = self.group_guards(flat);
+        let stmts: Vec<Stmt> = grouped
             .into_iter()
             .map(|stmt| match stmt {
                 Stmt::Store { .. } => stmt,

@@ -1,0 +1,164 @@
+//! Conditions of unrolled iterations at an end: a tile of all or none.
+//!
+//! Before: `A0; if (x + 1 < n) { A1 }; if (x + 2 < n) { A2 }; if (x + 3 < n) { A3 }`
+//! After:  `if (x + 3 < n) { A0; A1; A2; A3 } else { A0; if (x + 1 < n) { A1; if (x + 2 < n) … } }`
+//!
+//! Where the last one of so many iterations as make a tile runs, all of them run for certain, and
+//! none of the later ones runs where it does not.
+
+use super::columns::{any, columns_of, count_nodes, reads};
+use super::{Loop, Tiler, block_of};
+use crate::ir::copy::fresh_copy;
+use crate::ir::{Expr, ForKind, Stmt, Var};
+use std::collections::HashMap;
+
+/// Nodes that a run may have: part of it is written twice.
+const MAX_NODES: usize = 4096;
+
+/// A store, and when it runs.
+struct Guarded {
+    /// `None`: always.
+    cond: Option<Expr>,
+    store: Stmt,
+}
+
+impl Tiler<'_> {
+    /// Groups the stores of a block that read columns under conditions.
+    pub(super) fn group_guards(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut done = Vec::new();
+        let mut run: Vec<Guarded> = Vec::new();
+        for stmt in stmts {
+            match self.guarded(stmt) {
+                Ok(next) => {
+                    if !run.last().is_none_or(|last| self.follows(last, &next)) {
+                        self.finish(std::mem::take(&mut run), &mut done);
+                    }
+                    run.push(next);
+                }
+                Err(other) => {
+                    self.finish(std::mem::take(&mut run), &mut done);
+                    done.push(other);
+                }
+            }
+        }
+        self.finish(run, &mut done);
+        done
+    }
+
+    /// A statement as a store that reads columns, maybe under a condition on indices.
+    fn guarded(&self, stmt: Stmt) -> Result<Guarded, Stmt> {
+        match stmt {
+            Stmt::Store { .. } if !columns_of(&stmt, self.target).is_empty() => {
+                Ok(Guarded { cond: None, store: stmt })
+            }
+            Stmt::If { cond, then, otherwise: None } if !reads(&cond) => {
+                match self.guarded(*then) {
+                    Ok(Guarded { cond: None, store }) => Ok(Guarded { cond: Some(cond), store }),
+                    Ok(Guarded { cond: Some(inner), store }) => {
+                        let then = Stmt::If { cond: inner, then: Box::new(store), otherwise: None };
+                        Err(Stmt::If { cond, then: Box::new(then), otherwise: None })
+                    }
+                    Err(then) => Err(Stmt::If { cond, then: Box::new(then), otherwise: None }),
+                }
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Whether the first one runs wherever the next one does, for a reason that is worth a branch.
+    fn follows(&mut self, first: &Guarded, next: &Guarded) -> bool {
+        let Some(after) = &next.cond else { return first.cond.is_none() };
+        let Some(before) = &first.cond else { return true };
+        self.facts.push();
+        self.facts.assume(after);
+        let proved = self.facts.prove(before);
+        self.facts.pop();
+        proved
+    }
+
+    fn finish(&self, run: Vec<Guarded>, done: &mut Vec<Stmt>) {
+        let nodes: usize = run.iter().map(|one| count_nodes(&one.store)).sum();
+        let piece = run.first().and_then(|one| {
+            columns_of(&one.store, self.target).iter().map(|column| column.piece()).max()
+        });
+        match piece {
+            Some(piece) if nodes <= MAX_NODES => done.extend(group(&run, piece as usize)),
+            _ => done.extend(run.iter().map(Guarded::alone)),
+        }
+    }
+}
+
+impl Guarded {
+    fn alone(&self) -> Stmt {
+        self.with(Vec::new())
+    }
+
+    /// The statement, then others where it runs.
+    fn with(&self, then: Vec<Stmt>) -> Stmt {
+        let mut stmts = vec![fresh_copy(&self.store, &HashMap::new())];
+        stmts.extend(then);
+        let body = block_of(stmts);
+        match &self.cond {
+            Some(cond) => Stmt::If { cond: cond.clone(), then: Box::new(body), otherwise: None },
+            None => body,
+        }
+    }
+}
+
+/// A loop over a choice that is the same in all iterations: the choice of a loop.
+pub(super) fn choose_outside(of: Loop) -> Stmt {
+    let Loop { var, min, extent, body } = of;
+    let over = |var: Var, body: Stmt| Stmt::For {
+        var,
+        min: min.clone(),
+        extent: extent.clone(),
+        kind: ForKind::Serial,
+        body: Box::new(body),
+    };
+    match body {
+        Stmt::If { cond, then, otherwise: Some(otherwise) }
+            if !any(&cond, &|e| e.as_var() == Some(&var)) && !reads(&cond) =>
+        {
+            let own = Var::index(var.name());
+            let free = HashMap::from([(var.clone(), Expr::var(&own))]);
+            let otherwise = over(own, fresh_copy(&otherwise, &free));
+            let (then, otherwise) = (Box::new(over(var, *then)), Some(Box::new(otherwise)));
+            Stmt::If { cond, then, otherwise }
+        }
+        body => over(var, body),
+    }
+}
+
+/// Stores each of which runs wherever the next one does.
+fn group(run: &[Guarded], piece: usize) -> Vec<Stmt> {
+    let last = run.get(piece - 1).and_then(|one| one.cond.as_ref());
+    match last {
+        Some(cond) => {
+            let (tile, rest) = run.split_at(piece);
+            let mut then: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
+            then.extend(group(rest, piece));
+            let otherwise = Some(Box::new(block_of(nested(&tile[..piece - 1]))));
+            vec![Stmt::If { cond: cond.clone(), then: Box::new(block_of(then)), otherwise }]
+        }
+        // Those without conditions stand first.
+        None if run.len() >= piece => {
+            let (tile, rest) = run.split_at(piece);
+            let mut done: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
+            done.extend(group(rest, piece));
+            done
+        }
+        None => nested(run),
+    }
+}
+
+fn nested(run: &[Guarded]) -> Vec<Stmt> {
+    match run.split_first() {
+        None => Vec::new(),
+        Some((first, rest)) if first.cond.is_none() => {
+            let mut done = vec![fresh_copy(&first.store, &HashMap::new())];
+            done.extend(nested(rest));
+            done
+        }
+        Some((first, rest)) => vec![first.with(nested(rest))],
+    }
+}
