@@ -256,11 +256,11 @@ impl Needs {
             return;
         }
         self.consecutive = false;
-        let short = match &index.kind {
+        let (even, short) = match &index.kind {
             ExprKind::Ramp(_, stride) => {
-                stride.as_int().is_some_and(|stride| stride.abs() < 1 << 20)
+                (true, stride.as_int().is_some_and(|stride| stride.abs() < 1 << 20))
             }
-            _ => false,
+            _ => (false, false),
         };
         if !short {
             self.at_least(8);
@@ -268,8 +268,9 @@ impl Needs {
         }
         if mask.is_some() {
             self.shortest_apart = self.shortest_apart.min(bytes);
-            // Lanes read and written one by one have no masks.
-            self.lanewise |= bytes < 4 || !(read || self.evex);
+            // Lanes read and written one by one have no masks, and indices of any kind are work
+            // for the lanes that are turned off, too.
+            self.lanewise |= !even || bytes < 4 || !(read || self.evex);
         }
     }
 }
