@@ -28,17 +28,17 @@ impl Tiler<'_> {
         let mut done = Vec::new();
         let mut run: Vec<Guarded> = Vec::new();
         for stmt in stmts {
-            match self.guarded(stmt) {
-                Ok(next) => {
-                    if !run.last().is_none_or(|last| self.follows(last, &next)) {
-                        self.finish(std::mem::take(&mut run), &mut done);
-                    }
-                    run.push(next);
-                }
-                Err(other) => {
-                    self.finish(std::mem::take(&mut run), &mut done);
-                    done.push(other);
-                }
+            let next = self.guarded(&stmt);
+            let goes_on = match (run.last(), &next) {
+                (Some(last), Some(next)) => self.follows(last, next),
+                _ => false,
+            };
+            if !goes_on {
+                self.finish(std::mem::take(&mut run), &mut done);
+            }
+            match next {
+                Some(next) => run.push(next),
+                None => done.push(stmt),
             }
         }
         self.finish(run, &mut done);
@@ -46,23 +46,13 @@ impl Tiler<'_> {
     }
 
     /// A statement as a store that reads columns, maybe under a condition on indices.
-    fn guarded(&self, stmt: Stmt) -> Result<Guarded, Stmt> {
-        match stmt {
-            Stmt::Store { .. } if !columns_of(&stmt, self.target).is_empty() => {
-                Ok(Guarded { cond: None, store: stmt })
-            }
-            Stmt::If { cond, then, otherwise: None } if !reads(&cond) => {
-                match self.guarded(*then) {
-                    Ok(Guarded { cond: None, store }) => Ok(Guarded { cond: Some(cond), store }),
-                    Ok(Guarded { cond: Some(inner), store }) => {
-                        let then = Stmt::If { cond: inner, then: Box::new(store), otherwise: None };
-                        Err(Stmt::If { cond, then: Box::new(then), otherwise: None })
-                    }
-                    Err(then) => Err(Stmt::If { cond, then: Box::new(then), otherwise: None }),
-                }
-            }
-            other => Err(other),
-        }
+    fn guarded(&self, stmt: &Stmt) -> Option<Guarded> {
+        let (cond, store) = match stmt {
+            Stmt::If { cond, then, otherwise: None } if !reads(cond) => (Some(cond), &**then),
+            _ => (None, stmt),
+        };
+        let reads_columns = !columns_of(store, self.target).is_empty();
+        reads_columns.then(|| Guarded { cond: cond.cloned(), store: store.clone() })
     }
 
     /// Whether the first one runs wherever the next one does, for a reason that is worth a branch.
@@ -83,24 +73,20 @@ impl Tiler<'_> {
         });
         match piece {
             Some(piece) if nodes <= MAX_NODES => done.extend(group(&run, piece as usize)),
-            _ => done.extend(run.iter().map(Guarded::alone)),
+            _ => done.extend(run.iter().map(|one| one.with(Vec::new()))),
         }
     }
 }
 
 impl Guarded {
-    fn alone(&self) -> Stmt {
-        self.with(Vec::new())
-    }
-
     /// The statement, then others where it runs.
     fn with(&self, then: Vec<Stmt>) -> Stmt {
         let mut stmts = vec![fresh_copy(&self.store, &HashMap::new())];
         stmts.extend(then);
-        let body = block_of(stmts);
+        let body = Box::new(block_of(stmts));
         match &self.cond {
-            Some(cond) => Stmt::If { cond: cond.clone(), then: Box::new(body), otherwise: None },
-            None => body,
+            Some(cond) => Stmt::If { cond: cond.clone(), then: body, otherwise: None },
+            None => *body,
         }
     }
 }
@@ -129,36 +115,27 @@ pub(super) fn choose_outside(of: Loop) -> Stmt {
     }
 }
 
-/// Stores each of which runs wherever the next one does.
+/// Stores each of which runs wherever the next one does, by tiles of `piece` columns.
 fn group(run: &[Guarded], piece: usize) -> Vec<Stmt> {
-    let last = run.get(piece - 1).and_then(|one| one.cond.as_ref());
-    match last {
+    let Some((tile, rest)) = run.split_at_checked(piece) else { return nested(run) };
+    let mut done: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
+    done.extend(group(rest, piece));
+    match &tile[piece - 1].cond {
         Some(cond) => {
-            let (tile, rest) = run.split_at(piece);
-            let mut then: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
-            then.extend(group(rest, piece));
             let otherwise = Some(Box::new(block_of(nested(&tile[..piece - 1]))));
-            vec![Stmt::If { cond: cond.clone(), then: Box::new(block_of(then)), otherwise }]
+            vec![Stmt::If { cond: cond.clone(), then: Box::new(block_of(done)), otherwise }]
         }
-        // Those without conditions stand first.
-        None if run.len() >= piece => {
-            let (tile, rest) = run.split_at(piece);
-            let mut done: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
-            done.extend(group(rest, piece));
-            done
-        }
-        None => nested(run),
+        None => done,
     }
 }
 
+/// The same, each of them in the condition of the one before it.
 fn nested(run: &[Guarded]) -> Vec<Stmt> {
-    match run.split_first() {
-        None => Vec::new(),
-        Some((first, rest)) if first.cond.is_none() => {
-            let mut done = vec![fresh_copy(&first.store, &HashMap::new())];
-            done.extend(nested(rest));
-            done
-        }
-        Some((first, rest)) => vec![first.with(nested(rest))],
+    let Some((first, rest)) = run.split_first() else { return Vec::new() };
+    if first.cond.is_some() {
+        return vec![first.with(nested(rest))];
     }
+    let mut done = vec![first.with(Vec::new())];
+    done.extend(nested(rest));
+    done
 }
