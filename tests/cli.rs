@@ -161,6 +161,26 @@ fn schedules_are_chosen_set_and_shown() {
     assert!(stderr(&output).contains("note: kernel `two` has no schedule `fast`"));
 }
 
+/// Where a directive takes an input, inputs are among what may have been meant.
+#[test]
+fn names_that_may_have_been_meant_are_told() {
+    let dir = scratch();
+    let kernel = "kernel scale(n = 8) {\n    input image: float32[n]\n    \
+                  input factor: float32\n    output result[i: n] = image[i] * factor\n}\n";
+    let told = |statement: &str, note: &str, help: &str| {
+        let text = format!("{kernel}schedule scale {{ {statement} }}\n");
+        let file = write(dir.path(), "scale.te", text);
+        let message = fails(&["check", &file], 1, "E0306");
+        assert!(message.contains(note) && message.contains(help), "{message}");
+    };
+    let (both, image) = ("stages and inputs: result, image\n", "did you mean `image`?");
+    told("result.prefetch(imag, i, 2)", both, image);
+    told("let near = imag.cache_read(local)", both, image);
+    told("imag.unroll(i)", "stages: result\n", "unknown stage `imag`");
+    told("resul.unroll(i)", "stages: result\n", "did you mean `result`?");
+    told("result.compute_at(imag, i)", "stages: result\n", "unknown stage `imag`");
+}
+
 /// A prefetch is an instruction in a vectorized nest of a wide target; elsewhere a note says that
 /// it is dropped.
 #[test]
