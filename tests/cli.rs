@@ -419,6 +419,21 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("cannot write"), "{message}");
     assert_eq!(names(dir.path()), Vec::<String>::new());
+    // A device that is always full; the link stays what it is.
+    let link = dir.path().join("full.so");
+    std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+    let build = ["build", MATMUL, "--no-sidecars", "-o", link.to_str().unwrap()];
+    fails(&build, 1, "full.so`: no space left on device");
+    assert_eq!(names(dir.path()), ["full.so"]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+/// Arguments that are larger than the memory are refused, not asked for.
+#[test]
+fn what_does_not_fit_into_memory_is_refused() {
+    let message = fails(&["run", MATMUL, "-D", "n=500000"], 1, "E0543");
+    assert!(message.contains("the arguments of `matmul` take 3000.0 GB"), "{message}");
+    fails(&["run", MATMUL, "--threads", "513"], 2, "not in 1..=512");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::super::report::{Error, Reporter, print};
 use super::log::machine;
+use super::report::{duration, plural};
 use super::{edit, records};
 use crate::diag::{Diag, Result};
 use crate::module::write::OutputFile;
@@ -50,6 +51,14 @@ pub struct Which {
 }
 
 impl Which {
+    /// What is asked for, in words.
+    fn describe(&self) -> String {
+        let kernel = self.kernel.as_ref().map(|name| format!(" of `{name}`"));
+        let target = self.target.as_ref().map(|name| format!(" for {name}"));
+        let threads = self.threads.map(|count| format!(" with {count} thread{}", plural(count)));
+        [kernel, target, threads].into_iter().flatten().collect()
+    }
+
     /// The filter; a target's full name for `native`.
     pub fn filter(&self) -> Result<Filter> {
         let target = match &self.target {
@@ -84,7 +93,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
         found.extend(best_here(&parsed.records, &Filter { kernel, target, ..filter.clone() }));
     }
     if found.is_empty() {
-        let text = format!("{} has no schedule that ran right", args.records.display());
+        let asked = args.which.describe();
+        let text = format!("{} has no schedule{asked} that ran right", args.records.display());
         let diag = Diag::global("E0605", text);
         return Err(diag.help("`tec records show` lists what it has").into());
     }
@@ -93,7 +103,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
         .map(|record| edit::named(&record.schedule, &record.kernel))
         .collect::<Result<_>>()?;
     for record in &found {
-        eprintln!("note: {}", describe(record));
+        eprintln!("note: {}", describe(record, &record.kernel));
     }
     let Some(path) = &args.write_back else { return print(&named.join("\n")) };
     let source = std::fs::read_to_string(path).map_err(|error| {
@@ -104,14 +114,15 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }
 
-/// A record in a line.
-fn describe(record: &Record) -> String {
-    let Record { kernel, target, threads, machine, tec, .. } = record;
-    let milliseconds = record.seconds().unwrap_or(f64::NAN) * 1e3;
-    let plural = if *threads == 1 { "" } else { "s" };
+/// A record in a line, for a kernel that computes what it is about.
+fn describe(record: &Record, kernel: &str) -> String {
+    let Record { target, threads, machine, tec, .. } = record;
+    let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let time = duration(record.seconds().unwrap_or(f64::NAN));
+    let plural = plural(*threads);
     format!(
-        "`{kernel}` took {milliseconds:.4} ms for {target} with {threads} thread{plural} on {}, \
-         recorded by tec {tec}",
+        "`{kernel}`{vars} took {time} for {target} with {threads} thread{plural} on {}, recorded \
+         by tec {tec}",
         machine.cpu
     )
 }
@@ -133,7 +144,7 @@ pub fn put_best(
         let filter = Filter { workload, target: name, ..Filter::default() };
         match best_here(&parsed.records, &filter) {
             Some(record) => {
-                notes.push(describe(record));
+                notes.push(describe(record, &graph.name));
                 named.push(edit::named(&record.schedule, &graph.name)?);
             }
             None => notes.push(format!(
