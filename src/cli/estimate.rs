@@ -107,9 +107,13 @@ fn as_text(
     let mut text = String::new();
     for (at, (kernel, schedule, estimate)) in estimates.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
-        let plural = if threads == 1 { "" } else { "s" };
+        let threads = match (options.target.is_gpu(), threads) {
+            (true, _) => String::new(),
+            (false, 1) => ", 1 thread".to_string(),
+            (false, threads) => format!(", {threads} threads"),
+        };
         text.push_str(&format!(
-            "{gap}{kernel}, schedule {schedule}, {}, {threads} thread{plural}, {from} machine\n\n",
+            "{gap}{kernel}, schedule {schedule}, {}{threads}, {from} machine\n\n",
             options.target
         ));
         text.push_str(&table(estimate));

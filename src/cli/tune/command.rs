@@ -464,7 +464,8 @@ impl Limits {
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
         let (part, least, most) = LAST;
-        let last = (whole * part).clamp(least, most);
+        // Of a short budget most is for the search.
+        let last = (whole * part).clamp(least, most).min(whole / (2.0 * LONGER));
         let stopped = stop_flag();
         let search =
             budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));

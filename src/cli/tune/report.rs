@@ -98,7 +98,9 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
         lines[0].push_str("; there is nothing more to try");
     }
     match &report.winner {
-        None if report.known == 0 => lines.push("no candidate was tried".to_string()),
+        None if report.known == 0 => {
+            lines.push("no candidate was tried: the limits left none".to_string())
+        }
         None => lines.push("no candidate ran: nothing is better than no schedule".to_string()),
         Some(winner) => {
             let mut best = format!("the best takes {}", duration(winner.seconds));
