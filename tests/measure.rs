@@ -405,6 +405,8 @@ fn records_are_merged_and_pruned() {
     assert_eq!(place.read("p.te"), PROGRAM);
     place.fails(&["tune", "p.te", "--trials", "1", "--records", "/dev/full"], "E0604");
     place.fails(&["best", "/dev/zero"], "is a device");
+    place.write("damaged.jsonl", &both.replace("schedule product", "schedul product"));
+    place.fails(&["best", "damaged.jsonl"], "the schedule of `product` comes from damaged.jsonl");
     place.fails(
         &["best", "a.jsonl", "--kernel", "q", "--threads", "1"],
         "of `q` with 1 thread that",

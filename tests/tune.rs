@@ -100,6 +100,11 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 24, "a schedule was tried twice");
+    // What this version refuses is left out, and said so.
+    let text = place.read("p.records.jsonl").replace(".vectorize(", ".vectorise(");
+    std::fs::write(place.path("p.records.jsonl"), text).expect("a scratch file");
+    let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
+    assert!(notes.contains("left out, whose schedules this version refuses, E0305:"), "{notes}");
 }
 
 #[test]

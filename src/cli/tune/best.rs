@@ -100,7 +100,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
     }
     let named: Vec<String> = found
         .iter()
-        .map(|record| edit::named(&record.schedule, &record.kernel))
+        .map(|record| named(record, &record.kernel, &args.records))
         .collect::<Result<_>>()?;
     for record in &found {
         eprintln!("note: {}", describe(record, &record.kernel));
@@ -112,6 +112,14 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
     })?;
     let bytes = edit::put(&source, &named)?.into_bytes();
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
+}
+
+/// The text of a record's schedule, for a kernel; a fault in it is the file's.
+fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
+    edit::named(&record.schedule, kernel).map_err(|mut diag| {
+        diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
+        diag
+    })
 }
 
 /// A record in a line, for a kernel that computes what it is about.
@@ -138,14 +146,14 @@ pub fn put_best(
     let parsed = records::read(path)?;
     let mut notes: Vec<String> =
         parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
-    let mut named = Vec::new();
+    let mut texts = Vec::new();
     for graph in graphs {
         let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
         let filter = Filter { workload, target: name, ..Filter::default() };
         match best_here(&parsed.records, &filter) {
             Some(record) => {
                 notes.push(describe(record, &graph.name));
-                named.push(edit::named(&record.schedule, &graph.name)?);
+                texts.push(named(record, &graph.name, path)?);
             }
             None => notes.push(format!(
                 "{} has no record of `{}` for {target} that ran right; it is scheduled as \
@@ -155,11 +163,11 @@ pub fn put_best(
             )),
         }
     }
-    if named.is_empty() {
+    if texts.is_empty() {
         let text = format!("{} has no record of these kernels for {target}", path.display());
         let diag = Diag::global("E0605", text);
         let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
-    Ok((edit::put(source, &named)?, notes))
+    Ok((edit::put(source, &texts)?, notes))
 }

@@ -8,7 +8,7 @@ use super::log::{self, Log, context, owner};
 use super::protocol::Setup;
 use super::records::Writer;
 use super::report::{self, Report};
-use super::task::{Judge, Task, TaskView, Winner, machine_of};
+use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use crate::cli::bench::machine::{self, cpu};
 use crate::cli::bench::work::{Roof, Work};
@@ -312,10 +312,20 @@ impl Run<'_> {
             super::records::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
-        let count = task.recall(&parsed.records, judge, own);
+        let Recalled { count, refused } = task.recall(&parsed.records, judge, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
             eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
+        }
+        if refused > 0 {
+            let (plural, path) = (if refused == 1 { "" } else { "s" }, self.path.display());
+            let all = judge.refused.borrow();
+            let first = all.iter().next().map(|(code, (_, text))| format!(", {code}: {text}"));
+            let (kernel, why) = (&graph.name, first.unwrap_or_default());
+            eprintln!(
+                "note: {kernel}: {refused} trial{plural} of {path} left out, whose schedules \
+                       this version refuses{why}"
+            );
         }
         task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
         Ok(task)

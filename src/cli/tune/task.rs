@@ -88,6 +88,14 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
     (known.refine(typical), Some(known))
 }
 
+/// Trials of earlier runs that are as good as a search's own.
+pub struct Recalled {
+    /// How many.
+    pub count: usize,
+    /// And how many ran then, but have schedules that are refused now.
+    pub refused: usize,
+}
+
 /// A kernel that is being tuned.
 pub struct Task<'a> {
     /// Its name.
@@ -146,7 +154,7 @@ impl<'a> Task<'a> {
         records: &[Record],
         judge: &Judge<'_>,
         space: Option<&dyn Space>,
-    ) -> usize {
+    ) -> Recalled {
         let context = &self.log.context;
         let own = |record: &&Record| {
             record.workload == context.workload
@@ -173,6 +181,8 @@ impl<'a> Task<'a> {
                 outcome: record.outcome(),
             })
         };
+        let ran = own.iter().zip(&guesses).filter(|(record, _)| record.seconds().is_some());
+        let refused = ran.filter(|(_, guess)| guess.is_none()).count();
         let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
         let count = trials.len();
         self.search.teach(&self.foreign(records));
@@ -183,7 +193,7 @@ impl<'a> Task<'a> {
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
-        count
+        Recalled { count, refused }
     }
 
     /// Whether a record is of another workload on the same machine.

@@ -281,13 +281,17 @@ fn parse_line(line: &[u8]) -> Result<Record, Unread> {
             return Err(Unread::Unfit(why));
         }
     }
-    serde_json::from_value(value).map_err(|error| {
+    let record: Record = serde_json::from_value(value).map_err(|error| {
         Unread::Unfit(if format == u64::from(FORMAT) {
             format!("{error}")
         } else {
             format!("it is of format {format}, this `tec` reads {FORMAT}: {error}")
         })
-    })
+    })?;
+    if record.threads == 0 || record.times.iter().any(|time| *time < 0.0) {
+        return Err(Unread::Unfit("it took no threads, or less than no time".to_string()));
+    }
+    Ok(record)
 }
 
 /// What is wrong with a line, whose number is said elsewhere.

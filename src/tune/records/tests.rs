@@ -103,6 +103,10 @@ fn lines_that_are_left_out_for_one_reason_are_told_together() {
         "line 6 was not written to its end, it is left out",
     ];
     assert_eq!(parsed.notes, expected);
+    let times = line.replace("[1.0]", "[-1.0]");
+    let threads = line.replace("\"threads\":2", "\"threads\":0");
+    let impossible = parse((times + &threads).as_bytes());
+    assert_eq!((impossible.records.len(), impossible.unread), (0, 2));
     let torn = parse(format!("{line}{{\"format\":1\n").as_bytes());
     assert_eq!((torn.unread, torn.strange), (0, false), "whoever wrote it was killed");
 }
