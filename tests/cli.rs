@@ -161,6 +161,26 @@ fn schedules_are_chosen_set_and_shown() {
     assert!(stderr(&output).contains("note: kernel `two` has no schedule `fast`"));
 }
 
+/// Where a directive takes an input, inputs are among what may have been meant.
+#[test]
+fn names_that_may_have_been_meant_are_told() {
+    let dir = scratch();
+    let kernel = "kernel scale(n = 8) {\n    input image: float32[n]\n    \
+                  input factor: float32\n    output result[i: n] = image[i] * factor\n}\n";
+    let told = |statement: &str, note: &str, help: &str| {
+        let text = format!("{kernel}schedule scale {{ {statement} }}\n");
+        let file = write(dir.path(), "scale.te", text);
+        let message = fails(&["check", &file], 1, "E0306");
+        assert!(message.contains(note) && message.contains(help), "{message}");
+    };
+    let (both, image) = ("stages and inputs: result, image\n", "did you mean `image`?");
+    told("result.prefetch(imag, i, 2)", both, image);
+    told("let near = imag.cache_read(local)", both, image);
+    told("imag.unroll(i)", "stages: result\n", "unknown stage `imag`");
+    told("resul.unroll(i)", "stages: result\n", "did you mean `result`?");
+    told("result.compute_at(imag, i)", "stages: result\n", "unknown stage `imag`");
+}
+
 /// A prefetch is an instruction in a vectorized nest of a wide target; elsewhere a note says that
 /// it is dropped.
 #[test]
@@ -399,6 +419,21 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("cannot write"), "{message}");
     assert_eq!(names(dir.path()), Vec::<String>::new());
+    // A device that is always full; the link stays what it is.
+    let link = dir.path().join("full.so");
+    std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+    let build = ["build", MATMUL, "--no-sidecars", "-o", link.to_str().unwrap()];
+    fails(&build, 1, "full.so`: no space left on device");
+    assert_eq!(names(dir.path()), ["full.so"]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+/// Arguments that are larger than the memory are refused, not asked for.
+#[test]
+fn what_does_not_fit_into_memory_is_refused() {
+    let message = fails(&["run", MATMUL, "-D", "n=500000"], 1, "E0543");
+    assert!(message.contains("the arguments of `matmul` take 3000.0 GB"), "{message}");
+    fails(&["run", MATMUL, "--threads", "513"], 2, "not in 1..=512");
 }
 
 #[test]

@@ -389,6 +389,28 @@ fn records_are_merged_and_pruned() {
     assert_eq!(place.records("c.jsonl").len(), 2);
     place.succeeds(&["records", "prune", "c.jsonl", "--keep", "1"]);
     assert_eq!(place.records("c.jsonl").len(), 1);
+    assert_eq!(place.tec(&["records", "prune", "c.jsonl", "--keep", "0"]).status.code(), Some(2));
+    // What this version cannot read it does not throw away, nor what a search still adds to.
+    place.write("later.jsonl", &(both.clone() + "{\"format\": 9}\n"));
+    place.fails(&["records", "prune", "later.jsonl"], "would lose 1 line");
+    place.succeeds(&["records", "prune", "later.jsonl", "-o", "d.jsonl"]);
+    let searching = std::fs::File::open(place.path("b.jsonl")).expect("a file");
+    searching.lock_shared().expect("nobody has it");
+    place.fails(&["records", "prune", "b.jsonl"], "a search adds to it");
+    drop(searching);
+    place.succeeds(&["records", "prune", "b.jsonl"]);
+    // Nothing is added to what is no file of records.
+    place.fails(&["best", "p.te"], "p.te is no file of records: line");
+    place.fails(&["tune", "p.te", "--trials", "1", "--records", "p.te"], "is no file of records");
+    assert_eq!(place.read("p.te"), PROGRAM);
+    place.fails(&["tune", "p.te", "--trials", "1", "--records", "/dev/full"], "E0604");
+    place.fails(&["best", "/dev/zero"], "is a device");
+    place.write("damaged.jsonl", &both.replace("schedule product", "schedul product"));
+    place.fails(&["best", "damaged.jsonl"], "the schedule of `product` comes from damaged.jsonl");
+    place.fails(
+        &["best", "a.jsonl", "--kernel", "q", "--threads", "1"],
+        "of `q` with 1 thread that",
+    );
     place.fails(&["records", "show", "no-such.jsonl"], "E0604");
     place.fails(&["best", "no-such.jsonl"], "E0604");
     place.write("empty.jsonl", "");
@@ -436,15 +458,30 @@ fn a_runner_measures_by_any_command() {
         ("true {}", "ended without an out.json"),
         ("printf garbage > \"$(dirname {})/out.json\"", "out.json is damaged"),
     ] {
+        // Told before anything is measured.
         std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
-        assert!(replay(runner).status.success(), "{runner}");
+        let output = replay(runner);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("E0603") && said.contains(why), "{runner}: {said}");
+        assert!(!place.path("new.jsonl").exists(), "{runner}");
+        // One that breaks later.
+        let later = format!("if mkdir begun; then sh {{}}; else {runner}; fi");
+        assert!(replay(&later).status.success(), "{runner}");
         let record = &place.records("new.jsonl")[2];
         let said = record["failure"]["runner"].as_str().unwrap_or_default();
         assert!(said.contains(why), "{runner}: {record}");
+        std::fs::remove_dir(place.path("begun")).expect("it was made");
     }
     // What the runner did not do is left to do.
     assert!(replay("sh {}").status.success());
     assert_eq!(place.records("new.jsonl").len(), 6);
+    // It says on which machine it measured.
+    std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
+    let other = "sh {} && sed -i 's/\"cpu\": \"[^\"]*\"/\"cpu\": \"another\"/' \
+                 \"$(dirname {})/out.json\"";
+    assert!(replay(other).status.success());
+    let records = place.records("new.jsonl");
+    assert!(records.iter().all(|record| record["machine"]["cpu"] == "another"), "{records:?}");
     let left: Vec<_> = std::fs::read_dir(place.0.path())
         .expect("a directory")
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("batch"))

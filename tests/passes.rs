@@ -363,13 +363,8 @@ impl Generator {
             Param::Runtime { var: self.n.clone(), source: Some((3, 0)) },
         ];
         Kernel {
-            name: "k".to_string(),
-            params,
-            dims: Vec::new(),
-            checks: Stmt::nothing(),
-            body: Stmt::Block(stmts),
-            reassociated: false,
             facts: vec![Expr::le(Expr::index(0), Expr::var(&self.n))],
+            ..Kernel::new("k", params, Stmt::Block(stmts))
         }
     }
 }

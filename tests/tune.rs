@@ -100,6 +100,11 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 24, "a schedule was tried twice");
+    // What this version refuses is left out, and said so.
+    let text = place.read("p.records.jsonl").replace(".vectorize(", ".vectorise(");
+    std::fs::write(place.path("p.records.jsonl"), text).expect("a scratch file");
+    let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
+    assert!(notes.contains("left out, whose schedules this version refuses, E0305:"), "{notes}");
 }
 
 #[test]
@@ -174,6 +179,40 @@ fn the_knobs_of_a_schedule_are_a_space() {
     assert!(kernel["best"]["seconds"].as_f64().expect("a number") > 0.0);
 }
 
+/// What the rules found before is no answer where the knobs of a schedule are searched.
+#[test]
+fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
+    let place = Place::new();
+    let line = ["tune", "p.te", "--kernel", "product", "--trials", "4"];
+    place.succeeds(&line);
+    let knobs = [&line[..], &["--schedule", "knobs"]].concat();
+    let (text, notes) = place.succeeds(&knobs);
+    assert!(text.contains("schedule product.knobs"), "{text}");
+    assert!(!notes.contains("taken up"), "{notes}");
+    let (text, notes) = place.succeeds(&knobs);
+    assert!(text.contains("schedule product.knobs"), "{text}");
+    assert!(notes.contains("taken up"), "{notes}");
+}
+
+/// Each kernel takes what is said of its own run-time integers.
+#[test]
+fn kernels_with_different_arguments_are_tuned_together() {
+    let place = Place::new();
+    let text = "kernel one(n: var) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n\
+                kernel two(n: var, m: var) {\n    input A: float32[n, m]\n    \
+                output C[i: n, j: m] = A[i, j] * 2.0\n}\n\
+                kernel three(n = 30) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n";
+    std::fs::write(place.path("v.te"), text).expect("a scratch file");
+    let line = ["tune", "v.te", "--trials", "6", "--var", "n=20", "--var", "m=30"];
+    let (text, _) = place.succeeds(&line);
+    for kernel in ["one", "two", "three"] {
+        assert!(text.contains(&format!("# {kernel} on ")), "{text}");
+    }
+    let line = ["tune", "v.te", "--trials", "0", "--records", "no.jsonl", "--kernel", "three"];
+    let (text, _) = place.succeeds(&line);
+    assert!(text.contains("no candidate was tried"), "{text}");
+}
+
 #[test]
 fn the_graph_is_printed() {
     let place = Place::new();
@@ -209,10 +248,21 @@ fn sums_change_their_order_only_where_that_is_allowed() {
 fn what_cannot_be_tuned_is_refused() {
     let place = Place::new();
     let cases: &[(&[&str], i32, &str)] = &[
-        (&["tune", "p.so"], 2, "p.so is no `.te` file"),
+        (&["tune", "p.so"], 2, "takes a `.te` file, not p.so"),
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
+        (&["tune", "p.te", "--schedule", "auto"], 1, "`auto` is no schedule of the file"),
+        (&["tune", "p.te", "--schedule", "knobs", "-D", "product.knobs.rows=2"], 1, "E0217"),
+        (&["tune", "p.te", "--budget", "-3s"], 2, "write it as 60s, 5m or 1h"),
+        (&["tune", "p.te", "--trials", "-1"], 2, "invalid value '-1' for '--trials"),
+        (&["tune", "p.te", "--threads", "513"], 2, "not in 1..=512"),
+        (&["tune", "p.te", "--plot", "none/c.svg"], 1, "there is no folder none"),
+        (&["tune", "p.te", "--opt", "0"], 2, "fully optimised code is measured"),
+        (&["tune", "p.te", "--dump", "all"], 2, "give them to `tec build`"),
+        (&["tune", "p.te", "--var", "m=3", "--trials", "1"], 1, "has no run-time integer `m`"),
+        (&["tune", "p.te", "-D", "n=500000"], 1, "times the arguments of `product` take"),
+        (&["tune", "p.te", "--runner", "no-such {}"], 1, "the runner failed (exit status: 127)"),
         (&["tune", "p.te", "--target", "riscv64"], 1, "does not run on this machine"),
         (&["tune", "none.te"], 1, "cannot read `none.te`"),
     ];

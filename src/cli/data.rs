@@ -23,8 +23,50 @@ pub struct Given {
     pub seed: u64,
 }
 
+/// Values of the run-time integers, with which every tensor has a size.
+pub fn find_sizes(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
+    let vars = find_vars(kernel, given)?;
+    tensor_bytes(kernel, &vars)?;
+    Ok(vars)
+}
+
+/// Bytes of all tensors.
+fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
+    let mut bytes = 0;
+    for param in &kernel.params {
+        let Param::Tensor { buffer, .. } = param else { continue };
+        let count: i64 = shape_of(kernel, buffer, vars)?.iter().product();
+        bytes += count as u64 * buffer.dtype.bytes();
+    }
+    Ok(bytes)
+}
+
+/// Refuses what takes more memory than there is: without it the process would be ended somewhere.
+/// The arguments are there `copies` times.
+pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
+    let bytes = tensor_bytes(kernel, &find_vars(kernel, given)?)?.saturating_mul(copies);
+    let Some(free) = available_memory().filter(|free| *free < bytes) else { return Ok(()) };
+    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+    let times = if copies > 1 { format!("{copies} times ") } else { String::new() };
+    let text = format!(
+        "{times}the arguments of `{}` take {:.1} GB, and {:.1} GB of memory are free",
+        kernel.name,
+        gigabytes(bytes),
+        gigabytes(free)
+    );
+    Err(Box::new(Diag::global("E0543", text).help("give smaller sizes, with `-D` or `--var`")))
+}
+
+/// Bytes that the system can give; none where it does not tell.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
 /// Arguments for `kernel` in the order of its parameters; outputs are zero.
 pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
+    check_memory(kernel, given, 1)?;
     let vars = find_vars(kernel, given)?;
     let mut random = ChaCha8Rng::seed_from_u64(given.seed);
     let mut args = Vec::new();

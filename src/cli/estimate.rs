@@ -3,6 +3,7 @@
 use super::bench::machine;
 use super::options::{CompileArgs, front};
 use super::report::{Error, print, show_trace};
+use super::run::MOST_THREADS;
 use crate::driver::{self, Options};
 use crate::target::Target;
 use crate::tune::model::{Estimate, MachineModel, estimate};
@@ -27,7 +28,7 @@ pub struct Args {
     file: String,
     /// Threads that run parallel loops.
     #[arg(long, default_value_t = 1, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     threads: u32,
     /// Whose speed: what `tec bench` measured on this machine, or a typical one of the target. By
     /// default `measured` where code for the target runs here and there is a measurement.
@@ -87,7 +88,7 @@ fn machine_of(
     if which == Some(Which::Typical) || !here {
         return Ok((typical, false));
     }
-    let isa = machine::Isa::of(target);
+    let (isa, threads) = (machine::Isa::of(target), machine::cpu::at_most(threads));
     let kept = machine::cache::load(isa, threads);
     let known = match (kept, which) {
         (Some(kept), _) => kept,
@@ -106,9 +107,13 @@ fn as_text(
     let mut text = String::new();
     for (at, (kernel, schedule, estimate)) in estimates.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
-        let plural = if threads == 1 { "" } else { "s" };
+        let threads = match (options.target.is_gpu(), threads) {
+            (true, _) => String::new(),
+            (false, 1) => ", 1 thread".to_string(),
+            (false, threads) => format!(", {threads} threads"),
+        };
         text.push_str(&format!(
-            "{gap}{kernel}, schedule {schedule}, {}, {threads} thread{plural}, {from} machine\n\n",
+            "{gap}{kernel}, schedule {schedule}, {}{threads}, {from} machine\n\n",
             options.target
         ));
         text.push_str(&table(estimate));

@@ -5,6 +5,7 @@ use super::tune::best::put_best;
 use super::tune::edit;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
+use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::schedule::{Fallback, Placed};
 use crate::target::Target;
@@ -160,15 +161,9 @@ pub fn front(
         let text = "--records and --schedule both say which schedule to use; give one of them";
         return Err(Error::Usage(text.to_string()));
     }
-    if records.is_some() && options.schedule.is_some() {
-        let text = "--records chooses the schedules: leave out --schedule, or --records";
-        return Err(Error::Usage(text.to_string()));
-    }
     let (program, graphs) = elaborate(path, options, trace)?;
     if graphs.is_empty() {
-        let diag = Diag::global("E0540", format!("{path} has no kernel that can be built"))
-            .note("a kernel whose parameter has no value is not built by itself")
-            .help("give the value with `-D name=value`");
+        let diag = no_kernel(path, &program);
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
     if let Some(records) = records {
@@ -178,6 +173,17 @@ pub fn front(
         Ok(kernels) => Ok((program, kernels)),
         Err(failure) => Err(Error::Compile(program.sources, failure)),
     }
+}
+
+/// That there is nothing to compile, and why.
+pub fn no_kernel(path: &str, program: &Program) -> Diag {
+    let is_kernel = |item: &Item| matches!(item, Item::Kernel(_));
+    if !program.files[0].items.iter().any(is_kernel) {
+        return Diag::global("E0540", format!("{path} has no kernel"));
+    }
+    Diag::global("E0540", format!("{path} has no kernel that can be built"))
+        .note("a kernel whose parameter has no value is not built by itself")
+        .help("give the value with `-D name=value`")
 }
 
 /// The same as if the recorded schedules stood in the file.

@@ -46,6 +46,9 @@ pub struct Args {
     pub compile: CompileArgs,
 }
 
+/// Threads that a module's pool has at most (`src/runtime/pool.c`).
+pub const MOST_THREADS: i64 = 512;
+
 /// What a kernel is called with.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Arguments of the kernel")]
@@ -63,7 +66,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Run parallel loops on so many threads; without it on one.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=MOST_THREADS))]
     pub threads: Option<i32>,
 }
 
@@ -95,6 +98,17 @@ impl Arguments {
             given.scalars.push((name.to_string(), value.to_string()));
         }
         Ok(given)
+    }
+
+    /// Those of these that a kernel has.
+    pub fn of(&self, kernel: &Kernel) -> Arguments {
+        let has = |text: &&String| {
+            let name = text.split('=').next().unwrap_or_default();
+            kernel.params.iter().any(|param| param.name() == name)
+        };
+        let own = |all: &[String]| all.iter().filter(has).cloned().collect();
+        let [input, var, scalar] = [&self.input, &self.var, &self.scalar].map(|all| own(all));
+        Arguments { input, var, scalar, ..self.clone() }
     }
 }
 

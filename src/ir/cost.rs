@@ -255,4 +255,54 @@ mod tests {
         );
         assert_eq!(steps.as_int(), Some(108));
     }
+
+    /// Extents that are huge, negative, of a triangle, or of integers that only a call tells, in
+    /// loops, branches and sequences.
+    #[test]
+    fn no_nest_is_too_large_to_be_counted() {
+        let n = Var::index("n");
+        let extremes = [0, 1, -1, 7, 1 << 40, i64::MAX - 1, i64::MAX, i64::MIN];
+        let mut state = 1u64;
+        let mut draw = |most: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % most
+        };
+        for round in 0..2000 {
+            let mut stmt = nest(&[]);
+            let loops: Vec<Var> = (0..6).map(|at| Var::index(format!("i{at}").as_str())).collect();
+            for (at, var) in loops.iter().enumerate().rev() {
+                let outer = Expr::var(if at > 0 { &loops[draw(at)] } else { &n });
+                let number = Expr::index(extremes[draw(extremes.len())]);
+                let extent = match draw(6) {
+                    0 => outer,
+                    1 => Expr::sub(number, outer),
+                    2 => Expr::mul(Expr::var(&n), number),
+                    3 => Expr::binary(BinOp::FloorDiv, outer, Expr::index(1 + draw(9) as i64)),
+                    _ => number,
+                };
+                let min = Expr::index(extremes[draw(extremes.len())]);
+                let (kind, body) = (ForKind::Serial, Box::new(stmt.clone()));
+                let one = Stmt::For { var: var.clone(), min, extent, kind, body };
+                stmt = match draw(4) {
+                    0 => Stmt::Block(vec![one, stmt]),
+                    1 => {
+                        let cond = Expr::lt(Expr::var(&n), Expr::index(9));
+                        let otherwise = Some(Box::new(stmt));
+                        Stmt::If { cond, then: Box::new(one), otherwise }
+                    }
+                    _ => one,
+                };
+            }
+            let steps = count_steps(&stmt, &|_| true).expect("everything is known");
+            if let Some(steps) = steps.as_int() {
+                assert!((0..=1 << 40).contains(&steps), "{round}: {steps}");
+            }
+            let facts = crate::ir::arith::Facts::new();
+            for value in extremes {
+                let at = |var: &Var| (*var == n).then(|| Expr::index(value));
+                let steps = substitute(&steps, &mut |var| at(var));
+                crate::ir::simplify::simplify_expr(&steps, &facts);
+            }
+        }
+    }
 }

@@ -271,3 +271,11 @@ pub struct Kernel {
     /// Facts about the run-time integers (`assume`s, extents not negative), for the simplifier.
     pub facts: Vec<Expr>,
 }
+
+impl Kernel {
+    /// A kernel of which nothing is to be checked and nothing is known beside its body.
+    pub fn new(name: &str, params: Vec<Param>, body: Stmt) -> Kernel {
+        let (name, dims, checks, facts) = (name.into(), Vec::new(), Stmt::nothing(), Vec::new());
+        Kernel { name, params, dims, checks, body, reassociated: false, facts }
+    }
+}

@@ -340,15 +340,7 @@ mod tests {
     }
 
     fn cut(body: Stmt) -> Stmt {
-        let kernel = Kernel {
-            name: "copy".into(),
-            params: Vec::new(),
-            dims: Vec::new(),
-            checks: Stmt::nothing(),
-            body,
-            reassociated: false,
-            facts: Vec::new(),
-        };
+        let kernel = Kernel::new("copy", Vec::new(), body);
         cut_borders(kernel, &Target::native()).expect("it never fails").body
     }
 

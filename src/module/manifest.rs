@@ -413,15 +413,9 @@ impl KernelManifest {
                 source: source.as_ref().map(|source| (source.arg, source.dim)),
             }),
         };
-        Ok(Kernel {
-            name: self.name.clone(),
-            params: self.args.iter().map(param).collect::<Result<_>>()?,
-            dims: Vec::new(),
-            checks: Stmt::nothing(),
-            body: Stmt::nothing(),
-            reassociated: self.reassociated,
-            facts: Vec::new(),
-        })
+        let params = self.args.iter().map(param).collect::<Result<_>>()?;
+        let kernel = Kernel::new(&self.name, params, Stmt::nothing());
+        Ok(Kernel { reassociated: self.reassociated, ..kernel })
     }
 }
 

@@ -17,7 +17,8 @@ pub(super) fn resolve_call(
     args: &[Arg],
     span: Span,
 ) -> Result<(Run, Call)> {
-    let (subject, subject_span) = subject(evaluator, path)?;
+    let on_inputs = DIRECTIVES.iter().any(|d| d.name == name.text && d.on_inputs);
+    let (subject, subject_span) = subject(evaluator, path, on_inputs)?;
     let directive = find_directive(name)?;
     if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
         let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
@@ -43,7 +44,8 @@ fn path_text(path: &[Name]) -> String {
     path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
 }
 
-fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
+/// What a directive acts on; `inputs` says whether that may be an input.
+fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor, Span)> {
     let text = path_text(path);
     let span = path[0].span.to(path[path.len() - 1].span);
     let found = match path {
@@ -64,10 +66,7 @@ fn subject(evaluator: &Evaluator, path: &[Name]) -> Result<(Tensor, Span)> {
             let found = evaluator.describe(&other);
             refuse("E0306", span, format!("`{text}` is {found}, not a stage"))
         }
-        None => {
-            let diag = Diag::new("E0306", span, format!("unknown stage `{text}`"));
-            Err(Box::new(suggest(diag, &text, evaluator.stage_names(), "stages")))
-        }
+        None => Err(evaluator.unknown_tensor(&text, span, inputs)),
     }
 }
 
@@ -223,10 +222,7 @@ impl Resolver<'_, '_> {
     fn tensor(&self, expr: &Expr, inputs: bool) -> Result<Value> {
         let value = match &*expr.kind {
             ExprKind::Name(name) if self.evaluator.lookup(&name.text).is_none() => {
-                let text = format!("unknown stage `{}`", name.text);
-                let diag = Diag::new("E0306", name.span, text);
-                let all = self.evaluator.stage_names();
-                return Err(Box::new(suggest(diag, &name.text, all, "stages")));
+                return Err(self.evaluator.unknown_tensor(&name.text, name.span, inputs));
             }
             _ => self.evaluator.eval(expr)?,
         };

@@ -6,6 +6,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
 use crate::target::Gpu;
+use crate::te::Input;
 
 impl Evaluator<'_> {
     /// The value of an expression.
@@ -113,21 +114,27 @@ impl Evaluator<'_> {
                 let diag = Diag::new("E0312", span, format!("unknown `{}`", words.join(".")));
                 Err(Box::new(suggest(diag, words[1], all, "facts of a target")))
             }
-            _ => self.tensor(&words.join(".")).map_or_else(
-                || {
-                    let text = format!("unknown stage `{}`", words.join("."));
-                    let diag = Diag::new("E0306", span, text);
-                    let all = self.stage_names();
-                    Err(Box::new(suggest(diag, &words.join("."), all, "stages")))
-                },
-                Ok,
-            ),
+            _ => {
+                let name = words.join(".");
+                self.tensor(&name).ok_or_else(|| self.unknown_tensor(&name, span, false))
+            }
         }
     }
 
-    /// Names of the stages, in order.
-    pub(super) fn stage_names(&self) -> Vec<&str> {
-        self.schedule.stages.iter().map(|stage| &stage.te.name[..]).collect()
+    /// That there is no stage of that name, nor an input, where `inputs` would do as well.
+    pub(super) fn unknown_tensor(&self, name: &str, span: Span, inputs: bool) -> Box<Diag> {
+        let stages = self.schedule.stages.iter().map(|stage| &stage.te.name[..]);
+        let tensors = self.schedule.graph.inputs.iter().filter_map(|input| match input {
+            Input::Tensor { buffer, .. } => Some(&buffer.name[..]),
+            Input::Scalar { .. } => None,
+        });
+        let names = stages.chain(tensors.filter(|_| inputs)).collect();
+        let (one, all) = match inputs {
+            true => ("stage or input", "stages and inputs"),
+            false => ("stage", "stages"),
+        };
+        let diag = Diag::new("E0306", span, format!("unknown {one} `{name}`"));
+        Box::new(suggest(diag, name, names, all))
     }
 
     fn lanes(&self, arg: &Arg) -> Result<Value> {

@@ -40,7 +40,9 @@ pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
 pub use prepack::{Request, prepack_kernels};
-pub use select::{Chosen, Fallback, Maker, find, schedule_all, schedule_kernels, without_chosen};
+pub use select::{
+    Chosen, Fallback, Maker, check_chosen, find, schedule_all, schedule_kernels, without_chosen,
+};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
     Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,

@@ -177,7 +177,7 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
 }
 
 /// `--schedule` names a kernel and a schedule that there are.
-fn check_chosen(
+pub fn check_chosen(
     program: &Program,
     graphs: &[Graph],
     target: &Target,

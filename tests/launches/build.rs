@@ -88,15 +88,7 @@ pub fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
         layout_free: false,
     };
     let inputs = inputs.iter().map(|buffer| param(buffer, false));
-    Kernel {
-        name: "k".into(),
-        params: inputs.chain(outputs.iter().map(|buffer| param(buffer, true))).collect(),
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body,
-        reassociated: false,
-        facts: Vec::new(),
-    }
+    Kernel::new("k", inputs.chain(outputs.iter().map(|buffer| param(buffer, true))).collect(), body)
 }
 
 /// Inputs hold 0, 1, 2 … modulo 97, times ten to the number of the input; outputs what must not

@@ -398,15 +398,11 @@ fn kernel(function: Intrinsic, dtype: DType, count: i64, vector: bool) -> Kernel
     };
     let mut params: Vec<Param> = inputs[..arity].iter().map(|input| tensor(input, false)).collect();
     params.push(tensor(&output, true));
-    Kernel {
-        name: "map".into(),
+    Kernel::new(
+        "map",
         params,
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body: if vector { store } else { Stmt::serial(var, Expr::index(count), store) },
-        reassociated: false,
-        facts: Vec::new(),
-    }
+        if vector { store } else { Stmt::serial(var, Expr::index(count), store) },
+    )
 }
 
 /// The output of [`kernel`] by the interpreter.

@@ -34,15 +34,7 @@ pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
 }
 
 pub fn kernel(name: &str, params: Vec<Param>, body: Stmt) -> Kernel {
-    Kernel {
-        name: name.into(),
-        params,
-        dims: vec![],
-        checks: Stmt::nothing(),
-        body,
-        reassociated: false,
-        facts: vec![],
-    }
+    Kernel::new(name, params, body)
 }
 
 pub fn tensor(name: &str, dtype: DType, shape: &[Expr]) -> Buffer {

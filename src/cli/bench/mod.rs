@@ -319,7 +319,8 @@ impl Point<'_> {
         let known = results.machines.iter().position(|machine| machine.isa == isa);
         let at = known.unwrap_or_else(|| {
             self.progress.set_message("measuring the machine's limits");
-            results.machines.push(limits(isa, results.threads, self.args.roofline));
+            let threads = machine::cpu::at_most(results.threads);
+            results.machines.push(limits(isa, threads, self.args.roofline));
             results.machines.len() - 1
         });
         Ok(Roof::new(&results.machines[at], &one.work))

@@ -46,27 +46,23 @@ impl Work {
             evaluate(&manifest.flops, kernel, values),
             evaluate(&manifest.bytes, kernel, values),
             kernel,
-            values,
+            &runtime_values(kernel, values),
         )
     }
 
-    /// Of a kernel's plain loops, whose operations and bytes are counted, with these values.
-    pub fn counted(counted: &cost::Work, kernel: &Kernel, values: &[Value]) -> Work {
-        let vars = runtime_values(kernel, values);
-        Work::given(number(&counted.flops, &vars), number(&counted.bytes, &vars), kernel, values)
+    /// Of a kernel's plain loops, whose operations and bytes are counted, with these values of the
+    /// run-time integers.
+    pub fn counted(counted: &cost::Work, kernel: &Kernel, vars: &[(Var, i64)]) -> Work {
+        Work::given(number(&counted.flops, vars), number(&counted.bytes, vars), kernel, vars)
     }
 
-    fn given(flops: f64, bytes: f64, kernel: &Kernel, values: &[Value]) -> Work {
+    fn given(flops: f64, bytes: f64, kernel: &Kernel, vars: &[(Var, i64)]) -> Work {
         let floats = kernel.params.iter().filter_map(|param| match param {
             Param::Tensor { buffer, .. } if buffer.dtype.is_float() => Some(buffer.dtype),
             _ => None,
         });
-        let written = kernel.params.iter().zip(values).filter_map(|pair| match pair {
-            (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) => Some(tensor.data.len()),
-            _ => None,
-        });
         let float = floats.max_by_key(|dtype| dtype.bytes());
-        Work { flops, bytes, written: written.sum::<usize>() as f64, float }
+        Work { flops, bytes, written: number(&cost::output_bytes(kernel), vars), float }
     }
 
     /// 10^9 operations a second if a call takes so long.

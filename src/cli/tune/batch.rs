@@ -3,6 +3,7 @@
 //! holds a line for each candidate that is done.
 
 use super::super::report::{Error, Reporter};
+use super::log::machine;
 use super::pool::Pool;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut};
 use crate::diag::Diag;
@@ -34,6 +35,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let format = batch.format;
         return Err(refuse(format!("it is of format {format}, this `tec` reads {BATCH_FORMAT}")));
     }
+    let machine = Some(machine(&batch.setup.target));
     let mut pool = Pool::open(batch.setup)?;
     pool.set_best(batch.best);
     let Compared { outcomes, in_turns } = match batch.in_turns {
@@ -41,7 +43,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         None => measure(&mut pool, &batch.jobs, &args.output)?,
     };
     let alone = batch.in_turns.is_some() && !in_turns;
-    let out = BatchOut { format: BATCH_FORMAT, outcomes, alone, notes: pool.notes() };
+    let out = BatchOut { format: BATCH_FORMAT, outcomes, alone, machine, notes: pool.notes() };
     let bytes = serde_json::to_vec_pretty(&out).expect("plain data");
     reporter.write(&[OutputFile { path: args.output.clone(), bytes, executable: false }])
 }

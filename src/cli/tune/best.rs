@@ -2,6 +2,7 @@
 
 use super::super::report::{Error, Reporter, print};
 use super::log::machine;
+use super::report::{duration, plural};
 use super::{edit, records};
 use crate::diag::{Diag, Result};
 use crate::module::write::OutputFile;
@@ -50,6 +51,14 @@ pub struct Which {
 }
 
 impl Which {
+    /// What is asked for, in words.
+    fn describe(&self) -> String {
+        let kernel = self.kernel.as_ref().map(|name| format!(" of `{name}`"));
+        let target = self.target.as_ref().map(|name| format!(" for {name}"));
+        let threads = self.threads.map(|count| format!(" with {count} thread{}", plural(count)));
+        [kernel, target, threads].into_iter().flatten().collect()
+    }
+
     /// The filter; a target's full name for `native`.
     pub fn filter(&self) -> Result<Filter> {
         let target = match &self.target {
@@ -84,16 +93,17 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
         found.extend(best_here(&parsed.records, &Filter { kernel, target, ..filter.clone() }));
     }
     if found.is_empty() {
-        let text = format!("{} has no schedule that ran right", args.records.display());
+        let asked = args.which.describe();
+        let text = format!("{} has no schedule{asked} that ran right", args.records.display());
         let diag = Diag::global("E0605", text);
         return Err(diag.help("`tec records show` lists what it has").into());
     }
     let named: Vec<String> = found
         .iter()
-        .map(|record| edit::named(&record.schedule, &record.kernel))
+        .map(|record| named(record, &record.kernel, &args.records))
         .collect::<Result<_>>()?;
     for record in &found {
-        eprintln!("note: {}", describe(record));
+        eprintln!("note: {}", describe(record, &record.kernel));
     }
     let Some(path) = &args.write_back else { return print(&named.join("\n")) };
     let source = std::fs::read_to_string(path).map_err(|error| {
@@ -104,14 +114,23 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }
 
-/// A record in a line.
-fn describe(record: &Record) -> String {
-    let Record { kernel, target, threads, machine, tec, .. } = record;
-    let milliseconds = record.seconds().unwrap_or(f64::NAN) * 1e3;
-    let plural = if *threads == 1 { "" } else { "s" };
+/// The text of a record's schedule, for a kernel; a fault in it is the file's.
+fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
+    edit::named(&record.schedule, kernel).map_err(|mut diag| {
+        diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
+        diag
+    })
+}
+
+/// A record in a line, for a kernel that computes what it is about.
+fn describe(record: &Record, kernel: &str) -> String {
+    let Record { target, threads, machine, tec, .. } = record;
+    let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let time = duration(record.seconds().unwrap_or(f64::NAN));
+    let plural = plural(*threads);
     format!(
-        "`{kernel}` took {milliseconds:.4} ms for {target} with {threads} thread{plural} on {}, \
-         recorded by tec {tec}",
+        "`{kernel}`{vars} took {time} for {target} with {threads} thread{plural} on {}, recorded \
+         by tec {tec}",
         machine.cpu
     )
 }
@@ -127,14 +146,14 @@ pub fn put_best(
     let parsed = records::read(path)?;
     let mut notes: Vec<String> =
         parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
-    let mut named = Vec::new();
+    let mut texts = Vec::new();
     for graph in graphs {
         let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
         let filter = Filter { workload, target: name, ..Filter::default() };
         match best_here(&parsed.records, &filter) {
             Some(record) => {
-                notes.push(describe(record));
-                named.push(edit::named(&record.schedule, &graph.name)?);
+                notes.push(describe(record, &graph.name));
+                texts.push(named(record, &graph.name, path)?);
             }
             None => notes.push(format!(
                 "{} has no record of `{}` for {target} that ran right; it is scheduled as \
@@ -144,11 +163,11 @@ pub fn put_best(
             )),
         }
     }
-    if named.is_empty() {
+    if texts.is_empty() {
         let text = format!("{} has no record of these kernels for {target}", path.display());
         let diag = Diag::global("E0605", text);
         let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
-    Ok((edit::put(source, &named)?, notes))
+    Ok((edit::put(source, &texts)?, notes))
 }

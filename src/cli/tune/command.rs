@@ -4,26 +4,29 @@
 //! (`tune::search::budget`). Every trial is a line of the records before the next begins, so
 //! nothing that was measured is lost, however the command ends.
 
-use super::log::{Log, context};
+use super::log::{self, Log, context, owner};
 use super::protocol::Setup;
+use super::records::Writer;
 use super::report::{self, Report};
-use super::task::{Judge, Task, TaskView, Winner, machine_of};
+use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use crate::cli::bench::machine::{self, cpu};
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::data;
-use crate::cli::options::{CompileArgs, elaborate};
+use crate::cli::options::{CompileArgs, elaborate, no_kernel};
 use crate::cli::report::{Error, Reporter, print};
 use crate::cli::run::Arguments;
 use crate::diag::{self, Diag};
-use crate::driver::{self, Options};
-use crate::lang::Program;
+use crate::driver::{self, Failure, Options};
+use crate::ir::Kernel;
+use crate::lang::{Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
 use crate::schedule::Chosen;
-use crate::te::Graph;
+use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{Model, Search, budget};
+use crate::tune::workload::workload_hash;
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -52,15 +55,20 @@ Examples:
 /// alone decides, which is said, and nothing is recorded. See docs/TUNING.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
+#[command(mut_arg("schedule", |arg| arg.help(SCHEDULE)))]
+#[command(mut_arg("records", |arg| arg.help(RECORDS)))]
+#[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
+#[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
 pub struct Args {
     /// The `.te` file.
     #[arg(value_name = "FILE.te")]
     file: String,
     /// Candidates to measure, all kernels together; as many as the budget allows by default.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     trials: Option<usize>,
     /// How long to search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     budget: Option<Duration>,
     /// Let a job system measure: `{}` stands for the script of a batch.
     #[arg(long, value_name = "COMMAND {}")]
@@ -85,6 +93,13 @@ pub struct Args {
     #[command(flatten)]
     compile: CompileArgs,
 }
+
+// What options of other commands mean here.
+const THREADS: &str = "Threads of parallel loops: the schedules are for so many; all cores by \
+                       default";
+const SEED: &str = "Of the search, and where the random inputs begin";
+const SCHEDULE: &str = "Search the knobs of this schedule, instead of what the rules can write";
+const RECORDS: &str = "Where trials are kept, and taken up from; FILE.records.jsonl by default";
 
 /// Candidates of a batch.
 const BATCH: usize = 16;
@@ -113,13 +128,12 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
+    check_options(&args.compile)?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
     let (program, graphs) = elaborate(&args.file, &options, &mut trace)?;
     if graphs.is_empty() {
-        let text = format!("{} has no kernel that can be built", args.file);
-        let help = "give the values of its parameters with `-D name=value`";
-        return Err(Diag::global("E0540", text).help(help).into());
+        return Err(no_kernel(&args.file, &program).into());
     }
     if args.dag {
         return print(&dags(&graphs));
@@ -129,7 +143,9 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     // Threads of the CPU say nothing about a GPU.
     let usual = if options.target.is_gpu() { 1 } else { cpu::count() as i32 };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
-    let spaces = spaces(&program, &graphs, template, &options, (threads, args.reassociate))?;
+    let how = (threads, args.reassociate);
+    let spaces = spaces(&program, &graphs, template.as_ref(), &options, how)
+        .map_err(|diag| Error::Compile(program.sources.clone(), Failure::User(vec![*diag])))?;
     let (machine, limits) = match &unmeasured {
         Some(_) => (MachineModel::typical(&options.target), None),
         None => machine_of(&options, threads),
@@ -144,7 +160,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if let Some(why) = &unmeasured {
         let head = unmeasured::Head { options: &options, machine: &machine, threads, why };
         let kernels = judges.iter().zip(&models).zip(&spaces);
-        let kernels = kernels.map(|((judge, model), space)| (judge, &**model, &**space));
+        let kernels = kernels.map(|((judge, model), (space, _))| (judge, &**model, &**space));
         estimate(args, &program, (&head, &arguments), kernels, reporter)?;
         show_bugs(&bugs);
         return Ok(());
@@ -153,22 +169,43 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         Some(path) => PathBuf::from(path),
         None => default_records(&args.file),
     };
-    let run = Run { args, arguments, options: &options, program: &program, limits, path, begin };
+    let plain: Vec<Kernel> = graphs
+        .iter()
+        .map(|graph| driver::lower_naively(graph, &options.target))
+        .collect::<Result<_, _>>()
+        .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+    let (options, program) = (&options, &program);
+    let run = Run { args, arguments, options, program, plain, limits, path, begin };
     let mut tasks = Vec::new();
-    for ((judge, model), space) in judges.iter().zip(&models).zip(&spaces) {
+    let kernels = judges.iter().zip(&models).zip(&spaces);
+    for (at, ((judge, model), (space, is_template))) in kernels.enumerate() {
         let search = Search::new(&**space, &**model, run.arguments.seed);
-        tasks.push(run.open(judge, search, tasks.is_empty())?);
+        // Where the knobs of a schedule are searched, nothing else is an answer.
+        tasks.push(run.open(at, judge, search, is_template.then_some(&**space))?);
     }
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
     let reports = decide(&mut tasks, &limits)?;
     show_bugs(&bugs);
+    let head = report::Head { options, threads, records: &run.path };
+    let text =
+        if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
+    print_and_plot(&text, args, reporter, || report::svg(&reports))
+}
+
+/// The results first: the picture may fail.
+fn print_and_plot(
+    text: &str,
+    args: &Args,
+    reporter: &Reporter,
+    svg: impl FnOnce() -> String,
+) -> Result<(), Error> {
+    let printed = print(text);
     if let Some(plot) = &args.plot {
-        let bytes = report::svg(&reports).into_bytes();
+        let bytes = svg().into_bytes();
         reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
     }
-    let head = report::Head { options: &options, threads, records: &run.path };
-    print(&if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) })
+    printed
 }
 
 fn show_bugs(bugs: &RefCell<Vec<String>>) {
@@ -214,7 +251,11 @@ fn estimate<'a>(
     let (mut all, parts) = (Vec::new(), kernels.len());
     for (judge, model, space) in kernels {
         // Run-time integers may have no value: the model takes them to be some hundreds.
-        let work = work_of(judge.graph, head.options, arguments, program).ok();
+        let plain = driver::lower_naively(judge.graph, &head.options.target).ok();
+        let work = plain.and_then(|plain| {
+            let arguments = arguments.of(&plain);
+            work_of(judge.graph, &plain, &[&plain], head.options, &arguments, program).ok()
+        });
         let (what, limits, seed) = ((space, model), (&limits, parts), arguments.seed);
         let found = unmeasured::search(judge, what, work, limits, seed, reporter);
         let failed = |failure| Error::Compile(program.sources.clone(), failure);
@@ -223,11 +264,8 @@ fn estimate<'a>(
     if args.compile.records.is_some() {
         eprintln!("note: nothing was measured, so nothing is recorded");
     }
-    if let Some(plot) = &args.plot {
-        let bytes = unmeasured::svg(&all).into_bytes();
-        reporter.write(&[OutputFile { path: plot.into(), bytes, executable: false }])?;
-    }
-    print(&if args.json { unmeasured::json(head, &all) } else { unmeasured::text(head, &all) })
+    let text = if args.json { unmeasured::json(head, &all) } else { unmeasured::text(head, &all) };
+    print_and_plot(&text, args, reporter, || unmeasured::svg(&all))
 }
 
 /// What all kernels of a run have in common.
@@ -237,6 +275,8 @@ struct Run<'a> {
     arguments: Arguments,
     options: &'a Options,
     program: &'a Program,
+    /// The kernels' plain loops.
+    plain: Vec<Kernel>,
     /// The machine's, if code for the target runs on it.
     limits: Option<machine::Machine>,
     /// The records.
@@ -245,29 +285,47 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The search for a kernel, with what the records say of it. What is wrong with the records
-    /// is said for the first one.
+    /// The search for a kernel, with what the records say of it, of trials of the space `own` if
+    /// there is one. What is wrong with the records is said for the first one.
     fn open<'s>(
         &self,
+        at: usize,
         judge: &Judge<'_>,
         search: Search<'s>,
-        first: bool,
+        own: Option<&dyn Space>,
     ) -> Result<Task<'s>, Error> {
-        let (args, arguments, graph) = (self.args, &self.arguments, judge.graph);
-        let work = work_of(graph, self.options, arguments, self.program)?;
-        let roof = self.limits.as_ref().and_then(|limits| Roof::new(limits, &work));
-        let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, arguments);
-        let context = context(&setup, graph, arguments.seed);
+        let (args, graph, plain) = (self.args, judge.graph, &self.plain[at]);
+        let all: Vec<&Kernel> = self.plain.iter().collect();
+        let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
+        let arguments = self.arguments.of(plain);
+        let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, &arguments);
+        // What cannot be written is not measured first.
+        Writer::open(&self.path)?;
+        let owner = owner(&workload_hash(graph), &self.path);
+        let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
+        // The limits are those of this machine.
+        let limits = self.limits.as_ref().filter(|_| machine == log::machine(&setup.target));
+        let roof = limits.and_then(|limits| Roof::new(limits, &work));
+        let context = context(&setup, graph, machine, arguments.seed);
         let (log, parsed) = Log::open(&self.path, &setup, context)?;
-        if first {
+        if at == 0 {
             super::records::show_notes(&self.path, &parsed);
         }
-        let runner = args.runner.as_deref();
-        let mut task = Task::open(setup, search, (work, roof), log, runner, self.begin)?;
-        let count = task.recall(&parsed.records, judge);
+        let mut task = Task::new(measure, search, (work, roof), log, self.begin);
+        let Recalled { count, refused } = task.recall(&parsed.records, judge, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
             eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
+        }
+        if refused > 0 {
+            let (plural, path) = (if refused == 1 { "" } else { "s" }, self.path.display());
+            let all = judge.refused.borrow();
+            let first = all.iter().next().map(|(code, (_, text))| format!(", {code}: {text}"));
+            let (kernel, why) = (&graph.name, first.unwrap_or_default());
+            eprintln!(
+                "note: {kernel}: {refused} trial{plural} of {path} left out, whose schedules \
+                       this version refuses{why}"
+            );
         }
         task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
         Ok(task)
@@ -276,16 +334,35 @@ impl Run<'_> {
 
 fn check_paths(args: &Args) -> Result<(), Error> {
     if !args.file.ends_with(".te") {
-        let text = format!("{} is no `.te` file: what is compiled has its schedule", args.file);
+        return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
+    }
+    let Some(path) = &args.plot else { return Ok(()) };
+    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
+        let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }
-    match &args.plot {
-        Some(path) if Path::new(path).extension().is_none_or(|ending| ending != "svg") => {
-            let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
-            Err(Error::Usage(text))
+    // Rather now than after the search.
+    match Path::new(path).parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            let text = format!("cannot write `{path}`: there is no folder {}", folder.display());
+            Err(Diag::global("E0501", text).into())
         }
         _ => Ok(()),
     }
+}
+
+/// What is measured is what `tec build` makes, and its results are compared to the bit.
+pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
+    let wrong = if compile.opt != 3 {
+        "`--opt`: fully optimised code is measured; leave the option out"
+    } else if compile.fast_math {
+        "`--fast-math`: results that are approximated cannot be verified; leave the option out"
+    } else if compile.dump.is_some() || compile.time {
+        "`--dump` and `--time` are about one schedule: give them to `tec build`"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(wrong.to_string()))
 }
 
 /// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
@@ -311,57 +388,73 @@ fn dags(graphs: &[Graph]) -> String {
     text
 }
 
-/// What there is to decide about each kernel.
+/// What there is to decide about each kernel, and whether that is the knobs of a schedule.
 fn spaces(
     program: &Program,
     graphs: &[Graph],
-    template: Option<Chosen>,
+    template: Option<&Chosen>,
     options: &Options,
     (threads, reassociate): (usize, bool),
-) -> diag::Result<Vec<Box<dyn Space>>> {
+) -> diag::Result<Vec<(Box<dyn Space>, bool)>> {
     let target = &options.target;
-    let mut spaces: Vec<Box<dyn Space>> = Vec::new();
-    let mut found = template.is_none();
+    crate::schedule::check_chosen(program, graphs, target, template)?;
+    let mut spaces: Vec<(Box<dyn Space>, bool)> = Vec::new();
     for graph in graphs {
         let wanted = template
-            .as_ref()
             .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name));
         let item =
             wanted.and_then(|(_, name)| crate::schedule::find(program, &graph.name, name, target));
-        match item {
+        let space: Box<dyn Space> = match item {
             Some(item) => {
-                found = true;
                 let defines = &options.defines;
-                spaces.push(Box::new(space::of_schedule(program, graph, target, defines, item)?));
+                check_defines(item, &graph.name, defines)?;
+                Box::new(space::of_schedule(program, graph, target, defines, item)?)
             }
-            None if reassociate => {
-                spaces.push(Box::new(space::of_kernel_reassociated(graph, target, threads)));
-            }
-            None => spaces.push(Box::new(space::of_kernel(graph, target, threads))),
-        }
+            None if reassociate => Box::new(space::of_kernel_reassociated(graph, target, threads)),
+            None => Box::new(space::of_kernel(graph, target, threads)),
+        };
+        spaces.push((space, item.is_some()));
     }
-    if let (false, Some((_, name))) = (found, &template) {
-        let text = format!("no schedule `{name}` for {target}");
-        let help = "the knobs of a schedule of the file are searched; without `--schedule` the \
-                    rules are";
+    if let (true, Some((_, name))) = (spaces.iter().all(|(_, own)| !own), template) {
+        let text = format!("`{name}` is no schedule of the file, whose knobs could be searched");
+        let help = "leave out `--schedule`: the rules write schedules";
         return Err(Box::new(Diag::global("E0303", text).help(help)));
     }
+    for (graph, (_, is_template)) in graphs.iter().zip(&spaces) {
+        if let (false, Some((_, name))) = (is_template, template) {
+            let kernel = &graph.name;
+            eprintln!("note: {kernel}: the rules are searched, `{name}` is no schedule of it");
+        }
+    }
     Ok(spaces)
+}
+
+/// A template is searched, recorded and printed as it stands in the file.
+fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag::Result<()> {
+    let Some(name) = &item.name else { return Ok(()) };
+    let is_own = |(of, text, _): &&(Option<String>, String, String)| {
+        let own = text.split_once('.').is_some_and(|(schedule, _)| schedule == name.text);
+        own && of.as_ref().is_none_or(|of| of == kernel)
+    };
+    let Some((_, text, value)) = defines.iter().find(is_own) else { return Ok(()) };
+    let message = format!("`{text}` cannot be {value} here: the schedule is searched as it stands");
+    let diag = Diag::new("E0217", name.span, message);
+    Err(Box::new(diag.help("write the value into the file, or a `knob` to search for it")))
 }
 
 /// What a call does.
 fn work_of(
     graph: &Graph,
+    plain: &Kernel,
+    all: &[&Kernel],
     options: &Options,
     arguments: &Arguments,
     program: &Program,
 ) -> Result<Work, Error> {
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
-    let plain = driver::lower_naively(graph, &options.target).map_err(failed)?;
     let counted = driver::count_work(graph, &options.target).map_err(failed)?;
-    let given = arguments.read(&plain, &[&plain])?;
-    let values = data::make_args(&plain, &given)?;
-    Ok(Work::counted(&counted, &plain, &values))
+    let given = arguments.read(plain, all)?;
+    Ok(Work::counted(&counted, plain, &data::find_sizes(plain, &given)?))
 }
 
 /// When to stop.
@@ -381,7 +474,8 @@ impl Limits {
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
         let (part, least, most) = LAST;
-        let last = (whole * part).clamp(least, most);
+        // Of a short budget most is for the search.
+        let last = (whole * part).clamp(least, most).min(whole / (2.0 * LONGER));
         let stopped = stop_flag();
         let search =
             budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));

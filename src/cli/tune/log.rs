@@ -34,8 +34,8 @@ pub fn machine(target: &str) -> Machine {
     }
 }
 
-/// What all records about a kernel say that is measured like this.
-pub fn context(setup: &Setup, graph: &Graph, seed: u64) -> Context {
+/// What all records about a kernel say that is measured like this, on that machine.
+pub fn context(setup: &Setup, graph: &Graph, machine: Machine, seed: u64) -> Context {
     let vars = setup.var.iter().filter_map(|text| {
         let (name, value) = text.split_once('=')?;
         Some((name.to_string(), value.parse().ok()?))
@@ -44,13 +44,18 @@ pub fn context(setup: &Setup, graph: &Graph, seed: u64) -> Context {
         workload: workload_hash(graph),
         kernel: setup.kernel.clone(),
         target: setup.target.clone(),
-        machine: machine(&setup.target),
+        machine,
         threads: setup.threads,
         fp_contract: setup.fp_contract.clone(),
         vars: vars.collect(),
         seed,
         tec: env!("CARGO_PKG_VERSION").to_string(),
     }
+}
+
+/// Whose batches are measured for a file of records.
+pub fn owner(workload: &str, records: &Path) -> Owner {
+    Owner { workload: workload.to_string(), records: records.to_path_buf() }
 }
 
 impl Log {
@@ -78,9 +83,8 @@ impl Log {
         Ok((log, parsed))
     }
 
-    /// Whose batches are measured for these records.
-    pub fn owner(&self) -> Owner {
-        Owner { workload: self.context.workload.clone(), records: self.records.clone() }
+    fn owner(&self) -> Owner {
+        owner(&self.context.workload, &self.records)
     }
 
     /// Keeps a trial; of one that computes wrongly, the failing case too, whose path is returned.

@@ -4,14 +4,20 @@ use super::super::options::{self, CompileArgs};
 use super::super::report::{Error, Reporter, print};
 use super::super::run::Arguments;
 use super::best::Which;
-use super::log::{Log, context};
+use super::command::check_options;
+use super::log::{Log, context, machine, owner};
 use super::protocol::Setup;
+use super::report::{duration, plural};
 use super::{open, pool, records};
-use crate::driver::Trace;
+use crate::diag::Diag;
+use crate::driver::{self, Trace};
+use crate::ir::Kernel;
 use crate::module::write::OutputFile;
+use crate::te::Graph;
 use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
-use crate::tune::{Job, TrialFailure};
-use std::collections::HashSet;
+use crate::tune::workload::workload_hash;
+use crate::tune::{Job, Measure, TrialFailure};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +35,8 @@ pub struct Args {
     #[command(subcommand)]
     action: Action,
 }
+
+const THREADS: &str = "Threads of parallel loops; as recorded by default";
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
@@ -57,13 +65,18 @@ enum Action {
         file: PathBuf,
         /// How many of each.
         #[arg(long, default_value_t = 10, value_name = "N")]
-        keep: usize,
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        keep: u32,
         /// Where they go; the same file by default.
         #[arg(short, long, value_name = "OUT")]
         output: Option<PathBuf>,
     },
     /// Measure recorded schedules of a file's kernels on this machine, with this version, and add
     /// the results; what was measured so already is left out.
+    #[command(mut_arg("threads", |arg| arg.help(THREADS)))]
+    #[command(mut_arg("schedule", |arg| arg.hide(true)), mut_arg("records", |arg| arg.hide(true)))]
+    #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
+    #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
     Replay(Box<Replay>),
 }
 
@@ -83,7 +96,7 @@ struct Replay {
     #[arg(long, value_name = "COMMAND")]
     runner: Option<String>,
     /// A call that takes longer is ended.
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", allow_negative_numbers = true)]
     limit: f64,
     #[command(flatten)]
     arguments: Arguments,
@@ -109,7 +122,21 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
             write(output, &merge(files))
         }
         Action::Prune { file, keep, output } => {
-            write(output.as_deref().unwrap_or(file), &prune(read(file)?, *keep))
+            let _alone = match output {
+                Some(_) => None,
+                None => Some(records::lock(file)?),
+            };
+            let parsed = records::read(file)?;
+            records::show_notes(file, &parsed);
+            if output.is_none() && parsed.unread > 0 {
+                let (unread, path) = (parsed.unread, file.display());
+                let text =
+                    format!("{path} would lose {unread} lines that this version cannot read");
+                let help = "give the records another file, `-o OUT`";
+                return Err(Diag::global("E0604", text).help(help).into());
+            }
+            let kept = prune(parsed.records, *keep as usize);
+            write(output.as_deref().unwrap_or(file), &kept)
         }
         Action::Replay(args) => replay(args),
     }
@@ -122,7 +149,7 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
         let Record { workload, kernel, target, threads, verdict, ulp, tec, .. } = record;
         let what = match (verdict, record.seconds(), &record.failure) {
             (Mark::Wrong, ..) => format!("WRONG by {} ULP", ulp.unwrap_or(0)),
-            (_, Some(seconds), _) => format!("{:.4} ms", seconds * 1e3),
+            (_, Some(seconds), _) => duration(seconds),
             (_, None, Some(failure)) => pool::describe(failure),
             (_, None, None) => "no times".to_string(),
         };
@@ -131,65 +158,105 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
         let vars: String =
             record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         text.push_str(&format!(
-            "{:>5}  {}  {kernel}{vars} for {target}, {threads} threads, tec {tec}: \
+            "{:>5}  {}  {kernel}{vars} for {target}, {threads} thread{}, tec {tec}: \
              {what}{turns}{mark}\n",
             at + 1,
-            &workload[..workload.len().min(8)],
+            workload.get(..8).unwrap_or(workload),
+            plural(*threads),
         ));
     }
     print(&text)
 }
 
 fn replay(args: &Replay) -> Result<(), Error> {
+    check_options(&args.compile)?;
     let parsed = records::read(&args.old)?;
     records::show_notes(&args.old, &parsed);
-    let output = args.output.as_ref().unwrap_or(&args.old);
     let options = args.compile.options()?;
-    let (_, graphs) = options::elaborate(&args.file, &options, &mut Trace::default())?;
-    let limit = Duration::try_from_secs_f64(args.limit)
-        .map_err(|_| Error::Usage("--limit is a number of seconds".to_string()))?;
-    for graph in &graphs {
-        let setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &args.arguments);
-        let context = context(&setup, graph, args.arguments.seed);
-        let (mut log, written) = Log::open(output, &setup, context)?;
-        let done = |record: &&Record| {
-            let context = &log.context;
-            (&record.workload, &record.target) == (&context.workload, &context.target)
-                && (&record.tec, record.threads) == (&context.tec, context.threads)
-                && (&record.machine, &record.vars) == (&context.machine, &context.vars)
-                && !matches!(record.failure, Some(TrialFailure::Runner(_)))
-        };
-        let mut seen: HashSet<String> = HashSet::new();
-        if args.output.is_some() {
-            let done = written.records.iter().filter(done);
-            seen.extend(done.map(|record| record.schedule.clone()));
-        } else {
-            // The same file: what to measure stands beside what was measured.
-            let done = parsed.records.iter().filter(done);
-            seen.extend(done.map(|record| record.schedule.clone()));
+    let (program, graphs) = options::elaborate(&args.file, &options, &mut Trace::default())?;
+    if graphs.is_empty() {
+        return Err(options::no_kernel(&args.file, &program).into());
+    }
+    let lower = |graph| driver::lower_naively(graph, &options.target);
+    let plain: Result<Vec<Kernel>, _> = graphs.iter().map(lower).collect();
+    let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+    let all: Vec<&Kernel> = plain.iter().collect();
+    for (graph, plain) in graphs.iter().zip(&plain) {
+        args.arguments.read(plain, &all)?;
+        let (workload, target) = (workload_hash(graph), options.target.to_string());
+        let wanted = |record: &&Record| (&record.workload, &record.target) == (&workload, &target);
+        let wanted: Vec<&Record> = parsed.records.iter().filter(wanted).collect();
+        if wanted.is_empty() {
+            let (old, name) = (args.old.display(), &graph.name);
+            eprintln!("note: {old} has no record of what `{name}` computes for {target}");
         }
-        let wanted = parsed.records.iter().filter(|record| {
-            (&record.workload, &record.target) == (&log.context.workload, &log.context.target)
-        });
-        let jobs: Vec<Job> = wanted
-            .filter(|record| seen.insert(record.schedule.clone()))
-            .map(|record| {
-                let (text, decisions) = (record.schedule.clone(), record.decisions.clone());
-                Job { text, limit, decisions }
-            })
-            .collect();
-        if jobs.is_empty() {
-            eprintln!("note: nothing of `{}` is left to measure", graph.name);
-            continue;
+        // With as many threads as before, unless the user says how many.
+        let own = |record: &&Record| args.arguments.threads.unwrap_or(record.threads as i32);
+        let threads: BTreeSet<i32> = wanted.iter().map(own).collect();
+        for threads in threads {
+            let arguments = Arguments { threads: Some(threads), ..args.arguments.of(plain) };
+            let setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
+            let wanted = wanted.iter().filter(|record| own(record) == threads).copied();
+            replay_kernel(args, graph, setup, wanted.collect(), &parsed.records)?;
         }
-        measure(&mut log, setup, &jobs, args)?;
     }
     Ok(())
 }
 
-fn measure(log: &mut Log, setup: Setup, jobs: &[Job], args: &Replay) -> Result<(), Error> {
-    let kernel = setup.kernel.clone();
-    let mut measure = open(setup, args.runner.as_deref(), log.owner())?;
+/// Measures those of the wanted records that were not measured so already; `before` are those of
+/// the file.
+fn replay_kernel(
+    args: &Replay,
+    graph: &Graph,
+    setup: Setup,
+    wanted: Vec<&Record>,
+    before: &[Record],
+) -> Result<(), Error> {
+    let limit = Duration::try_from_secs_f64(args.limit)
+        .map_err(|_| Error::Usage("--limit is a number of seconds".to_string()))?;
+    let output = args.output.as_ref().unwrap_or(&args.old);
+    let open = || {
+        let owner = owner(&workload_hash(graph), output);
+        open(setup.clone(), args.runner.as_deref(), owner)
+    };
+    // Where another machine may measure, it says which it is; else nothing is begun in vain.
+    let (opened, machine) = match &args.runner {
+        Some(_) => open().map(|(measure, machine)| (Some(measure), machine))?,
+        None => (None, machine(&setup.target)),
+    };
+    let context = context(&setup, graph, machine, args.arguments.seed);
+    let (mut log, written) = Log::open(output, &setup, context)?;
+    let done = |record: &&Record| {
+        let context = &log.context;
+        (&record.workload, &record.target) == (&context.workload, &context.target)
+            && (&record.tec, record.threads) == (&context.tec, context.threads)
+            && (&record.machine, &record.vars) == (&context.machine, &context.vars)
+            && !matches!(record.failure, Some(TrialFailure::Runner(_)))
+    };
+    // In the same file what to measure stands beside what was measured.
+    let known = if args.output.is_some() { &written.records[..] } else { before };
+    let mut seen: HashSet<String> =
+        known.iter().filter(done).map(|record| record.schedule.clone()).collect();
+    let job = |record: &Record| {
+        let (text, decisions) = (record.schedule.clone(), record.decisions.clone());
+        Job { text, limit, decisions }
+    };
+    let jobs: Vec<Job> =
+        wanted.into_iter().filter(|record| seen.insert(record.schedule.clone())).map(job).collect();
+    if jobs.is_empty() {
+        eprintln!("note: nothing of `{}` is left to measure", graph.name);
+        return Ok(());
+    }
+    let measure = match opened {
+        Some(measure) => measure,
+        None => open()?.0,
+    };
+    measure_all(&mut log, measure, &jobs)
+}
+
+fn measure_all(log: &mut Log, mut measure: Box<dyn Measure>, jobs: &[Job]) -> Result<(), Error> {
+    let kernel = log.context.kernel.clone();
+    measure.notes().iter().for_each(|note| eprintln!("note: {kernel}: {note}"));
     let mut failed = Ok(());
     measure.measure(jobs, &mut |at, outcome| {
         let job = &jobs[at];
@@ -202,7 +269,7 @@ fn measure(log: &mut Log, setup: Setup, jobs: &[Job], args: &Replay) -> Result<(
             Err(diag) => failed = Err(Error::from(diag)),
         }
         let said = match pool::right_seconds(outcome) {
-            Some(seconds) => format!("{:.4} ms", seconds * 1e3),
+            Some(seconds) => duration(seconds),
             None => match outcome {
                 crate::tune::Outcome::Failed(failure) => pool::describe(failure),
                 crate::tune::Outcome::Measured { .. } => "wrong".to_string(),

@@ -26,13 +26,22 @@ pub mod worker;
 
 use super::report::Error;
 use crate::tune::Measure;
+use crate::tune::records::Machine;
 use protocol::{Owner, Setup};
 
-/// A [`Measure`] for one kernel: by a process on this machine, or by `--runner COMMAND`, whose
-/// files lie beside the owner's records.
-pub fn open(setup: Setup, runner: Option<&str>, owner: Owner) -> Result<Box<dyn Measure>, Error> {
-    match runner {
-        Some(command) => Ok(Box::new(runner::Runner::new(setup, command, owner)?)),
-        None => Ok(Box::new(pool::Pool::open(setup)?)),
-    }
+/// A [`Measure`] for one kernel, and the machine that it measures on: by a process on this one, or
+/// by `--runner COMMAND`, whose files lie beside the owner's records.
+pub fn open(
+    setup: Setup,
+    runner: Option<&str>,
+    owner: Owner,
+) -> Result<(Box<dyn Measure>, Machine), Error> {
+    let here = log::machine(&setup.target);
+    Ok(match runner {
+        Some(command) => {
+            let (runner, machine) = runner::Runner::new(setup, command, owner)?;
+            (Box::new(runner), machine.unwrap_or(here))
+        }
+        None => (Box::new(pool::Pool::open(setup)?), here),
+    })
 }

@@ -4,6 +4,7 @@
 use super::super::options::{CompileArgs, Contract};
 use super::super::run::Arguments;
 use crate::driver::{FpContract, Options};
+use crate::tune::records::Machine;
 use crate::tune::{Job, Outcome};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -203,6 +204,9 @@ pub struct BatchOut {
     /// They were to be measured in turns, but only each by itself could.
     #[serde(default)]
     pub alone: bool,
+    /// Where they ran; where the search runs if nothing is said.
+    #[serde(default)]
+    pub machine: Option<Machine>,
     /// What the user should know.
     pub notes: Vec<String>,
 }

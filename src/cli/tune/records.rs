@@ -7,8 +7,9 @@
 
 use crate::diag::{Diag, Result};
 use crate::tune::records::{Parsed, Record, parse};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A file to which records are added.
@@ -20,9 +21,18 @@ pub struct Writer {
 impl Writer {
     /// Opens or makes a file, and ends a torn last line; with what the file holds.
     pub fn open(path: &Path) -> Result<(Writer, Parsed)> {
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+            let text = format!("{} is no file that could keep records", path.display());
+            return Err(Box::new(Diag::global("E0604", text)));
+        }
         let parsed = read_if_there(path)?;
         let cannot = |error| cannot("write", path, &error);
         let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(cannot)?;
+        // Whoever replaces the file waits until nobody adds to it. Not all file systems have locks.
+        if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            let text = format!("{} is being replaced by another `tec`", path.display());
+            return Err(Box::new(Diag::global("E0604", text).help("try again")));
+        }
         if parsed.torn.is_some() {
             file.write_all(b"\n").map_err(cannot)?;
         }
@@ -39,31 +49,66 @@ impl Writer {
     }
 }
 
+/// The file, which nobody adds to as long as what is returned lives.
+pub fn lock(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        let text = format!("{} is in use: a search adds to it", path.display());
+        let help = "wait until it has ended, or give the result another file, `-o OUT`";
+        return Err(Box::new(Diag::global("E0604", text).help(help)));
+    }
+    Ok(file)
+}
+
 /// What a file of records holds.
 pub fn read(path: &Path) -> Result<Parsed> {
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_char_device()) {
+        let text = format!("{} is a device, not a file of records", path.display());
+        return Err(Box::new(Diag::global("E0604", text)));
+    }
     match std::fs::read(path) {
-        Ok(text) => Ok(parse(&text)),
+        Ok(text) => understood(path, parse(&text)),
         Err(error) => Err(cannot("read", path, &error)),
+    }
+}
+
+/// A file of which no line is a record is another file: nothing is to be added to it.
+fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
+    match parsed.notes.first() {
+        Some(note) if parsed.records.is_empty() && parsed.strange => {
+            let text = format!("{} is no file of records: {note}", path.display());
+            Err(Box::new(Diag::global("E0604", text)))
+        }
+        _ => Ok(parsed),
     }
 }
 
 /// The same; nothing if there is no such file.
 pub fn read_if_there(path: &Path) -> Result<Parsed> {
-    match std::fs::read(path) {
-        Ok(text) => Ok(parse(&text)),
+    match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Parsed::default()),
-        Err(error) => Err(cannot("read", path, &error)),
+        _ => read(path),
     }
 }
 
-/// A file's notes on standard error.
+/// A file's notes on standard error, the first of many.
 pub fn show_notes(path: &Path, parsed: &Parsed) {
-    for note in &parsed.notes {
+    const MOST: usize = 8;
+    for note in parsed.notes.iter().take(MOST) {
         eprintln!("note: {}: {note}", path.display());
+    }
+    if let Some(more) = parsed.notes.len().checked_sub(MOST).filter(|more| *more > 0) {
+        eprintln!("note: {}: and {more} more like these", path.display());
     }
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Box<Diag> {
     let why = super::super::options::io_text(error);
-    Box::new(Diag::global("E0604", format!("cannot {what} records in {}: {why}", path.display())))
+    let diag = Diag::global("E0604", format!("cannot {what} records in {}: {why}", path.display()));
+    Box::new(match error.kind() {
+        ErrorKind::StorageFull => {
+            diag.help("what stands there stays; with more room the same command goes on from it")
+        }
+        _ => diag,
+    })
 }

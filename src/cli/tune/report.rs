@@ -98,6 +98,9 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
         lines[0].push_str("; there is nothing more to try");
     }
     match &report.winner {
+        None if report.known == 0 => {
+            lines.push("no candidate was tried: the limits left none".to_string())
+        }
         None => lines.push("no candidate ran: nothing is better than no schedule".to_string()),
         Some(winner) => {
             let mut best = format!("the best takes {}", duration(winner.seconds));
@@ -117,7 +120,9 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
     }
     for (kind, (count, example)) in &report.failures {
         let example = example.lines().next().unwrap_or_default();
-        let short: String = example.chars().take(70).collect();
+        // What is wrong with a runner is for the user to see, all of it.
+        let most = if *kind == "runner" { usize::MAX } else { 70 };
+        let short: String = example.chars().take(most).collect();
         let dots = if short.len() < example.len() { "…" } else { "" };
         lines.push(format!("{count} {kind}, for example: {short}{dots}"));
     }

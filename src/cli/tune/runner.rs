@@ -10,6 +10,7 @@ use super::pool::right_seconds;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut, Owner, Setup};
 use crate::diag::Diag;
 use crate::module::write::{OutputFile, write_files};
+use crate::tune::records::Machine;
 use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -29,8 +30,14 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// For a command with a `{}` in it; its files lie beside the owner's records.
-    pub fn new(setup: Setup, command: &str, owner: Owner) -> Result<Runner, Box<Diag>> {
+    /// For a command with a `{}` in it; its files lie beside the owner's records. A first batch
+    /// without candidates tells whether the command works, and the machine that it measures on,
+    /// which is returned if it is said.
+    pub fn new(
+        setup: Setup,
+        command: &str,
+        owner: Owner,
+    ) -> Result<(Runner, Option<Machine>), Box<Diag>> {
         if !command.contains("{}") {
             let text = format!("`--runner {command}` does not say where the script goes");
             let help = "write `{}` there: `--runner 'srun sh {}'`";
@@ -38,10 +45,16 @@ impl Runner {
         }
         let (setup, owner) = everywhere(setup, owner)?;
         let (command, notes) = (command.to_string(), Vec::new());
-        Ok(Runner { setup, owner, command, best: None, notes })
+        let runner = Runner { setup, owner, command, best: None, notes };
+        let first = runner.run(&[], None).map_err(|why| {
+            let help = "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner does";
+            Box::new(Diag::global("E0603", why).help(help))
+        })?;
+        // Its notes come again with the first candidates.
+        Ok((runner, first.machine))
     }
 
-    fn run(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Result<Compared, String> {
+    fn run(&self, jobs: &[Job], in_turns: Option<f64>) -> Result<BatchOut, String> {
         let io = |error: std::io::Error| super::super::options::io_text(&error);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
@@ -86,25 +99,30 @@ impl Runner {
         let text = match read {
             Ok(text) => text,
             Err(_) if output.status.success() => {
-                let text = format!("`{line}` ended without an out.json: {said}");
+                let text = format!("the runner ended without an out.json: {said}");
                 return Err(text + "; it has to wait for the script's end");
             }
-            Err(_) => return Err(format!("`{line}` failed ({}): {said}", output.status)),
+            Err(_) => return Err(format!("the runner failed ({}): {said}", output.status)),
         };
         let out: BatchOut = serde_json::from_slice(&text)
             .map_err(|error| format!("the runner's out.json is damaged: {error}"))?;
         if out.format != BATCH_FORMAT || out.outcomes.len() != jobs.len() {
             return Err("the runner's out.json is not about this batch".to_string());
         }
-        self.notes.extend(out.notes);
-        Ok(Compared { outcomes: out.outcomes, in_turns: in_turns.is_some() && !out.alone })
+        Ok(out)
     }
 
     fn outcomes(&mut self, jobs: &[Job], in_turns: Option<f64>) -> Compared {
-        let compared = self.run(jobs, in_turns).unwrap_or_else(|why| Compared {
-            outcomes: vec![Outcome::Failed(TrialFailure::Runner(why)); jobs.len()],
-            in_turns: false,
-        });
+        let compared = match self.run(jobs, in_turns) {
+            Ok(BatchOut { outcomes, alone, notes, .. }) => {
+                self.notes.extend(notes);
+                Compared { outcomes, in_turns: in_turns.is_some() && !alone }
+            }
+            Err(why) => {
+                let outcomes = vec![Outcome::Failed(TrialFailure::Runner(why)); jobs.len()];
+                Compared { outcomes, in_turns: false }
+            }
+        };
         for seconds in compared.outcomes.iter().filter_map(right_seconds) {
             self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
         }

@@ -1,10 +1,8 @@
 //! The search for one kernel of a file: its space, its models, its measurements, its records.
 
 use super::log::Log;
-use super::protocol::Setup;
 use crate::cli::bench::machine::{self, Isa, Machine};
 use crate::cli::bench::work::{Roof, Work};
-use crate::cli::report::Error;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::te::Graph;
@@ -12,7 +10,7 @@ use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
 use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
-use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict};
+use crate::tune::{Compared, Job, Measure, Outcome, Question, Space, TrialFailure, Verdict};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,7 +77,7 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
     if !options.target.runs_here() {
         return (typical, None);
     }
-    let isa = Isa::of(&options.target);
+    let (isa, threads) = (Isa::of(&options.target), machine::cpu::at_most(threads));
     let known = machine::cache::load(isa, threads).unwrap_or_else(|| {
         let machine = Machine::measure(isa, threads);
         if let Err(why) = machine::cache::store(&machine) {
@@ -88,6 +86,14 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
         machine
     });
     (known.refine(typical), Some(known))
+}
+
+/// Trials of earlier runs that are as good as a search's own.
+pub struct Recalled {
+    /// How many.
+    pub count: usize,
+    /// And how many ran then, but have schedules that are refused now.
+    pub refused: usize,
 }
 
 /// A kernel that is being tuned.
@@ -124,27 +130,31 @@ const LONGEST: Duration = Duration::from_secs(10);
 const LEADERS: usize = 4;
 
 impl<'a> Task<'a> {
-    /// Starts to measure; takes up what the records say of the same workload.
-    pub fn open(
-        setup: Setup,
+    /// At the beginning of a search.
+    pub fn new(
+        measure: Box<dyn Measure>,
         search: Search<'a>,
         (work, roof): (Work, Option<Roof>),
         log: Log,
-        runner: Option<&str>,
         begin: Instant,
-    ) -> std::result::Result<Task<'a>, Error> {
+    ) -> Task<'a> {
         let name = log.context.kernel.clone();
-        let measure = super::open(setup, runner, log.owner())?;
         let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
         let (trials, curve) = (0, Vec::new());
         let wrong = Vec::new();
-        Ok(Task { name, search, progress, work, roof, log, wrong, trials, curve, measure, begin })
+        Task { name, search, progress, work, roof, log, wrong, trials, curve, measure, begin }
     }
 
     /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
     /// own, those of others teach, and the best of the same kernel in other sizes are where the
-    /// search begins. How many of its own there were.
-    pub fn recall(&mut self, records: &[Record], judge: &Judge<'_>) -> usize {
+    /// search begins. Where a space is given, a schedule's knobs, only what it can write is its
+    /// own. How many of its own there were.
+    pub fn recall(
+        &mut self,
+        records: &[Record],
+        judge: &Judge<'_>,
+        space: Option<&dyn Space>,
+    ) -> Recalled {
         let context = &self.log.context;
         let own = |record: &&Record| {
             record.workload == context.workload
@@ -156,6 +166,7 @@ impl<'a> Task<'a> {
                 && record.kernel == context.kernel
                 // What a runner did not do was not tried.
                 && !matches!(record.failure, Some(TrialFailure::Runner(_)))
+                && space.is_none_or(|space| writes(space, record))
         };
         let own: Vec<&Record> = records.iter().filter(own).collect();
         let texts: Vec<&str> = own.iter().map(|record| &record.schedule[..]).collect();
@@ -170,6 +181,8 @@ impl<'a> Task<'a> {
                 outcome: record.outcome(),
             })
         };
+        let ran = own.iter().zip(&guesses).filter(|(record, _)| record.seconds().is_some());
+        let refused = ran.filter(|(_, guess)| guess.is_none()).count();
         let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
         let count = trials.len();
         self.search.teach(&self.foreign(records));
@@ -180,7 +193,7 @@ impl<'a> Task<'a> {
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
-        count
+        Recalled { count, refused }
     }
 
     /// Whether a record is of another workload on the same machine.
@@ -334,6 +347,17 @@ pub struct Winner {
 fn job(proposal: &Proposal, limit: Duration) -> Job {
     let decisions = proposal.answers.clone().into_iter().collect();
     Job { text: proposal.text.clone(), limit, decisions }
+}
+
+/// Whether a space writes the schedule of a record for the answers that led to it.
+fn writes(space: &dyn Space, record: &Record) -> bool {
+    let answers = answers_of(record);
+    let answer = |question: &Question| {
+        let known = answers.get(&question.name);
+        let at = known.and_then(|known| question.choices.iter().position(|one| one == known));
+        at.unwrap_or(question.default)
+    };
+    space.replay(&mut { answer }).text == record.schedule
 }
 
 fn answers_of(record: &Record) -> BTreeMap<String, String> {

@@ -144,8 +144,13 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
     let Found { name, candidates, took, .. } = found;
     let mut lines = vec![
         format!(
-            "{name} on {}: an estimate, nothing was measured ({})",
-            head.options.target, head.why
+            "{name} on {}{}: an estimate, nothing was measured ({})",
+            head.options.target,
+            match head.options.target.is_gpu() {
+                true => String::new(),
+                false => format!(", {} thread{}", head.threads, plural(head.threads)),
+            },
+            head.why
         ),
         format!(
             "{candidates} candidate{} in {:.1} s, by the cost model alone, for {}",

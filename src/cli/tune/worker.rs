@@ -139,6 +139,8 @@ impl Bench {
         let plain = driver::lower_naively(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;
         let given: Given = arguments.read(&plain, &[&plain]).map_err(text_of)?;
+        // They are there as they were, as a candidate takes them, and as its results should be.
+        data::check_memory(&plain, &given, 3).map_err(|diag| diag.message.clone())?;
         let values = data::make_args(&plain, &given).map_err(|diag| diag.to_string())?;
         let bound = verify::bound(&graph);
         let args = AlignedArgs::new(values.clone());

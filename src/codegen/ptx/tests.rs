@@ -103,15 +103,7 @@ fn serial(name: &str, extent: i64, make: impl FnOnce(Expr) -> Stmt) -> Stmt {
 }
 
 fn kernel(params: Vec<Param>, body: Stmt) -> Kernel {
-    Kernel {
-        name: "k".to_string(),
-        params,
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body: Stmt::Produce { name: "C".to_string(), body: Box::new(body) },
-        reassociated: false,
-        facts: Vec::new(),
-    }
+    Kernel::new("k", params, Stmt::Produce { name: "C".to_string(), body: Box::new(body) })
 }
 
 /// Runs a kernel in both; outputs are the same but for the bits of NaNs.

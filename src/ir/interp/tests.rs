@@ -12,15 +12,7 @@ fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
     };
     let inputs = inputs.iter().map(|buffer| param(buffer, false));
     let params = inputs.chain(outputs.iter().map(|buffer| param(buffer, true))).collect();
-    Kernel {
-        name: "test".into(),
-        params,
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body,
-        reassociated: false,
-        facts: Vec::new(),
-    }
+    Kernel::new("test", params, body)
 }
 
 fn global(name: &str, dtype: DType, shape: &[i64]) -> Buffer {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// Sums with a number beyond this keep their form, so that no intermediate value of the new form
 /// can overflow where the old one did not.
-const LARGEST: i128 = 1 << 62;
+const LARGEST: u128 = 1 << 62;
 
 /// `Σ factor · term + constant`; terms have different normal forms.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Sum {
 
     /// The expression of a sum; `None` if numbers grew too large.
     pub(super) fn rebuild(terms: Vec<(Expr, i128)>, constant: i128) -> Option<Expr> {
-        let large = |value: i128| value.abs() >= LARGEST;
+        let large = |value: i128| value.unsigned_abs() >= LARGEST;
         if large(constant) || terms.iter().any(|term| large(term.1)) {
             return None;
         }

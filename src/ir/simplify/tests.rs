@@ -242,13 +242,8 @@ fn a_pass_of_its_own_joins_symbolic_divisions() {
     let store = Stmt::store(&a, vec![at], Expr::float(DType::Float32, 0.0));
     let positive = [&n, &m].map(|var| Expr::le(index(0), var.clone()));
     let kernel = Kernel {
-        name: "k".into(),
-        params: Vec::new(),
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body: Stmt::serial(i, mul(&n, &m), store),
-        reassociated: false,
         facts: positive.to_vec(),
+        ..Kernel::new("k", Vec::new(), Stmt::serial(i, mul(&n, &m), store))
     };
     for (joined, expect) in [(false, "((floordiv(i, m)*m) + floormod(i, m))"), (true, "i")] {
         let kernel = kernel.clone();
@@ -272,15 +267,7 @@ fn statements() {
     };
     let empty = Stmt::serial(Var::index("e"), sub(&Expr::var(&n), &Expr::var(&n)), store(index(1)));
     let body = Stmt::Block(vec![Stmt::Block(vec![empty]), Stmt::serial(i, index(8), inner)]);
-    let kernel = Kernel {
-        name: "k".into(),
-        params: Vec::new(),
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body,
-        reassociated: false,
-        facts: Vec::new(),
-    };
+    let kernel = Kernel::new("k", Vec::new(), body);
     let Stmt::For { body, .. } = simplify_kernel(kernel).body else { panic!("one loop remains") };
     let Stmt::Store { indices, .. } = *body else { panic!("one store remains") };
     assert_eq!(print_expr(&indices[0]), "i");

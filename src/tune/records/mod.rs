@@ -5,7 +5,7 @@
 
 use super::{Outcome, TrialFailure, Verdict, median};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The version of the format that is written.
 pub const FORMAT: u32 = 1;
@@ -194,88 +194,159 @@ pub struct Parsed {
     pub records: Vec<Record>,
     /// What the user should know: lines left out, and why.
     pub notes: Vec<String>,
+    /// How many lines are whole and no record that can be used.
+    pub unread: usize,
+    /// Some of these are nothing that `tec` ever wrote.
+    pub strange: bool,
     /// Where a last line begins that has no end: its writer died.
     pub torn: Option<usize>,
 }
 
 /// Reads the text of a file. A last line without an end was being written when its writer died: it
-/// is left out. So is a line that is no record, or one of a later format that lacks what this
-/// version needs; `notes` says which.
+/// is left out, and so is one that the next writer ended. So is a line that is no record, or one of
+/// another format that lacks what this version needs; `notes` says which.
 pub fn parse(text: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
     let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     parsed.torn = (last < text.len()).then_some(last);
-    let mut start = 0;
-    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        let (number, is_last) = (number + 1, start == last);
-        start += line.len() + 1;
+    // Lines from one to another that are left out for one reason.
+    let mut left_out: Vec<(usize, usize, String)> = Vec::new();
+    for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match parse_line(line) {
-            Ok(record) => parsed.records.push(record),
-            Err(_) if is_last => {
-                let text = format!("line {number} was not written to its end, it is left out");
-                parsed.notes.push(text);
+        let why = match parse_line(line) {
+            Ok(record) => {
+                parsed.records.push(record);
+                continue;
             }
-            Err(why) => parsed.notes.push(format!("line {number} is left out: {why}")),
+            Err(Unread::Torn) => TORN.to_string(),
+            Err(Unread::Unfit(why)) => {
+                parsed.unread += 1;
+                why
+            }
+            Err(Unread::Strange(why)) => {
+                (parsed.unread, parsed.strange) = (parsed.unread + 1, true);
+                why
+            }
+        };
+        match left_out.last_mut() {
+            Some((_, to, before)) if *to == at && *before == why => *to = at + 1,
+            _ => left_out.push((at + 1, at + 1, why)),
         }
     }
+    let note = |(from, to, why)| match (from == to, why) {
+        (true, why) if why == TORN => format!("line {from} was not {why}, it is left out"),
+        (true, why) => format!("line {from} is left out: {why}"),
+        (false, why) if why == TORN => format!("lines {from} to {to} were not {why}"),
+        (false, why) => format!("lines {from} to {to} are left out: {why}"),
+    };
+    parsed.notes = left_out.into_iter().map(note).collect();
     parsed
+}
+
+/// What a line is not whose writer died.
+const TORN: &str = "written to its end";
+
+/// Why a line is left out.
+enum Unread {
+    /// Its writer died.
+    Torn,
+    /// It lacks what this version needs.
+    Unfit(String),
+    /// It is no record.
+    Strange(String),
 }
 
 /// A record of any format that has what is needed to build its schedule again: the text says it
 /// all, and whoever uses it applies it anew.
-fn parse_line(line: &[u8]) -> Result<Record, String> {
-    let mut value: serde_json::Value =
-        serde_json::from_slice(line).map_err(|error| format!("it is no JSON: {error}"))?;
+fn parse_line(line: &[u8]) -> Result<Record, Unread> {
+    let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| {
+        let begun = line.trim_ascii_start().starts_with(b"{");
+        match error.is_eof() && begun {
+            true => Unread::Torn,
+            false => Unread::Strange(format!("it is no JSON: {}", without_place(&error))),
+        }
+    })?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);
     let Some(format) = format else {
-        return Err("it has no `format`, so it is no record of `tec`".to_string());
+        let why = "it has no `format`, so it is no record of `tec`";
+        return Err(Unread::Strange(why.to_string()));
     };
     if format != u64::from(FORMAT) {
         value["format"] = FORMAT.into();
         // How a failure is written belongs to the format; what is replayed is a schedule.
         if value.get("failure").is_some_and(|failure| !failure.is_null()) {
-            return Err(format!("it is of format {format} and has no schedule that ran"));
+            let why = format!("it is of format {format} and has no schedule that ran");
+            return Err(Unread::Unfit(why));
         }
     }
-    serde_json::from_value(value).map_err(|error| {
-        if format == u64::from(FORMAT) {
+    let record: Record = serde_json::from_value(value).map_err(|error| {
+        Unread::Unfit(if format == u64::from(FORMAT) {
             format!("{error}")
         } else {
             format!("it is of format {format}, this `tec` reads {FORMAT}: {error}")
-        }
-    })
+        })
+    })?;
+    if record.threads == 0 || record.times.iter().any(|time| *time < 0.0) {
+        return Err(Unread::Unfit("it took no threads, or less than no time".to_string()));
+    }
+    Ok(record)
+}
+
+/// What is wrong with a line, whose number is said elsewhere.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_string()
 }
 
 /// Several files' records as one, those that are in two of them once; in order.
 pub fn merge(files: Vec<Vec<Record>>) -> Vec<Record> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let records = files.into_iter().flatten();
     records.filter(|record| seen.insert(record.to_line())).collect()
 }
 
 /// The `count` fastest right records of each group, with all that are wrong, which are defects to
-/// be looked at; in order.
+/// be looked at. Where leaders were measured in turns these come first, by those times, so that
+/// [`best`] stays the best; the group of the last record stays last.
 pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     let mut keep = vec![false; records.len()];
-    let mut groups: BTreeMap<Group<'_>, Vec<(f64, usize)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Group<'_>, Vec<usize>> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         keep[at] = record.verdict == Mark::Wrong;
-        if let Some(seconds) = record.seconds() {
-            groups.entry(record.group()).or_default().push((seconds, at));
+        if record.seconds().is_some() {
+            groups.entry(record.group()).or_default().push(at);
         }
     }
-    for times in groups.values_mut() {
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // A schedule that was measured again counts once, by its best time.
-        let mut texts = std::collections::HashSet::new();
-        times.retain(|(_, at)| texts.insert(&records[*at].schedule[..]));
-        times.iter().take(count).for_each(|(_, at)| keep[*at] = true);
+    // Where the group of each record ends.
+    let mut ends: Vec<usize> = (0..records.len()).collect();
+    for places in groups.values() {
+        let end = *places.last().expect("none is empty");
+        places.iter().for_each(|at| ends[*at] = end);
+        // A schedule counts once, by its last time in turns, else by its last.
+        let mut ranked: Vec<(bool, f64, usize)> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for at in places.iter().rev() {
+            let record = &records[*at];
+            let one = (!record.in_turns, record.seconds().expect("only those are here"), *at);
+            match known.get(&record.schedule[..]) {
+                None => {
+                    known.insert(&record.schedule, ranked.len());
+                    ranked.push(one);
+                }
+                Some(place) if ranked[*place].0 && record.in_turns => ranked[*place] = one,
+                Some(_) => {}
+            }
+        }
+        ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        ranked.iter().take(count).for_each(|(.., at)| keep[*at] = true);
     }
-    let mut keep = keep.into_iter();
-    records.into_iter().filter(|_| keep.next().expect("one for each")).collect()
+    let mut order: Vec<usize> = (0..records.len()).filter(|at| keep[*at]).collect();
+    order.sort_by_key(|at| (ends[*at], *at));
+    drop(groups);
+    let mut records: Vec<Option<Record>> = records.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| records[at].take()).collect()
 }
 
 /// Which records are asked for; what is not given may be anything.
@@ -316,7 +387,7 @@ pub fn best<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
         right.retain(|record| record.in_turns);
     }
     let mut last: Vec<&Record> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     for record in right {
         match places.get(&record.schedule) {
             Some(at) => last[*at] = record,

@@ -86,7 +86,29 @@ fn other_formats_are_read_by_their_text_or_refused() {
     says(0, "line 1 is left out: it is of format 2, this `tec` reads 1: missing field `schedule`");
     says(1, "line 3 is left out: it is of format 2 and has no schedule that ran");
     says(2, "line 4 is left out: it has no `format`");
-    says(3, "line 5 is left out: it is no JSON");
+    says(3, "line 5 is left out: it is no JSON: expected ident");
+    assert_eq!((parsed.unread, parsed.strange), (4, true));
+}
+
+#[test]
+fn lines_that_are_left_out_for_one_reason_are_told_together() {
+    let line = ran("a", &[1.0]).to_line();
+    let text = format!("{{}}\n{{}}\n{line}{{\"format\":1\nnonsense\n{{\"for");
+    let parsed = parse(text.as_bytes());
+    assert_eq!((parsed.records.len(), parsed.unread, parsed.strange), (1, 3, true));
+    let expected = [
+        "lines 1 to 2 are left out: it has no `format`, so it is no record of `tec`",
+        "line 4 was not written to its end, it is left out",
+        "line 5 is left out: it is no JSON: expected ident",
+        "line 6 was not written to its end, it is left out",
+    ];
+    assert_eq!(parsed.notes, expected);
+    let times = line.replace("[1.0]", "[-1.0]");
+    let threads = line.replace("\"threads\":2", "\"threads\":0");
+    let impossible = parse((times + &threads).as_bytes());
+    assert_eq!((impossible.records.len(), impossible.unread), (0, 2));
+    let torn = parse(format!("{line}{{\"format\":1\n").as_bytes());
+    assert_eq!((torn.unread, torn.strange), (0, false), "whoever wrote it was killed");
 }
 
 #[test]
@@ -104,9 +126,35 @@ fn pruning_keeps_the_fastest_of_each_group_and_what_is_wrong() {
     let failed = Record::new(&context(), "failed", Vec::new(), false, &failed);
     let other = Record { threads: 1, ..ran("slow", &[9.0]) };
     let (slow, fast, again) = (ran("slow", &[5.0]), ran("fast", &[1.0]), ran("fast", &[2.0]));
-    let all = vec![slow.clone(), wrong.clone(), other.clone(), fast.clone(), failed, again];
-    assert_eq!(prune(all.clone(), 1), [wrong.clone(), other.clone(), fast.clone()]);
-    assert_eq!(prune(all, 2), [slow, wrong, other, fast], "a schedule counts once");
+    let all = vec![slow.clone(), wrong.clone(), other.clone(), fast, failed, again.clone()];
+    // A schedule counts once, by its last time; a group stands where its last record stood.
+    assert_eq!(prune(all.clone(), 1), [wrong.clone(), other.clone(), again.clone()]);
+    assert_eq!(prune(all, 2), [wrong, other, slow, again]);
+}
+
+#[test]
+fn the_best_stays_the_best_of_what_pruning_leaves() {
+    let mut state = 3u64;
+    let mut draw = |most: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % most
+    };
+    for round in 0..300 {
+        let records: Vec<Record> = (0..30)
+            .map(|_| Record {
+                in_turns: draw(4) == 0,
+                target: ["x86-64", "x86-avx2"][draw(2) as usize].to_string(),
+                threads: 1 + draw(2) as usize,
+                ..ran(&format!("s{}", draw(9)), &[1.0 + draw(1 << 30) as f64])
+            })
+            .collect();
+        let kept = prune(records.clone(), 1 + draw(3) as usize);
+        let targets = [None, Some("x86-64".to_string()), Some("x86-avx2".to_string())];
+        for target in targets {
+            let filter = Filter { target, ..Filter::default() };
+            assert_eq!(best(&kept, &filter), best(&records, &filter), "{round}");
+        }
+    }
 }
 
 #[test]

@@ -28,6 +28,11 @@ pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
+/// So many threads, or one for each CPU: more of them do not make the machine faster.
+pub fn at_most(threads: usize) -> usize {
+    threads.min(count())
+}
+
 /// The data caches, nearest first; usual sizes where the system tells none.
 pub fn caches() -> Vec<Cache> {
     let mut caches: Vec<Cache> = (0..8).filter_map(cache).collect();

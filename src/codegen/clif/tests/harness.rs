@@ -67,15 +67,7 @@ pub(super) struct Native {
 
 /// A kernel without checks.
 pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> Kernel {
-    Kernel {
-        name: name.into(),
-        params,
-        dims: Vec::new(),
-        checks: Stmt::nothing(),
-        body,
-        reassociated: false,
-        facts: Vec::new(),
-    }
+    Kernel::new(name, params, body)
 }
 
 /// The object file of kernels with an exported caller of every function.

@@ -1,7 +1,9 @@
 //! Loops, storage, checks.
 
 use super::harness::{Native, kernel, object, pointer};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Scope, Stmt, Var};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, Var,
+};
 use crate::target::Target;
 
 fn tensor(name: &str, dtype: DType, shape: Vec<Expr>) -> Buffer {
@@ -271,4 +273,39 @@ fn checks_report_the_first_failure() {
     assert_eq!(run(&mut [0], 1 << 40, -(1 << 40), (1 << 40) + 1).0, 3 | overflow);
     assert_eq!(run(&mut [], -5, -4, -4).0, 0, "20 is no overflow, and the loop is empty");
     assert_eq!(run(&mut [], i64::MIN, -1, i64::MIN + 1).0, 0, "the product is not used");
+}
+
+/// The estimate of a parallel loop's steps is computed before it is known whether the loops inside
+/// are reached: products that exceed 64 bits, extents below 0 and divisions do not stop it.
+#[test]
+fn estimates_of_steps_never_fail() {
+    let (n, out) = (Var::index("n"), tensor("C", DType::Int32, vec![Expr::index(4)]));
+    let (p, rows) = (Var::index("p"), ["r", "s", "t"].map(Var::index));
+    let one = Stmt::store(&out, vec![Expr::var(&p)], Expr::int(DType::Int32, 1));
+    let size = Expr::var(&n);
+    let extents = [
+        Expr::mul(size.clone(), Expr::index(1 << 40)),
+        Expr::sub(Expr::mul(size.clone(), size.clone()), Expr::var(&rows[0])),
+        Expr::binary(BinOp::FloorDiv, Expr::sub(Expr::index(i64::MIN), size), Expr::index(-1)),
+    ];
+    let nest = rows
+        .iter()
+        .zip(extents)
+        .rev()
+        .fold(one.clone(), |body, (var, extent)| Stmt::serial(var.clone(), extent, body));
+    let never = Expr::lt(Expr::var(&p), Expr::index(0));
+    let guarded = Stmt::If { cond: never, then: Box::new(nest), otherwise: None };
+    let body = Box::new(Stmt::Block(vec![one, guarded]));
+    let (kind, min) = (ForKind::Parallel, Expr::index(0));
+    let body = Stmt::For { var: p.clone(), min, extent: Expr::index(4), kind, body };
+    let params = vec![output(&out), Param::Runtime { var: n, source: None }];
+    for opt in [0, 3] {
+        let native =
+            Native::build_at(&[kernel("k", params.clone(), body.clone())], &Target::native(), opt);
+        for n in [0, 1, -1, 1 << 40, i64::MAX, i64::MIN] {
+            let mut values = [0i32; 4];
+            assert_eq!(native.call("k_body", &[pointer(&mut values), n as u64]), 0, "{n}");
+            assert_eq!(values, [1; 4], "{n}");
+        }
+    }
 }
