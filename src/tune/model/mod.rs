@@ -86,6 +86,8 @@ const LATE: f64 = 4.0;
 /// foresees load by load, and within a page.
 const LEAP: f64 = 0.4;
 const LEAPS: std::ops::Range<f64> = 512.0..3072.0;
+/// So much of what lies between two iterations is read.
+const DENSE: f64 = 0.75;
 
 /// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
@@ -297,17 +299,18 @@ fn apart(plan: &Plan) -> Vec<(f64, f64)> {
     plan.accesses.iter().map(parts).collect()
 }
 
-/// The part of the lines of a load in an unrolled loop that it leaps over.
+/// The part of the lines of a load in an unrolled loop that it leaps over, where all iterations
+/// together leave nothing out.
 fn leaps(plan: &Plan, access: &Access) -> f64 {
-    let frame = &plan.frames[access.frame];
-    let strides = |own: bool| {
-        let of = move |dim: &usize| frame.own.contains(dim) == own && *dim >= frame.own.start;
-        let strides = access.strides.iter().filter(move |(dim, _)| of(dim));
-        strides.map(|(_, stride)| stride.abs())
+    let own = &plan.frames[access.frame].own;
+    let moves = |own_dim: bool| {
+        let of = move |dim: usize| own.contains(&dim) == own_dim && dim >= own.start;
+        access.strides.iter().filter(move |(dim, _)| of(*dim))
     };
-    let step = strides(true).fold(f64::INFINITY, f64::min);
-    let unrolled = strides(false).any(|stride| stride < step);
-    if access.write || !unrolled || step.is_infinite() {
+    let step = moves(true).map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
+    let unrolled = moves(false).filter(|(_, stride)| stride.abs() < step);
+    let bytes = unrolled.map(|(dim, _)| plan.extents[*dim]).product::<f64>() * access.width;
+    if access.write || bytes < DENSE * step || bytes <= access.width {
         return 0.0;
     }
     LEAP * ((step - LEAPS.start) / (LEAPS.end - LEAPS.start)).clamp(0.0, 1.0)

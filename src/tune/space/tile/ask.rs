@@ -136,7 +136,8 @@ fn ask_rows(
         high.retain(|rows| *rows > 1);
         high
     };
-    let fits = |count: i64| !attached && !of_registers(count * vectors).is_empty();
+    let product = facts.products[subject.sum].is_some() && !attached;
+    let fits = |count: i64| product && !of_registers(count * vectors).is_empty();
     let taps = same.and_then(|tile| tile.taps);
     let third = ask_third(planner, subject.sum, (row, lane), taps, &fits);
     let mut high = of_registers(vectors * third.map_or(1, |(_, count)| count));
