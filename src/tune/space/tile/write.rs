@@ -262,7 +262,7 @@ fn sums(
         let (outer, tile) = split_in(planner, sum, &lane, form.width, form.tail);
         tiles[form.lane] = Some(outer);
         lane = tile;
-        let axes = form.rows_of(|axis| Some(axis));
+        let axes = form.rows_of(Some);
         for (at, row) in axes.into_iter().zip(&mut rows) {
             if form.whole(view) == Some(at) {
                 tiles[at] = None;
@@ -278,7 +278,7 @@ fn sums(
         let axes: Vec<usize> = single.chain(form.inner.iter().copied()).collect();
         order.extend(axes.iter().filter_map(|axis| tiles[*axis].clone()));
     } else {
-        let in_tile = form.rows_of(|axis| Some(axis));
+        let in_tile = form.rows_of(Some);
         let others = (0..view.data.len()).filter(|a| *a != form.lane && !in_tile.contains(a));
         order.extend(others.map(name));
     }
