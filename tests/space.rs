@@ -347,6 +347,26 @@ const LIKE: &[Like] = &[
             ("Y.order", "i c j"),
             ("Y.unroll", "rkw"),
             ("Y.parallel", "i_o c_o"),
+            ("PaddedX.outermost", "i1"),
+            ("PaddedX.width", "58"),
+            ("PaddedX.parallel", "i1"),
+        ],
+    },
+    Like {
+        file: "conv_bwd_weight",
+        kernel: "conv_bwd_weight",
+        defines: "",
+        schedule: "fast",
+        answers: &[
+            ("result.lanes", "ci"),
+            ("result.width", "32"),
+            ("result.rows along", "co"),
+            ("result.also along", "kw"),
+            ("result.also", "3"),
+            ("result.rows", "4"),
+            ("result.order", "co kh ci"),
+            ("result.unroll", "none"),
+            ("result.parallel", "co_o kh"),
         ],
     },
     Like {
@@ -489,9 +509,11 @@ fn the_space_has_the_like_of_the_samples_schedules() {
             if std::env::var("TEC_SHOW").is_ok() {
                 println!("{}\n{fast}\n{ours}", candidate.text);
             }
-            // The sample's threads take the rows of the padding, not its channels: no rule does.
+            // Channels go by vectors inside of the sample's rows, outside of those of the rules.
             let part = |text: &str| match like.kernel {
-                "conv" => text[text.find("produce Y {").expect("it is there")..].to_string(),
+                "conv_bwd_weight" => {
+                    text[text.find("produce result {").expect("it is there")..].to_string()
+                }
                 _ => text.to_string(),
             };
             let (fast, ours) = (part(&fast), part(&ours));
@@ -499,6 +521,62 @@ fn the_space_has_the_like_of_the_samples_schedules() {
             println!("{} {}: {same}", like.kernel, like.schedule);
             assert!(same, "{:?}\n{:?}", nest(&fast), nest(&ours));
         }
+    });
+}
+
+/// The questions about a sample, some answered as given and the others by default, and the text.
+fn asked(sample: &Sample, answers: &[(&str, &str)]) -> (Vec<String>, String) {
+    let options = options(sample, "x86-avx512", sample.usual);
+    let (_, graph) = elaborate(&text(sample), &options);
+    let space = space::of_kernel(&graph, &options.target, 2);
+    let mut names = Vec::new();
+    let candidate = space.replay(&mut |question| {
+        names.push(question.name.clone());
+        let given = answers.iter().find(|(name, _)| *name == question.name);
+        let place = |answer: &str| question.choices.iter().position(|choice| choice == answer);
+        let known = |answer| place(answer).unwrap_or_else(|| panic!("{answer}: {question:?}"));
+        given.map_or(question.default, |(_, answer)| known(answer))
+    });
+    assert_eq!(refusal(&graph, &options.target, &candidate.text), None, "{}", candidate.text);
+    (names, candidate.text)
+}
+
+#[test]
+fn a_tile_of_a_product_may_have_a_third_axis() {
+    driver::with_stack(|| {
+        let gradient = sample("conv_bwd_weight", "conv_bwd_weight", "", "", "");
+        let (_, text) = asked(&gradient, &[]);
+        assert!(text.contains(", 3 along `k"), "{text}");
+        // A part of an axis is split off, all of it is not; blocks of terms have tiles as well.
+        let (_, text) = asked(
+            &gradient,
+            &[("result.lanes", "ci"), ("result.also along", "kh"), ("result.also", "2")],
+        );
+        assert!(text.contains("split(kh, factor=2)") && !text.contains("split(kw"), "{text}");
+        let conv = sample("conv", "conv", "oc=64 ic=64 nh=56", "", "");
+        let with_rows =
+            [("Y.lanes", "j"), ("Y.rows along", "c"), ("Y.also along", "i"), ("Y.block c", "2")];
+        let (names, text) = asked(&conv, &with_rows);
+        assert!(names.iter().any(|name| name == "Y.block ric"), "{names:?}");
+        assert!(text.contains("split(i, factor="), "{text}");
+        // Nothing is read again along a third axis, or there is none.
+        for (file, usual) in [("depthwise_conv", "ic=64 nh=56"), ("matmul", "n=512")] {
+            let (names, _) = asked(&sample(file, file, usual, "", ""), &[]);
+            assert!(!names.iter().any(|name| name.ends_with("also along")), "{names:?}");
+        }
+    });
+}
+
+#[test]
+fn threads_may_take_the_rows_of_a_padding_that_they_read() {
+    driver::with_stack(|| {
+        let conv = sample("conv", "conv", "oc=64 ic=64 nh=56", "", "");
+        let by_rows = [("Y.order", "i c j"), ("PaddedX.outermost", "i1")];
+        let (_, text) = asked(&conv, &by_rows);
+        assert!(text.contains("PaddedX.reorder(i1, i0, i2)"), "{text}");
+        // Threads that share out the channels read all rows.
+        let (names, _) = asked(&conv, &[("Y.order", "c i j")]);
+        assert!(!names.iter().any(|name| name == "PaddedX.outermost"), "{names:?}");
     });
 }
 

@@ -81,6 +81,13 @@ const UNFETCHED: f64 = 4.0;
 const PAST: f64 = 1.6;
 /// How much longer a store waits for a line that nothing announced: stores end in their order.
 const LATE: f64 = 4.0;
+/// The part of the lines from beyond the second cache that nothing announces where each load of an
+/// unrolled loop moves on so many bytes an iteration, and none of it: what a processor foresees, it
+/// foresees load by load, and within a page.
+const LEAP: f64 = 0.4;
+const LEAPS: std::ops::Range<f64> = 512.0..3072.0;
+/// So much of what lies between two iterations is read.
+const DENSE: f64 = 0.75;
 
 /// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
@@ -115,8 +122,9 @@ struct Sum<'p> {
     machine: &'p MachineModel,
     traffic: &'p Traffic,
     runs: Vec<f64>,
-    /// By access: the part of its lines that nothing announces.
-    apart: Vec<f64>,
+    /// By access: the part of its lines that nothing announces, and the same of lines that the
+    /// second cache does not have.
+    apart: Vec<(f64, f64)>,
     terms: Vec<(Term, f64)>,
 }
 
@@ -254,7 +262,8 @@ impl<'p> Sum<'p> {
                     _ if access.masked && level + 1 == caches => cache.alone * UNFETCHED,
                     _ => {
                         let late = if level == 0 && access.write { LATE } else { 1.0 };
-                        let apart = self.apart[*at];
+                        let (near, far) = self.apart[*at];
+                        let apart = if level == 0 || level >= caches { near } else { far };
                         (1.0 - apart) * cache.in_order + apart * cache.alone * late
                     }
                 };
@@ -270,8 +279,9 @@ impl<'p> Sum<'p> {
 }
 
 /// The part of the lines of each access that does not come one after the other, by themselves or
-/// with those of an access beside it: the border of a row goes where the row goes.
-fn apart(plan: &Plan) -> Vec<f64> {
+/// with those of an access beside it: the border of a row goes where the row goes. And the part
+/// beyond the second cache.
+fn apart(plan: &Plan) -> Vec<(f64, f64)> {
     type Beside = (usize, usize, bool, Vec<(usize, u64)>);
     let key = |access: &Access| -> Beside {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
@@ -282,7 +292,28 @@ fn apart(plan: &Plan) -> Vec<f64> {
         let part = groups.entry(key(access)).or_insert(1.0);
         *part = part.min(alone(access, &plan.extents));
     }
-    plan.accesses.iter().map(|access| groups[&key(access)]).collect()
+    let parts = |access: &Access| {
+        let near = groups[&key(access)];
+        (near, near.max(leaps(plan, access)))
+    };
+    plan.accesses.iter().map(parts).collect()
+}
+
+/// The part of the lines of a load in an unrolled loop that it leaps over, where all iterations
+/// together leave nothing out.
+fn leaps(plan: &Plan, access: &Access) -> f64 {
+    let own = &plan.frames[access.frame].own;
+    let moves = |own_dim: bool| {
+        let of = move |dim: usize| own.contains(&dim) == own_dim && dim >= own.start;
+        access.strides.iter().filter(move |(dim, _)| of(*dim))
+    };
+    let step = moves(true).map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
+    let unrolled = moves(false).filter(|(_, stride)| stride.abs() < step);
+    let bytes = unrolled.map(|(dim, _)| plan.extents[*dim]).product::<f64>() * access.width;
+    if access.write || bytes < DENSE * step || bytes <= access.width {
+        return 0.0;
+    }
+    LEAP * ((step - LEAPS.start) / (LEAPS.end - LEAPS.start)).clamp(0.0, 1.0)
 }
 
 /// The part of the lines of an access by itself that are not in order: none of long runs, all of

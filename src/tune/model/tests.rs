@@ -406,6 +406,21 @@ fn short_nests_past_the_caches_wait_at_their_fences() {
 }
 
 #[test]
+fn loads_that_leap_are_not_foreseen() {
+    // Vectors side by side, from a tensor that only the last cache holds: all of a row at once, or
+    // one by one.
+    let sums = |unroll: &str| {
+        let text = format!(
+            "kernel k(m = 4096, n = 32) {{\n input A: float32[m, n, 16]\n reduce r: 0..m, s: 0..n\n \
+             output C[j: 16] = sum(A[r, s, j], axis=[r, s])\n}}\nschedule k {{\n \
+             C.reorder(r, s, j)\n C.vectorize(j)\n {unroll}\n}}\n"
+        );
+        alone(&estimated(&text), "L3 traffic")
+    };
+    assert!(sums("C.unroll(s)") > 1.5 * sums(""), "{} {}", sums("C.unroll(s)"), sums(""));
+}
+
+#[test]
 fn a_chain_of_stages_in_a_short_row_costs_its_latency() {
     let rows = |columns: usize| {
         estimated(&format!(

@@ -2,6 +2,7 @@
 
 use super::Fit;
 use super::facts::stores_along;
+use super::place::step;
 use super::plan::Planner;
 use super::rows::chunks;
 use super::view::{Access, Stride};
@@ -51,6 +52,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let own = if view.reduce.is_empty() { "" } else { ", and each lane has its own reduction" };
     planner.text.rule("lanes", &format!("`{name}` is contiguous {place}{own}"));
     let joined = ask_joined(planner, at, leaf, VECTORS * lanes);
+    let first = if joined == 1 { ask_outermost(planner, at, axis) } else { None };
     let (leaf, data) = (leaf + 1 - joined, data + 1 - joined);
     planner.fuse(at, leaf, joined);
     let extent = planner.plans[at].leaves[leaf].extent;
@@ -64,7 +66,8 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     };
     // The loops over terms stand outside of the lanes.
     let mut order = planner.names(at);
-    order.retain(|name| *name != inner);
+    order.retain(|name| *name != inner && Some(name) != first.as_ref());
+    order.splice(0..0, first);
     order.push(inner);
     planner.reorder(at, &order);
     planner.annotate(at, order.len() - 1, "vectorize");
@@ -177,6 +180,31 @@ fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usi
     let stage = planner.plans[at].name.clone();
     let counts: Vec<usize> = (1..=joined).collect();
     planner.asker.pick(&stage, "fused", &counts, &usual)
+}
+
+/// Asks whether the loop over what the threads of a reader share out stands outermost: then most of
+/// what a thread reads it has made itself. Gives the loop.
+fn ask_outermost(planner: &mut Planner, at: usize, lane: usize) -> Option<String> {
+    let axis = shared_out(planner, at).filter(|axis| *axis > 0 && *axis != lane)?;
+    let plan = &planner.plans[at];
+    let (first, name) = (plan.leaves[0].name.clone(), plan.leaves[axis].name.clone());
+    let stage = plan.name.clone();
+    let chosen = planner.asker.pick(&stage, "outermost", &[first.clone(), name.clone()], &first);
+    (chosen == name).then_some(name)
+}
+
+/// The axis of a stage at the root along which the threads of its reader go.
+fn shared_out(planner: &Planner, at: usize) -> Option<usize> {
+    let facts = &planner.facts;
+    let reader = facts.readers(at).next()?;
+    let (plan, view) = (&planner.plans[reader], &facts.views[reader]);
+    if planner.plans[at].anchor.is_some() || plan.anchor.is_some() || !plan.parallel {
+        return None;
+    }
+    let outermost = *plan.leaves.first()?.axes.first()?;
+    let load = view.loads.iter().find(|load| load.of == Some(at))?;
+    let var = &view.data[outermost].var;
+    load.indices.iter().position(|index| step(index, var).is_some_and(|step| step != 0))
 }
 
 /// The axes whose iterations may become lanes, each with how much speaks for it.

@@ -90,9 +90,10 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "tile",
-        about: "a reduction in tiles: a tile of results stays in registers while terms are added, \
-                some of them make a block that stays in a cache; the stage that reads the results \
-                one by one has the tiles; factors that lie apart are packed before",
+        about: "a reduction in tiles: a tile of results, along two axes or three, stays in \
+                registers while terms are added, some of them make a block that stays in a cache; \
+                the stage that reads the results one by one has the tiles; factors that lie apart \
+                are packed before",
         fits: tile::fits,
         apply: tile::apply,
     },

@@ -2,8 +2,8 @@
 
 use super::super::facts::{registers, stores_along};
 use super::super::plan::Planner;
-use super::super::view::Stride;
-use super::choose::{MAX_VECTORS, heights, packs, widths};
+use super::super::view::{Stride, View};
+use super::choose::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
 use crate::target::Arch;
 
@@ -15,6 +15,8 @@ const FEW_VECTORS: i64 = 64;
 const MAX_ORDERS: usize = 24;
 /// A factor is packed along its rows only if that is at least so many bytes.
 const MIN_PACK_BYTES: i64 = 1 << 14;
+/// Elements of a tile along a third axis; a short axis is there as a whole.
+const THIRDS: [i64; 3] = [2, 3, 4];
 /// Terms of a block: fewer are no work between two visits, more are as good as all of them.
 const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
@@ -46,7 +48,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     let width = same.map_or(usual, |tile| tile.width);
     let width = planner.asker.pick(&name, "width", &wide, &width);
 
-    let (row, rows) = ask_rows(planner, subject, lane, width);
+    let (row, third, rows) = ask_rows(planner, subject, lane, width);
     let in_place = match subject.home == subject.sum {
         true => {
             attached
@@ -59,6 +61,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         width,
         row,
         rows,
+        third,
         in_place,
         blocks: vec![1; view.data.len()],
         outer: (0..view.data.len()).collect(),
@@ -96,13 +99,14 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     form
 }
 
-/// The axis whose neighbours share vectors, and how many of them a tile has.
+/// The axis whose neighbours share vectors, a third axis with its elements, and the rows that a
+/// tile has.
 fn ask_rows(
     planner: &mut Planner,
     subject: &Subject,
     lane: usize,
     width: i64,
-) -> (Option<usize>, i64) {
+) -> (Option<usize>, Option<(usize, i64)>, i64) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -124,14 +128,23 @@ fn ask_rows(
         None => others.iter().rposition(shares).or(others.len().checked_sub(1)),
     };
     let row = planner.asker.index(&name, "rows along", names, default.map_or(0, |at| at + 1));
-    let Some(row) = row.checked_sub(1).map(|at| others[at]) else { return (None, 1) };
+    let Some(row) = row.checked_sub(1).map(|at| others[at]) else { return (None, None, 1) };
     let vectors = (width + lanes - 1) / lanes;
-    let mut high = heights(view.data[row].size(), vectors, registers(planner.target, lanes));
-    high.retain(|rows| *rows > 1);
     let same = same.filter(|tile| tile.row == row && tile.width == width);
+    let of_registers = |vectors: i64| {
+        let mut high = heights(view.data[row].size(), vectors, registers(planner.target, lanes));
+        high.retain(|rows| *rows > 1);
+        high
+    };
+    let product = facts.products[subject.sum].is_some() && !attached;
+    let fits = |count: i64| product && !of_registers(count * vectors).is_empty();
+    let taps = same.and_then(|tile| tile.taps);
+    let third = ask_third(planner, subject.sum, (row, lane), taps, &fits);
+    let mut high = of_registers(vectors * third.map_or(1, |(_, count)| count));
+    let same = same.filter(|tile| tile.taps == third.map(|(axis, _)| axis));
     high.extend(same.map(|tile| tile.rows));
     if high.is_empty() {
-        return (None, 1);
+        return (None, None, 1);
     }
     high.sort_unstable();
     high.dedup();
@@ -139,7 +152,34 @@ fn ask_rows(
     let most = if view.loads.len() == 1 { (lanes / 2).max(1) } else { 4 };
     let usual = high.iter().copied().filter(|rows| *rows <= most).max().unwrap_or(high[0]);
     let rows = same.map_or(usual, |tile| tile.rows);
-    (Some(row), planner.asker.pick(&name, "rows", &high, &rows))
+    (Some(row), third, planner.asker.pick(&name, "rows", &high, &rows))
+}
+
+/// A third axis of a tile, and how many elements it has along it: as many as registers allow.
+fn ask_third(
+    planner: &mut Planner,
+    at: usize,
+    (row, lane): (usize, usize),
+    default: Option<usize>,
+    fits: &dyn Fn(i64) -> bool,
+) -> Option<(usize, i64)> {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let name = planner.plans[at].name.clone();
+    let counts = |axis: usize| -> Vec<i64> {
+        let extent = view.data[axis].size();
+        THIRDS.into_iter().filter(|count| *count <= extent && fits(*count)).collect()
+    };
+    let axes: Vec<usize> =
+        third_axes(view, row, lane).filter(|axis| !counts(*axis).is_empty()).collect();
+    let mut names = vec!["none".to_string()];
+    names.extend(axes.iter().map(|axis| view.data[*axis].name.clone()));
+    let usual = axes.iter().position(|axis| Some(*axis) == default);
+    let chosen = planner.asker.index(&name, "also along", names, usual.map_or(0, |at| at + 1));
+    let axis = axes[chosen.checked_sub(1)?];
+    let counts = counts(axis);
+    let most = *counts.last().expect("an axis without a count is not asked for");
+    Some((axis, planner.asker.pick(&name, "also", &counts, &most)))
 }
 
 /// The tiles of blocks, the order of the loops over both, and the terms of a block.
@@ -161,10 +201,12 @@ fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         let what = format!("block {}", data.name);
         form.blocks[axis] = sizes[planner.asker.index(&name, &what, names.collect(), 0)];
     }
-    let usual = usual_order(planner, subject, form);
+    let mut usual = usual_order(planner, subject, form);
+    usual.retain(|axis| Some(*axis) != form.whole(view));
     let outer = usual.iter().copied().filter(|axis| form.blocks[*axis] != 0).collect();
     let inner: Vec<usize> = usual.iter().copied().filter(|axis| form.blocks[*axis] != 1).collect();
-    let moving: Vec<usize> = form.row.into_iter().chain([form.lane]).collect();
+    let third = form.third.map(|(axis, _)| axis);
+    let moving: Vec<usize> = form.row.into_iter().chain(third).chain([form.lane]).collect();
     form.outer = ask_order(planner, subject.sum, "order", outer, &moving);
     form.inner = ask_order(planner, subject.sum, "order in blocks", inner, &moving);
     let blocks = !form.inner.is_empty() && (form.in_place || !form.outer.is_empty());
@@ -325,7 +367,8 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
     let lanes = i64::from(planner.target.lanes(view.dtype));
-    let vectors = form.rows * ((form.width + lanes - 1) / lanes);
+    let high = form.rows * form.third.map_or(1, |(_, count)| count);
+    let vectors = high * ((form.width + lanes - 1) / lanes);
     let mut choices = vec![("none".to_string(), Unroll::Nothing)];
     let mut steps = 1i64;
     let mut default = 0;
@@ -361,7 +404,7 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let stored = last(form.lane) || form.row.is_some_and(last);
     form.flat_rows = !form.in_place && form.row.is_some() && stored;
     if form.flat_rows {
-        form.flat_rows = planner.asker.whether(&name, "unroll rows", form.rows <= 16);
+        form.flat_rows = planner.asker.whether(&name, "unroll rows", high <= 16);
     }
 }
 
@@ -390,12 +433,24 @@ fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
 }
 
 impl Form {
+    /// What there is for each axis whose elements in a tile are written out, outermost first.
+    pub(super) fn rows_of<T>(&self, of: impl Fn(usize) -> Option<T>) -> Vec<T> {
+        let third = self.third.map(|(axis, _)| axis);
+        third.into_iter().chain(self.row).filter_map(of).collect()
+    }
+
+    /// The third axis, if a tile has all of it.
+    pub(super) fn whole(&self, view: &View) -> Option<usize> {
+        let (axis, count) = self.third?;
+        (view.data[axis].extent == Some(count)).then_some(axis)
+    }
+
     /// Elements of a tile along an axis.
     pub(super) fn factor(&self, axis: usize) -> i64 {
         match axis {
             axis if axis == self.lane => self.width,
             axis if Some(axis) == self.row => self.rows,
-            _ => 1,
+            axis => self.third.filter(|(third, _)| *third == axis).map_or(1, |(_, count)| count),
         }
     }
 }

@@ -10,6 +10,8 @@ const MIN_TERMS: i64 = 8;
 pub(in super::super) const MAX_VECTORS: i64 = 4;
 /// Rows of a tile.
 const MAX_ROWS: i64 = 14;
+/// An axis as short as the taps of a window: a tile has all of it, if that is good for anything.
+const MAX_TAPS: i64 = 4;
 /// Factors up to this size, in bytes, are read where they are.
 const PACK_BYTES: i64 = 1 << 15;
 /// What lies a multiple of so many bytes apart shares a set of the first cache, of which each has
@@ -26,6 +28,8 @@ pub(in super::super) struct Tile {
     pub(in super::super) rows: i64,
     /// Lanes of all vectors together.
     pub(in super::super) width: i64,
+    /// A short axis, all of which is in the tile as well.
+    pub(in super::super) taps: Option<usize>,
     /// Cycles, estimated.
     cycles: f64,
 }
@@ -41,14 +45,30 @@ pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> 
     for lane in 0..view.data.len() {
         for row in (0..view.data.len()).filter(|row| *row != lane) {
             let Some(extra) = reuse(facts, target, at, row, lane) else { continue };
-            let Some(mut tile) = sized(target, view, row, lane) else { continue };
-            tile.cycles += extra;
-            if best.as_ref().is_none_or(|best| tile.cycles < best.cycles) {
-                best = Some(tile);
+            let short = |axis: &usize| view.data[*axis].extent.is_some_and(|n| n <= MAX_TAPS);
+            let taps = third_axes(view, row, lane).filter(short).map(Some);
+            for taps in std::iter::once(None).chain(taps) {
+                let Some(mut tile) = sized(target, view, row, lane, taps) else { continue };
+                tile.cycles += extra;
+                if best.as_ref().is_none_or(|best| tile.cycles < best.cycles) {
+                    best = Some(tile);
+                }
             }
         }
     }
     best
+}
+
+/// The axes along which a tile of rows and lanes may have several elements, too: those along which
+/// something is used again that rows or lanes read.
+pub(super) fn third_axes(view: &View, row: usize, lane: usize) -> impl Iterator<Item = usize> {
+    let again = move |axis: &usize| {
+        let moves = |load: &&Access, axis: usize| load.mentions(&view.data[axis].var);
+        let mut loads = view.loads.iter().filter(|l| moves(l, row) || moves(l, lane));
+        *axis != row && *axis != lane && loads.any(|load| !moves(&load, *axis))
+    };
+    let several = |axis: &usize| view.data[*axis].extent.is_none_or(|extent| extent >= 2);
+    (0..view.data.len()).filter(several).filter(again)
 }
 
 /// If some factor is used again along both axes: the cycles for packing and for the results.
@@ -87,11 +107,26 @@ pub(super) fn packs(facts: &Facts, at: usize, load: &Access, axis: usize) -> boo
 }
 
 /// The best size of a tile with the given axes.
-fn sized(target: &Target, view: &View, row: usize, lane: usize) -> Option<Tile> {
+fn sized(
+    target: &Target,
+    view: &View,
+    row: usize,
+    lane: usize,
+    taps: Option<usize>,
+) -> Option<Tile> {
     let lanes = i64::from(target.lanes(view.dtype));
     let registers = registers(target, lanes);
     let (rows, columns) = (view.data[row].size(), view.data[lane].size());
     let steps = view.points() as f64 / (rows as f64 * columns as f64).max(1.0);
+    // Elements along the third axis, and how many of them read something else along another one.
+    let third = taps.map_or(1, |axis| view.data[axis].size());
+    let other = |axis: usize| {
+        let mut loads = view.loads.iter().filter(|load| load.mentions(&view.data[axis].var));
+        let moves = taps.is_some_and(|t| loads.any(|load| load.mentions(&view.data[t].var)));
+        if moves { third } else { 1 }
+    };
+    let (of_row, of_lane) = (other(row), other(lane));
+    let steps = steps / third as f64;
     let mut best: Option<Tile> = None;
     // Rows next to each other in memory use whole lines of the cache.
     let near = |load: &Access| match load.stride(&view.data[row].var) {
@@ -108,12 +143,13 @@ fn sized(target: &Target, view: &View, row: usize, lane: usize) -> Option<Tile> 
     for width in widths(columns, lanes) {
         for height in 2..=MAX_ROWS.min(rows) {
             let parts = |n: i64| (n + lanes - 1) / lanes;
-            if (height + 1) * parts(width) + 1 > registers {
+            if (height * third + of_lane) * parts(width) + 1 > registers {
                 break;
             }
             let cycles = |height: i64, width: i64| {
                 let vectors = parts(width);
-                let (used, loads) = ((height * vectors) as f64, (height + vectors) as f64);
+                let used = (height * vectors * third) as f64;
+                let loads = (height * of_row + vectors * of_lane) as f64;
                 // Two multiply-adds and two loads in a cycle; a result takes four.
                 (used / 2.0).max(loads / 2.0).max(4.0) + 0.5
             };
@@ -129,7 +165,7 @@ fn sized(target: &Target, view: &View, row: usize, lane: usize) -> Option<Tile> 
             let crowded = if height > WAYS && shares_sets { 1.15 } else { 1.0 };
             let cycles = steps * total * lines * rest * crowded;
             if best.as_ref().is_none_or(|best| cycles < best.cycles) {
-                best = Some(Tile { row, lane, rows: height, width, cycles });
+                best = Some(Tile { row, lane, rows: height, width, taps, cycles });
             }
         }
     }

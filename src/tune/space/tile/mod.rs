@@ -2,10 +2,11 @@
 //!
 //! `C[x, y] = sum(A[x, k] * B[k, y])`: a tile of `rows` × `width` results stays in registers while
 //! terms are added, so that each element of `A` is used for all lanes and each vector of `B` for
-//! all rows. Loops over tiles have two levels: those over blocks, and those over the tiles of one
-//! block, which use again what the caches hold. Terms may be taken in blocks, too: all tiles of a
-//! block of results take a block of terms before any takes the next one. Each element meets its
-//! terms in the order of the source.
+//! all rows. Where a third axis reads something again, as the taps of a window or the rows of an
+//! image do, a tile may have several elements along it, too. Loops over tiles have two levels:
+//! those over blocks, and those over the tiles of one block, which use again what the caches hold.
+//! Terms may be taken in blocks, too: all tiles of a block of results take a block of terms before
+//! any takes the next one. Each element meets its terms in the order of the source.
 //!
 //! `choose` has the default sizes, `ask` asks for all of them, `write` writes the directives.
 
@@ -37,6 +38,8 @@ struct Form {
     width: i64,
     row: Option<usize>,
     rows: i64,
+    /// A third axis of a tile, and its elements along it.
+    third: Option<(usize, i64)>,
     /// The sums are kept where the results are.
     in_place: bool,
     /// Tiles of a block, per axis; 0 for all of them.

@@ -27,9 +27,13 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     let (home, name) = (subject.home, planner.plans[subject.home].name.clone());
     let columns = if planner.target.lanes(view.dtype) > 1 { "lanes" } else { "columns" };
     let mut why = match form.row {
-        Some(row) => format!("{} rows along `{}` and ", form.rows, view.data[row].name),
+        Some(row) => format!("{} rows along `{}`", form.rows, view.data[row].name),
         None => String::new(),
     };
+    if let Some((axis, count)) = form.third {
+        why += &format!(", {count} along `{}`", view.data[axis].name);
+    }
+    why += if form.row.is_some() { " and " } else { "" };
     let lane = &view.data[form.lane].name;
     why +=
         &format!("{} {columns} along `{lane}` stay in registers while terms are added", form.width);
@@ -76,12 +80,18 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
 /// Splits the axes of the home.
 fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
     let home = subject.home;
+    let facts = planner.facts.clone();
+    let whole = form.whole(&facts.views[subject.sum]);
     let mut loops: Vec<Loops> = Vec::new();
     for axis in 0..subject.map.len() {
         let mut of = Loops::default();
         let mut leaf = planner.plans[home].leaf_of(subject.map[axis]).expect("it is not split yet");
         let mut name = planner.plans[home].leaves[leaf].name.clone();
-        if axis == form.lane || Some(axis) == form.row {
+        if Some(axis) == whole {
+            loops.push(Loops { tile: Some(name), ..of });
+            continue;
+        }
+        if form.factor(axis) > 1 || axis == form.lane || Some(axis) == form.row {
             let tail = if axis == form.lane { form.tail } else { "" };
             let (outer, tile) = planner.split_tail(home, leaf, form.factor(axis), tail);
             name = outer;
@@ -142,15 +152,15 @@ fn in_place(
     }
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     let shared = outer.len() + if block.is_none() { inner.len() } else { 0 };
-    let row = form.row.and_then(|row| loops[row].tile.clone());
+    let rows = form.rows_of(|axis| loops[axis].tile.clone());
     let lane = loops[form.lane].tile.clone();
     let mut order = outer;
     order.extend(block);
     order.extend(inner);
-    order.extend(over_tile(form, terms, &row));
+    order.extend(over_tile(form, terms, &rows));
     order.extend(lane.clone());
     planner.reorder(home, &order);
-    for name in flat.iter().chain(&row) {
+    for name in flat.iter().chain(&rows) {
         let leaf = planner.leaf(home, name);
         planner.annotate(home, leaf, "unroll");
     }
@@ -169,8 +179,8 @@ fn how_lanes(planner: &Planner, at: usize) -> &'static str {
 }
 
 /// The loops over a tile's terms and rows, in their order.
-fn over_tile(form: &Form, terms: Vec<String>, row: &Option<String>) -> Vec<String> {
-    let rows = row.iter().cloned();
+fn over_tile(form: &Form, terms: Vec<String>, rows: &[String]) -> Vec<String> {
+    let rows = rows.iter().cloned();
     if form.by_row { rows.chain(terms).collect() } else { terms.into_iter().chain(rows).collect() }
 }
 
@@ -204,8 +214,10 @@ fn apart(
     if lanes && (contiguous(form.lane) || form.row.is_some_and(contiguous)) {
         planner.annotate(home, last, "vectorize");
     }
-    if form.flat_rows && tile.len() > 1 {
-        planner.annotate(home, last - 1, "unroll");
+    for row in 1..tile.len() {
+        if form.flat_rows {
+            planner.annotate(home, last - row, "unroll");
+        }
     }
     let gone = planner.parallelize(home, around);
     let place = (around - gone).checked_sub(1);
@@ -242,7 +254,7 @@ fn sums(
     let mut order: Vec<String> = Vec::new();
     let mut terms = reduce;
     let mut lane = name(form.lane);
-    let mut row = form.row.map(name);
+    let mut rows = form.rows_of(|axis| Some(name(axis)));
     if form.terms > 0 {
         let mut tiles: Vec<Option<String>> = (0..view.data.len()).map(|a| Some(name(a))).collect();
         let (block, inside) = split_in(planner, sum, &terms[0], form.terms, "");
@@ -250,10 +262,15 @@ fn sums(
         let (outer, tile) = split_in(planner, sum, &lane, form.width, form.tail);
         tiles[form.lane] = Some(outer);
         lane = tile;
-        if let (Some(at), Some(axis)) = (form.row, &row) {
-            let (outer, tile) = split_in(planner, sum, axis, form.rows, "");
+        let axes = form.rows_of(Some);
+        for (at, row) in axes.into_iter().zip(&mut rows) {
+            if form.whole(view) == Some(at) {
+                tiles[at] = None;
+                continue;
+            }
+            let (outer, tile) = split_in(planner, sum, row, form.factor(at), "");
             tiles[at] = Some(outer);
-            row = Some(tile);
+            *row = tile;
         }
         order.push(block);
         // What has one loop only is a single tile in a block.
@@ -261,7 +278,8 @@ fn sums(
         let axes: Vec<usize> = single.chain(form.inner.iter().copied()).collect();
         order.extend(axes.iter().filter_map(|axis| tiles[*axis].clone()));
     } else {
-        let others = (0..view.data.len()).filter(|a| *a != form.lane && Some(*a) != form.row);
+        let in_tile = form.rows_of(Some);
+        let others = (0..view.data.len()).filter(|a| *a != form.lane && !in_tile.contains(a));
         order.extend(others.map(name));
     }
     let mut flat = unrolled(form, &terms);
@@ -272,10 +290,10 @@ fn sums(
         flat = vec![inside];
     }
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
-    order.extend(over_tile(form, terms, &row));
+    order.extend(over_tile(form, terms, &rows));
     order.push(lane.clone());
     planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
-    for axis in flat.iter().chain(&row) {
+    for axis in flat.iter().chain(&rows) {
         planner.text.push(format!("{sum}.unroll({axis})"));
     }
     let how = how_lanes(planner, subject.sum);
