@@ -103,11 +103,11 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             let waits = paths::waits(&plan, machine, &cycles);
             frames.for_each(|at| sum.frame(at, &cycles[at], waits[at]));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
-            sum.add("parallel start", alone, alone, || format!("{} loops", plan.launches));
+            sum.add("parallel start", alone, alone, || counted(plan.launches, "loop"));
         }
     }
     let alone = plan.allocations * 3e-8;
-    sum.add("allocations", alone, alone, || format!("{} buffers", plan.allocations));
+    sum.add("allocations", alone, alone, || counted(plan.allocations, "buffer"));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
     let features = features::features(&plan, machine, &traffic, &sum.terms, seconds);
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
@@ -205,27 +205,30 @@ impl<'p> Sum<'p> {
         let of = |alone: f64, binds: bool| if binds { alone } else { EXPOSED * alone };
         self.core(name, cycles, core, of(core, core >= most), runs);
         let wait = machine.seconds(waits * runs);
-        let about =
-            || format!("{name}: {} cycles in each of {} iterations", short(waits), short(runs));
+        let about = || {
+            format!("{name}: {} in each of {}", counted(waits, "cycle"), counted(runs, "iteration"))
+        };
         self.add("latency", wait, wait, about);
         let calls = machine.seconds(frame.work.calls * runs);
-        let about = || format!("{name}: {} cycles, {} times", short(frame.work.calls), short(runs));
+        let about =
+            || format!("{name}: {}, {}", counted(frame.work.calls, "cycle"), counted(runs, "time"));
         self.add("calls", calls, calls, about);
         for (level, alone, lines) in moves {
-            let about = || format!("{name}: {} lines", short(lines));
+            let about = || format!("{name}: {}", counted(lines, "line"));
             self.add(level, of(alone, alone >= most && core < most), alone, about);
         }
         let around = machine.seconds(cycles.around * begins);
-        self.add("loop ends", around, around, || format!("{name}: {} times", short(begins)));
+        self.add("loop ends", around, around, || format!("{name}: {}", counted(begins, "time")));
     }
 
     /// The cycles of a frame as terms.
     fn core(&mut self, name: &str, cycles: &Cycles, core: f64, seconds: f64, runs: f64) {
         let spills = if cycles.total > 0.0 { cycles.spills / cycles.total } else { 0.0 };
-        let about =
-            || format!("{name}: {} iterations of {} cycles", short(runs), short(cycles.total));
+        let about = || {
+            format!("{name}: {} of {}", counted(runs, "iteration"), counted(cycles.total, "cycle"))
+        };
         self.add(cycles.unit.name(), seconds * (1.0 - spills), core * (1.0 - spills), about);
-        let about = || format!("{name}: {} cycles an iteration", short(cycles.spills));
+        let about = || format!("{name}: {} an iteration", counted(cycles.spills, "cycle"));
         self.add("spills", seconds * spills, core * spills, about);
     }
 
@@ -353,6 +356,11 @@ fn alone(access: &Access, extents: &[f64]) -> f64 {
 }
 
 /// A number in three digits.
+/// `1 cycle`, `2.50 cycles`.
+fn counted(number: f64, one: &str) -> String {
+    format!("{} {one}{}", short(number), if number == 1.0 { "" } else { "s" })
+}
+
 fn short(number: f64) -> String {
     match number {
         n if n >= 1e9 => format!("{:.3} billion", n / 1e9),

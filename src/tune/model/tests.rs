@@ -302,8 +302,8 @@ fn the_terms_of_a_product_on_the_table_s_machine() {
         "loop ends 1.44 us, 1.44 alone: C: k: 256 times",
         "stores 0.23 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
         "TLB 0.03 us, 0.16 alone: C: k: 128 lines",
-        "calls 0.01 us, 0.01 alone: k: 40 cycles, 1 times",
-        "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycles",
+        "calls 0.01 us, 0.01 alone: k: 40 cycles, 1 time",
+        "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycle",
     ];
     assert_eq!(lines, expected);
 }
