@@ -8,12 +8,14 @@
 //!
 //! Copies of a group (`Stmt::CopyGroup`) are waited for where the program says so, and nowhere
 //! else. There single elements are copied, too, and an element outside of its tensor is 0:
-//! `S[i] = if_then_else(c, A[j], 0)` reads no byte where `c` is false.
+//! `S[i] = if_then_else(c, A[j], 0)` reads no byte where `c` is false. What the group itself reads
+//! on, as one cached block that is made of another one, is copied through registers.
 
 use super::emit::{Emitter, Memory, Place};
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Const, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
+use std::collections::HashSet;
 
 impl Emitter<'_> {
     /// Copies, if the store is such a copy.
@@ -37,6 +39,9 @@ impl Emitter<'_> {
             return false;
         };
         let spaces = (to.space, from.space) == (Space::Shared, Space::Global);
+        if self.in_group && self.read_in_group.contains(buffer) {
+            return false;
+        }
         if !spaces || !from.read_only || source.dtype != buffer.dtype || self.guard.is_some() {
             return false;
         }
@@ -89,7 +94,17 @@ impl Emitter<'_> {
     /// Copies that are waited for together.
     pub(super) fn copy_group(&mut self, body: &Stmt) {
         let outer = std::mem::replace(&mut self.in_group, true);
+        let mut read = HashSet::new();
+        walk_stmt(body, &mut |_| {}, &mut |expr| {
+            walk_expr(expr, &mut |expr| {
+                if let ExprKind::Load { buffer, .. } = &expr.kind {
+                    read.insert(buffer.clone());
+                }
+            });
+        });
+        let around = std::mem::replace(&mut self.read_in_group, read);
         self.stmt(body);
+        self.read_in_group = around;
         self.in_group = outer;
         self.e.cp_async_commit_group();
     }

@@ -93,6 +93,8 @@ pub(super) struct Emitter<'a> {
     pub(super) copying: bool,
     /// What is emitted is part of a group of copies.
     pub(super) in_group: bool,
+    /// What that group reads: it has to be there before the group is waited for.
+    pub(super) read_in_group: HashSet<Buffer>,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
     /// Float32 division and square roots are approximated.
@@ -141,6 +143,7 @@ impl<'a> Emitter<'a> {
             copies_async: false,
             copying: false,
             in_group: false,
+            read_in_group: HashSet::new(),
             fast_math: false,
             lane: None,
             guard: None,
