@@ -355,12 +355,12 @@ fn alone(access: &Access, extents: &[f64]) -> f64 {
     short(span)
 }
 
-/// A number in three digits.
 /// `1 cycle`, `2.50 cycles`.
 fn counted(number: f64, one: &str) -> String {
     format!("{} {one}{}", short(number), if number == 1.0 { "" } else { "s" })
 }
 
+/// A number in three digits.
 fn short(number: f64) -> String {
     match number {
         n if n >= 1e9 => format!("{:.3} billion", n / 1e9),
