@@ -10,6 +10,7 @@ use super::records::Writer;
 use super::report::{self, Report};
 use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
+use super::worker::LONGER;
 use crate::cli::bench::machine::{self, cpu};
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::data;
@@ -105,8 +106,6 @@ const RECORDS: &str = "Where trials are kept, and taken up from; FILE.records.js
 const BATCH: usize = 16;
 /// The part of the budget that the last comparison takes, and its bounds in seconds.
 const LAST: (f64, f64, f64) = (0.05, 0.5, 3.0);
-/// It lasts longer where the best is not sure, and begins with compiling.
-const LONGER: f64 = 2.5;
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

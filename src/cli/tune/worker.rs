@@ -39,6 +39,8 @@ const ENOUGH: f64 = 0.05;
 const BATCHES: (usize, usize) = (3, 12);
 /// How many times slower than the best a candidate is measured once only.
 const CLEARLY_SLOWER: f64 = 1.5;
+/// A comparison lasts longer where the best is not sure, and begins with compiling.
+pub const LONGER: f64 = 2.5;
 
 /// Candidates that are measured in turns without one another's memory, at least.
 const LEADERS: u64 = 16;
@@ -330,6 +332,7 @@ impl Bench {
 
     /// Measures candidates in turns, each with arguments of its own.
     fn compare(&mut self, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+        let begin = Instant::now();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; jobs.len()];
         let mut entrants = Vec::new();
         for (at, job) in jobs.iter().enumerate() {
@@ -358,7 +361,7 @@ impl Bench {
         let calls = entrants.iter_mut();
         let calls = calls.map(|(_, one, args, _)| timed(gpu, &one.kernel, args.of(plain)));
         let calls: crate::diag::Result<Vec<Timed<'_>>> = calls.collect();
-        let rounds = calls.and_then(|mut calls| until_sure(&mut calls, seconds));
+        let rounds = calls.and_then(|mut calls| until_sure(&mut calls, seconds, begin));
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
             let (at, verdict) = (*at, *verdict);
             outcomes[at] = Some(match &rounds {
@@ -371,15 +374,22 @@ impl Bench {
 }
 
 /// Seconds of a call in each round, for every call: half the time, and up to as much again twice
-/// while the best two cannot be told apart.
-fn until_sure(calls: &mut [Timed<'_>], seconds: f64) -> crate::diag::Result<Vec<Vec<f64>>> {
+/// while the best two cannot be told apart and the comparison is not too long already.
+fn until_sure(
+    calls: &mut [Timed<'_>],
+    seconds: f64,
+    begin: Instant,
+) -> crate::diag::Result<Vec<Vec<f64>>> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); calls.len()];
     let share = seconds / 2.0 / calls.len().max(1) as f64;
     for _ in 0..if calls.is_empty() { 0 } else { 3 } {
+        let before = begin.elapsed();
         let rounds = in_turns(calls, None, share)?;
         times.iter_mut().zip(rounds.times).for_each(|(all, new)| all.extend(new));
         let lists: Vec<&[f64]> = times.iter().map(|list| &list[..]).collect();
-        if Lead::new(&lists).is_none_or(|lead| lead.is_sure()) {
+        let sure = Lead::new(&lists).is_none_or(|lead| lead.is_sure());
+        let after_another = 2 * begin.elapsed() - before;
+        if sure || after_another.as_secs_f64() > LONGER * seconds {
             break;
         }
     }
