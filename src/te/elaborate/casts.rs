@@ -7,7 +7,8 @@ use super::Elaborator;
 use super::constants::{self, is_exact, show_real, to_float};
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
-use crate::ir::{DType, Expr, ExprKind};
+use crate::ir::visit::walk_expr;
+use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use crate::lang::ast;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
@@ -209,7 +210,15 @@ impl<'a> Elaborator<'a> {
         match value {
             Value::Poison => None,
             Value::Int(_) => Some(self.adapt((value, expr), SourceType::Index)?.expr),
-            Value::Scalar(typed) if typed.ty == SourceType::Index => Some(typed.expr.clone()),
+            Value::Scalar(typed) if typed.ty == SourceType::Index => {
+                if has_bit_operation(&typed.expr) {
+                    let message = format!("{what} has no bit operations on run-time integers");
+                    let help = "arithmetic says the same: `*`, `//`, `%`, `-`";
+                    self.error(Diag::new("E0211", expr.span, message).help(help));
+                    return None;
+                }
+                Some(typed.expr.clone())
+            }
             other => {
                 let found = other.describe();
                 let message =
@@ -221,6 +230,20 @@ impl<'a> Elaborator<'a> {
             }
         }
     }
+}
+
+/// Whether an extent is more than the text of a manifest can say.
+fn has_bit_operation(expr: &Expr) -> bool {
+    use BinOp::{BitAnd, BitOr, BitXor, Shl, Shr};
+    let mut found = false;
+    walk_expr(expr, &mut |expr| {
+        found |= match &expr.kind {
+            ExprKind::Unary(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs | UnOp::Not),
+            ExprKind::Binary(op, ..) => matches!(op, BitAnd | BitOr | BitXor | Shl | Shr),
+            _ => false,
+        };
+    });
+    found
 }
 
 /// How much a type holds: casts go from the lower to the higher.
