@@ -8,7 +8,7 @@ CARGO  ?= cargo
 TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test test-rust test-python golden bless fuzz bench bench-launch size dump \
+.PHONY: help build run test test-rust test-python golden bless fuzz damage bench bench-launch size dump \
         test-cross test-slurm test-exhaustive gpu-check gpu-check-bundle
 
 help:                ## this list
@@ -43,6 +43,9 @@ N    ?= 10000
 SEED ?= 0
 fuzz:                ## N random programs, and N with schedules, from SEED on
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz -- --nocapture
+
+damage:              ## N damaged inputs of each kind: sources, modules, records, .npy, PTX
+	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz damaged -- --nocapture
 
 bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call
 	$(PY) tests/python/bench.py $(TEC)

@@ -22,7 +22,8 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     print(&if args.json { manifest.to_json() + "\n" } else { describe(&manifest) })
 }
 
-fn describe(manifest: &Manifest) -> String {
+/// The text that the command prints.
+pub fn describe(manifest: &Manifest) -> String {
     let Manifest { module, target, compiler, fp_contract, .. } = manifest;
     let mut text = format!("module {module}, by {compiler}\n");
     text.push_str(&format!("target {} ({})\n", target.name, target.arch));
@@ -37,7 +38,8 @@ fn describe(manifest: &Manifest) -> String {
         text.push_str(&format!("PTX {version}\n"));
     }
     for source in &manifest.sources {
-        text.push_str(&format!("source {} sha256 {}\n", source.file, &source.sha256[..16]));
+        let short: String = source.sha256.chars().take(16).collect();
+        text.push_str(&format!("source {} sha256 {short}\n", source.file));
     }
     for kernel in &manifest.kernels {
         text.push_str(&describe_kernel(kernel));

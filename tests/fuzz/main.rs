@@ -5,7 +5,8 @@
 //! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
 //! wrong (`unchecked`). Sums of products are rewritten by `merge` and `contract` (`algebra`).
 //! Kernels with a planted bug must be found (`plant`), and nearly every barrier is needed
-//! (`barriers`). Damaged programs must not make the compiler panic (`damage`).
+//! (`barriers`). Damaged inputs of every kind are answered with an error or a
+//! result (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
 //! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
@@ -101,9 +102,34 @@ fn planted_bugs_of_the_wide_back_end_are_found() {
     }
 }
 
-#[test]
-fn damaged_programs_do_not_panic() {
+/// As many damaged inputs of a kind as `TEC_FUZZ_N` says, without it as fit in some seconds.
+fn feed_damaged(kind: &dyn damage::Kind, seconds: u64) {
     let n = setting("TEC_FUZZ_N", u64::MAX);
-    let time = (n == u64::MAX).then_some(std::time::Duration::from_secs(5));
-    damage::damaged(n, setting("TEC_FUZZ_SEED", 0), time);
+    let time = (n == u64::MAX).then_some(std::time::Duration::from_secs(seconds));
+    damage::feed(kind, n, setting("TEC_FUZZ_SEED", 0), time);
+}
+
+#[test]
+fn damaged_programs_are_answered() {
+    feed_damaged(&damage::source::Sources::new(setting("TEC_FUZZ_SEED", 0)), 6);
+}
+
+#[test]
+fn damaged_modules_are_answered() {
+    feed_damaged(&damage::files::Modules::new(), 2);
+}
+
+#[test]
+fn damaged_records_are_answered() {
+    feed_damaged(&damage::files::Records::new(), 2);
+}
+
+#[test]
+fn damaged_arrays_are_answered() {
+    feed_damaged(&damage::files::Arrays::new(), 2);
+}
+
+#[test]
+fn damaged_ptx_is_answered() {
+    feed_damaged(&damage::ptx::Texts::new(), 3);
 }
