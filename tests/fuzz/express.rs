@@ -87,8 +87,35 @@ impl Generator {
                 return Node::leaf(ty, name);
             }
             let text = self.pick(&[
-                "0", "1", "2", "0.5", "0.0", "3.0", "0.1", "1e-3", "7", "100.0", "0.3333", "1.0",
-                "1024.0", "65504.0", "2.0", "4", "10.0", "1e-7", "16.0",
+                "0",
+                "1",
+                "2",
+                "0.5",
+                "0.0",
+                "3.0",
+                "0.1",
+                "1e-3",
+                "7",
+                "100.0",
+                "0.3333",
+                "1.0",
+                "1024.0",
+                "65504.0",
+                "2.0",
+                "4",
+                "10.0",
+                "1e-7",
+                "16.0",
+                "(-0.0)",
+                "(-3.5)",
+                "(-0)",
+                "((0.0 - 1.0) * 0.0)",
+                "ceil(-0.5)",
+                "max(0.0, -0.0)",
+                "1e-44",
+                "(-1e-44)",
+                "1.00048828125000001",
+                "(1.0 / 3.0)",
             ]);
             return Node::leaf(ty, text);
         }
@@ -118,7 +145,13 @@ impl Generator {
             if self.chance(10) {
                 return Node::leaf(ty, format!("({}inf({name}))", self.pick(&["", "-"])));
             }
-            let value = self.raw(ty).form;
+            if self.chance(10) {
+                return Node::leaf(ty, format!("(inf({name}) - inf({name}))"));
+            }
+            let value = match self.chance(10) {
+                true => self.pick(&["1e39", "(-1e39)", "65520.0", "1e-60", "(-1e-60)"]).into(),
+                false => self.raw(ty).form,
+            };
             return Node::leaf(ty, format!("({value} as {name})"));
         }
         let value = match self.chance(30) && ty.is_signed() {

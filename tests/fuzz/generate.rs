@@ -286,7 +286,7 @@ impl Generator {
         }
         if self.chance(20) {
             self.feature("real parameter");
-            let value = self.pick(&["0.1", "1e-5", "3.0", "-0.75", "1.0 / 3.0"]);
+            let value = self.pick(&["0.1", "1e-5", "3.0", "-0.75", "1.0 / 3.0", "-0.0"]);
             params.push(Node::stmt(format!("eps: real = {value}"), vec![]));
             self.scope.reals.push("eps".to_string());
         }

@@ -8,7 +8,6 @@ use crate::diag::{Diag, Span};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use crate::lang::ast::{BinaryOp, UnaryOp};
 use num_bigint::BigInt;
-use num_traits::Zero;
 
 impl<'a> Elaborator<'a> {
     /// `a op b`.
@@ -57,7 +56,7 @@ impl<'a> Elaborator<'a> {
         match (op, a.0) {
             (_, Value::Poison) => return Value::Poison,
             (UnaryOp::Neg, Value::Int(x)) => return Value::Int(-x),
-            (UnaryOp::Neg, Value::Real(x)) => return Value::real(-(**x).clone()),
+            (UnaryOp::Neg, Value::Real(x)) => return Value::real(x.negated()),
             (UnaryOp::BitNot, Value::Int(x)) => return Value::Int(-x - 1),
             (UnaryOp::Not, Value::Bool(x)) => return Value::Bool(!x),
             _ => {}
@@ -150,7 +149,7 @@ impl<'a> Elaborator<'a> {
             self.error(refuse(op, ty, span));
             return Value::Poison;
         };
-        if value.as_rational().is_some_and(|exact| !is_small(&exact)) {
+        if value.as_real().is_some_and(|real| !is_small(real.exact())) {
             let message = "a constant of more than 4096 bits";
             self.error(Diag::new("E0212", span, message));
             return Value::Poison;
@@ -159,17 +158,20 @@ impl<'a> Elaborator<'a> {
     }
 
     fn fold_reals(&mut self, op: BinaryOp, a: &Value, b: &Value, span: Span) -> Option<Value> {
-        let (x, y) = (a.as_rational()?, b.as_rational()?);
+        let (x, y) = (a.as_real()?, b.as_real()?);
         Some(match op {
-            BinaryOp::Add => Value::real(x + y),
-            BinaryOp::Sub => Value::real(x - y),
-            BinaryOp::Mul => Value::real(x * y),
-            BinaryOp::Div if y.is_zero() => {
-                let message = "division by zero in a constant expression";
-                self.error(Diag::new("E0210", span, message).help("infinity is `inf(float32)`"));
-                Value::Poison
-            }
-            BinaryOp::Div => Value::real(x / y),
+            BinaryOp::Add => Value::real(x.plus(&y)),
+            BinaryOp::Sub => Value::real(x.minus(&y)),
+            BinaryOp::Mul => Value::real(x.times(&y)),
+            BinaryOp::Div => match x.over(&y) {
+                Some(quotient) => Value::real(quotient),
+                None => {
+                    let message = "division by zero in a constant expression";
+                    let help = "infinity is `inf(float32)`";
+                    self.error(Diag::new("E0210", span, message).help(help));
+                    Value::Poison
+                }
+            },
             _ => Value::Bool(compare(op, &x, &y)?),
         })
     }

@@ -4,13 +4,13 @@
 //! an integer type; any other mix is an error that shows the cast to write.
 
 use super::Elaborator;
-use super::constants::{self, is_exact, show_real, to_float};
+use super::constants::{self, is_exact};
+use super::reals::Real;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::walk_expr;
-use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
+use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 use crate::lang::ast;
-use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 
 /// An operand: its value and its syntax, for messages.
@@ -91,7 +91,7 @@ impl<'a> Elaborator<'a> {
             Value::Real(real) if ty.is_float() => match constant(value, ty) {
                 Some(typed) => return Some(typed),
                 None => {
-                    let text = format!("`{}` is too large for `{ty}`", show_real(real));
+                    let text = format!("`{real}` is too large for `{ty}`");
                     self.error(Diag::new("E0210", expr.span, text));
                     return None;
                 }
@@ -161,6 +161,24 @@ impl<'a> Elaborator<'a> {
             SourceType::Index => {
                 let typed = self.adapt(operand, ty)?;
                 Some((DType::Int64, cast(&typed, DType::Int64)))
+            }
+        }
+    }
+
+    /// A value as one that is stored with type `dtype`: a constant is rounded to that, once. (As
+    /// an operand a constant of a 16-bit float type is rounded to `float32`.)
+    pub fn adapt_stored(&mut self, operand: Operand<'_, 'a>, dtype: DType) -> Option<Typed> {
+        let ty = SourceType::Data(dtype);
+        let typed = self.adapt(operand, ty)?;
+        let Some(real) = operand.0.as_real().filter(|_| dtype.is_half()) else {
+            return Some(typed);
+        };
+        match real.to_float(dtype) {
+            Some(rounded) => Some(Typed::new(ty, Expr::float(ty.compute(), rounded), 0)),
+            None => {
+                let message = format!("`{real}` is too large for `{ty}`");
+                self.error(Diag::new("E0210", operand.1.span, message));
+                None
             }
         }
     }
@@ -277,10 +295,10 @@ fn constant(value: &Value, ty: SourceType) -> Option<Typed> {
     let expr = match value {
         Value::Bool(value) => Expr::bool(*value),
         Value::Int(value) if ty.is_float() => {
-            Expr::float(compute, to_float(&BigRational::from_integer(value.clone()), compute)?)
+            Expr::float(compute, Real::from_integer(value.clone()).to_float(compute)?)
         }
         Value::Int(value) => Expr::int(compute, value.to_i128()?),
-        Value::Real(value) => Expr::float(compute, to_float(value, compute)?),
+        Value::Real(value) => Expr::float(compute, value.to_float(compute)?),
         _ => return None,
     };
     Some(Typed::new(ty, expr, 0))
@@ -296,12 +314,7 @@ fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
         }
         Value::Bool(value) => Expr::int(dtype, i128::from(*value)),
         _ if dtype.is_float() => {
-            let exact = value.as_rational()?;
-            let infinity = match exact < BigRational::zero() {
-                true => f64::NEG_INFINITY,
-                false => f64::INFINITY,
-            };
-            Expr::float(ty.compute(), to_float(&exact, dtype).unwrap_or(infinity))
+            Expr::float(ty.compute(), value.as_real()?.to_float_or_infinity(dtype))
         }
         Value::Int(value) if dtype == DType::Bool => Expr::bool(!value.is_zero()),
         Value::Int(value) => {
@@ -310,7 +323,7 @@ fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
             Expr::int(dtype, range.contains(&value).then_some(value)?)
         }
         Value::Real(value) if dtype == DType::Bool => Expr::bool(!value.is_zero()),
-        Value::Real(value) => Expr::int(dtype, constants::truncate(value, dtype)),
+        Value::Real(value) => Expr::int(dtype, constants::truncate(value.exact(), dtype)),
         _ => return None,
     };
     Some(Typed::new(ty, expr, 0))
@@ -329,10 +342,22 @@ pub fn cast(typed: &Typed, dtype: DType) -> Typed {
     Typed::new(ty, Expr::cast(ty.compute(), typed.expr.clone()), typed.size)
 }
 
-/// Whether a `Float32` expression is the widened value of a 16-bit float already.
+/// Whether a `Float32` expression is a value of the 16-bit float type `dtype` already.
 fn is_rounded_to(expr: &Expr, dtype: DType) -> bool {
-    matches!(&expr.kind, ExprKind::Cast(inner) if inner.ty.dtype == dtype)
-        && expr.ty.dtype == DType::Float32
+    fn visit(expr: &Expr, dtype: DType, depth: u32) -> bool {
+        let both = |a, b| depth > 0 && visit(a, dtype, depth - 1) && visit(b, dtype, depth - 1);
+        match &expr.kind {
+            ExprKind::Const(Const::Float(value)) => {
+                dtype.round_float(*value).to_bits() == value.to_bits()
+            }
+            ExprKind::Cast(inner) => inner.ty.dtype == dtype,
+            ExprKind::Unary(UnOp::Neg | UnOp::Abs, a) => depth > 0 && visit(a, dtype, depth - 1),
+            ExprKind::Binary(BinOp::Min | BinOp::Max, a, b) => both(a, b),
+            ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => both(a, b),
+            _ => false,
+        }
+    }
+    expr.ty.dtype == DType::Float32 && visit(expr, dtype, 8)
 }
 
 /// An integer as an index. A round trip of an index through `int64` changes nothing.

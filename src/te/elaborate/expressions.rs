@@ -3,6 +3,7 @@
 use super::arithmetic::too_large;
 use super::constants::{self, NumberError};
 use super::items::Function;
+use super::reals::Real;
 use super::values::{Entry, SourceType, Typed, Value};
 use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span, closest};
@@ -116,7 +117,7 @@ impl<'a> Elaborator<'a> {
 
     fn real(&mut self, text: &str, span: Span) -> Value {
         match constants::parse_real(text) {
-            Ok(value) => Value::real(value),
+            Ok(value) => Value::real(Real::new(value)),
             Err(error) => self.bad_number(error, text, span),
         }
     }
@@ -300,11 +301,11 @@ impl<'a> Elaborator<'a> {
         make: fn(Expr, Expr, Expr) -> Expr,
     ) -> Value {
         if let (Value::Bool(chosen), Some(x), Some(y)) =
-            (cond, then.0.as_rational(), otherwise.0.as_rational())
+            (cond, then.0.as_real(), otherwise.0.as_real())
         {
             let real = matches!(then.0, Value::Real(_)) || matches!(otherwise.0, Value::Real(_));
             let value = if *chosen { x } else { y };
-            return if real { Value::real(value) } else { Value::Int(value.to_integer()) };
+            return if real { Value::real(value) } else { Value::Int(value.exact().to_integer()) };
         }
         if let (Value::Bool(chosen), Value::Bool(x), Value::Bool(y)) = (cond, then.0, otherwise.0) {
             return Value::Bool(if *chosen { *x } else { *y });

@@ -2,13 +2,13 @@
 
 use super::Elaborator;
 use super::casts::Operand;
-use super::constants::round_half_even;
 use super::expressions::{Env, count};
+use super::reals::Real;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::{BinOp, DType, Expr, Intrinsic, UnOp};
 use crate::lang::ast;
-use num_traits::{Signed, ToPrimitive};
+use num_traits::ToPrimitive;
 
 /// A function of the language.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -309,11 +309,11 @@ pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
 
 /// The exact value of a function of constants, where it has one.
 fn fold(builtin: Builtin, values: &[Value]) -> Option<Value> {
-    let exact: Vec<_> = values.iter().map(Value::as_rational).collect::<Option<_>>()?;
+    let exact: Vec<_> = values.iter().map(Value::as_real).collect::<Option<_>>()?;
     let real = values.iter().any(|value| matches!(value, Value::Real(_)));
-    let number = |value: num_rational::BigRational| match real {
+    let number = |value: Real| match real {
         true => Value::real(value),
-        false => Value::Int(value.to_integer()),
+        false => Value::Int(value.exact().to_integer()),
     };
     let mut exact = exact.into_iter();
     let x = exact.next()?;
@@ -328,12 +328,10 @@ fn fold(builtin: Builtin, values: &[Value]) -> Option<Value> {
         (Builtin::Unary(UnOp::Floor, _), None, None) if real => Value::real(x.floor()),
         (Builtin::Unary(UnOp::Ceil, _), None, None) if real => Value::real(x.ceil()),
         (Builtin::Unary(UnOp::Trunc, _), None, None) if real => Value::real(x.trunc()),
-        (Builtin::Unary(UnOp::Round, _), None, None) if real => {
-            Value::real(num_rational::BigRational::from_integer(round_half_even(&x)))
-        }
+        (Builtin::Unary(UnOp::Round, _), None, None) if real => Value::real(x.round()),
         (Builtin::Unary(UnOp::IsNan, _), None, None) if real => Value::Bool(false),
         (Builtin::Unary(UnOp::Popcount, _), None, None) if !real => {
-            Value::int(x.to_integer().to_i64()?.count_ones())
+            Value::int(x.exact().to_integer().to_i64()?.count_ones())
         }
         _ => return None,
     })

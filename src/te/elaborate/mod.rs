@@ -15,6 +15,7 @@ mod kernels;
 mod operators;
 mod parameters;
 mod reducers;
+mod reals;
 mod reductions;
 mod reserved;
 mod stages;

@@ -1,14 +1,14 @@
 //! Parameters of kernels: `-D` options, defaults, run-time integers.
 
-use super::constants::{self, is_exact, show_real};
+use super::constants::{self, is_exact};
 use super::expressions::{Env, Locals};
+use super::reals::Real;
 use super::statements::Frame;
 use super::values::{Entry, SourceType, Typed, Value};
 use super::{Defines, Elaborator};
 use crate::diag::Diag;
 use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ParamKind};
-use num_rational::BigRational;
 
 /// The first parameter that neither a default nor an option gives a value.
 pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast::Param> {
@@ -111,14 +111,12 @@ impl<'a> Elaborator<'a> {
             }
             (ParamKind::DType, Value::DType(_)) | (ParamKind::Bool, Value::Bool(_)) => value,
             (ParamKind::Real, Value::Real(_)) => value,
-            (ParamKind::Real, Value::Int(int)) => {
-                Value::real(BigRational::from_integer(int.clone()))
-            }
+            (ParamKind::Real, Value::Int(int)) => Value::real(Real::from_integer(int.clone())),
             (ParamKind::Real, Value::Scalar(Typed { expr, ty, .. }))
                 if ty.is_float() && expr.as_float().is_some_and(f64::is_finite) =>
             {
-                let exact = expr.as_float().and_then(BigRational::from_float);
-                Value::real(exact.expect("finite"))
+                let real = expr.as_float().and_then(Real::from_float);
+                Value::real(real.expect("finite"))
             }
             _ => {
                 let (name, wanted) = (&param.name.text, wanted(param.kind));
@@ -143,8 +141,15 @@ impl<'a> Elaborator<'a> {
             }
             ParamKind::Real => {
                 let (negative, digits) = unsigned(text);
-                let value = constants::parse_real(digits).ok();
-                value.map(|value| Value::real(if negative { -value } else { value }))
+                // As in the source, `-0` is an integer and `-0.0` the negative zero.
+                let real = match constants::parse_integer(digits) {
+                    Ok(int) => Some(Real::from_integer(if negative { -int } else { int })),
+                    Err(_) => constants::parse_real(digits)
+                        .ok()
+                        .map(Real::new)
+                        .map(|real| if negative { real.negated() } else { real }),
+                };
+                real.map(Value::real)
             }
         };
         value.unwrap_or_else(|| {
@@ -182,7 +187,7 @@ fn unsigned(text: &str) -> (bool, &str) {
 pub fn show(value: &Value) -> Option<String> {
     match value {
         Value::Int(value) => Some(value.to_string()),
-        Value::Real(value) => Some(show_real(value)),
+        Value::Real(value) => Some(value.to_string()),
         Value::Bool(value) => Some(value.to_string()),
         Value::DType(dtype) => Some(dtype.to_string()),
         _ => None,

@@ -152,7 +152,7 @@ impl<'a> Elaborator<'a> {
         let Some(explicit) = explicit else { return self.stored(operand) };
         let typed = match value {
             Value::Scalar(typed) => typed,
-            _ => return Some((explicit, self.adapt(operand, SourceType::Data(explicit))?)),
+            _ => return Some((explicit, self.adapt_stored(operand, explicit)?)),
         };
         let fits = match typed.ty {
             SourceType::Data(dtype) => dtype == explicit,

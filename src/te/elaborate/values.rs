@@ -1,11 +1,10 @@
 //! What expressions stand for during elaboration: exact constants, typed loop IR expressions,
 //! tensors, types.
 
-use super::constants::show_real;
+use super::reals::Real;
 use crate::diag::Span;
 use crate::ir::{Buffer, DType, Expr};
 use num_bigint::BigInt;
-use num_rational::BigRational;
 use std::fmt;
 use std::rc::Rc;
 
@@ -94,7 +93,7 @@ pub enum Value {
     /// An exact integer constant.
     Int(BigInt),
     /// An exact real constant.
-    Real(Rc<BigRational>),
+    Real(Rc<Real>),
     /// `true`, `false`.
     Bool(bool),
     /// An element type.
@@ -114,7 +113,7 @@ impl Value {
     }
 
     /// A real constant.
-    pub fn real(value: BigRational) -> Value {
+    pub fn real(value: Real) -> Value {
         Value::Real(Rc::new(value))
     }
 
@@ -127,9 +126,9 @@ impl Value {
     }
 
     /// The exact value of a number.
-    pub fn as_rational(&self) -> Option<BigRational> {
+    pub fn as_real(&self) -> Option<Real> {
         match self {
-            Value::Int(value) => Some(BigRational::from_integer(value.clone())),
+            Value::Int(value) => Some(Real::from_integer(value.clone())),
             Value::Real(value) => Some((**value).clone()),
             _ => None,
         }
@@ -140,7 +139,7 @@ impl Value {
         match self {
             Value::Poison => "an error".to_string(),
             Value::Int(value) => format!("the integer constant `{value}`"),
-            Value::Real(value) => format!("the real constant `{}`", show_real(value)),
+            Value::Real(value) => format!("the real constant `{value}`"),
             Value::Bool(value) => format!("the constant `{value}`"),
             Value::DType(dtype) => format!("the type `{dtype}`"),
             Value::Scalar(typed) => format!("a value of type `{}`", typed.ty),
