@@ -1,7 +1,7 @@
 //! Reductions: `sum(A[i, k], axis=k, where=…, init=…, reassociate)` and the like.
 
 use super::Elaborator;
-use super::casts::Operand;
+use super::casts::{Operand, cast};
 use super::expressions::{Env, is_axis};
 use super::functions::Builtin;
 use super::items::Function;
@@ -291,7 +291,7 @@ impl<'a> Elaborator<'a> {
             match self.element_value((value, part), *explicit, wanted > 1) {
                 Some((dtype, typed)) => {
                     dtypes.push(dtype);
-                    exprs.push(typed.expr);
+                    exprs.push(rounded(typed, dtype).expr);
                 }
                 None => wrong = true,
             }
@@ -325,7 +325,10 @@ impl<'a> Elaborator<'a> {
         let index = matches!(operand.0, Value::Scalar(typed) if typed.ty == SourceType::Index);
         let typed = match index && dtype == DType::Int64 {
             true => self.stored(operand)?.1,
-            false => self.adapt(operand, SourceType::Data(dtype))?,
+            false => {
+                let typed = self.adapt_stored(operand, dtype)?;
+                rounded(typed, dtype)
+            }
         };
         Some(typed.expr)
     }
@@ -366,4 +369,10 @@ impl<'a> Elaborator<'a> {
         }
         fits
     }
+}
+
+/// A term or start value of a reduction. What is combined are elements: of 16-bit floats it is
+/// rounded before anything is compared with it, as the running value is.
+fn rounded(typed: Typed, dtype: DType) -> Typed {
+    if dtype.is_half() { cast(&typed, dtype) } else { typed }
 }
