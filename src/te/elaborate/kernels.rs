@@ -17,6 +17,7 @@ impl<'a> Elaborator<'a> {
         let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
         self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
         self.building = Some(kernel);
+        self.stopped = false;
         self.operator_statements = 0;
         self.operator_nodes = 0;
         self.operator_calls.clear();
@@ -36,6 +37,7 @@ impl<'a> Elaborator<'a> {
         self.check_dropped(&graph);
         drop_unneeded(&mut graph);
         self.check_indices(&mut graph);
+        self.stopped = false;
         graph
     }
 

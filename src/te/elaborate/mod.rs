@@ -14,9 +14,9 @@ mod items;
 mod kernels;
 mod operators;
 mod parameters;
-mod reducers;
 mod reals;
 mod reductions;
+mod reducers;
 mod reserved;
 mod stages;
 mod statements;
@@ -87,6 +87,8 @@ struct Elaborator<'a> {
     /// Errors are thrown away: something is only tried.
     muted: bool,
     /// What was reported, so that an operator used twice does not report twice.
+    /// A condition that the current kernel needs is false: what else is wrong may come of it.
+    stopped: bool,
     reported: HashSet<(&'static str, Option<Span>, String)>,
     /// The `def`s and operators being expanded, outermost first, with the place of each call.
     calls: Vec<(Span, String)>,
@@ -123,6 +125,7 @@ impl<'a> Elaborator<'a> {
             diags: Vec::new(),
             muted: false,
             reported: HashSet::new(),
+            stopped: false,
             calls: Vec::new(),
             graph: kernels::empty_graph(),
             building: None,
@@ -140,7 +143,10 @@ impl<'a> Elaborator<'a> {
 
     /// Reports an error, once, with the calls that led to it.
     fn error(&mut self, mut diag: Diag) {
-        if self.muted || !self.reported.insert((diag.code, diag.span, diag.message.clone())) {
+        if self.muted || self.stopped {
+            return;
+        }
+        if !self.reported.insert((diag.code, diag.span, diag.message.clone())) {
             return;
         }
         for (span, name) in self.calls.iter().rev().take(4) {

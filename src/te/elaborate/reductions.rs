@@ -56,13 +56,17 @@ impl<'a> Elaborator<'a> {
         types: &[Option<DType>],
     ) -> Option<(Vec<DType>, Reduction)> {
         let arguments = self.reduction_arguments(&call)?;
-        let axes = self.reduction_axes(frame, arguments.axis, env);
+        let found = self.reduction_axes(frame, arguments.axis, env);
+        // With a wrong axis list the rest is still checked, but gives nothing; nor does anything
+        // that reads a wrong axis.
         let mut locals = env.locals.clone();
-        for (axis, name) in axes.iter().flatten() {
-            let value = Value::Scalar(Typed::new(SourceType::Index, Expr::var(&axis.var), 0));
-            locals.insert(name, value);
+        for (name, axis) in &found {
+            let typed = |axis: &Axis| Typed::new(SourceType::Index, Expr::var(&axis.var), 0);
+            let value = axis.as_ref().map_or(Value::Poison, |axis| Value::Scalar(typed(axis)));
+            locals.entry(name).or_insert(value);
         }
-        // With a wrong axis list the rest is still checked, but gives nothing.
+        let axes: Option<Vec<Axis>> = found.into_iter().map(|(_, axis)| axis).collect();
+        let axes = axes.filter(|axes| !axes.is_empty());
         let inner = Env { locals: &locals, ..env };
         let condition = match arguments.condition {
             None => Some(None),
@@ -77,7 +81,7 @@ impl<'a> Elaborator<'a> {
         };
         let operator = frame.operator.as_ref().is_some_and(|operator| operator.reassociate);
         let reduction = Reduction {
-            axes: axes?.into_iter().map(|(axis, _)| axis).collect(),
+            axes: axes?,
             combiner,
             identity,
             terms,
@@ -143,30 +147,27 @@ impl<'a> Elaborator<'a> {
         Some(Arguments { term, axis, condition, init, reassociate })
     }
 
-    /// The axes of `axis=`, each with a variable of its own.
+    /// The axes of `axis=`, each with a variable of its own; those that are wrong, by name.
     fn reduction_axes(
         &mut self,
         frame: &Frame<'a>,
         list: &'a ast::Expr,
         env: Env<'_, 'a>,
-    ) -> Option<Vec<(Axis, &'a str)>> {
+    ) -> Vec<(&'a str, Option<Axis>)> {
         let items = match &*list.kind {
             ExprKind::List(items) => items.as_slice(),
             _ => std::slice::from_ref(list),
         };
         if items.is_empty() {
             self.error(Diag::new("E0224", list.span, "`axis=` names no reduction axis"));
-            return None;
         }
-        let mut axes: Vec<(Axis, &'a str)> = Vec::new();
-        let mut wrong = false;
+        let mut axes = Vec::new();
         for item in items {
-            match self.reduction_axis(frame, item, env, &axes) {
-                Some(axis) => axes.push(axis),
-                None => wrong = true,
-            }
+            let axis = self.reduction_axis(frame, item, env, &axes);
+            let name = if let ExprKind::Name(name) = &*item.kind { &name.text } else { "" };
+            axes.push((name, axis));
         }
-        (!wrong).then_some(axes)
+        axes
     }
 
     fn reduction_axis(
@@ -174,15 +175,15 @@ impl<'a> Elaborator<'a> {
         frame: &Frame<'a>,
         item: &'a ast::Expr,
         env: Env<'_, 'a>,
-        before: &[(Axis, &'a str)],
-    ) -> Option<(Axis, &'a str)> {
+        before: &[(&'a str, Option<Axis>)],
+    ) -> Option<Axis> {
         let ExprKind::Name(name) = &*item.kind else {
             let message = "`axis=` takes names of reduction axes";
             self.error(Diag::new("E0224", item.span, message));
             return None;
         };
         let text = name.text.as_str();
-        if before.iter().any(|(_, other)| *other == text) {
+        if before.iter().any(|(other, _)| *other == text) {
             self.error(Diag::new("E0224", item.span, format!("`{text}` is twice in `axis=`")));
             return None;
         }
@@ -195,7 +196,7 @@ impl<'a> Elaborator<'a> {
         match frame.scope.get(text).map(|entry| (&entry.value, entry)) {
             Some((Value::ReduceAxis(axis), _)) => {
                 let (var, min, extent) = (Var::index(text), axis.min.clone(), axis.extent.clone());
-                Some((Axis { var, min, extent }, text))
+                Some(Axis { var, min, extent })
             }
             Some((Value::Poison, _)) => None,
             Some((_, entry)) => {

@@ -41,10 +41,10 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Elaborator<'a> {
-    /// Runs statements in order.
+    /// Runs statements in order, up to a condition that is false.
     pub fn statements(&mut self, frame: &mut Frame<'a>, stmts: &'a [ast::Stmt]) {
         for stmt in stmts {
-            if self.is_exhausted(frame) {
+            if self.stopped || self.is_exhausted(frame) {
                 return;
             }
             match &stmt.kind {
@@ -290,12 +290,14 @@ impl<'a> Elaborator<'a> {
             let text = self.excerpt(cond);
             let message = format!("this assumption is false: `{text}`");
             self.error(Diag::new("E0234", cond.span, message));
+            self.stopped = true;
         }
     }
 
     fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
         if self.promise(frame, cond, "assert") == Some(false) {
             self.error(Diag::new("E0233", cond.span, text));
+            self.stopped = true;
         }
     }
 
