@@ -53,7 +53,7 @@ pub struct Def {
     pub body: Expr,
 }
 
-/// `reducer r((ai, av), (bi, bv)) = (…, …) identity (…, …)`.
+/// `reducer r((ai, av), (bi, bv)) = (…, …) identity (…, …) where …`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reducer {
     /// Name.
@@ -66,6 +66,8 @@ pub struct Reducer {
     pub result: Vec<Expr>,
     /// Neutral value, one expression per component.
     pub identity: Vec<Expr>,
+    /// What holds for every value that is combined, over the components of `lhs`.
+    pub domain: Option<Expr>,
     /// The whole item.
     pub span: Span,
 }

@@ -236,6 +236,8 @@ pub struct Combiner {
     pub result: Vec<Expr>,
     /// Neutral components, constants.
     pub identity: Vec<Expr>,
+    /// What holds for every value that is combined, over `lhs`.
+    pub domain: Option<Expr>,
     /// True if the operands may be exchanged.
     pub commutative: bool,
 }

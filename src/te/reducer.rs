@@ -5,6 +5,9 @@
 //! else is tried on values: small ones in every combination, so that a refusal shows numbers a
 //! reader can follow, then seeded random ones with the special values of each type. Floats are
 //! compared with a tolerance; what gives NaN, or overflows on finite values, shows nothing.
+//!
+//! A reducer with a domain (`where`) is tried on values of that alone. It must hold the identity
+//! and whatever comes of two of its values.
 
 use super::Combiner;
 use crate::ir::interp::{Evaluator, decode_float, decode_int, encode_float, encode_int};
@@ -16,7 +19,8 @@ use std::collections::HashSet;
 /// Proved for known forms, sampled for the rest (with a tolerance for floats).
 pub fn check_reducer(combiner: &mut Combiner) -> Result<(), String> {
     let known = is_known(combiner);
-    let trial = Trial::new(combiner);
+    let trial = Trial::new(combiner)?;
+    trial.check_domain()?;
     let commutative = known || trial.check_associative()?;
     trial.check_identity()?;
     combiner.commutative = commutative;
@@ -42,27 +46,40 @@ type Sample = Vec<u64>;
 /// How many random triples are tried; fewer where functions are slow to evaluate.
 const RANDOM_TRIPLES: usize = 600;
 
+/// So many different values of a domain are needed to say anything of the reducer.
+const LEAST_SAMPLES: usize = 4;
+
+/// Random values are drawn at most so many times as often as they are needed.
+const DRAWS: usize = 50;
+
 /// A combiner under trial.
 struct Trial<'a> {
     combiner: &'a Combiner,
     dtypes: Vec<DType>,
     evaluator: Evaluator,
+    domain: Domain,
     /// Small values, the first ones best suited for a message.
     small: Vec<Sample>,
     random: Vec<Sample>,
 }
 
 impl<'a> Trial<'a> {
-    fn new(combiner: &'a Combiner) -> Trial<'a> {
+    fn new(combiner: &'a Combiner) -> Result<Trial<'a>, String> {
         let vars: Vec<_> = combiner.lhs.iter().chain(&combiner.rhs).cloned().collect();
         let evaluator = Evaluator::new(&combiner.result, &vars)
             .unwrap_or_else(|trap| crate::bug!("reducer {}: {trap:?}", combiner.name));
         let dtypes: Vec<DType> = combiner.lhs.iter().map(|var| var.ty().dtype).collect();
+        let domain = Domain::of(combiner);
         let slow = calls_functions(&combiner.result);
-        let small = small_samples(&dtypes, if slow { 4 } else { 9 });
+        let small = small_samples(&dtypes, &domain, if slow { 4 } else { 9 });
         let count = if slow { RANDOM_TRIPLES / 20 } else { RANDOM_TRIPLES };
-        let random = random_samples(&dtypes, 3 * count);
-        Trial { combiner, dtypes, evaluator, small, random }
+        let random = random_samples(&dtypes, &domain, 3 * count);
+        let different: HashSet<&Sample> = small.iter().chain(&random).collect();
+        if combiner.domain.is_some() && different.len() < LEAST_SAMPLES {
+            let found = different.len();
+            return Err(format!("only {found} of the values tried satisfy its `where`"));
+        }
+        Ok(Trial { combiner, dtypes, evaluator, domain, small, random })
     }
 
     fn combine(&self, a: &Sample, b: &Sample) -> Sample {
@@ -70,6 +87,30 @@ impl<'a> Trial<'a> {
         self.evaluator
             .eval(&values)
             .unwrap_or_else(|trap| crate::bug!("reducer {}: {trap:?}", self.combiner.name))
+    }
+
+    /// Refuses a domain that the identity, or what comes of two of its values, is outside of.
+    fn check_domain(&self) -> Result<(), String> {
+        if self.combiner.domain.is_none() {
+            return Ok(());
+        }
+        let identity = self.evaluate_identity();
+        if !self.domain.admits(&identity) {
+            let identity = self.show(&identity);
+            return Err(format!("identity {identity} does not satisfy its `where`"));
+        }
+        let check = |a: &Sample, b: &Sample| {
+            let combined = self.combine(a, b);
+            if self.domain.admits(&combined) || self.undecided(&combined, &combined, &[a, b]) {
+                return Ok(());
+            }
+            let call = self.show_call(&self.show(a), &self.show(b));
+            Err(format!("{call} = {} does not satisfy its `where`", self.show(&combined)))
+        };
+        for a in &self.small {
+            self.small.iter().try_for_each(|b| check(a, b))?;
+        }
+        self.random.chunks_exact(2).try_for_each(|pair| check(&pair[0], &pair[1]))
     }
 
     fn check_identity(&self) -> Result<(), String> {
@@ -138,20 +179,29 @@ impl<'a> Trial<'a> {
         ))
     }
 
+    /// The floats among the components.
+    fn floats(&self, sample: &Sample) -> Vec<f64> {
+        let floats = self.dtypes.iter().zip(sample).filter(|(dtype, _)| dtype.is_float());
+        floats.map(|(dtype, bits)| decode_float(*dtype, *bits)).collect()
+    }
+
+    /// Whether nothing can be concluded from two results: one is NaN, or finite values overflow.
+    /// The first three of `others` are those that were given.
+    fn undecided(&self, x: &Sample, y: &Sample, others: &[&Sample]) -> bool {
+        let given_infinite =
+            others.iter().take(3).flat_map(|s| self.floats(s)).any(f64::is_infinite);
+        let mut values = others.iter().copied().chain([x, y]).flat_map(|s| self.floats(s));
+        values.any(|value| value.is_nan() || (value.is_infinite() && !given_infinite))
+    }
+
     /// Whether two results are equal, or nothing can be concluded from them. `others` are the
     /// values they were made from: their magnitude bounds what rounding may have done.
     fn agree(&self, x: &Sample, y: &Sample, others: &[&Sample]) -> bool {
-        let everything = || others.iter().copied().chain([x, y]);
-        let floats = |sample: &Sample| -> Vec<f64> {
-            let floats = self.dtypes.iter().zip(sample).filter(|(dtype, _)| dtype.is_float());
-            floats.map(|(dtype, bits)| decode_float(*dtype, *bits)).collect()
-        };
-        let values: Vec<f64> = everything().flat_map(floats).collect();
-        let given_infinite = others.iter().take(3).flat_map(|s| floats(s)).any(f64::is_infinite);
-        let undecided = |value: &f64| value.is_nan() || (value.is_infinite() && !given_infinite);
-        if values.iter().any(undecided) {
+        if self.undecided(x, y, others) {
             return true;
         }
+        let everything = others.iter().copied().chain([x, y]);
+        let values: Vec<f64> = everything.flat_map(|sample| self.floats(sample)).collect();
         let finite = values.iter().filter(|value| value.is_finite());
         let scale = finite.fold(0.0f64, |scale, value| scale.max(value.abs()));
         self.dtypes.iter().zip(x.iter().zip(y)).all(|(dtype, (x, y))| {
@@ -180,6 +230,25 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// Which values a reducer combines.
+struct Domain(Option<Evaluator>);
+
+impl Domain {
+    fn of(combiner: &Combiner) -> Domain {
+        let compile = |domain: &Expr| {
+            Evaluator::new(std::slice::from_ref(domain), &combiner.lhs)
+                .unwrap_or_else(|trap| crate::bug!("domain of {}: {trap:?}", combiner.name))
+        };
+        Domain(combiner.domain.as_ref().map(compile))
+    }
+
+    fn admits(&self, sample: &Sample) -> bool {
+        let Some(evaluator) = &self.0 else { return true };
+        let held = evaluator.eval(sample);
+        held.unwrap_or_else(|trap| crate::bug!("domain of a reducer: {trap:?}"))[0] != 0
+    }
+}
+
 /// Whether the interpreter must evaluate mathematical functions.
 fn calls_functions(exprs: &[Expr]) -> bool {
     fn visit(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
@@ -203,8 +272,9 @@ fn small_value(dtype: DType, value: i64) -> u64 {
     }
 }
 
-/// At most `count` values whose components are small integers, equal components among them.
-fn small_samples(dtypes: &[DType], count: usize) -> Vec<Sample> {
+/// At most `count` values of the domain whose components are small integers, equal components
+/// among them.
+fn small_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample> {
     let values: &[i64] = match dtypes {
         [DType::Bool] => &[1, 0],
         [dtype] if dtype.is_int() && !dtype.is_signed() => &[1, 2, 3, 0, 5, 7, 4, 6, 9],
@@ -220,14 +290,19 @@ fn small_samples(dtypes: &[DType], count: usize) -> Vec<Sample> {
         };
         dtypes.iter().map(digit).collect()
     };
-    values.iter().take(count).map(|number| digits(*number)).collect()
+    // Where the domain leaves few of these, others follow.
+    let more = if domain.0.is_some() { 10..243 } else { 0..0 };
+    let samples = values.iter().copied().chain(more).map(digits);
+    samples.filter(|sample| domain.admits(sample)).take(count).collect()
 }
 
-fn random_samples(dtypes: &[DType], count: usize) -> Vec<Sample> {
+fn random_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    (0..count)
-        .map(|_| dtypes.iter().map(|dtype| random_value(*dtype, &mut random)).collect())
-        .collect()
+    let mut draw = move || -> Sample {
+        dtypes.iter().map(|dtype| random_value(*dtype, &mut random)).collect()
+    };
+    let samples = (0..DRAWS * count).map(|_| draw());
+    samples.filter(|sample| domain.admits(sample)).take(count).collect()
 }
 
 /// A special value of the type now and then, else one of moderate size, ties being likely.
@@ -284,7 +359,7 @@ mod tests {
         let (lhs, rhs) = (vars("a"), vars("b"));
         let exprs = |vars: &[Var]| vars.iter().map(Expr::var).collect::<Vec<_>>();
         let result = result(&exprs(&lhs), &exprs(&rhs));
-        Combiner { name: name.into(), lhs, rhs, result, identity, commutative: false }
+        Combiner { name: name.into(), lhs, rhs, result, identity, domain: None, commutative: false }
     }
 
     fn int(value: i64) -> Expr {

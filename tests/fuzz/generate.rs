@@ -194,6 +194,9 @@ impl Generator {
                 _ => self.map_stage(None, &mut body),
             }
         }
+        if self.chance(10) {
+            self.bystander();
+        }
         self.last_output(&mut body);
         let reassociate = self.chance(3);
         if self.scope.tensors.iter().any(|tensor| tensor.computed && tensor.readers > 1) {
@@ -468,7 +471,7 @@ impl Generator {
                             false => Node::leaf(*ty, format!("({axis} as {ty})")),
                         }
                     }
-                    false => self.expr(*ty, 3, &place),
+                    false => reducer.in_domain(at, self.expr(*ty, 3, &place)),
                 }
             })
             .collect();
@@ -499,9 +502,9 @@ impl Generator {
         if self.chance(12) {
             self.feature("init=");
             form.push_str(&format!(", init={}", tuple(reducer.types.len())));
-            let inits: Vec<Node> =
-                reducer.types.iter().map(|ty| self.expr(*ty, 1, &outer)).collect();
-            kids.extend(inits);
+            for (at, ty) in reducer.types.iter().enumerate() {
+                kids.push(reducer.in_domain(at, self.expr(*ty, 1, &outer)));
+            }
         }
         if self.chance(5) {
             self.feature("reassociate");
@@ -687,6 +690,37 @@ impl Generator {
         let shape = axes.iter().map(|axis| translate(&axis.ext)).collect();
         let tensor = Tensor { name: result_name, dtype: result, shape, computed: true, readers: 0 };
         self.scope.tensors.push(tensor);
+    }
+
+    /// A reducer that this kernel has nothing to do with: another one of the file uses it, which
+    /// is not built, or none does.
+    fn bystander(&mut self) {
+        let own: Vec<Reducer> =
+            self.reducers.iter().filter(|reducer| !reducer.item.is_empty()).cloned().collect();
+        let reducer = self.pick(&own);
+        let name = self.item_name(reducer.name);
+        self.items.push(Node::stmt(reducer.item.replace('@', &name), vec![]));
+        self.feature("unused reducer");
+        if self.chance(50) {
+            self.feature("kernel that is not built");
+            let count = reducer.types.len();
+            let tuple = |parts: Vec<String>| match count {
+                1 => parts.concat(),
+                _ => format!("({})", parts.join(", ")),
+            };
+            let inputs: String =
+                (0..count).map(|at| format!("input X{at}: {}[n] ", reducer.types[at])).collect();
+            let outputs = tuple((0..count).map(|at| format!("Y{at}")).collect());
+            let element = |at| Node::leaf(reducer.types[at], format!("X{at}[k]"));
+            let terms = (0..count).map(|at| reducer.in_domain(at, element(at)).render()).collect();
+            let terms = tuple(terms);
+            let kernel = self.item_name("other");
+            let text = format!(
+                "kernel {kernel}(n) {{ {inputs}reduce k: 0..n \
+                 output {outputs}[] = {name}({terms}, axis=k) }}"
+            );
+            self.items.push(Node::stmt(text, vec![]));
+        }
     }
 
     /// An output at the end that reads something computed.

@@ -1,5 +1,6 @@
 //! What the generator can draw, and how often it did.
 
+use crate::tree::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use tec::ir::DType;
 
@@ -119,6 +120,8 @@ pub struct Reducer {
     pub types: Vec<DType>,
     /// The item, with `@` for its name; empty for a built-in one.
     pub item: &'static str,
+    /// How the components of a term are written so that it is in the reducer's domain.
+    pub within: &'static [&'static str],
 }
 
 impl Reducer {
@@ -131,12 +134,22 @@ impl Reducer {
             (name, _) => format!("reduce {name} {}", types.join(" ")),
         }
     }
+
+    /// Component `at` of a term, written so that the term is in the reducer's domain.
+    pub fn in_domain(&self, at: usize, component: Node) -> Node {
+        match self.within.get(at) {
+            None | Some(&"$") => component,
+            Some(form) => Node::new(self.types[at], *form, vec![component]),
+        }
+    }
 }
 
 /// All reducers for all types that they take.
 pub fn all_reducers() -> Vec<Reducer> {
     let mut all = Vec::new();
-    let mut add = |name, types: Vec<DType>, item| all.push(Reducer { name, types, item });
+    let mut add = |name, types: Vec<DType>, item| {
+        all.push(Reducer { name, types, item, within: within(name) });
+    };
     let ints: Vec<DType> = DType::ALL.into_iter().filter(|ty| ty.is_int()).collect();
     for (at, ty) in DType::ALL.into_iter().enumerate() {
         if ty == DType::Bool {
@@ -182,6 +195,14 @@ pub fn all_reducers() -> Vec<Reducer> {
             add("span", vec![ty, ty], item);
             let item = "reducer @((s, c), (t, d)) = (s + t, c + d) identity (0, 0)";
             add("mean", vec![ty, DType::Int32], item);
+            let item = "reducer @(a, b) = sqrt(a * a + b * b) identity 0.0 where a >= 0.0";
+            add("length", vec![ty], item);
+            let item = "reducer @((n, m, s), (o, p, t)) = (n + o, \
+                        if n == 0.0 then p else m + (p - m) * (o / (n + o)), \
+                        if n == 0.0 then t else s + t + (p - m) * (p - m) * n * (o / (n + o))) \
+                        identity (0.0, 0.0, 0.0) \
+                        where n > 0.0 or n == 0.0 and m == 0.0 and s == 0.0";
+            add("welford", vec![ty, ty, ty], item);
         } else {
             add("xor", vec![ty], "reducer @(a, b) = a ^ b identity 0");
             // The identity of `&` has every bit set, which is another constant in signed types.
@@ -201,6 +222,15 @@ pub fn all_reducers() -> Vec<Reducer> {
         }
     }
     all
+}
+
+/// See [`Reducer::within`].
+fn within(name: &str) -> &'static [&'static str] {
+    match name {
+        "length" => &["max($, 0.0)"],
+        "welford" => &["max($, 0.5)", "$", "$"],
+        _ => &[],
+    }
 }
 
 /// What programs are made of beside operators and reducers.
@@ -226,6 +256,7 @@ pub const FEATURES: &[&str] = &[
     "index of data modulo",
     "index shifted at risk",
     "init=",
+    "kernel that is not built",
     "layout_free",
     "let constant",
     "multi-consumer",
@@ -252,6 +283,7 @@ pub const FEATURES: &[&str] = &[
     "transpose",
     "tuple with types",
     "type given",
+    "unused reducer",
     "var as argument",
     "where=",
 ];

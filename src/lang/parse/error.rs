@@ -228,6 +228,7 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::as_kw => "`as`",
         Rule::identity_kw => "`identity`",
         Rule::reassociate => "`reassociate`",
+        Rule::where_word => "`where`",
         _ => return None,
     })
 }

@@ -159,7 +159,8 @@ impl Builder {
         Ok(Def { name, params, body: self.expr(parts.next(), false)? })
     }
 
-    /// `reducer = "reducer" name "(" components "," components ")" "=" expr "identity" expr`
+    /// `reducer = "reducer" name "(" components "," components ")" "=" expr "identity" expr
+    /// ("where" expr)?`
     fn reducer(&self, pair: Pair) -> Result<Reducer> {
         let span = self.span(&pair);
         let mut parts = Parts::of(pair);
@@ -169,6 +170,10 @@ impl Builder {
         let count = lhs.len();
         let result = self.tuple(parts.next(), count, &name)?;
         let identity = self.tuple(parts.next(), count, &name)?;
+        let domain = match parts.take(Rule::where_word) {
+            None => None,
+            Some(_) => Some(self.expr(parts.next(), false)?),
+        };
         if rhs.len() != count {
             let message = format!(
                 "the two operands of reducer `{}` have {count} and {} components",
@@ -177,7 +182,7 @@ impl Builder {
             );
             return Err(Box::new(Diag::new("E0111", name.span, message)));
         }
-        Ok(Reducer { name, lhs, rhs, result, identity, span })
+        Ok(Reducer { name, lhs, rhs, result, identity, domain, span })
     }
 
     /// `components = name | "(" names ")"`

@@ -8,6 +8,7 @@
 mod arithmetic;
 mod casts;
 mod constants;
+mod domains;
 mod expressions;
 mod functions;
 mod items;
@@ -15,8 +16,8 @@ mod kernels;
 mod operators;
 mod parameters;
 mod reals;
-mod reductions;
 mod reducers;
+mod reductions;
 mod reserved;
 mod stages;
 mod statements;
@@ -86,9 +87,9 @@ struct Elaborator<'a> {
     diags: Vec<Diag>,
     /// Errors are thrown away: something is only tried.
     muted: bool,
-    /// What was reported, so that an operator used twice does not report twice.
     /// A condition that the current kernel needs is false: what else is wrong may come of it.
     stopped: bool,
+    /// What was reported, so that an operator used twice does not report twice.
     reported: HashSet<(&'static str, Option<Span>, String)>,
     /// The `def`s and operators being expanded, outermost first, with the place of each call.
     calls: Vec<(Span, String)>,
@@ -124,8 +125,8 @@ impl<'a> Elaborator<'a> {
             items: Items::new(program),
             diags: Vec::new(),
             muted: false,
-            reported: HashSet::new(),
             stopped: false,
+            reported: HashSet::new(),
             calls: Vec::new(),
             graph: kernels::empty_graph(),
             building: None,

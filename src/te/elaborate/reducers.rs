@@ -161,8 +161,19 @@ impl<'a> Elaborator<'a> {
                 return None;
             }
         }
+        let domain = match &reducer.domain {
+            None => None,
+            Some(domain) => Some(self.reducer_domain(domain, &locals)?),
+        };
         let name = reducer.name.text.clone();
-        Some(Combiner { name, lhs, rhs, result, identity, commutative: false })
+        Some(Combiner { name, lhs, rhs, result, identity, domain, commutative: false })
+    }
+
+    /// The condition of a `where`, over the components of the first operand.
+    fn reducer_domain(&mut self, domain: &'a ast::Expr, locals: &Locals<'a>) -> Option<Expr> {
+        let value = self.eval_whole(domain, Env { scope: None, locals, element: false });
+        let value = self.number(value, domain);
+        Some(self.condition((&value, domain))?.expr)
     }
 
     fn reducer_parts(
@@ -193,6 +204,9 @@ impl<'a> Elaborator<'a> {
         for part in &reducer.identity {
             self.check_body(part, ["min_value", "max_value", "inf"]);
         }
+        if let Some(domain) = &reducer.domain {
+            self.check_body(domain, reducer.lhs.iter().map(|param| param.text.as_str()));
+        }
         if self.diags.len() > errors {
             self.wrong_reducers.insert(reducer);
         }
@@ -211,27 +225,44 @@ impl<'a> Elaborator<'a> {
         }
     }
 
+    /// A reducer is right if it is for some types; which ones an unused one is meant for, nobody
+    /// knows. One that is wrong is reported for the first types that it can be written for.
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
         let n = reducer.lhs.len();
-        let mut wrong = None;
-        // Of many components the first four are tried in every combination of types; a reducer is
-        // right if it is for one of them.
-        for mask in 0..1u32 << n.min(4) {
-            let choose =
-                |i| if i < 4 && mask >> i & 1 == 1 { DType::Int32 } else { DType::Float32 };
-            let dtypes: Vec<DType> = (0..n).map(choose).collect();
+        let (mut wrong, mut tried) = (None, 0);
+        for dtypes in type_choices(n) {
             let combiner = self.quietly(|this| this.instantiate(reducer, &dtypes));
-            match combiner.map(|mut combiner| check_reducer(&mut combiner)) {
-                Some(Ok(())) => return,
-                Some(Err(_)) => {
-                    wrong.get_or_insert(dtypes);
-                }
-                None => {}
+            let Some(mut combiner) = combiner else { continue };
+            if check_reducer(&mut combiner).is_ok() {
+                return;
+            }
+            wrong.get_or_insert(dtypes);
+            tried += 1;
+            if tried == MAX_TRIED {
+                break;
             }
         }
-        // What is wrong with the first types is as good as any other error.
         self.custom_combiner(reducer, &wrong.unwrap_or(vec![DType::Float32; n]));
     }
+}
+
+/// Of a reducer that no kernel uses at most so many choices of types are tried with values.
+const MAX_TRIED: usize = 64;
+
+/// Types of the components of a reducer that no kernel uses, the likely ones first: every choice
+/// for up to three components; for more, those where all after the third have the third's.
+fn type_choices(components: usize) -> impl Iterator<Item = Vec<DType>> {
+    use DType::*;
+    const TYPES: [DType; 11] =
+        [Float32, Int32, Bool, Int64, Float64, Uint8, Int8, Uint32, Uint64, Int16, Uint16];
+    let free = components.min(3) as u32;
+    let digit = move |number: usize, i: usize| number / TYPES.len().pow(i as u32) % TYPES.len();
+    let mut numbers: Vec<usize> = (0..TYPES.len().pow(free)).collect();
+    // A choice is as unlikely as its least likely type.
+    numbers.sort_by_key(|number| (0..free as usize).map(|i| digit(*number, i)).max());
+    numbers.into_iter().map(move |number| {
+        (0..components).map(|i| TYPES[digit(number, i.min(free as usize - 1))]).collect()
+    })
 }
 
 /// `min_value`, `max_value` and `inf` of a component's type, as bare names.
@@ -268,6 +299,7 @@ fn built_in(kind: &Kind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
         rhs: vec![rhs],
         result: vec![Expr::binary(op, a, b)],
         identity: vec![identity],
+        domain: None,
         commutative: true,
     }
 }
@@ -297,6 +329,7 @@ fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
         rhs,
         result: vec![Expr::select(takes.clone(), bi, ai), Expr::select(takes, bv, av)],
         identity: vec![none, extreme(value, of_max)],
+        domain: None,
         commutative: false,
     }
 }

@@ -54,6 +54,7 @@ impl<'a> Elaborator<'a> {
         call: ReductionCall<'a>,
         env: Env<'_, 'a>,
         types: &[Option<DType>],
+        data_axes: &[Axis],
     ) -> Option<(Vec<DType>, Reduction)> {
         let arguments = self.reduction_arguments(&call)?;
         let found = self.reduction_axes(frame, arguments.axis, env);
@@ -75,17 +76,25 @@ impl<'a> Elaborator<'a> {
         let terms = axes.is_some().then(|| self.terms(stage, &call, arguments.term, inner, types));
         let (dtypes, terms) = terms??;
         let combiner = self.combiner(&call.kind, call.name, arguments.term, &dtypes)?;
+        let (axes, condition) = (axes?, condition?);
+        let around: Vec<Axis> = data_axes.iter().chain(&axes).cloned().collect();
+        let (kind, place) = (&call.kind, arguments.term.span);
+        self.check_domain(kind, &combiner, (&terms, place), condition.as_ref(), &around)?;
         let identity = match arguments.init {
             None => combiner.identity.clone(),
-            Some(init) => self.init(init, env, &dtypes)?,
+            Some(init) => {
+                let identity = self.init(init, env, &dtypes)?;
+                self.check_domain(kind, &combiner, (&identity, init.span), None, data_axes)?;
+                identity
+            }
         };
         let operator = frame.operator.as_ref().is_some_and(|operator| operator.reassociate);
         let reduction = Reduction {
-            axes: axes?,
+            axes,
             combiner,
             identity,
             terms,
-            condition: condition?,
+            condition,
             reassociate: arguments.reassociate || frame.kernel.reassociate || operator,
             fused: false,
         };

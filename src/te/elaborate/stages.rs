@@ -126,7 +126,7 @@ impl<'a> Elaborator<'a> {
     ) -> Option<(Vec<DType>, Body, Vec<Axis>)> {
         let env = Env { scope: Some(&frame.scope), locals, element: true };
         if let Some(call) = self.reduction_call(&stage.body) {
-            let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types)?;
+            let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types, &axes)?;
             return Some((dtypes, Body::Reduce(reduction), axes));
         }
         let [explicit] = types[..] else {
