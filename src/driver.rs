@@ -23,6 +23,7 @@ use crate::tune::model::{self, Estimate, MachineModel};
 use crate::tune::search::Guess;
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -324,7 +325,7 @@ pub fn schedule(
     if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
 }
 
-/// Applies every schedule that fits the target, built or not: all errors in them.
+/// Applies every schedule, built or not, for this target or others: all errors in them, each once.
 pub fn check_schedules(
     program: &Program,
     graphs: &[Graph],
@@ -344,6 +345,8 @@ pub fn check_schedules(
         diags.extend(built.err().map(|diag| *diag));
     }
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    let mut seen = HashSet::new();
+    diags.retain(|diag| seen.insert((diag.code, diag.span)));
     if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
 }
 
