@@ -78,6 +78,7 @@ const CASES: &[Case] = &[
     case("packed_conv", "packed_conv", "-D oc=4 -D ic=6 -D toc=2 -D tic=3 -D nh=5 -D nw=10"),
     case("packed_conv", "packed_conv", "-D oc=8 -D ic=4 -D toc=8 -D tic=2 -D nh=7 -D ph=0 -D sw=2"),
     case("packed_depthwise_conv", "packed_depthwise_conv", "-D ic=6 -D tc=3 -D nh=7 -D nw=9"),
+    case("packed_depthwise_conv", "packed_depthwise_conv", "-D ic=8 -D nh=5 -D nw=6"),
     case("max_pool", "max_pool", "-D nh=7 -D kw=2 -D sh=2"),
     case("max_pool", "max_pool", "-D c=2 -D nh=9 -D nw=37"),
     case("avg_pool", "avg_pool", "-D nh=7 -D kw=2 -D sh=2"),
