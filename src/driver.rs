@@ -10,7 +10,7 @@ use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::{join_divisions, simplify_kernel};
 use crate::ir::verify::verify_kernel;
-use crate::ir::{Kernel, interp};
+use crate::ir::{Kernel, Part, interp};
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::lower::outline_simd::Nest;
@@ -23,6 +23,7 @@ use crate::tune::model::{self, Estimate, MachineModel};
 use crate::tune::search::Guess;
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -150,6 +151,8 @@ pub struct Options {
     /// What a kernel gets without a schedule of its own: the plain loops, but commands that make
     /// machine code have one made.
     pub fallback: schedule::Fallback,
+    /// Inputs that the cost model takes to be packed ahead.
+    pub free: schedule::Free,
     /// `--fp-contract`.
     pub fp_contract: FpContract,
     /// `--opt`.
@@ -162,7 +165,8 @@ impl Options {
         let fp_contract = FpContract::default_for(&target);
         let (kernels, defines, schedule) = (None, Vec::new(), None);
         let (fallback, candidates) = (schedule::Fallback::Plain, CANDIDATES);
-        Options { target, kernels, defines, schedule, candidates, fallback, fp_contract, opt: 3 }
+        let (free, opt) = (schedule::Free::None, 3);
+        Options { target, kernels, defines, schedule, candidates, fallback, free, fp_contract, opt }
     }
 }
 
@@ -324,7 +328,7 @@ pub fn schedule(
     if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
 }
 
-/// Applies every schedule that fits the target, built or not: all errors in them.
+/// Applies every schedule, built or not, for this target or others: all errors in them, each once.
 pub fn check_schedules(
     program: &Program,
     graphs: &[Graph],
@@ -344,6 +348,8 @@ pub fn check_schedules(
         diags.extend(built.err().map(|diag| *diag));
     }
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    let mut seen = HashSet::new();
+    diags.retain(|diag| seen.insert((diag.code, diag.span)));
     if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
 }
 
@@ -472,6 +478,28 @@ fn run_pass(
     Ok(kernel)
 }
 
+/// A scheduled kernel that reads free inputs as they were packed ahead, if its schedule packs any.
+pub fn free_layouts(
+    placed: &Placed,
+    free: &schedule::Free,
+    trace: &mut Trace,
+) -> std::result::Result<Option<Placed>, Failure> {
+    let made = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
+    Ok(made.and_then(|mut made| made.pop()))
+}
+
+/// The inputs whose layout is free and which each call packs.
+pub fn packed_in_calls(
+    placed: &Placed,
+    trace: &mut Trace,
+) -> std::result::Result<Vec<String>, Failure> {
+    let ahead = free_layouts(placed, &schedule::Free::All, trace)?;
+    Ok(match ahead.and_then(|one| one.part) {
+        Some(Part::Prepacked { inputs, .. }) => inputs,
+        _ => Vec::new(),
+    })
+}
+
 /// What the cost model says of a kernel under a schedule given as text.
 pub fn estimate_text(
     graph: &Graph,
@@ -487,6 +515,7 @@ pub fn estimate_text(
         infer_bounds(schedule)
     };
     let placed = trace.phase("schedule", &String::new, apply)??;
+    let placed = free_layouts(&placed, &options.free, trace)?.unwrap_or(placed);
     let kernel = lower_to_estimate(&placed, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
@@ -512,6 +541,17 @@ pub fn estimate_texts(
         };
         threads.into_iter().flat_map(join).collect()
     })
+}
+
+/// The inputs whose layout is free and which a schedule given as text packs.
+pub fn packed_ahead(
+    graph: &Graph,
+    text: &str,
+    options: &Options,
+) -> std::result::Result<Vec<String>, Failure> {
+    let (target, defines) = (&options.target, &options.defines);
+    let schedule = schedule::apply_text(graph, target, defines, text)?;
+    packed_in_calls(&infer_bounds(schedule)?, &mut Trace::default())
 }
 
 /// The schedule that the compiler makes: of the tuner's candidates the best by the cost model, on

@@ -91,6 +91,37 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");
 }
 
+/// What is wrong in a schedule that is not used is found all the same.
+#[test]
+fn schedules_that_are_not_used_are_checked() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| scratch.path().join(name).to_str().expect("UTF-8").to_string();
+    let kernel = "kernel scale(n = 64) {
+    input A: float32[n]
+    output C[i: n] = A[i] * 2.0
+}
+";
+    let (file, out) = (at("scale.te"), at("scale.so"));
+    let write = |schedule: &str| {
+        std::fs::write(&file, format!("{kernel}{schedule}\n")).expect("it can be written");
+    };
+    for (schedule, code) in [
+        ("schedule scale.other for x86-axv512 { C.parallel(i) }", "E0401"),
+        ("schedule scale.other { C.paralel(i) }", "E0305"),
+        ("schedule scale for nvptx { C.bnid(i, blockIdx.x) }", "E0305"),
+        ("schedule scale for nvptx { if 1 > 2 { C.bind(i) } }", "E0308"),
+    ] {
+        write(schedule);
+        fails(&["build", &file, "-o", &out, "--target", "x86-64"], 1, code);
+        fails(&["lower", &file, "--target", "x86-64"], 1, code);
+        fails(&["check", &file, "--target", "x86-64"], 1, code);
+    }
+    // What an axis is called depends on the kernel's values: that is for `check`.
+    write("schedule scale for nvptx { C.bind(x, blockIdx.x) }");
+    succeeds(&["lower", &file, "--target", "x86-64"]);
+    fails(&["check", &file, "--target", "x86-64"], 1, "E0307");
+}
+
 #[test]
 fn kernels_for_gpus_are_emulated() {
     const BATCH_NORM: &str = "samples/batch_norm.te";

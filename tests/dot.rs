@@ -12,6 +12,8 @@ mod judge;
 #[allow(dead_code)]
 #[path = "fuzz/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code)]
+mod support;
 
 use judge::{Case, Judged, Verdict};
 use rand::prelude::*;
@@ -29,11 +31,7 @@ fn options(target: &str, schedule: &str) -> Options {
 }
 
 fn runs_here(options: &Options) -> bool {
-    let here = options.target.runs_here();
-    if !here {
-        println!("skipped: this processor has not all of {}", options.target);
-    }
-    here
+    support::runs_here(&options.target, "machine code with dot products")
 }
 
 /// A product of matrices with a packed B, as in the samples; `lines` after the common ones.
@@ -113,10 +111,10 @@ fn same(text: &str, options: &Options, seed: u64) {
 fn all_ways(a: &str, b: &str, sum: &str, head: &str, targets: &[&str]) {
     with_stack(|| {
         for target in targets {
+            runs_here(&options(target, "s"));
             for opt in [0, 1, 3] {
                 let mut options = options(target, "s");
                 options.opt = opt;
-                runs_here(&options);
                 for (seed, lines) in WAYS.iter().enumerate() {
                     let extents = "n = 6, m = 64, l = 24";
                     same(&product(a, b, sum, extents, head, lines), &options, seed as u64);

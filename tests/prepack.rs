@@ -16,9 +16,10 @@ use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
 use tec::ir::{Kernel, Param, Part, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::Placed;
+use tec::schedule::{Free, Placed};
 use tec::target::Target;
 use tec::te::Graph;
+use tec::tune::model::MachineModel;
 
 /// Weights `B`, and `W` that is worked on before it is read; an extent that is an expression.
 const KERNEL: &str = "
@@ -49,6 +50,93 @@ fn compile(
     let requests: Vec<_> = inputs.iter().map(|name| (None, name.to_string())).collect();
     let graph = placed[0].schedule.graph.clone();
     Ok((graph, driver::prepack(placed, &requests, &mut trace)?))
+}
+
+/// A product of few rows, in which packing `B` is most of the work.
+const FEW_ROWS: &str = "
+kernel rows(m = 2, n = 512) {
+    input A: float32[m, n]
+    input B: float32[n, n] layout_free
+    reduce k: 0..n
+    output C[x: m, y: n] = sum(A[x, k] * B[k, y], axis=k)
+}
+";
+
+const PACKING: &str = "schedule rows for cpu {
+    let Packed = B.cache_read(global, [C], layout=[ax1 // 16, ax0, ax1 % 16])
+    let o, l = C.split(y, factor=16)
+    C.reorder(o, x, k, l)
+    C.vectorize(l)
+}
+";
+
+fn graph_of(text: &str, options: &Options) -> Graph {
+    let mut trace = Trace::default();
+    let program = driver::load("k.te", &Memory("k.te", text), &mut trace).expect("it parses");
+    driver::elaborate(&program, options, &mut trace).expect("it is right").remove(0)
+}
+
+#[test]
+fn packing_is_free_where_the_layout_is() {
+    let target = Target::parse("x86-avx2").expect("a target");
+    let machine = MachineModel::typical(&target);
+    let seconds = |text: &str, schedule: &str, free: Free| {
+        let options = Options { free, ..Options::new(target.clone()) };
+        let graph = graph_of(text, &options);
+        let estimate = driver::estimate_text(&graph, schedule, &options, &machine, 1);
+        estimate.expect("it is legal").seconds
+    };
+    let named = |name: &str| Free::Named(vec![(Some("rows".to_string()), name.to_string())]);
+    let charged = seconds(FEW_ROWS, PACKING, Free::None);
+    let free = seconds(FEW_ROWS, PACKING, Free::All);
+    assert!(free < 0.8 * charged, "{free} of {charged}");
+    assert_eq!(seconds(FEW_ROWS, PACKING, named("B")), free);
+    assert_eq!(seconds(FEW_ROWS, PACKING, named("A")), charged);
+    // Without the permission, without a copy at the root, or on a GPU all is charged.
+    let fixed = FEW_ROWS.replace(" layout_free", "");
+    assert_eq!(seconds(&fixed, PACKING, Free::All), charged);
+    let inside = PACKING.replace("C.vectorize(l)", "C.vectorize(l)\n    Packed.compute_at(C, o)");
+    let inside = |free: Free| seconds(FEW_ROWS, &inside, free);
+    assert_eq!(inside(Free::All), inside(Free::None));
+    let gpu = Target::parse("nvptx-sm_80").expect("a target");
+    let options = Options { free: Free::All, ..Options::new(gpu) };
+    let text = "schedule rows { C.bind(y, threadIdx.x) }";
+    let packed = driver::packed_ahead(&graph_of(FEW_ROWS, &options), text, &options);
+    assert_eq!(packed.expect("it is legal"), Vec::<String>::new());
+}
+
+#[test]
+fn a_schedule_made_for_packed_inputs_packs_them() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
+    let text = FEW_ROWS.replace("m = 2, n = 512", "m = 200, n = 200");
+    let fixed = text.replace(" layout_free", "");
+    std::fs::write(at("free.te"), text.clone()).expect("it can be written");
+    std::fs::write(at("fixed.te"), fixed).expect("it can be written");
+    std::fs::write(at("own.te"), FEW_ROWS.to_string() + PACKING).expect("it can be written");
+    let build = |file: &str, more: &[&str]| {
+        let args = ["build", &at(file), "-o", &at("m.so"), "--target", "x86-avx512"];
+        let output = tec(&[&args[..], more].concat());
+        (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    // With the permission the schedule is made for calls that find `B` packed.
+    assert_eq!(build("free.te", &["--prepack", "B"]), (true, String::new()));
+    let (built, message) = build("fixed.te", &["--prepack", "B"]);
+    assert!(!built && message.contains("E0554"), "{message}");
+    // A schedule that packs is used with or without the permission, which brings a note.
+    let (built, message) = build("own.te", &[]);
+    assert!(built && message.contains("`rows` packs `B`, which is `layout_free`"), "{message}");
+    assert!(message.contains("`--prepack B`"), "{message}");
+    assert_eq!(build("own.te", &["--prepack", "rows.B"]), (true, String::new()));
+    let own = FEW_ROWS.replace(" layout_free", "") + PACKING;
+    std::fs::write(at("own.te"), own).expect("it can be written");
+    assert_eq!(build("own.te", &[]), (true, String::new()));
+    assert_eq!(build("own.te", &["--prepack", "B"]), (true, String::new()));
+    // What it gains is a line of `explain`.
+    std::fs::write(at("own.te"), FEW_ROWS.to_string() + PACKING).expect("it can be written");
+    let output = tec(&["explain", &at("own.te"), "--target", "x86-avx2", "--machine", "typical"]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("\npacked ahead, by `tec build --prepack B`: "), "{text}");
 }
 
 const LAYOUTS: [&str; 5] = [

@@ -14,6 +14,8 @@ mod rewrite;
 mod support;
 
 use judge::{Case, Verdict};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use support::Random;
@@ -265,27 +267,57 @@ fn candidates_compute_the_same() {
                 }
             }
             println!("{} {target}: {same} the same, {refused} refused", sample.kernel);
+            assert!(same * 10 >= n * 9, "{} {target}: {refused} of {n} refused", sample.kernel);
         }
     });
 }
 
-#[test]
-fn writing_a_candidate_is_quick() {
-    let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
-    let options = options(sample, "x86-avx512", "");
-    let (_, graph) = elaborate(&text(sample), &options);
-    let space = space::of_kernel(&graph, &options.target, 2);
-    let mut random = Random(1);
-    let start = std::time::Instant::now();
-    let candidates: Vec<Candidate> = (0..500).map(|_| draw(&space, &mut random)).collect();
-    let write = start.elapsed();
-    let start = std::time::Instant::now();
-    for candidate in &candidates {
-        let _ = refusal(&graph, &options.target, &candidate.text);
+/// Allocations of each thread: what work is, wherever and beside whatever it runs.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system allocator's doing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        unsafe { System.alloc(layout) }
     }
-    let apply = start.elapsed();
-    println!("{write:?} to write 500 candidates, {apply:?} to parse and apply them");
-    assert!(write.as_millis() < 500, "{write:?}");
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of `run`, in this thread.
+fn allocations(run: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    run();
+    ALLOCATIONS.get() - before
+}
+
+/// A search writes thousands of candidates, so one is a matter of microseconds: of so many
+/// allocations, which do not grow with the kernel's sizes.
+#[test]
+fn writing_a_candidate_is_little_work() {
+    const CANDIDATES: u64 = 200;
+    let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
+    let work = |defines: &str| {
+        let options = options(sample, "x86-avx512", defines);
+        let (_, graph) = elaborate(&text(sample), &options);
+        let space = space::of_kernel(&graph, &options.target, 2);
+        let mut random = Random(1);
+        allocations(|| (0..CANDIDATES).for_each(|_| drop(draw(&space, &mut random)))) / CANDIDATES
+    };
+    let (usual, large) = (work(""), work("N=16384 L=16384 M=16384"));
+    println!("{usual} allocations for a candidate, {large} for one of a large kernel");
+    assert!((100..1500).contains(&usual), "{usual} allocations");
+    assert!(large < 2 * usual, "{large} allocations, {usual} for a smaller kernel");
 }
 
 /// A sample's schedule with the answers that lead to its like: questions that are not named have
@@ -601,14 +633,14 @@ fn knobs_are_questions() {
     });
 }
 
-/// Runs a candidate in the emulator: its results are the interpreter's, and nothing is found.
-fn emulate(judged: &judge::Judged, target: &Target, text: &str) {
+/// Runs a candidate in the emulator: its results are the interpreter's, and nothing is found. False
+/// if nothing is launched: the shapes of some arguments are wrong, which the entry refuses.
+fn emulate(judged: &judge::Judged, target: &Target, text: &str) -> bool {
     let kernels = std::slice::from_ref(&judged.kernel);
     let ptx = driver::compile_ptx(kernels, target, &mut Trace::default());
     let ptx = ptx.unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));
     if judged.expected.is_err() {
-        // What the entry refuses is launched by nobody.
-        return;
+        return false;
     }
     let mut actual = judged.args.clone();
     let emulator = Emulator::new(&ptx).expect("the text is understood");
@@ -617,6 +649,7 @@ fn emulate(judged: &judge::Judged, target: &Target, text: &str) {
     assert!(emulation.is_clean(), "{}\n{text}", emulation.describe());
     let compared = judge::compare(judged, &Ok(actual), "the emulator");
     compared.unwrap_or_else(|verdict| panic!("{verdict:?}\n{text}"));
+    true
 }
 
 #[test]
@@ -630,17 +663,23 @@ fn candidates_for_gpus_run_in_the_emulator() {
             let (_, graph) = elaborate(&source, &options);
             let space = space::of_kernel(&graph, &options.target, 1);
             let mut random = Random(3);
+            let mut emulated = 0;
             for seed in 0..n as u64 {
                 let candidate = draw(&space, &mut random);
                 let text = format!("{source}\n{}", candidate.text);
                 let kernel = sample.kernel.to_string();
                 let case = Case { text, kernel, vars: Default::default(), seed };
                 match judge::interpret(&case, &options) {
-                    Ok(judged) => emulate(&judged, &options.target, &candidate.text),
+                    Ok(judged) => {
+                        let launched = emulate(&judged, &options.target, &candidate.text);
+                        emulated += usize::from(launched);
+                    }
                     Err(Verdict::Refused(..)) => {}
                     Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
                 }
             }
+            println!("{}: {emulated} of {n} emulated", sample.kernel);
+            assert!(emulated * 2 >= n, "{}: {emulated} of {n} emulated", sample.kernel);
         }
     });
 }
@@ -677,12 +716,11 @@ fn threads_make_results_together_where_the_order_is_free() {
                 let (kernel, vars) = (graph.name.clone(), Default::default());
                 let case =
                     Case { text: format!("{source}\n{}", candidate.text), kernel, vars, seed };
-                match judge::interpret(&case, &options) {
-                    Ok(judged) => emulate(&judged, &options.target, &candidate.text),
+                emulated += match judge::interpret(&case, &options) {
+                    Ok(judged) => usize::from(emulate(&judged, &options.target, &candidate.text)),
                     Err(Verdict::Refused(..)) => continue,
                     Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
-                }
-                emulated += 1;
+                };
             }
             println!("{}: {accepted} of {n} accepted, {emulated} emulated", graph.name);
             assert!(accepted * 10 >= n * 9 && emulated > 0, "{accepted} of {n}, {emulated}");

@@ -58,7 +58,7 @@ fn draw(random: &mut Random, dtype: &str, lanes: u64) -> String {
 
 fn transpositions(target: &str) {
     let target = Target::parse(target).expect("a target");
-    if !target.runs_here() {
+    if !support::runs_here(&target, "transpositions in registers") {
         return;
     }
     let options = Options::new(target);

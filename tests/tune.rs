@@ -86,6 +86,61 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     place.succeeds(&["run", "q.te", "--verify"]);
 }
 
+/// An input whose layout is free is packed before the calls that are timed, and the results say so.
+#[test]
+fn what_is_packed_ahead_is_said() {
+    let place = Place::new();
+    let schedule = "schedule product.packs {
+    knob rows = 2 in [1, 2, 4]
+    let Packed = B.cache_read(global, [C], layout=[ax1 // 8, ax0, ax1 % 8])
+    let io, ii = C.split(i, factor=rows)
+    let jo, ji = C.split(j, factor=8)
+    C.reorder(io, jo, k, ii, ji)
+    C.vectorize(ji)
+}
+";
+    // Run-time integers, a second packed input, one that may not be packed.
+    let several = "kernel several(n: var, m = 24) {
+    input A: float32[n, m] layout_free
+    input B: float32[m, m] layout_free
+    input D: float32[m, m]
+    reduce k: 0..m
+    compute P[i: n, j: m] = sum(A[i, k] * B[k, j], axis=k)
+    output C[i: n, j: m] = P[i, j] + D[j, i % 24]
+}
+
+schedule several.packs {
+    knob f = 4 in [2, 4]
+    let PackedA = A.cache_read(global, [P], layout=[ax1, ax0])
+    let PackedB = B.cache_read(global, [P], layout=[ax1, ax0])
+    let PackedD = D.cache_read(global, [C], layout=[ax1, ax0])
+    C.split(j, factor=f)
+}
+";
+    std::fs::write(place.path("p.te"), format!("{PROGRAM}{schedule}")).expect("a scratch file");
+    std::fs::write(place.path("s.te"), several).expect("a scratch file");
+    let packs = ["--schedule", "packs", "--trials", "3"];
+    let (text, _) =
+        place.succeeds(&[&["tune", "p.te", "--kernel", "product"], &packs[..]].concat());
+    let line = "# that is with `B` packed ahead: tec build --prepack B\n";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("\n# without it each call packs, about "), "{text}");
+    assert!(!text.contains(" failed") && !text.contains("defect"), "{text}");
+    let tune = ["tune", "s.te", "--var", "n=17", "--json"];
+    let (text, _) = place.succeeds(&[&tune[..], &packs[..]].concat());
+    let best = serde_json::from_str::<Value>(&text).expect("JSON")["kernels"][0]["best"].clone();
+    assert_eq!(best["prepack"], serde_json::json!(["A", "B"]), "{text}");
+    let trials = place.tried("s.records.jsonl");
+    assert!(!trials.is_empty() && trials.iter().all(|one| one["failure"].is_null()), "{trials:?}");
+    // By the model alone too, and not where the layout is fixed.
+    let (text, _) = place.succeeds(&[&["tune", "s.te", "--estimate"], &packs[..]].concat());
+    assert!(text.contains("tec build --prepack A --prepack B\n"), "{text}");
+    let fixed = several.replace(" layout_free", "");
+    std::fs::write(place.path("s.te"), fixed).expect("a scratch file");
+    let (text, _) = place.succeeds(&[&["tune", "s.te", "--estimate"], &packs[..]].concat());
+    assert!(!text.contains("packed"), "{text}");
+}
+
 #[test]
 fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     let place = Place::new();

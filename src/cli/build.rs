@@ -6,7 +6,7 @@ use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, module_name};
-use crate::schedule::Placed;
+use crate::schedule::{Free, Placed, Request};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -52,16 +52,33 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
-    let options = args.compile.options_to_run()?;
+    let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
+    // A schedule that is made here need not spare the packing that no call does.
+    let free = Free::Named(requests.clone());
+    let options = Options { free, ..args.compile.options_to_run()? };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
     let (program, mut placed) =
         front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
-    if !args.prepack.is_empty() {
-        let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
-        placed = driver::prepack(placed, &requests, &mut trace)
-            .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    for one in &placed {
+        let kernel = &one.schedule.graph.name;
+        let packed = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
+        let asked = |name: &String| {
+            let of =
+                |(of, input): &Request| input == name && of.as_ref().is_none_or(|of| of == kernel);
+            requests.iter().any(of)
+        };
+        for name in packed.into_iter().filter(|name| !asked(name)) {
+            trace.notes.push(format!(
+                "`{kernel}` packs `{name}`, which is `layout_free`, in each call; with \
+                 `--prepack {name}` it is packed once"
+            ));
+        }
+    }
+    if !requests.is_empty() {
+        placed = driver::prepack(placed, &requests, &mut trace).map_err(failed)?;
     }
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build(&program, &placed, &options, &module, kind, &mut trace);

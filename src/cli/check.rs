@@ -5,8 +5,8 @@ use super::report::{Error, Reporter, show_trace};
 
 /// Check files without compiling them.
 ///
-/// Syntax, names, types, shapes and bounds of every kernel, and every schedule that fits the
-/// target; prints nothing if all is well.
+/// Syntax, names, types, shapes and bounds of every kernel, and every schedule: those for other
+/// targets are checked as far as bounds and rules go; prints nothing if all is well.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The `.te` files.

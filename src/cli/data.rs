@@ -122,7 +122,7 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
 }
 
 /// A tensor's extents for these values of the run-time integers.
-fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
+pub fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
     let mut shape = Vec::new();
     for extent in &buffer.shape {
         let value = substitute(extent, &mut |var| {
@@ -175,7 +175,8 @@ fn round_to(dtype: DType, value: f64) -> f64 {
     Expr::float(dtype, value).as_float().expect("a float constant")
 }
 
-fn zeros(dtype: DType, shape: Vec<i64>) -> Tensor {
+/// A tensor of zeros.
+pub fn zeros(dtype: DType, shape: Vec<i64>) -> Tensor {
     let count: i64 = shape.iter().product();
     Tensor { dtype, data: vec![0; count as usize * dtype.bytes() as usize], shape }
 }

@@ -5,6 +5,7 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, print, show_trace};
 use super::run::MOST_THREADS;
 use crate::driver::{self, Options};
+use crate::schedule::Free;
 use crate::target::Target;
 use crate::tune::model::{Estimate, MachineModel, estimate};
 use serde_json::json;
@@ -58,19 +59,46 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
     let (program, placed) =
         front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
-    let mut estimates = Vec::new();
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let mut all = Vec::new();
     for one in &placed {
-        let kernel = driver::lower_to_estimate(one, &options, &mut trace)
-            .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+        let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
+        let ahead = driver::free_layouts(one, &Free::All, &mut trace).map_err(failed)?;
+        let ahead = match ahead {
+            None => None,
+            Some(ahead) => {
+                let kernel = driver::lower_to_estimate(&ahead, &options, &mut trace);
+                let seconds = estimate(&kernel.map_err(failed)?, &machine, threads).seconds;
+                let inputs = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
+                Some((inputs, seconds))
+            }
+        };
         let schedule = super::bench::schedule_name(&one.schedule.text).to_string();
-        estimates.push((kernel.name.clone(), schedule, estimate(&kernel, &machine, threads)));
+        let estimate = estimate(&kernel, &machine, threads);
+        all.push(Explained { kernel: kernel.name.clone(), schedule, estimate, ahead });
     }
     show_trace(&trace, args.compile.time);
     let from = if measured { "measured" } else { "typical" };
     match args.json {
-        true => print(&as_json(&estimates, &options, threads, from)),
-        false => print(&as_text(&estimates, &options, threads, from)),
+        true => print(&as_json(&all, &options, threads, from)),
+        false => print(&as_text(&all, &options, threads, from)),
     }
+}
+
+/// What is said of a kernel.
+struct Explained {
+    kernel: String,
+    schedule: String,
+    /// Of a call.
+    estimate: Estimate,
+    /// The inputs whose layout is free and which the call packs, and its seconds if it did not.
+    ahead: Option<(Vec<String>, f64)>,
+}
+
+/// What `tec build` is told to pack these inputs ahead.
+pub fn prepack_options(inputs: &[String]) -> String {
+    let options: Vec<String> = inputs.iter().map(|name| format!("--prepack {name}")).collect();
+    options.join(" ")
 }
 
 /// The machine to estimate for, and whether it was measured.
@@ -98,14 +126,9 @@ fn machine_of(
     Ok((known.refine(typical), true))
 }
 
-fn as_text(
-    estimates: &[(String, String, Estimate)],
-    options: &Options,
-    threads: usize,
-    from: &str,
-) -> String {
+fn as_text(all: &[Explained], options: &Options, threads: usize, from: &str) -> String {
     let mut text = String::new();
-    for (at, (kernel, schedule, estimate)) in estimates.iter().enumerate() {
+    for (at, Explained { kernel, schedule, estimate, ahead }) in all.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
         let threads = match (options.target.is_gpu(), threads) {
             (true, _) => String::new(),
@@ -119,6 +142,14 @@ fn as_text(
         text.push_str(&table(estimate));
         if let Some(first) = estimate.terms.first() {
             text.push_str(&format!("\nbound by {}\n", first.name));
+        }
+        if let Some((inputs, seconds)) = ahead {
+            let less = 100.0 * (1.0 - seconds / estimate.seconds);
+            text.push_str(&format!(
+                "packed ahead, by `tec build {}`: {}, {less:.1} % less\n",
+                prepack_options(inputs),
+                time(*seconds)
+            ));
         }
     }
     text
@@ -145,19 +176,17 @@ pub fn table(estimate: &Estimate) -> String {
     text + &line("total", estimate.seconds, 1.0, "", "")
 }
 
-fn as_json(
-    estimates: &[(String, String, Estimate)],
-    options: &Options,
-    threads: usize,
-    from: &str,
-) -> String {
-    let kernel = |(kernel, schedule, estimate): &(String, String, Estimate)| {
+fn as_json(all: &[Explained], options: &Options, threads: usize, from: &str) -> String {
+    let kernel = |Explained { kernel, schedule, estimate, ahead }: &Explained| {
         let terms = estimate.terms.iter().map(|term| {
             json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
                    "about": term.about})
         });
         json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,
         "terms": terms.collect::<Vec<_>>(), "features": estimate.features,
+        "prepacked": ahead.as_ref().map(|(inputs, seconds)| json!({
+            "inputs": inputs, "seconds": seconds,
+        })),
         "warps": estimate.warps.map(|warps| json!({
             "wavefronts": warps.wavefronts, "ideal_wavefronts": warps.ideal_wavefronts,
             "sectors": warps.sectors, "ideal_sectors": warps.ideal_sectors,
@@ -167,7 +196,7 @@ fn as_json(
         "target": options.target.to_string(),
         "threads": threads,
         "machine": from,
-        "kernels": estimates.iter().map(kernel).collect::<Vec<_>>(),
+        "kernels": all.iter().map(kernel).collect::<Vec<_>>(),
     });
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }

@@ -229,7 +229,7 @@ impl Loader for EditedLoader {
 }
 
 /// Reads a file and elaborates its kernels, if it has any that can be built; applies every
-/// schedule that fits the target.
+/// schedule.
 pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
     let (program, graphs) = elaborate(path, options, trace)?;
     let checked = match &options.schedule {

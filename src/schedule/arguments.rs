@@ -40,6 +40,12 @@ pub(super) fn resolve_call(
     Ok((directive.run, Call { subject, subject_span, span, args: values }))
 }
 
+/// What a call is wrong in whatever the schedule is applied to: the directive, and which arguments
+/// are given.
+pub(super) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
+    match_arguments(find_directive(name)?, args, name).map(|_| ())
+}
+
 fn path_text(path: &[Name]) -> String {
     path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
 }

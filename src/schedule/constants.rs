@@ -128,7 +128,13 @@ impl Evaluator<'_> {
             Input::Tensor { buffer, .. } => Some(&buffer.name[..]),
             Input::Scalar { .. } => None,
         });
-        let names = stages.chain(tensors.filter(|_| inputs)).collect();
+        let of_kind = |(_, of): &&(String, String)| {
+            matches!(self.tensor(of), Some(Value::Stage(_)))
+                || (inputs && self.tensor(of).is_some())
+        };
+        let aliases = self.schedule.graph.aliases.iter().filter(of_kind);
+        let aliases = aliases.map(|(alias, _)| &alias[..]);
+        let names = stages.chain(tensors.filter(|_| inputs)).chain(aliases).collect();
         let (one, all) = match inputs {
             true => ("stage or input", "stages and inputs"),
             false => ("stage", "stages"),

@@ -104,13 +104,6 @@ impl<'a> Evaluator<'a> {
         stmts.iter().try_for_each(|stmt| self.statement(stmt))
     }
 
-    fn scoped(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
-        self.scopes.push(HashMap::new());
-        self.block(stmts)?;
-        self.scopes.pop();
-        Ok(())
-    }
-
     fn statement(&mut self, stmt: &'a ScheduleStmt) -> Result<()> {
         self.statements += 1;
         if self.statements > MAX_STATEMENTS {
@@ -131,9 +124,10 @@ impl<'a> Evaluator<'a> {
                 let value = self.eval(value)?;
                 name.as_ref().map_or(Ok(()), |name| self.declare(name, value))
             }
+            // As in a kernel, the braces open no scope.
             ScheduleStmtKind::If { cond, then, otherwise } => {
                 let taken = if self.condition(cond)? { then } else { otherwise };
-                self.scoped(taken)
+                self.block(taken)
             }
             ScheduleStmtKind::For { names, items, body } => self.turns(names, items, body),
             ScheduleStmtKind::Use(name) => self.use_schedule(name),

@@ -39,7 +39,7 @@ pub(crate) use inline::inline_stages;
 pub use evaluate::{Knob, apply, apply_with_knobs};
 pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
-pub use prepack::{Request, prepack_kernels};
+pub use prepack::{Free, Request, prepack_free, prepack_kernels};
 pub use select::{
     Chosen, Fallback, Maker, check_chosen, find, schedule_all, schedule_kernels, without_chosen,
 };

@@ -1,10 +1,12 @@
 //! Which schedule a kernel is built with: the longest match of its target, by name or without.
 
-use super::evaluate::apply;
+use super::arguments::check_call;
+use super::bounds::infer_bounds;
+use super::evaluate::{apply, suggest};
 use super::state::Schedule;
 use crate::diag::{Diag, Result};
 use crate::lang::Program;
-use crate::lang::ast::{self, Item};
+use crate::lang::ast::{self, Item, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
 
@@ -65,7 +67,8 @@ pub fn schedule_kernels(
     if diags.is_empty() { Ok(schedules) } else { Err(diags) }
 }
 
-/// Applies every schedule of the graphs' kernels that fits the target, whichever is built.
+/// Applies every schedule of the graphs' kernels, whichever is built. Those that fit the target are
+/// given back; the others have their bounds inferred for targets of their own.
 pub fn schedule_all(
     program: &Program,
     graphs: &[Graph],
@@ -74,14 +77,36 @@ pub fn schedule_all(
 ) -> (Vec<Schedule>, Vec<Diag>) {
     let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
     for graph in graphs {
-        for item in candidates(program, &graph.name, target) {
-            match apply(program, graph.clone(), target, defines, item) {
-                Ok(schedule) => schedules.push(schedule),
-                Err(diag) => diags.push(*diag),
+        for item in items(program).filter(|item| item.kernel.text == graph.name) {
+            let apply = |target: &Target| apply(program, graph.clone(), target, defines, item);
+            match &item.target {
+                Some(name) if !covers(&name.text, target) => {
+                    diags.extend(refused_elsewhere(&name.text, &apply));
+                }
+                _ => match apply(target) {
+                    Ok(schedule) => schedules.push(schedule),
+                    Err(diag) => diags.push(*diag),
+                },
             }
         }
     }
     (schedules, diags)
+}
+
+/// Why all targets of a group refuse a schedule: what that one says which comes farthest in it.
+fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -> Option<Diag> {
+    let mut refused: Option<Diag> = None;
+    let place = |diag: &Diag| diag.span.map(|span| (span.file, span.start));
+    for target in Target::all().into_iter().filter(|target| covers(group, target)) {
+        match apply(&target).and_then(infer_bounds) {
+            Ok(_) => return None,
+            Err(diag) if refused.as_ref().is_none_or(|known| place(known) < place(&diag)) => {
+                refused = Some((*diag).note(format!("checked for {target}")));
+            }
+            Err(_) => {}
+        }
+    }
+    refused
 }
 
 /// The kernels that `--schedule NAME` does not concern, because they have none of that name.
@@ -155,12 +180,59 @@ pub(super) fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// Kernel, name and target identify a schedule; `default` is the plain loop nest and `auto` what
-/// the compiler makes.
+/// What a schedule may be for: `cpu`, and one or more leading components of each target's name.
+fn groups() -> Vec<&'static str> {
+    let mut groups = vec!["cpu"];
+    for Target { name, .. } in Target::all() {
+        let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
+        for group in ends.map(|end| &name[..end]) {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+    }
+    groups
+}
+
+/// That a schedule's target is none.
+fn check_target(name: &ast::Name) -> Option<Diag> {
+    let groups = groups();
+    if groups.contains(&&name.text[..]) {
+        return None;
+    }
+    let diag = Diag::new("E0401", name.span, format!("unknown target `{}`", name.text));
+    let diag = suggest(diag, &name.text, groups, "targets");
+    Some(match diag.help {
+        Some(_) => diag,
+        None => diag.help("`cpu` stands for every CPU, `nvptx` for every GPU"),
+    })
+}
+
+/// What is wrong in statements whatever they are applied to, also where no `if` leads to them.
+fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
+    for stmt in stmts {
+        match &stmt.kind {
+            ScheduleStmtKind::Directive { directive, args, .. } => {
+                diags.extend(check_call(directive, args).err().map(|diag| *diag));
+            }
+            ScheduleStmtKind::If { then, otherwise, .. } => {
+                check_statements(then, diags);
+                check_statements(otherwise, diags);
+            }
+            ScheduleStmtKind::For { body, .. } => check_statements(body, diags),
+            _ => {}
+        }
+    }
+}
+
+/// What can be said of all schedules before any is applied. Kernel, name and target identify one;
+/// `default` is the plain loop nest and `auto` what the compiler makes.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen = std::collections::HashMap::new();
     let mut diags = Vec::new();
     for item in items(program) {
+        diags.extend(item.target.as_ref().and_then(check_target));
+        check_statements(&item.body, &mut diags);
         let text = |name: &Option<ast::Name>| name.as_ref().map(|name| name.text.clone());
         let key = (item.kernel.text.clone(), text(&item.name), text(&item.target));
         if let Some(name) = item.name.as_ref().filter(|n| n.text == "default" || n.text == "auto") {
@@ -208,5 +280,5 @@ pub fn check_chosen(
     names.sort_unstable();
     names.dedup();
     let diag = Diag::global("E0303", format!("no schedule `{name}` for {target}"));
-    Err(Box::new(super::evaluate::suggest(diag, name, names, "schedules here")))
+    Err(Box::new(suggest(diag, name, names, "schedules here")))
 }

@@ -314,9 +314,15 @@ impl Schedule {
         &mut self.stages[id.0]
     }
 
-    /// The stage or input with that name in the source or in dumps (`C`, `P.S`, `C.local`); of
-    /// a tuple any component's name.
+    /// The stage or input with that name in the source or in dumps (`C`, `P.S`, `C.local`), or
+    /// with that further name in the kernel; of a tuple any component's name.
     pub fn find(&self, name: &str) -> Option<Tensor> {
+        let aliases = &self.graph.aliases;
+        let of = || aliases.iter().find(|(alias, _)| alias == name).map(|(_, of)| &of[..]);
+        self.find_declared(name).or_else(|| self.find_declared(of()?))
+    }
+
+    fn find_declared(&self, name: &str) -> Option<Tensor> {
         let named = |stage: &Stage| {
             stage.te.name == name || stage.te.buffers.iter().any(|buffer| buffer.name == name)
         };

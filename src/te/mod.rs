@@ -28,6 +28,8 @@ pub struct Graph {
     pub params: Vec<(String, String)>,
     /// Compile-time constants (`let`) with their values as text, sorted by name, for schedules.
     pub consts: Vec<(String, String)>,
+    /// Further names (`let`) of tensors with the names of these, for schedules.
+    pub aliases: Vec<(String, String)>,
     /// Run-time integers in declaration order.
     pub vars: Vec<Var>,
     /// Inputs in declaration order.

@@ -84,7 +84,8 @@ impl Writer {
     fn input(&mut self, input: &Input) {
         let line = match input {
             Input::Tensor { buffer, layout_free, .. } => {
-                let free = if *layout_free { " layout_free" } else { "" };
+                // Its re-layout is not a part of what is measured.
+                let free = if *layout_free { " packed ahead" } else { "" };
                 format!("input {}{free}", self.declare(buffer))
             }
             Input::Scalar { var, dtype, .. } => format!("scalar {} {dtype}", self.bind(var, "s")),

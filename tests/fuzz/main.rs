@@ -27,6 +27,9 @@ mod rewrite;
 mod run;
 mod schedule;
 mod shrink;
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;
 mod survey;
 mod table;
 mod tree;

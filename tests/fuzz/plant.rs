@@ -35,8 +35,8 @@ pub fn find(name: &str, plant: fn(&mut Placed) -> bool) {
 /// that has a place for it, until the machine code's results show it.
 pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) {
     let target = Target::parse(target).expect("a target");
-    if !target.runs_here() {
-        return println!("{name}: this machine has no {}", target.name);
+    if !crate::support::runs_here(&target, name) {
+        return;
     }
     let options = Options::new(target);
     let wrong = |number: &u64| {

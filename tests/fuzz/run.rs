@@ -143,7 +143,8 @@ fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
         results: Vec::new(),
     };
     let body = lines.map(line).collect();
-    program.schedules = vec![ScheduleText { name: "s".to_string(), params: Vec::new(), body }];
+    let (name, rest) = ("s".to_string(), ScheduleText::default());
+    program.schedules = vec![ScheduleText { name, body, ..rest }];
 }
 
 /// Whether the compiler makes the schedules for GPUs of a batch.

@@ -117,6 +117,10 @@ pub struct ScheduleText {
     pub name: String,
     /// Its parameters.
     pub params: Vec<Node>,
+    /// What it is for, if not for all targets.
+    pub target: Option<String>,
+    /// It calls something by an alias of the kernel.
+    pub by_aliases: bool,
     /// Its statements.
     pub body: Vec<Line>,
 }
@@ -169,7 +173,10 @@ impl Program {
                 true => String::new(),
                 false => format!("({})", params.join(", ")),
             };
-            text.push_str(&format!("\nschedule {}.{}{params} {{\n", self.name, schedule.name));
+            let target = schedule.target.iter().map(|target| format!(" for {target}"));
+            let target: String = target.collect();
+            let head = format!("\nschedule {}.{}{params}{target} {{\n", self.name, schedule.name);
+            text.push_str(&head);
             for line in &schedule.body {
                 text.push_str(&format!("    {}\n", line.node.render()));
             }

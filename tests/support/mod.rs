@@ -1,8 +1,10 @@
 //! What several tests need: random numbers, programs as texts, `tec` and `ptxas` as commands.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tec::lang::Loader;
+use tec::target::{Arch, Target};
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
 pub struct Random(pub u64);
@@ -61,6 +63,38 @@ pub fn answer(args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(text).expect("UTF-8"))
 }
 
+/// Says that something was skipped, past what captures the output of tests that pass.
+pub fn say_skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {what}");
+}
+
+/// Whether code for a target runs here; where it does not, says `what` is skipped and why. The
+/// operating system has to agree that features are missing: a machine that has them skips nothing.
+pub fn runs_here(target: &Target, what: &str) -> bool {
+    if target.runs_here() {
+        return true;
+    }
+    if Some(target.arch) != Arch::host() {
+        say_skipped(&format!("{what}: code for {target} does not run on this kind of processor"));
+        return false;
+    }
+    let kernel_name = |feature: &str| match feature {
+        "sse4.1" => "sse4_1".to_string(),
+        "bf16" | "fp16" | "vnni" => format!("avx512_{feature}"),
+        other => other.to_string(),
+    };
+    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = known.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let has = |feature: &str| flags.split_whitespace().any(|flag| flag == kernel_name(feature));
+    let missing: Vec<&str> = target.features.iter().copied().filter(|name| !has(name)).collect();
+    assert!(
+        !missing.is_empty(),
+        "{what}: this processor has all of {target}, and tec says it has not"
+    );
+    say_skipped(&format!("{what}: this processor has no {}", missing.join(", ")));
+    false
+}
+
 /// NVIDIA's assembler: that of `TEC_PTXAS`, or the one that `make test` installs. Who finds none is
 /// told that something was skipped.
 pub fn ptxas() -> Option<PathBuf> {
@@ -73,7 +107,7 @@ pub fn ptxas() -> Option<PathBuf> {
             .find(|path| path.exists())
     });
     if found.is_none() {
-        eprintln!("skipped: no ptxas (`make test` installs it into .venv)");
+        say_skipped("no ptxas (`make test` installs it into .venv)");
     }
     found
 }

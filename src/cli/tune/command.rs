@@ -23,7 +23,7 @@ use crate::ir::Kernel;
 use crate::lang::{Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
-use crate::schedule::Chosen;
+use crate::schedule::{Chosen, Free};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{Model, Search, budget};
@@ -184,7 +184,10 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     }
     let limits = Limits::new(args, begin);
     search(&mut tasks, &limits, reporter)?;
-    let reports = decide(&mut tasks, &limits)?;
+    let mut reports = decide(&mut tasks, &limits)?;
+    for (report, judge) in reports.iter_mut().zip(&judges) {
+        report.find_packed(judge);
+    }
     show_bugs(&bugs);
     let head = report::Head { options, threads, records: &run.path };
     let text =
@@ -368,6 +371,8 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
 /// schedules.
 fn options_of(args: &Args) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
+    // The worker packs them before it measures.
+    options.free = Free::All;
     Ok((options.schedule.take(), options))
 }
 

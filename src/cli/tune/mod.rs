@@ -3,6 +3,7 @@
 //! [`pool::Pool`] measures in a worker process of its own, [`runner::Runner`] hands batches to a
 //! job system; [`open`] is either. [`records`] keeps what they find.
 
+pub mod ahead;
 pub mod batch;
 pub mod best;
 pub mod cache;

@@ -1,10 +1,12 @@
 //! What a search says: a sign of life while it runs, and its results.
 
-use super::task::{Task, TaskView, Winner};
+use super::task::{Judge, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
+use crate::cli::estimate::prepack_options;
 use crate::cli::report::Reporter;
-use crate::driver::Options;
+use crate::driver::{self, Options};
+use crate::schedule::Free;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -25,6 +27,8 @@ pub struct Report {
     work: Work,
     roof: Option<Roof>,
     winner: Option<Winner>,
+    /// What was packed before the winner was measured.
+    packed: Option<Packed>,
     /// The best over the seconds of the search.
     curve: Vec<(f64, f64)>,
     exhausted: bool,
@@ -52,10 +56,56 @@ impl Report {
             work: task.work,
             roof: task.roof.clone(),
             winner,
+            packed: None,
             curve: task.curve.clone(),
             exhausted: task.progress.exhausted,
             took,
         }
+    }
+
+    /// Finds out what was packed ahead for the winner.
+    pub fn find_packed(&mut self, judge: &Judge<'_>) {
+        let winner = self.winner.as_ref();
+        self.packed = winner.and_then(|one| Packed::of(judge, &one.trial.proposal.text));
+    }
+}
+
+/// Inputs whose layout is free and that a schedule packs: the time is that without packing.
+pub struct Packed {
+    /// Their names.
+    pub inputs: Vec<String>,
+    /// Estimated seconds that packing adds to a call.
+    pub adds: f64,
+}
+
+impl Packed {
+    /// Of a schedule that was chosen, if it packs any.
+    pub fn of(judge: &Judge<'_>, text: &str) -> Option<Packed> {
+        let inputs = driver::packed_ahead(judge.graph, text, judge.options).ok()?;
+        if inputs.is_empty() {
+            return None;
+        }
+        let seconds = |free: Free| {
+            let options = Options { free, ..judge.options.clone() };
+            let (graph, machine) = (judge.graph, judge.machine);
+            let estimate = driver::estimate_text(graph, text, &options, machine, judge.threads);
+            estimate.map(|estimate| estimate.seconds).ok()
+        };
+        let adds = seconds(Free::None)? - seconds(Free::All)?;
+        Some(Packed { inputs, adds: adds.max(0.0) })
+    }
+
+    /// What is to be done about it, and what it is worth.
+    pub fn lines(&self) -> [String; 2] {
+        let names: Vec<String> = self.inputs.iter().map(|name| format!("`{name}`")).collect();
+        let (names, adds) = (names.join(" and "), duration(self.adds));
+        [
+            format!(
+                "that is with {names} packed ahead: tec build {}",
+                prepack_options(&self.inputs)
+            ),
+            format!("without it each call packs, about {adds} more by the cost model"),
+        ]
     }
 }
 
@@ -113,6 +163,7 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
                 best.push_str(&format!(": {part:.0} % of what {} allows", roof.limit_name));
             }
             lines.push(best);
+            lines.extend(report.packed.iter().flat_map(Packed::lines));
         }
     }
     for path in &report.wrong {
@@ -160,6 +211,7 @@ pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
                 "limit": report.roof.as_ref().map(|roof| roof.limit_name.clone()),
                 "decisions": winner.trial.proposal.answers,
                 "schedule": winner.trial.proposal.text,
+                "prepack": report.packed.as_ref().map(|packed| &packed.inputs),
             })
         });
         json!({

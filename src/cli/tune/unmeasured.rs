@@ -3,7 +3,7 @@
 //! Nothing is recorded, because records hold measurements. What is printed says so, with the terms
 //! of the estimate, and can be pasted into the file like what was measured.
 
-use super::report::{duration, plural};
+use super::report::{Packed, duration, plural};
 use super::task::Judge;
 use crate::cli::bench::work::Work;
 use crate::cli::estimate::table;
@@ -42,6 +42,8 @@ pub struct Found {
     candidates: usize,
     refused: BTreeMap<String, (usize, String)>,
     best: Option<(Proposal, Estimate)>,
+    /// What the best is estimated to have packed ahead.
+    packed: Option<Packed>,
     /// The best estimate over the seconds of the search.
     curve: Vec<(f64, f64)>,
     took: Duration,
@@ -105,8 +107,9 @@ pub fn search(
             Some((one.clone(), again?))
         }
     };
+    let packed = best.as_ref().and_then(|(one, _)| Packed::of(judge, &one.text));
     let refused = judge.refused.borrow().clone();
-    Ok(Found { name, work, candidates, refused, best, curve, took: begin.elapsed() })
+    Ok(Found { name, work, candidates, refused, best, packed, curve, took: begin.elapsed() })
 }
 
 /// The machine of the table, in words.
@@ -173,6 +176,7 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
                 best.push_str(&format!(", {:.1} GB/s", work.gbs(seconds)));
             }
             lines.push(best);
+            lines.extend(found.packed.iter().flat_map(Packed::lines));
         }
     }
     for (code, (count, example)) in &found.refused {
@@ -200,6 +204,7 @@ pub fn json(head: &Head<'_>, all: &[Found]) -> String {
                 "terms": terms.collect::<Vec<_>>(),
                 "decisions": best.answers,
                 "schedule": best.text,
+                "prepack": found.packed.as_ref().map(|packed| &packed.inputs),
             })
         });
         json!({

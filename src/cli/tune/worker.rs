@@ -8,6 +8,7 @@ use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
 use super::super::data::{self, Given};
 use super::super::options;
 use super::super::report::Error;
+use super::ahead::Ahead;
 use super::leaders::Lead;
 use super::plant::{Plant, planted};
 use super::protocol::{Reference, Reply, Request, Setup};
@@ -22,7 +23,7 @@ use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
-use crate::schedule::{self, Placed, Schedule};
+use crate::schedule::{self, Free, Placed, Schedule};
 use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::{Job, Outcome, TrialFailure, Verdict};
@@ -121,9 +122,28 @@ pub struct Bench {
 /// A candidate in this process.
 pub struct Compiled {
     kernel: LoadedKernel,
+    /// What is called if it packs inputs whose layout is free.
+    ahead: Option<Ahead>,
     /// The order of sums is the schedule's.
     reassociated: bool,
     plant: Option<Plant>,
+}
+
+impl Compiled {
+    /// What is called, and with which arguments: `usual` are those of the plain loops.
+    fn called<'a>(
+        &'a mut self,
+        plain: &'a Kernel,
+        usual: &'a mut AlignedArgs,
+    ) -> (&'a Kernel, &'a LoadedKernel, &'a mut AlignedArgs) {
+        match &mut self.ahead {
+            Some(ahead) => {
+                let (kernel, args) = ahead.call();
+                (kernel, &self.kernel, args)
+            }
+            None => (plain, &self.kernel, usual),
+        }
+    }
 }
 
 impl Bench {
@@ -131,6 +151,7 @@ impl Bench {
         let (compile, arguments) = (setup.compile(), setup.arguments());
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
+        let options = Options { free: Free::All, ..options };
         let elaborated = options::elaborate(&setup.file, &options, &mut trace);
         let (program, mut graphs) = elaborated.map_err(text_of)?;
         if graphs.len() != 1 {
@@ -214,7 +235,12 @@ impl Bench {
         let infer = || schedule::infer_bounds(schedule);
         let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
         let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
-        let mut compiled = self.compile_placed(&placed, &self.options, &mut trace)?;
+        let free = || schedule::prepack_free(&placed, &self.options.free);
+        let made = trace.phase("prepack", &String::new, free).map_err(failure_of)?;
+        let mut compiled = match made {
+            Some(made) => self.compile_ahead(&made, &mut trace)?,
+            None => self.compile_placed(&placed, &self.options, &mut trace)?,
+        };
         compiled.plant = planted(text);
         Ok(compiled)
     }
@@ -226,54 +252,84 @@ impl Bench {
         options: &Options,
         trace: &mut Trace,
     ) -> Result<Compiled, TrialFailure> {
-        let lowered = driver::lower(placed, options, None, trace).map_err(failure_of)?;
+        let placed = std::slice::from_ref(placed);
+        let (module, lowered) = self.compile_all(placed, options, trace)?;
+        let [lowered] = &lowered[..] else { crate::bug!("one kernel became several") };
+        let kernel = module.kernel(&lowered.name).map_err(broken)?;
+        Ok(Compiled { kernel, ahead: None, reassociated: lowered.reassociated, plant: None })
+    }
+
+    /// Kernels that pack inputs, and the one behind them that reads these.
+    fn compile_ahead(&self, made: &[Placed], trace: &mut Trace) -> Result<Compiled, TrialFailure> {
+        let (module, mut lowered) = self.compile_all(made, &self.options, trace)?;
+        let last = lowered.pop().unwrap_or_else(|| crate::bug!("no kernel"));
+        let mut packs = Vec::new();
+        for (one, pack) in made.iter().zip(lowered) {
+            let code = module.kernel(&pack.name).map_err(broken)?;
+            let part = one.part.clone().unwrap_or_else(|| crate::bug!("it packs something"));
+            packs.push((part, pack, code));
+        }
+        let (kernel, reassociated) =
+            (module.kernel(&last.name).map_err(broken)?, last.reassociated);
+        let ahead = Some(Ahead::new(last, packs));
+        Ok(Compiled { kernel, ahead, reassociated, plant: None })
+    }
+
+    fn compile_all(
+        &self,
+        placed: &[Placed],
+        options: &Options,
+        trace: &mut Trace,
+    ) -> Result<(LoadedModule, Vec<Kernel>), TrialFailure> {
+        let mut lowered = Vec::new();
+        for one in placed {
+            lowered.push(driver::lower(one, options, None, trace).map_err(failure_of)?);
+        }
+        let info_of = |one: &Placed| KernelInfo {
+            parameters: self.graph.params.clone(),
+            schedule: one.schedule.text.clone(),
+            work: self.work.clone(),
+            part: one.part.clone(),
+        };
         let info = BuildInfo {
             module: "candidate".to_string(),
             target: options.target.clone(),
             fp_contract: self.setup.fp_contract.clone(),
             opt: options.opt,
             sources: Vec::new(),
-            kernels: vec![KernelInfo {
-                parameters: self.graph.params.clone(),
-                schedule: placed.schedule.text.clone(),
-                work: self.work.clone(),
-                part: None,
-            }],
+            kernels: placed.iter().map(info_of).collect(),
         };
-        let reassociated = lowered.reassociated;
         let kind = ModuleKind::SharedObject;
-        let built = driver::build(&[lowered], &info, kind, trace).map_err(failure_of)?;
+        let built = driver::build(&lowered, &info, kind, trace).map_err(failure_of)?;
         let module = load(built.bytes).map_err(TrialFailure::Runner)?;
-        let broken = |diag: Box<Diag>| TrialFailure::Bug(diag.to_string());
         let threads = match self.gpu {
             None => self.setup.threads,
             Some(_) => std::thread::available_parallelism().map_or(1, |threads| threads.get()),
         };
         module.set_num_threads(threads as i32).map_err(broken)?;
-        let kernel = module.kernel(&self.graph.name).map_err(broken)?;
-        Ok(Compiled { kernel, reassociated, plant: None })
+        Ok((module, lowered))
     }
 
     /// Compiles, runs, verifies and times a candidate.
     fn measure(&mut self, job: &Job, best: Option<f64>) -> Outcome {
-        let compiled = match self.compile(&job.text) {
+        let mut compiled = match self.compile(&job.text) {
             Ok(compiled) => compiled,
             Err(failure) => return Outcome::Failed(failure),
         };
-        let run = |bench: &mut Bench| -> Result<Outcome, TrialFailure> {
-            let first = bench.first_call(&compiled, job.limit)?;
+        let mut run = |bench: &mut Bench| -> Result<Outcome, TrialFailure> {
+            let first = bench.first_call(&mut compiled, job.limit)?;
             let verdict = bench.verdict(&compiled);
             if matches!(verdict, Verdict::Wrong { .. }) {
                 return Ok(Outcome::Measured { times: vec![first], verdict });
             }
-            let args = bench.args.of(&bench.plain);
-            let times = timed(bench.gpu.as_ref(), &compiled.kernel, args)
+            let (kernel, code, args) = compiled.called(&bench.plain, &mut bench.args);
+            let times = timed(bench.gpu.as_ref(), code, args.of(kernel))
                 .and_then(|mut call| time(&mut call, first, best))
                 .map_err(|diag| call_failure(&diag))?;
             if bench.gpu.is_some() {
                 // What was timed left its results on the GPU.
                 bench.args.spoil(&bench.plain);
-                bench.call(&compiled)?;
+                bench.call(&mut compiled)?;
             }
             // What threads do to each other may show later than in the first call.
             Ok(Outcome::Measured { times, verdict: bench.verdict(&compiled) })
@@ -282,18 +338,26 @@ impl Bench {
     }
 
     /// The seconds of a call whose outputs held nothing before.
-    fn first_call(&mut self, compiled: &Compiled, limit: Duration) -> Result<f64, TrialFailure> {
-        self.args.spoil(&self.plain);
+    fn first_call(
+        &mut self,
+        compiled: &mut Compiled,
+        limit: Duration,
+    ) -> Result<f64, TrialFailure> {
         let gone = |_| TrialFailure::Runner("the search went away".to_string());
         say(&Reply::Running).map_err(gone)?;
         if let Some(plant) = compiled.plant {
             plant.act();
         }
+        if let Some(ahead) = &mut compiled.ahead {
+            ahead.pack(&self.plain, &self.values).map_err(|diag| call_failure(&diag))?;
+        }
+        let (kernel, _, args) = compiled.called(&self.plain, &mut self.args);
+        args.spoil(kernel);
         let mut first = self.call(compiled)?.as_secs_f64();
         if self.gpu.is_some() {
             // Copies there and back took a part of that.
-            let args = self.args.of(&self.plain);
-            let call = timed(self.gpu.as_ref(), &compiled.kernel, args);
+            let (kernel, code, args) = compiled.called(&self.plain, &mut self.args);
+            let call = timed(self.gpu.as_ref(), code, args.of(kernel));
             let again = call.and_then(|mut call| call.seconds(1));
             first = again.map_err(|diag| call_failure(&diag))?;
         }
@@ -302,15 +366,16 @@ impl Bench {
     }
 
     /// Calls a candidate; its results are in the arguments then.
-    fn call(&mut self, compiled: &Compiled) -> Result<Duration, TrialFailure> {
-        let args = self.args.of(&self.plain);
+    fn call(&mut self, compiled: &mut Compiled) -> Result<Duration, TrialFailure> {
+        let (kernel, code, args) = compiled.called(&self.plain, &mut self.args);
+        let args = args.of(kernel);
         let called = match &self.gpu {
             Some(gpu) => {
                 let start = Instant::now();
-                gpu.call(&compiled.kernel, args).map(|()| start.elapsed())
+                gpu.call(code, args).map(|()| start.elapsed())
             }
             None => {
-                let mut call = compiled.kernel.bind(args);
+                let mut call = code.bind(args);
                 let start = Instant::now();
                 call.call().map(|()| start.elapsed())
             }
@@ -319,7 +384,10 @@ impl Bench {
     }
 
     fn verdict(&self, compiled: &Compiled) -> Verdict {
-        let mut actual: Vec<&[u8]> = self.args.results(&self.plain);
+        let mut actual: Vec<&[u8]> = match &compiled.ahead {
+            Some(ahead) => ahead.results(),
+            None => self.args.results(&self.plain),
+        };
         let bound = compiled.reassociated.then_some(self.bound);
         if compiled.plant == Some(Plant::Wrong) && !actual[0].is_empty() {
             let mut wrong = actual[0].to_vec();
@@ -338,8 +406,8 @@ impl Bench {
         for (at, job) in jobs.iter().enumerate() {
             let mut compiled = None;
             let checked = guarded(|| {
-                let made = self.compile(&job.text).and_then(|made| {
-                    let first = self.first_call(&made, job.limit)?;
+                let made = self.compile(&job.text).and_then(|mut made| {
+                    let first = self.first_call(&mut made, job.limit)?;
                     let verdict = self.verdict(&made);
                     compiled = Some(made);
                     Ok(Outcome::Measured { times: vec![first], verdict })
@@ -350,7 +418,9 @@ impl Bench {
                 (Outcome::Measured { verdict, .. }, Some(compiled))
                     if !matches!(verdict, Verdict::Wrong { .. }) =>
                 {
-                    let args = AlignedArgs::new(self.values.clone());
+                    // What reads packed inputs has arguments of its own.
+                    let usual = if compiled.ahead.is_some() { &[][..] } else { &self.values[..] };
+                    let args = AlignedArgs::new(usual.to_vec());
                     entrants.push((at, compiled, args, verdict));
                 }
                 (outcome, _) => outcomes[at] = Some(outcome),
@@ -359,7 +429,10 @@ impl Bench {
         let plain = &self.plain;
         let gpu = self.gpu.as_ref();
         let calls = entrants.iter_mut();
-        let calls = calls.map(|(_, one, args, _)| timed(gpu, &one.kernel, args.of(plain)));
+        let calls = calls.map(|(_, one, args, _)| {
+            let (kernel, code, args) = one.called(plain, args);
+            timed(gpu, code, args.of(kernel))
+        });
         let calls: crate::diag::Result<Vec<Timed<'_>>> = calls.collect();
         let rounds = calls.and_then(|mut calls| until_sure(&mut calls, seconds, begin));
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
@@ -458,6 +531,10 @@ fn failure_of(failure: Failure) -> TrialFailure {
         }
         Failure::Bug { pass, message, .. } => TrialFailure::Bug(format!("{pass}: {message}")),
     }
+}
+
+fn broken(diag: Box<Diag>) -> TrialFailure {
+    TrialFailure::Bug(diag.to_string())
 }
 
 fn call_failure(diag: &Diag) -> TrialFailure {

@@ -46,6 +46,54 @@ pub fn prepack_kernels(
     if diags.is_empty() { Ok(all) } else { Err(diags) }
 }
 
+/// Whose re-layout costs a call nothing, of the inputs that say `layout_free`.
+#[derive(Clone, Default, Debug)]
+pub enum Free {
+    /// No input's: each call packs what its schedule packs.
+    #[default]
+    None,
+    /// Those that are packed ahead.
+    Named(Vec<Request>),
+    /// All.
+    All,
+}
+
+/// The kernels that pack the free inputs, as far as the schedule allows it, and behind them the one
+/// that reads them packed; none if there is nothing to pack.
+pub fn prepack_free(placed: &Placed, free: &Free) -> Option<Vec<Placed>> {
+    let schedule = &placed.schedule;
+    let graph = &schedule.graph;
+    let is_free = |at: &usize| match (&graph.inputs[*at], free) {
+        (Input::Tensor { layout_free: true, .. }, Free::All) => true,
+        (Input::Tensor { layout_free: true, .. }, Free::Named(requests)) => {
+            requests.iter().any(|request| asks_for(request, graph, *at))
+        }
+        _ => false,
+    };
+    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_free).collect();
+    if inputs.is_empty() || schedule.target.is_gpu() {
+        return None;
+    }
+    let flow = Flow::of(schedule);
+    let mut packings = Vec::new();
+    let mut made = Vec::new();
+    for input in inputs {
+        let packing = flow.packing(schedule, input);
+        let Ok(packing) = packing.and_then(|packing| check_packing(placed, input, packing)) else {
+            continue;
+        };
+        if let Ok(kernel) = pack_kernel(schedule, input, &packing) {
+            made.push(kernel);
+            packings.push((input, packing));
+        }
+    }
+    if packings.is_empty() {
+        return None;
+    }
+    made.push(prepacked_kernel(placed, &packings));
+    Some(made)
+}
+
 /// Whether a request is for an input of a kernel.
 fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
     let ours = kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);

@@ -83,6 +83,7 @@ pub fn empty_graph() -> Graph {
         span: Span::default(),
         params: Vec::new(),
         consts: Vec::new(),
+        aliases: Vec::new(),
         vars: Vec::new(),
         inputs: Vec::new(),
         stages: Vec::new(),

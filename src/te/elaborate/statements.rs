@@ -264,7 +264,15 @@ impl<'a> Elaborator<'a> {
             axis @ Value::ReduceAxis(_) => self.number(axis, value),
             value => value,
         };
-        let what = if matches!(value, Value::Tensor(_)) { "tensor" } else { "constant" };
+        let what = match &value {
+            Value::Tensor(tensor) => {
+                let alias = format!("{}{}", frame.prefix, name.text);
+                let of = tensor.buffer.as_ref().map(|buffer| (alias, buffer.name.clone()));
+                self.graph.aliases.extend(of);
+                "tensor"
+            }
+            _ => "constant",
+        };
         self.declare(frame, name, Entry { value, what, span: name.span });
     }
 

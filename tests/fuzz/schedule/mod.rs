@@ -52,6 +52,10 @@ pub const KINDS: &[&str] = &[
     "for",
     "use",
     "let",
+    "let in an if",
+    "alias",
+    "alias of the kernel",
+    "for TARGET",
 ];
 
 /// Whether the compiler knows the directive of a kind.
@@ -65,6 +69,7 @@ fn is_known(kind: &str) -> bool {
         "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => {
             return true;
         }
+        "let in an if" | "alias" | "alias of the kernel" | "for TARGET" => return true,
         other => other,
     };
     DIRECTIVES.iter().any(|directive| directive.name == name)
@@ -147,6 +152,8 @@ struct Model {
     named: bool,
     /// A rule may be broken with this chance in percent.
     wild: u32,
+    /// Something is called by an alias of the kernel.
+    called: bool,
     /// The target is a GPU.
     gpu: bool,
     /// Its threads along x, y, z.
@@ -161,6 +168,12 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let mut kinds = wishes(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
+    if kinds.contains(&"alias of the kernel") || model.chance(10) {
+        model.call_by_aliases(program);
+    }
+    if kinds.contains(&"for TARGET") || model.chance(10) {
+        main.target = Some("cpu".to_string());
+    }
     if kinds.contains(&"parameter") || model.chance(10) {
         let value = model.pick(&[1, 2, 3, 4, 5, 8]);
         let number = Node::leaf(DType::Index, value.to_string());
@@ -179,6 +192,10 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         let body = std::mem::take(&mut model.lines);
         if !body.is_empty() {
             let name = "base".to_string();
+            // One for another target is checked and not used.
+            let other = Some("nvptx".to_string());
+            let other = ScheduleText { name: name.clone(), target: other, ..Default::default() };
+            program.schedules.push(other);
             program.schedules.push(ScheduleText { name, body, ..ScheduleText::default() });
             model.push("use", "use base".to_string(), vec![], vec![]);
         }
@@ -213,6 +230,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         model.step(kind);
     }
     main.body = std::mem::take(&mut model.lines);
+    main.by_aliases = model.called;
     program.schedules.push(main);
 }
 
@@ -238,6 +256,7 @@ impl Model {
             ids: 0,
             named: true,
             wild: 0,
+            called: false,
             gpu: false,
             threads: [1; 3],
         }
@@ -387,6 +406,8 @@ impl Model {
             ("set_scope", 2),
             ("pragma", 2),
             ("if", 1),
+            ("let in an if", 1),
+            ("alias", 1),
             ("for", 1),
         ];
         let weights: Vec<_> = weights.iter().filter(|(kind, _)| is_known(kind)).collect();
@@ -439,6 +460,8 @@ impl Model {
             "pragma" => self.pragma(),
             "tensorize" => self.tensorize(),
             "if" => self.conditional(),
+            "let in an if" => self.number_in_an_if(),
+            "alias" => self.alias(),
             "for" => self.repeated(),
             _ => {}
         }
@@ -456,26 +479,86 @@ impl Model {
         self.pick(&list.expect("there are stages"))
     }
 
-    /// A directive without results under a condition.
+    /// The statement `$` under a condition that holds; the other branch is `otherwise`.
+    fn branches(&mut self, otherwise: &str) -> String {
+        let (name, value) = match self.numbers.first() {
+            Some((name, value)) => (name.clone(), *value),
+            None => ("1".to_string(), 1),
+        };
+        match self.chance(50) {
+            true => format!("if {name} == {value} {{ $ }} else {{ {otherwise} }}"),
+            false => format!("if {name} != {value} {{ {otherwise} }} else {{ $ }}"),
+        }
+    }
+
+    /// A directive under a condition: the names that it gives hold behind the braces.
     fn conditional(&mut self) {
         let kinds = ["reorder", "unroll", "vectorize", "parallel", "compute_at"];
-        let kind = self.pick(&kinds);
+        let with_names = ["split factor", "fuse", "tile", "cache_read", "cache_write"];
+        let kind = match self.chance(50) {
+            true => self.pick(&with_names),
+            false => self.pick(&kinds),
+        };
         let count = self.lines.len();
         self.step(kind);
         if self.lines.len() != count + 1 {
             return;
         }
         let line = self.lines.pop().expect("it was added");
-        let (name, value) = match self.numbers.first() {
-            Some((name, value)) => (name.clone(), *value),
-            None => ("1".to_string(), 1),
-        };
-        let form = match self.chance(50) {
-            true => format!("if {name} == {value} {{ $ }} else {{ assert false, \"not taken\" }}"),
-            false => format!("if {name} != {value} {{ assert 1 > 2, \"not taken\" }} else {{ $ }}"),
-        };
+        let form = self.branches("assert 1 > 2, \"not taken\"");
         let kinds = [&line.kinds[..], &["if"]].concat();
-        self.lines.push(Line { node: Node::stmt(form, vec![line.node]), kinds, results: vec![] });
+        let (node, results) = (Node::stmt(form, vec![line.node]), line.results);
+        self.lines.push(Line { node, kinds, results });
+    }
+
+    /// A constant that each branch declares: the one that is taken holds behind the braces.
+    fn number_in_an_if(&mut self) {
+        if !self.named {
+            return;
+        }
+        let (name, value) = (self.fresh("q"), self.int(1, 9));
+        let form = self.branches(&format!("let {name} = {}", value + 1));
+        let number = Node::leaf(DType::Index, value.to_string());
+        let taken = Node::stmt(format!("let {name} = $"), vec![number]);
+        self.push("let in an if", form, vec![taken], vec![name.clone()]);
+        self.numbers.push((name, value));
+    }
+
+    /// Another name for a stage, perhaps given in a branch, by which it is called from here on.
+    fn alias(&mut self) {
+        if !self.named {
+            return;
+        }
+        let (stage, alias) = (self.stage(), self.fresh("S"));
+        let name = self.stages[stage].name.clone();
+        let line = format!("let {alias} = {name}");
+        let form = match self.chance(50) {
+            true => self.branches("assert 1 > 2, \"not taken\"").replace('$', &line),
+            false => line,
+        };
+        self.push("alias", form, vec![], vec![alias.clone()]);
+        self.call(&name, &alias);
+    }
+
+    /// Calls a stage or an input by another name from here on.
+    fn call(&mut self, name: &str, alias: &str) {
+        let stages = self.stages.iter_mut();
+        let names = stages.flat_map(|stage| [&mut stage.name].into_iter().chain(&mut stage.reads));
+        let names = names.chain(self.inputs.iter_mut().map(|(input, _)| input));
+        names.filter(|known| *known == name).for_each(|known| *known = alias.to_string());
+    }
+
+    /// Calls stages and inputs by the further names that the kernel has for them.
+    fn call_by_aliases(&mut self, program: &Program) {
+        for text in program.body.iter().map(Node::render) {
+            let Some(text) = text.strip_prefix("let ") else { continue };
+            let Some((alias, of)) = text.split_once(" = ") else { continue };
+            let inputs = self.inputs.iter().map(|(input, _)| input);
+            if self.stages.iter().map(|stage| &stage.name).chain(inputs).any(|name| name == of) {
+                self.call(of, alias);
+                self.called = true;
+            }
+        }
     }
 
     /// Directives for several stages or numbers.
@@ -519,8 +602,14 @@ impl Model {
 pub fn kinds_of(program: &Program) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for schedule in &program.schedules {
-        if !schedule.params.is_empty() {
-            *counts.entry("parameter").or_default() += 1;
+        for (kind, there) in [
+            ("parameter", !schedule.params.is_empty()),
+            ("alias of the kernel", schedule.by_aliases),
+            ("for TARGET", schedule.target.is_some()),
+        ] {
+            if there {
+                *counts.entry(kind).or_default() += 1;
+            }
         }
         for line in &schedule.body {
             for kind in &line.kinds {

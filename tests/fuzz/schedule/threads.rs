@@ -60,7 +60,9 @@ pub fn add_threads(program: &mut Program, seed: u64, number: u64) {
         model.step(kind);
     }
     let body = std::mem::take(&mut model.lines);
-    program.schedules.push(ScheduleText { name: "s".to_string(), body, ..ScheduleText::default() });
+    let target = model.chance(50).then(|| "nvptx".to_string());
+    let (name, rest) = ("s".to_string(), ScheduleText::default());
+    program.schedules.push(ScheduleText { name, target, body, ..rest });
 }
 
 impl Model {
