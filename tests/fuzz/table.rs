@@ -252,6 +252,8 @@ pub const FEATURES: &[&str] = &[
     "transpose",
     "tuple with types",
     "type given",
+    "extreme run-time integer",
+    "comparison with an extreme",
     "var as argument",
     "where=",
 ];
