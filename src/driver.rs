@@ -104,6 +104,7 @@ pub const PASSES: &[Pass] = {
         Pass::new("transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles),
         Pass::new("legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors),
         Pass::new("hoist_invariants", 3, All, hoist_invariants::hoist_invariants),
+        Pass::new("skip_empty_nests", 0, All, skip_empty_nests::skip_empty_nests),
         Pass::new("expand_math", 0, All, expand_math::expand_math),
     ]
 };

@@ -11,6 +11,7 @@ mod types;
 pub mod arith;
 pub mod copy;
 pub mod cost;
+pub mod empty;
 pub mod equal;
 pub mod interp;
 pub mod launch;

@@ -32,4 +32,6 @@ pub mod legalize_vectors;
 
 pub mod hoist_invariants;
 
+pub mod skip_empty_nests;
+
 pub mod expand_math;

@@ -557,12 +557,16 @@ static int32_t free_temporaries(const struct cuda_call *call, const struct loade
 
 /* ---- launches ---- */
 
-/* Before anything is launched: what no GPU takes. A grid without blocks is no error. */
+/* A grid without blocks is no error: nothing is launched, however large it is otherwise. */
+static int is_empty(const int64_t grid[3]) { return grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0; }
+
+/* Before anything is launched: what no GPU takes. */
 static int32_t check_grids(const struct cuda_call *call) {
     static const int64_t most[3] = {INT32_MAX, 65535, 65535};
     const struct cuda_launch *launches = blob_at(call, call->kernel->launch_at);
     for (uint32_t i = 0; i < call->kernel->launches; i++) {
         const int64_t *grid = call->numbers + launches[i].grid;
+        if (is_empty(grid)) continue;
         for (uint32_t k = 0; k < 3; k++) {
             if (grid[k] <= most[k]) continue;
             struct message m = {.length = 0};
@@ -584,7 +588,7 @@ static int32_t check_grids(const struct cuda_call *call) {
 static int32_t launch_one(const struct cuda_call *call, const struct loaded *loaded,
                           const struct cuda_launch *launch) {
     const int64_t *grid = call->numbers + launch->grid;
-    if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return 0;
+    if (is_empty(grid)) return 0;
     const struct cuda_param *params = blob_at(call, launch->param_at);
     const void **values = call->values;
     for (uint32_t i = 0; i < launch->params; i++) {

@@ -64,6 +64,7 @@ impl Graph {
         for buffer in inputs.chain(stages) {
             for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
                 facts.push(Expr::le(Expr::index(0), extent.clone()));
+                facts.push(Expr::le(extent.clone(), Expr::index(bounds::MAX_BYTES)));
             }
         }
         facts

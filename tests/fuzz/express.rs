@@ -184,6 +184,22 @@ impl Generator {
                 let axis = self.pick(&place.axes).name;
                 Node::new(ty, format!("($ as {ty})"), vec![Node::leaf(DType::Index, axis)])
             }
+            24..34 if ty == DType::Bool && !self.scope.far.is_empty() => {
+                self.feature("comparison with an extreme");
+                let far = Node::leaf(DType::Index, self.pick(&self.scope.far.clone()));
+                let near = self.index_leaf(place);
+                let op = self.pick(&["<", "<=", ">", ">=", "==", "!="]);
+                let by = self.int(0, 9);
+                match self.int(0, 3) {
+                    0 => Node::new(ty, format!("($ {op} $)"), vec![far, near]),
+                    1 => Node::new(ty, format!("($ + {by} {op} $)"), vec![near, far]),
+                    2 => Node::new(ty, format!("($ - {by} {op} $)"), vec![near, far]),
+                    _ => {
+                        let other = self.index_leaf(place);
+                        Node::new(ty, format!("($ {op} $ - $)"), vec![near, far, other])
+                    }
+                }
+            }
             24..28 if ty == DType::Bool => {
                 let (a, b) = (self.index_leaf(place), self.index_leaf(place));
                 // Two literals are fine: the comparison is a constant condition.
@@ -201,6 +217,9 @@ impl Generator {
         if names.is_empty() || self.chance(20) {
             names.extend(self.scope.vars.iter().cloned());
             names.extend(self.scope.constants.iter().cloned());
+        }
+        if !self.scope.far.is_empty() && self.chance(10) {
+            names = self.scope.far.clone();
         }
         match names.is_empty() || self.chance(15) {
             true => self.constant(DType::Index),

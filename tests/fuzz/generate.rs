@@ -80,6 +80,8 @@ pub struct Scope {
     pub constants: Vec<String>,
     /// Run-time integers: names.
     pub vars: Vec<String>,
+    /// Run-time integers with any value, near the ends of their range for choice.
+    pub far: Vec<String>,
     /// `real` parameters.
     pub reals: Vec<String>,
     /// `bool` parameters.
@@ -286,6 +288,17 @@ impl Generator {
             params.push(Node::stmt("step: var", vec![]));
             vars.push(("step".to_string(), self.int(-1, 4)));
             self.scope.vars.push("step".to_string());
+        }
+        for name in ["far", "off"] {
+            if self.chance(15) {
+                self.feature("extreme run-time integer");
+                let (sign, by) = (self.pick(&[-1, 1]), self.int(-2, 9));
+                let near: i64 = self.pick(&[i64::MAX, i64::MAX, 1 << 62, 1 << 32, 1 << 31, 0]);
+                let value = near.wrapping_mul(sign).saturating_add(by);
+                params.push(Node::stmt(format!("{name}: var"), vec![]));
+                vars.push((name.to_string(), if self.chance(10) { i64::MIN } else { value }));
+                self.scope.far.push(name.to_string());
+            }
         }
         if self.chance(20) {
             self.feature("real parameter");

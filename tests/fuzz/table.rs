@@ -284,6 +284,8 @@ pub const FEATURES: &[&str] = &[
     "tuple with types",
     "type given",
     "unused reducer",
+    "extreme run-time integer",
+    "comparison with an extreme",
     "var as argument",
     "where=",
 ];

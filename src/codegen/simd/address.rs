@@ -2,11 +2,12 @@
 //! constants share one pointer. In a loop a pointer that its variable moves evenly is a value of
 //! its own, advanced once an iteration.
 
-use super::inst::{Base, Mem};
+use super::inst::{Arg, Base, Cond, Mem};
 use super::nest::{Scope, Selector, Val};
 use super::plan;
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
+use iced_x86::Code;
 use regalloc2::VReg;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -424,18 +425,24 @@ impl Selector<'_> {
         }
     }
 
-    /// `a - b` without its constant, where it is in a register, and the constant.
+    /// A register and a constant that compare like `a` and `b`, where `differences_before` made
+    /// one.
     pub(super) fn known_difference(&mut self, a: &Expr, b: &Expr) -> Option<(VReg, i64)> {
-        let (terms, constant) = self.difference(a, b);
+        let (terms, constant) = self.difference(a, b)?;
         let known = self.scopes.iter().rev().find_map(|scope| scope.differences.get(&terms));
-        known.map(|difference| (*difference, constant))
+        known.map(|(difference, own)| (*difference, own - constant))
     }
 
-    fn difference(&mut self, a: &Expr, b: &Expr) -> (Terms, i64) {
+    /// `a - b` and its constant, where that is small.
+    fn difference(&mut self, a: &Expr, b: &Expr) -> Option<(Terms, i64)> {
+        if !plan::has_small_constants(a) || !plan::has_small_constants(b) {
+            return None;
+        }
         let mut poly = self.poly(a);
         add(&mut poly, &self.poly(b), -1);
         let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        (poly.into_iter().collect(), constant)
+        let small = constant.unsigned_abs() < 1 << 60;
+        small.then(|| (poly.into_iter().collect(), constant))
     }
 
     /// Computes before a loop what several conditions in its body compare with constants, as those
@@ -443,17 +450,28 @@ impl Selector<'_> {
     pub(super) fn differences_before(&mut self, body: &Stmt) {
         let mut seen = HashSet::new();
         for (a, b) in plan::index_conditions(body) {
-            let (terms, _) = self.difference(&a, &b);
+            let Some((terms, constant)) = self.difference(&a, &b) else { continue };
             let known = terms.iter().flat_map(|(product, _)| product).all(|a| self.is_known(*a));
             if known && terms.len() > 1 && !seen.insert(terms.clone()) {
                 let scope = self.scopes.iter().rev();
                 if scope.clone().all(|scope| !scope.differences.contains_key(&terms)) {
-                    let difference = self.sum(&terms, 0);
+                    let difference = self.saturated_difference(&a, &b);
                     let scope = self.scopes.last_mut().expect("a scope");
-                    scope.differences.insert(terms, difference);
+                    scope.differences.insert(terms, (difference, constant));
                 }
             }
         }
+    }
+
+    /// `a - b`, or what is nearest to it in 64 bits: it compares with small numbers as the
+    /// difference does.
+    fn saturated_difference(&mut self, a: &Expr, b: &Expr) -> VReg {
+        let (x, y) = (self.index_value(a), self.index_value(b));
+        let sign = self.b.modify(Code::Sar_rm64_imm8, x, &[Arg::Imm(63)]);
+        let largest = self.b.imm(i64::MAX);
+        let nearest = self.b.modify(Code::Xor_r64_rm64, sign, &[Arg::Use(largest)]);
+        let difference = self.b.sub(x, y);
+        self.b.cmov(Cond::O, nearest, difference)
     }
 
     /// How a sum changes when `var` grows by one, and the sum for `var = min`; `None` if it does

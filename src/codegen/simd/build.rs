@@ -299,6 +299,8 @@ impl Builder {
     /// 0 or 1 by the flags.
     pub(super) fn set(&mut self, cond: Cond) -> VReg {
         let code = match cond {
+            Cond::O => Code::Seto_rm8,
+            Cond::No => Code::Setno_rm8,
             Cond::B => Code::Setb_rm8,
             Cond::Ae => Code::Setae_rm8,
             Cond::E => Code::Sete_rm8,
@@ -315,6 +317,8 @@ impl Builder {
     /// `cond ? then : otherwise` by the flags.
     pub(super) fn cmov(&mut self, cond: Cond, then: VReg, otherwise: VReg) -> VReg {
         let code = match cond {
+            Cond::O => Code::Cmovo_r64_rm64,
+            Cond::No => Code::Cmovno_r64_rm64,
             Cond::B => Code::Cmovb_r64_rm64,
             Cond::Ae => Code::Cmovae_r64_rm64,
             Cond::E => Code::Cmove_r64_rm64,

@@ -94,14 +94,34 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
     encoded
 }
 
+/// Where [`encode_alone`] has the only constant.
+#[cfg(test)]
+pub(super) const POOL_OF_TESTS: usize = 0x1240;
+
 /// The bytes of one instruction with given registers.
 #[cfg(test)]
 pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
     let view = View::new(&func, 64);
     let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0 };
-    let mut writer = Writer::new(&view, &output, &frame, true, 64, &[]);
+    let mut writer = Writer::new(&view, &output, &frame, true, 64, &[POOL_OF_TESTS]);
     writer.plain(inst, allocs);
+    writer.bytes
+}
+
+/// The bytes of a move by the allocator, with spill slots at `spills`.
+#[cfg(test)]
+pub(super) fn encode_move(
+    (from, to): (Allocation, Allocation),
+    spills: u32,
+    evex: bool,
+    vector_bytes: u32,
+) -> Vec<u8> {
+    let (func, output) = (super::inst::Func::default(), Output::default());
+    let view = View::new(&func, vector_bytes);
+    let frame = Frame { saved: Vec::new(), bytes: 0, spills };
+    let mut writer = Writer::new(&view, &output, &frame, evex, vector_bytes, &[]);
+    writer.move_(from, to);
     writer.bytes
 }
 
@@ -497,6 +517,7 @@ fn set_immediate(encoding: &mut Instruction, place: u32, value: i64) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Family {
     R8,
+    R16,
     R32,
     R64,
     X,
@@ -509,6 +530,7 @@ fn register_family(kind: OpCodeOperandKind) -> Family {
     use OpCodeOperandKind::*;
     match kind {
         r8_or_mem | r8_reg => Family::R8,
+        r16_or_mem => Family::R16,
         r32_or_mem | r32_reg | r32_rm | r32_vvvv | r32_opcode => Family::R32,
         r64_or_mem | r64_reg | r64_rm | r64_vvvv | r64_opcode => Family::R64,
         xmm_or_mem | xmm_reg | xmm_rm | xmm_vvvv | xmm_is4 => Family::X,
@@ -538,6 +560,7 @@ fn general(number: usize) -> Register {
 fn register(reg: PReg, family: Family) -> Register {
     let (first, class) = match family {
         Family::R8 => return byte_register(reg.hw_enc()),
+        Family::R16 => (Register::AX, RegClass::Int),
         Family::R32 => (Register::EAX, RegClass::Int),
         Family::R64 => (Register::RAX, RegClass::Int),
         Family::X => (Register::XMM0, RegClass::Float),

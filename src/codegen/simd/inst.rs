@@ -105,6 +105,10 @@ pub(super) enum Kind {
 /// A condition on the flags, by its number in `jcc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cond {
+    /// Overflow (signed).
+    O = 0,
+    /// No overflow (signed).
+    No = 1,
     /// Below (unsigned).
     B = 2,
     /// Above or equal (unsigned).
@@ -127,6 +131,8 @@ impl Cond {
     /// The condition that holds when this one does not.
     pub(super) fn negated(self) -> Cond {
         match self {
+            Cond::O => Cond::No,
+            Cond::No => Cond::O,
             Cond::B => Cond::Ae,
             Cond::Ae => Cond::B,
             Cond::E => Cond::Ne,

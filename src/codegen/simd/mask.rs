@@ -5,7 +5,7 @@
 //! chosen, the lanes are made as long as these.
 
 use super::address::{Terms, is_index};
-use super::inst::{Arg, Inst, Width};
+use super::inst::{Arg, Cond, Inst, Width};
 use super::nest::{Selector, Val};
 use super::plan;
 use super::table::VOp;
@@ -108,25 +108,19 @@ impl Selector<'_> {
 
     /// `base + lane < bound` and its like, computed once where loops leave it alone.
     fn compare_lanes(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Val> {
-        let LaneCount { count, lanes, negated } = lane_count(op, a, b)?;
-        let (terms, constant) = self.terms(&count);
-        if terms.is_empty() && lanes <= 64 {
-            let bits = first_lanes(constant.into(), lanes);
+        let LaneCount { base, bound, lanes, inclusive, negated } = lane_count(op, a, b)?;
+        if let (Some(from), Some(to), true) = (base.as_int(), bound.as_int(), lanes <= 64) {
+            let bits = first_lanes(to - from + i128::from(inclusive), lanes);
             let bits = if negated { every_lane(lanes) & !bits } else { bits };
             return Some(self.constant_mask(bits, lanes));
         }
-        let key = (terms, constant, lanes, negated);
+        let key =
+            MaskKey::Lanes([self.terms(&base), self.terms(&bound)], lanes, inclusive, negated);
         let known = self.scopes.iter().rev().find_map(|scope| scope.lane_masks.get(&key));
         if let Some(mask) = known {
             return Some(*mask);
         }
-        let count = self.index_value(&count);
-        let zero = self.b.imm(0);
-        self.b.cmp_imm(count, 0);
-        let count = self.b.cmov(super::inst::Cond::L, zero, count);
-        let most = self.b.imm(lanes.into());
-        self.b.cmp_imm(count, lanes.into());
-        let count = self.b.cmov(super::inst::Cond::G, most, count);
+        let count = self.lanes_below(&base, &bound, lanes, inclusive);
         // Counts fit into a byte, so lanes may be as short as the vector wants them.
         let bytes = u64::from(self.vector_bytes / lanes).clamp(1, 4);
         let dtype = match bytes {
@@ -145,9 +139,24 @@ impl Selector<'_> {
         Some(mask)
     }
 
+    /// In how many lanes `base + lane` is less than `bound` (`inclusive`: or equal), at most one
+    /// more than there are. The difference of two indices may need 65 bits: where it is not
+    /// negative it is right as a number without sign, otherwise the comparison decides.
+    fn lanes_below(&mut self, base: &Expr, bound: &Expr, lanes: u32, inclusive: bool) -> VReg {
+        let (from, to) = (self.index_value(base), self.index_value(bound));
+        let distance = self.b.sub(to, from);
+        let most = self.b.imm(lanes.into());
+        self.b.cmp_imm(distance, lanes.into());
+        let count = self.b.cmov(Cond::Ae, most, distance);
+        let count = self.b.add_imm(count, inclusive.into());
+        let zero = self.b.imm(0);
+        self.b.cmp(from, to);
+        self.b.cmov(if inclusive { Cond::G } else { Cond::Ge }, zero, count)
+    }
+
     /// A mask of constants, one bit for each lane.
     fn constant_mask(&mut self, bits: u64, lanes: u32) -> Val {
-        let key = (Terms::default(), bits as i64, lanes, false);
+        let key = MaskKey::Constant(bits, lanes);
         let known = self.scopes.iter().rev().find_map(|scope| scope.lane_masks.get(&key));
         if let Some(mask) = known {
             return *mask;
@@ -479,10 +488,23 @@ fn int_compare(bytes: u64, signed: bool, width: Width) -> Code {
     }
 }
 
-/// A comparison that is true in the first `count` lanes, or, `negated`, in all others.
+/// What a mask that is kept depends on.
+#[derive(PartialEq, Eq, Hash, Debug)]
+pub(super) enum MaskKey {
+    /// The bits of so many lanes.
+    Constant(u64, u32),
+    /// A [`LaneCount`]: base and bound, lanes, inclusive, negated.
+    Lanes([(Terms, i64); 2], u32, bool, bool),
+}
+
+/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones,
+/// or, `negated`, in all others.
 pub(super) struct LaneCount {
-    count: Expr,
+    base: Expr,
+    bound: Expr,
     lanes: u32,
+    /// `<=` in place of `<`.
+    inclusive: bool,
     negated: bool,
 }
 
@@ -512,15 +534,15 @@ pub(super) fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
     if a.ty.dtype != DType::Index {
         return None;
     }
-    let count = Expr::sub(bound.clone(), base.clone());
-    let (count, negated) = match op {
-        Lt => (count, false),
-        Ge => (count, true),
-        Le => (Expr::add(count, Expr::index(1)), false),
-        Gt => (Expr::add(count, Expr::index(1)), true),
+    let (inclusive, negated) = match op {
+        Lt => (false, false),
+        Ge => (false, true),
+        Le => (true, false),
+        Gt => (true, true),
         _ => return None,
     };
-    Some(LaneCount { count, lanes: a.ty.lanes, negated })
+    let (base, bound) = (base.clone(), bound.clone());
+    Some(LaneCount { base, bound, lanes: a.ty.lanes, inclusive, negated })
 }
 
 /// A bit for each of so many lanes.

@@ -3,6 +3,7 @@
 use super::address::{Atoms, Stride, Terms, for_each_var, is_index, reads_memory};
 use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
+use super::mask::MaskKey;
 use super::plan::{self, Carried};
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
@@ -58,12 +59,13 @@ pub(super) struct Scope {
     pub(super) constants: HashMap<(u64, u64, Width), VReg>,
     /// Multiples of indices: the index, and how many.
     pub(super) multiples: HashMap<(Terms, i64, u32), VReg>,
-    /// What comparisons of indices with each other come to: sums that are compared with constants.
-    pub(super) differences: HashMap<Terms, VReg>,
+    /// What comparisons of indices with each other come to: differences, without their constants,
+    /// that are compared with constants; the register has a constant of its own.
+    pub(super) differences: HashMap<Terms, (VReg, i64)>,
     /// Masks of the first bytes of a register.
     pub(super) masks: HashMap<u64, VReg>,
-    /// Masks of the first lanes: how many, of how many, and whether it is the others.
-    pub(super) lane_masks: HashMap<(Terms, i64, u32, bool), Val>,
+    /// Masks that are constant or of the first lanes.
+    pub(super) lane_masks: HashMap<MaskKey, Val>,
 }
 
 /// What the caller passes: a struct with the values of variables and the addresses of buffers.

@@ -325,6 +325,13 @@ fn conditions_in_stmt(stmt: &Stmt, found: &mut Vec<(Expr, Expr)>) {
     visit::for_each_stmt(stmt, &mut |inner| conditions_in_stmt(inner, found));
 }
 
+/// Whether all constants in an index are so small that no sum of them leaves 64 bits.
+pub(super) fn has_small_constants(index: &Expr) -> bool {
+    let mut small = index.as_int().is_none_or(|value| i32::try_from(value).is_ok());
+    visit::for_each_child(index, &mut |child| small = small && has_small_constants(child));
+    small
+}
+
 /// The buffers that a statement writes.
 pub(super) fn stored_buffers(stmt: &Stmt) -> HashSet<Buffer> {
     let mut stored = HashSet::new();

@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::process::Command;
 
-const SOURCES: [&str; 16] = [
+mod forms;
+
+const SOURCES: [&str; 18] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
@@ -28,9 +30,11 @@ const SOURCES: [&str; 16] = [
     include_str!("mask.rs"),
     include_str!("memory.rs"),
     include_str!("nest.rs"),
+    include_str!("nontemporal.rs"),
     include_str!("plan.rs"),
     include_str!("table.rs"),
     include_str!("tensor.rs"),
+    include_str!("tile.rs"),
     include_str!("value.rs"),
 ];
 
@@ -87,15 +91,17 @@ impl Operands {
                 self.memory(kind);
                 return true;
             }
-            r8_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem | zmm_or_mem
-            | k_or_mem
+            r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem
+            | zmm_or_mem | k_or_mem
                 if in_memory =>
             {
                 self.memory(kind);
                 return true;
             }
-            r8_or_mem | r8_reg | r32_or_mem | r32_reg | r32_rm | r64_or_mem | r64_reg | r64_rm
-            | r64_opcode => Arg::Use(self.reg([14, 11, 10, 15][place], RegClass::Int)),
+            r8_or_mem | r8_reg | r16_or_mem | r32_or_mem | r32_reg | r32_rm | r64_or_mem
+            | r64_reg | r64_rm | r64_opcode => {
+                Arg::Use(self.reg([14, 11, 10, 15][place], RegClass::Int))
+            }
             xmm_or_mem | xmm_reg | xmm_rm | xmm_vvvv | xmm_is4 | ymm_or_mem | ymm_reg | ymm_rm
             | ymm_vvvv | ymm_is4 | zmm_or_mem | zmm_reg | zmm_rm | zmm_vvvv => {
                 Arg::Use(self.reg(vector, RegClass::Float))

@@ -219,7 +219,7 @@ impl Selector<'_> {
     /// The flags for a comparison of two indices.
     pub(super) fn compare_indices(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Cond {
         if let Some((difference, constant)) = self.known_difference(a, b) {
-            self.b.cmp_imm(difference, constant.wrapping_neg());
+            self.b.cmp_imm(difference, constant);
             return ordered(op);
         }
         let x = self.index_value(a);

@@ -70,7 +70,8 @@ pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result
     }
     execute(kernel, &kernel.checks, &in_checks, args, order)?;
     compare_shapes(kernel, args, &bound)?;
-    execute(kernel, &kernel.body, &bound, args, order)
+    let body = super::empty::skip_empty_nests(kernel);
+    execute(kernel, &body, &bound, args, order)
 }
 
 /// Expressions over variables, compiled once and evaluated often: one register (see

@@ -2,9 +2,11 @@
 //! divisions and moduli by what divides them.
 
 use super::{Simplifier, fold};
-use crate::ir::arith::{Facts, Linear, Poly, build_sum, collect, floor_div, floor_mod, gcd};
+use crate::ir::arith::{
+    Facts, Interval, Linear, Poly, build_sum, collect, floor_div, floor_mod, gcd,
+};
 use crate::ir::visit::map_children;
-use crate::ir::{BinOp, Expr, ExprKind};
+use crate::ir::{BinOp, DType, Expr, ExprKind};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -103,6 +105,35 @@ impl Simplifier {
         Some(shrunk)
     }
 
+    /// `new` as the operand of a comparison or division, for which its value must fit 64 bits,
+    /// unlike the parts of a sum whose value does: where it is one of `old` or certainly fits.
+    pub(super) fn operand(&self, new: Expr, old: &[&Expr]) -> Option<Expr> {
+        let known = |poly: &Rc<Poly>| old.iter().any(|old| self.facts.poly(old) == *poly);
+        (known(&self.facts.poly(&new)) || self.fits(&new)).then_some(new)
+    }
+
+    /// Whether the value of a sum certainly fits 64 bits, if those of its terms do.
+    fn fits(&self, sum: &Expr) -> bool {
+        let (lo, hi) = DType::Index.int_range();
+        Interval::new(lo, hi).covers(self.range(sum))
+    }
+
+    /// Constant bounds of an expression whose parts fit 64 bits, all but products and sums.
+    fn range(&self, expr: &Expr) -> Interval {
+        let Some(Linear { terms, constant }) = collect(expr) else { return Interval::ALL };
+        let sum = terms.iter().fold(Interval::point(constant), |sum, (term, factor)| {
+            let range = match &term.kind {
+                ExprKind::Binary(BinOp::Mul, a, b) => self.range(a).mul(self.range(b)),
+                _ => {
+                    let (lo, hi) = DType::Index.int_range();
+                    self.facts.interval(term).intersect(Interval::new(lo, hi))
+                }
+            };
+            sum.add(range.mul(Interval::point(*factor)))
+        });
+        sum.intersect(self.facts.interval(expr))
+    }
+
     /// A node that is no sum; operands are not simple yet.
     fn leaf(&mut self, expr: &Expr) -> Option<Expr> {
         match &expr.kind {
@@ -182,10 +213,11 @@ impl Simplifier {
             c /= g;
         }
         let remainder = Sum::rebuild(rest.clone(), low)?;
-        let range = self.facts.interval(&remainder);
         if c == 1 {
             return self.joined(quotient, whole, remainder);
         }
+        let remainder = self.operand(remainder, &[a])?;
+        let range = self.facts.interval(&remainder);
         if range.has_lo() && range.has_hi() && floor_div(range.lo, c) == floor_div(range.hi, c) {
             whole += floor_div(range.lo, c);
             return Sum::rebuild(quotient, whole);
@@ -196,6 +228,7 @@ impl Simplifier {
         {
             if *op == BinOp::FloorDiv {
                 let inner = self.shifted(x, low.checked_mul(d)?)?;
+                let inner = self.operand(inner, &[x])?;
                 let joined = self.divide_constant(&inner, d.checked_mul(c)?)?;
                 return self.joined(quotient, whole, joined);
             }
@@ -206,7 +239,7 @@ impl Simplifier {
             }
         }
         if let Some((coarse, c)) = self.without_fine(&rest, low, c) {
-            let coarse = Sum::rebuild(coarse, 0)?;
+            let coarse = self.operand(Sum::rebuild(coarse, 0)?, &[])?;
             let divided = self.divide_constant(&coarse, c)?;
             return self.joined(quotient, whole, divided);
         }
@@ -227,7 +260,8 @@ impl Simplifier {
                     false => sum.add(&self.facts, term, factor.checked_mul(d)?)?,
                 }
             }
-            let joined = self.divide_constant(&sum.build()?, d.checked_mul(c)?)?;
+            let inner = self.operand(sum.build()?, &[y])?;
+            let joined = self.divide_constant(&inner, d.checked_mul(c)?)?;
             return self.joined(quotient, whole, joined);
         }
         let divided = Expr::binary(BinOp::FloorDiv, remainder, Expr::index(i64::try_from(c).ok()?));
@@ -268,7 +302,7 @@ impl Simplifier {
         }
         let (quotient, rest, constant) = self.split_multiples(a, b)?;
         if !quotient.is_empty() && self.is_nonzero(b) {
-            let remainder = Sum::rebuild(rest, constant)?;
+            let remainder = self.operand(Sum::rebuild(rest, constant)?, &[a])?;
             let divided = match self.inside(&remainder, b) {
                 true => Expr::index(0),
                 false if remainder.as_int() == Some(0) => Expr::index(0),
@@ -295,7 +329,7 @@ impl Simplifier {
             None => {
                 // Multiples drop out, of 0 too: there everything is 0.
                 let (_, rest, constant) = self.split_multiples(a, b)?;
-                let remainder = Sum::rebuild(rest, constant)?;
+                let remainder = self.operand(Sum::rebuild(rest, constant)?, &[a])?;
                 if remainder.as_int() == Some(0) || self.inside(&remainder, b) {
                     return Some(remainder);
                 }
@@ -319,12 +353,12 @@ impl Simplifier {
         let g = gcd(rest.iter().fold(0, |g, term| gcd(g, term.1)), c);
         if g > 1 && !rest.is_empty() {
             rest.iter_mut().for_each(|term| term.1 /= g);
-            let inner = Sum::rebuild(rest, floor_div(low, g))?;
+            let inner = self.operand(Sum::rebuild(rest, floor_div(low, g))?, &[])?;
             let inner = self.modulo_constant(&inner, c / g)?;
             let scaled = self.scaled(&inner, g)?;
             return self.shifted(&scaled, floor_mod(low, g));
         }
-        let remainder = Sum::rebuild(rest.clone(), low)?;
+        let remainder = self.operand(Sum::rebuild(rest.clone(), low)?, &[a])?;
         let range = self.facts.interval(&remainder);
         if range.has_lo() && range.has_hi() && floor_div(range.lo, c) == floor_div(range.hi, c) {
             let period = floor_div(range.lo, c).checked_mul(c)?;
@@ -335,6 +369,7 @@ impl Simplifier {
             && d.as_int().is_some_and(|d| d > 0 && d % c == 0)
         {
             let inner = self.shifted(x, low)?;
+            let inner = self.operand(inner, &[x])?;
             return self.modulo_constant(&inner, c);
         }
         let c = Expr::index(i64::try_from(c).ok()?);

@@ -38,7 +38,8 @@ impl Simplifier {
     }
 
     /// Terms with a positive sign on one side, negative ones on the other, common factors
-    /// cancelled, the constant alone where a side is free. `None` if numbers grow too large.
+    /// cancelled, the constant alone where a side is free. `None` if numbers grow too large, or a
+    /// side might no longer fit 64 bits: `i < m - n` is not `i + n < m` for every `n`.
     fn index_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
         // left OP right for the difference `b - a`; equality keeps the sign of its first term.
         let mut sum = Sum::default();
@@ -75,8 +76,8 @@ impl Simplifier {
         // up + constant OP' down.
         let up_constant =
             if up.is_empty() || !down.is_empty() && constant > 0 { constant } else { 0 };
-        let up = Sum::rebuild(up, up_constant)?;
-        let down = Sum::rebuild(down, up_constant - constant)?;
+        let up = self.operand(Sum::rebuild(up, up_constant)?, &[a, b])?;
+        let down = self.operand(Sum::rebuild(down, up_constant - constant)?, &[a, b])?;
         // The difference was right minus left for an inequality.
         Some(if forward { Expr::binary(op, down, up) } else { Expr::binary(op, up, down) })
     }

@@ -18,6 +18,7 @@ mod tests;
 mod text;
 mod witness;
 
+pub(super) use shapes::MAX_BYTES;
 pub use shapes::replace_shape;
 
 use super::Graph;

@@ -10,7 +10,7 @@ use crate::te::{Axis, Body, Graph, Input};
 use std::collections::HashSet;
 
 /// Bytes that no tensor exceeds, intermediate ones included.
-const MAX_BYTES: i64 = 1 << 47;
+pub(in crate::te) const MAX_BYTES: i64 = 1 << 47;
 
 /// Adds the checks of shapes, and what they establish to the facts.
 pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
