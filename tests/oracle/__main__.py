@@ -1,0 +1,284 @@
+"""The runner: `python -m tests.oracle N SEED`, and the table of what agreed.
+
+A batch of programs is one file: built plainly and with its schedules for each target, called with
+guarded buffers, compared bit by bit. Exit status 1 if anything is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import build, schedules, templates
+from .build import Batch
+from .call import Call, run_calls
+from .evaluate import Evaluator, Refused, Rules
+from .exact import from_memory, to_memory
+from .generate import arguments, tensor
+from .program import Kernel
+
+TARGETS = ("x86-64", "x86-avx2", "x86-avx512")
+BATCH = 40
+CALLS = 2
+
+
+@dataclass
+class Finding:
+    """A call that did not do what the language says."""
+
+    kernel: Kernel
+    options: tuple[str, ...]
+    kind: str
+    detail: str
+    what: str
+    seed: str
+
+    def __str__(self) -> str:
+        lines = [f"=== {self.kind} ({self.seed}): tec {' '.join(self.options)}",
+                 *self.kernel.lines(), f"schedule {self.kernel.name}.s for cpu {{"]
+        lines += [f"    {x.text}" for x in self.kernel.schedule] + ["}"]
+        return "\n".join(lines + [f"call: {self.what}", f"finding: {self.detail}", ""])
+
+
+@dataclass
+class Tally:
+    """What was tried, what agreed, what was found."""
+
+    programs: int = 0
+    modules: int = 0
+    calls: int = 0
+    refused_calls: int = 0
+    tried: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+    equal: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    nan_bits: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        """Adds another tally to this one."""
+        for name in ("programs", "modules", "calls", "refused_calls", "nan_bits"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("tried", "accepted", "equal", "refused", "features", "dropped"):
+            getattr(self, name).update(getattr(other, name))
+        self.findings += other.findings
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build a file."""
+
+    target: str
+    schedule: str
+    contract: bool
+    opt: int
+
+    def options(self) -> tuple[str, ...]:
+        """The options of `tec build`."""
+        return ("--target", self.target, "--schedule", self.schedule, "--fp-contract",
+                "fast" if self.contract else "off", "--opt", str(self.opt))
+
+
+def targets() -> list[str]:
+    """The targets that this machine runs, `x86-avx512` with what its CPU has."""
+    flags = set()
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            flags = set(line.split())
+            break
+    have = ["x86-64"]
+    have += ["x86-avx2"] if {"avx2", "fma", "f16c"} <= flags else []
+    if {f"avx512{x}" for x in ("f", "bw", "cd", "dq", "vl")} <= flags:
+        more = "+vnni" if "avx512_vnni" in flags else ""
+        more += "+bf16" if "avx512_bf16" in flags else ""
+        have.append("x86-avx512" + more)
+    return have
+
+
+def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules | None = None,
+               fixed: tuple[dict[str, int], str, int] | None = None) -> Call:
+    """One call with random arguments, and what it must give."""
+    for _ in range(20):
+        sizes, kind, seed = fixed or arguments(kernel, rng)
+        evaluator = Evaluator(kernel, rules or Rules(contract))
+        evaluator.values.update({v: np.array(n, np.int64) for v, n in sizes.items()})
+        if fixed or volume(kernel, evaluator) <= 30_000:
+            break
+    data = np.random.default_rng(seed)
+    memory = {}
+    for i in kernel.inputs:
+        shape = evaluator.extents(i.shape) if i.shape is not None else ()
+        memory[i.name] = tensor(data, i.type, shape, kind)
+        evaluator.values[i.name] = from_memory(i.type, memory[i.name])
+    what = ", ".join(f"{v}={n}" for v, n in sizes.items()) + f" data={kind}:{seed}"
+    try:
+        evaluator.run()
+        expected = [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.outputs()]
+    except Refused:
+        expected = None
+    return Call(kernel, sizes, memory, expected, what=what)
+
+
+def volume(kernel: Kernel, evaluator: Evaluator) -> int:
+    """The points of the largest stage, its reduction included."""
+    bounds = {n: high for n, _, high in kernel.reduces}
+    most = 0
+    for s in kernel.stages:
+        extents = [x for _, x in s.axes]
+        extents += [bounds[a] for a in getattr(s.body, "axes", ())]
+        size = 1
+        for n in evaluator.extents(extents):
+            size *= max(1, n)
+        most = max(most, size)
+    return most
+
+
+def variants(rng: random.Random, have: list[str]) -> list[Variant]:
+    """Each target plainly or by its schedule, with and without contraction."""
+    out = []
+    for target in have:
+        contract = rng.random() < (0.3 if target == "x86-64" else 0.75)
+        opt = 3 if rng.random() < 0.75 else rng.choice((0, 1, 2))
+        out.append(Variant(target, "s", contract, opt))
+        if rng.random() < 0.5:
+            out.append(Variant(target, "default", rng.random() < 0.7, rng.choice((0, 3, 3))))
+    return out
+
+
+def run_batch(first: int, count: int, seed: int, have: list[str]) -> Tally:
+    """A batch of programs."""
+    tally = Tally(programs=count)
+    kernels = []
+    for number in range(first, first + count):
+        rng = random.Random(seed * 1_000_003 + number)
+        kernel = templates.program(rng, f"k{number}")
+        kernels.append(kernel.with_schedule(schedules.schedule(kernel, rng)))
+    for kernel in kernels:
+        tally.tried.update({x.directive for x in kernel.schedule})
+    rng = random.Random(seed * 7_000_003 + first)
+    with tempfile.TemporaryDirectory() as folder:
+        batch = Batch(pathlib.Path(folder), kernels)
+        batch.settle(["check"], ("--target", have[-1]))
+        made: dict[tuple[str, bool], tuple[Call, set[bytes]]] = {}
+        agreed: dict[str, bool] = {}
+        for number, variant in enumerate(variants(rng, have)):
+            run_variant(batch, variant, number, made, agreed, tally, rng, f"seed {seed}")
+        for kernel in batch.kernels:
+            used = {x.directive for x in kernel.schedule}
+            tally.accepted.update(used)
+            if agreed.get(kernel.name):
+                tally.equal.update(used)
+        tally.refused.update(batch.refused)
+        tally.dropped.update(why.split(":")[0] for _, why in batch.dropped)
+        for trouble in batch.troubles:
+            tally.findings.append(Finding(trouble.kernel, trouble.options, "compiler",
+                                          trouble.detail, "", f"seed {seed}"))
+    return tally
+
+
+def run_variant(batch: Batch, variant: Variant, number: int,
+                made: dict[tuple[str, bool], tuple[Call, set[bytes]]], agreed: dict[str, bool],
+                tally: Tally, rng: random.Random, seed: str) -> None:
+    """Builds the file in one way, and makes the calls."""
+    out = batch.folder / f"v{number}.so"
+    options = variant.options()
+    if not batch.settle(["build"], (*options, "-o", str(out), "--module", "o", "--no-sidecars")):
+        return
+    tally.modules += 1
+    calls = []
+    for kernel in batch.kernels:
+        for turn in range(CALLS):
+            key = (f"{kernel.name}/{turn}", variant.contract)
+            if key not in made:
+                source = random.Random(f"{seed} {kernel.name} {turn}")
+                made[key] = (make_calls(kernel, source, variant.contract), set())
+            call = made[key][0]
+            call.kernel = kernel
+            call.entry = "raw" if rng.random() < 0.3 and call.expected is not None else "dl"
+            call.place = rng.choice(("end", "end", "start", "odd"))
+            calls.append((key, call))
+    outcomes = run_calls(str(out), "o", [c for _, c in calls])
+    for (key, call), outcome in zip(calls, outcomes):
+        tally.calls += 1
+        name = call.kernel.name
+        if outcome.state == "equal":
+            agreed.setdefault(name, True)
+            tally.refused_calls += call.expected is None
+            if outcome.digest and not call.kernel.reassociate:
+                made[key][1].add(outcome.digest)
+                if len(made[key][1]) == 2:
+                    tally.nan_bits += 1
+            continue
+        agreed[name] = False
+        tally.findings.append(Finding(call.kernel, options, outcome.state, outcome.detail,
+                                      f"{call.entry} {call.place} {call.what}", seed))
+
+
+def work(job: tuple[int, int, int, list[str]]) -> Tally:
+    """A batch in a worker."""
+    return run_batch(*job)
+
+
+def table(tally: Tally) -> str:
+    """The table of directives, and the totals."""
+    lines = [f"{'directive':24}{'tried':>8}{'accepted':>10}{'bit-equal':>11}"]
+    for name in sorted(tally.tried):
+        lines.append(f"{name:24}{tally.tried[name]:8}{tally.accepted[name]:10}"
+                     f"{tally.equal[name]:11}")
+    lines.append(f"{tally.programs} programs, {tally.modules} modules, {tally.calls} calls; "
+                 f"{tally.refused_calls} rightly refused; "
+                 f"{sum(tally.dropped.values())} programs refused {dict(tally.dropped)}; "
+                 f"{tally.nan_bits} with other bits of NaN; {len(tally.findings)} findings")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Runs, prints the table and the findings."""
+    parser = argparse.ArgumentParser(prog="tests.oracle", description=__doc__)
+    parser.add_argument("programs", type=int, nargs="?", default=20_000)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--show", type=int, default=20, help="findings to print")
+    parser.add_argument("--refusals", action="store_true", help="what was refused with which code")
+    options = parser.parse_args()
+    have = targets()
+    for target in TARGETS:
+        if not any(x.startswith(target) for x in have):
+            print(f"skipped: {target}, which this CPU does not run")
+    os.environ.setdefault("TEC_NUM_THREADS", "3")
+    started = time.monotonic()
+    total = Tally()
+    shown: set[str] = set()
+    end = options.first + options.programs
+    jobs = [(i, min(BATCH, end - i), options.seed, have)
+            for i in range(options.first, end, BATCH)]
+    with multiprocessing.Pool(options.jobs, maxtasksperchild=20) as pool:
+        for tally in pool.imap(work, jobs):
+            total.add(tally)
+            for finding in tally.findings:
+                if len(shown) < options.show and finding.kernel.name not in shown:
+                    shown.add(finding.kernel.name)
+                    print(finding, flush=True)
+    print(table(total))
+    if options.refusals:
+        for (name, code), count in sorted(total.refused.items()):
+            print(f"    {name:24}{code}{count:8}")
+    print(f"{time.monotonic() - started:.0f} s; tec: {build.tec()}")
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
