@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import build, schedules, templates
+from . import build, templates
 from .build import Batch
 from .call import Call, run_calls
 from .evaluate import Evaluator, Refused, Rules
@@ -65,11 +65,12 @@ class Tally:
     features: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     nan_bits: int = 0
+    overflows: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
         """Adds another tally to this one."""
-        for name in ("programs", "modules", "calls", "refused_calls", "nan_bits"):
+        for name in ("programs", "modules", "calls", "refused_calls", "nan_bits", "overflows"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("tried", "accepted", "equal", "refused", "features", "dropped"):
             getattr(self, name).update(getattr(other, name))
@@ -128,7 +129,7 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
         expected = [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.outputs()]
     except Refused:
         expected = None
-    return Call(kernel, sizes, memory, expected, what=what)
+    return Call(kernel, sizes, memory, expected, overflow=evaluator.overflow, what=what)
 
 
 def volume(kernel: Kernel, evaluator: Evaluator) -> int:
@@ -163,8 +164,8 @@ def run_batch(first: int, count: int, seed: int, have: list[str]) -> Tally:
     kernels = []
     for number in range(first, first + count):
         rng = random.Random(seed * 1_000_003 + number)
-        kernel = templates.program(rng, f"k{number}")
-        kernels.append(kernel.with_schedule(schedules.schedule(kernel, rng)))
+        kernel, lines = templates.program(rng, f"k{number}")
+        kernels.append(kernel.with_schedule(lines))
     for kernel in kernels:
         tally.tried.update({x.directive for x in kernel.schedule})
     rng = random.Random(seed * 7_000_003 + first)
@@ -213,6 +214,9 @@ def run_variant(batch: Batch, variant: Variant, number: int,
     for (key, call), outcome in zip(calls, outcomes):
         tally.calls += 1
         name = call.kernel.name
+        if outcome.state == "overflow":
+            tally.overflows += 1
+            continue
         if outcome.state == "equal":
             agreed.setdefault(name, True)
             tally.refused_calls += call.expected is None
@@ -238,7 +242,8 @@ def table(tally: Tally) -> str:
         lines.append(f"{name:24}{tally.tried[name]:8}{tally.accepted[name]:10}"
                      f"{tally.equal[name]:11}")
     lines.append(f"{tally.programs} programs, {tally.modules} modules, {tally.calls} calls; "
-                 f"{tally.refused_calls} rightly refused; "
+                 f"{tally.refused_calls} rightly refused, "
+                 f"{tally.overflows} for an index beyond 64 bits; "
                  f"{sum(tally.dropped.values())} programs refused {dict(tally.dropped)}; "
                  f"{tally.nan_bits} with other bits of NaN; {len(tally.findings)} findings")
     return "\n".join(lines)

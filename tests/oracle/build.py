@@ -82,7 +82,10 @@ class Batch:
         lines: dict[int, dict[int, str]] = {}
         for code, message, line in errors:
             k, i = where[int(line) - 1]
-            if i < 0:
+            if i < 0 and code.startswith("E03") and self.kernels[k].schedule:
+                # Something about the whole schedule: its last statement goes.
+                lines.setdefault(k, {}).setdefault(len(self.kernels[k].schedule) - 1, code)
+            elif i < 0:
                 gone.setdefault(k, f"{code} {message}")
             else:
                 lines.setdefault(k, {}).setdefault(i, code)

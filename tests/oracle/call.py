@@ -56,6 +56,7 @@ class Call:
     expected: list[np.ndarray] | None  # None: the checked entry must refuse it
     entry: str = "dl"
     place: str = "end"
+    overflow: bool = False  # an index leaves 64 bits: a refusal that says so is right
     what: str = ""  # the arguments in words, for people
 
 
@@ -195,7 +196,10 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
     if status != 0:
         last = getattr(library, f"{module}_last_error")
         last.restype = ctypes.c_char_p
-        return Outcome("refused", f"status {status}: {(last() or b'').decode()}")
+        message = (last() or b"").decode()
+        if call.overflow and "overflow" in message:
+            return Outcome("overflow")
+        return Outcome("refused", f"status {status}: {message}")
     difference = compare(kernel, call.expected, got)
     if difference:
         return Outcome("differs", difference, outputs=got)

@@ -40,6 +40,8 @@ class Evaluator:
     kernel: Kernel
     rules: Rules
     values: dict[str, np.ndarray] = field(default_factory=dict)
+    # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
+    overflow: bool = False
 
     def evaluate(self, e: E, env: Env) -> np.ndarray:
         """The values of `e` for all points of `env`."""
@@ -128,6 +130,9 @@ class Evaluator:
             return np.maximum(*a)
         if op == "neg" and self.planted("zero"):
             return (0 - a[0]).astype(VALUE[t])
+        if t == "index" and op in ("+", "-", "*"):
+            wide = PLAIN[op](*(np.asarray(x, np.float64) for x in a))
+            self.overflow |= bool((np.abs(wide) >= 2.0**63).any())
         return np.asarray(PLAIN[op](*a)).astype(VALUE[t], copy=False)
 
     def planted(self, what: str) -> bool:

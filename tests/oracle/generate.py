@@ -101,6 +101,7 @@ class Generator:
             shape = tuple(x for _, x in stage.axes)
             for name, t in zip(stage.names, stage.types):
                 scope.tensors[name] = (t, shape)
+        stages = needed(stages)
         used = {e.value for s in stages for x in s.expressions() for e in x.walk()}
         used |= {e.value for s in stages for _, x in s.axes for e in x.walk()}
         used |= {e.value for i in inputs for x in i.shape or () for e in x.walk()}
@@ -387,6 +388,17 @@ class Generator:
         if rng.random() < 0.5:
             return binary("%", inner, extent), guard
         return E("clamp", "index", (inner, index(0), last)), guard
+
+
+def needed(stages: list[Stage]) -> list[Stage]:
+    """The stages that an output needs: the compiler drops others, and knows no such names."""
+    kept: list[Stage] = []
+    read: set[str] = set()
+    for stage in reversed(stages):
+        if stage.output or read & set(stage.names):
+            kept.append(stage)
+            read |= stage.reads()
+    return kept[::-1]
 
 
 def binary_bool(op: str, a: E, b: E) -> E:
