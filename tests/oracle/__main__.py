@@ -26,9 +26,11 @@ from .evaluate import Evaluator, Refused, Rules
 from .exact import from_memory, to_memory
 from .generate import arguments, tensor
 from .program import Kernel
+from .shrink import Fixed, Shrinker
 
 TARGETS = ("x86-64", "x86-avx2", "x86-avx512")
 BATCH = 40
+NAN_NOTES = bool(os.environ.get("ORACLE_NAN"))
 CALLS = 2
 
 
@@ -42,6 +44,23 @@ class Finding:
     detail: str
     what: str
     seed: str
+    call: tuple[str, str, object] | None = None
+    judge: bool | None = None  # whether `+` and products fuse, if not as the options say
+
+    def shrunk(self) -> "Finding":
+        """The same finding in a smaller program."""
+        entry, place, fixed = self.call or ("dl", "end", ({}, "tame", 0))
+        contract = "fast" in self.options if self.judge is None else self.judge
+
+        def make(kernel: Kernel, fixed: Fixed) -> Call:
+            return make_calls(kernel, random.Random(0), contract, fixed=fixed)
+
+        shrinker = Shrinker(self.options, self.kind, entry, place, make)
+        kernel, fixed = shrinker.shrink(self.kernel, fixed)
+        sizes, kind, seed = fixed
+        what = f"{entry} {place} {sizes} data={kind}:{seed}" if self.call else ""
+        return Finding(kernel, self.options, self.kind, shrinker.detail or self.detail, what,
+                       self.seed, self.call)
 
     def __str__(self) -> str:
         lines = [f"=== {self.kind} ({self.seed}): tec {' '.join(self.options)}",
@@ -129,7 +148,8 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
         expected = [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.outputs()]
     except Refused:
         expected = None
-    return Call(kernel, sizes, memory, expected, overflow=evaluator.overflow, what=what)
+    return Call(kernel, sizes, memory, expected, overflow=evaluator.overflow, what=what,
+                fixed=(sizes, kind, seed))
 
 
 def volume(kernel: Kernel, evaluator: Evaluator) -> int:
@@ -224,10 +244,15 @@ def run_variant(batch: Batch, variant: Variant, number: int,
                 made[key][1].add(outcome.digest)
                 if len(made[key][1]) == 2:
                     tally.nan_bits += 1
+                    if NAN_NOTES:
+                        tally.findings.append(
+                            Finding(call.kernel, options, "nan", "other bits of NaN", call.what,
+                                    seed, (call.entry, call.place, call.fixed)))
             continue
         agreed[name] = False
         tally.findings.append(Finding(call.kernel, options, outcome.state, outcome.detail,
-                                      f"{call.entry} {call.place} {call.what}", seed))
+                                      f"{call.entry} {call.place} {call.what}", seed,
+                                      (call.entry, call.place, call.fixed)))
 
 
 def work(job: tuple[int, int, int, list[str]]) -> Tally:
@@ -257,6 +282,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--show", type=int, default=20, help="findings to print")
+    parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--refusals", action="store_true", help="what was refused with which code")
     options = parser.parse_args()
     have = targets()
@@ -276,7 +302,7 @@ def main() -> int:
             for finding in tally.findings:
                 if len(shown) < options.show and finding.kernel.name not in shown:
                     shown.add(finding.kernel.name)
-                    print(finding, flush=True)
+                    print(finding.shrunk() if options.shrink else finding, flush=True)
     print(table(total))
     if options.refusals:
         for (name, code), count in sorted(total.refused.items()):

@@ -23,6 +23,7 @@ from .exact import FLOATS, MEMORY
 from .program import Kernel
 
 PAGE = 4096
+SLOW = 8.0  # seconds: a call of these programs takes milliseconds at most
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
@@ -58,6 +59,7 @@ class Call:
     place: str = "end"
     overflow: bool = False  # an index leaves 64 bits: a refusal that says so is right
     what: str = ""  # the arguments in words, for people
+    fixed: Any = None  # what the arguments were made of
 
 
 @dataclass
@@ -265,7 +267,12 @@ def _child(path: str, module: str, calls: list[Call], writer: int) -> None:
     try:
         library = ctypes.CDLL(path)
         for call in calls:
-            frame = pickle.dumps(run_call(library, module, call))
+            started = time.monotonic()
+            outcome = run_call(library, module, call)
+            spent = time.monotonic() - started
+            if spent > SLOW and outcome.state == "equal":
+                outcome = Outcome("slow", f"{spent:.1f} s")
+            frame = pickle.dumps(outcome)
             os.write(writer, struct.pack("I", len(frame)) + frame)
         os._exit(0)
     except BaseException as error:  # noqa: BLE001: whatever it was, the parent is told

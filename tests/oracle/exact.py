@@ -136,9 +136,12 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     def plain(x: np.ndarray) -> np.ndarray:
         return (np.abs(x) > 2.0**-200) & (np.abs(x) < 2.0**200)
 
-    # A product that is 0, infinite or NaN is exact, and so is what is added to it.
-    special = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
+    # A product that is 0, infinite or NaN is exact, and so is what is added to it. An infinity
+    # or NaN that is added to a finite product stays, also where the product would overflow.
+    special = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b)
     result = np.where(special, a * b + c, result)
+    added = ~special & ~np.isfinite(c)
+    result, special = np.where(added, c, result), special | added
     hard = ~special & ~(plain(a) & plain(b) & (plain(c) | (c == 0)))
     for at in np.argwhere(hard):
         at = tuple(at)

@@ -41,6 +41,7 @@ class Model:
     made: bool = False
     fresh: bool = True  # no directive yet
     attached: bool = False
+    volume: int = 1  # about how many steps it takes
 
     def needs(self, *loops: Loop) -> tuple[str, ...]:
         """The made names that a directive on these loops needs."""
@@ -79,8 +80,11 @@ class Scheduler:
                     low, high = bounds[a]
                     n = size_of(high)
                     loops.append(Loop(a, True, n - low.value if n is not None else None))
+            volume = 1
+            for loop in loops:
+                volume *= loop.size or 33
             self.stages[s.name] = Model(s.name, loops, s.output, sorted(s.reads()), fn, s.types[0],
-                                        len(s.axes))
+                                        len(s.axes), volume=volume)
 
     def new(self) -> str:
         """A name that nothing has."""
@@ -203,6 +207,9 @@ class Scheduler:
         """`S.vectorize` of a data axis, made by a split if there is none of constant extent."""
         rng = self.rng
         some = [x for x in s.data() if x.free]
+        taken = [i for i, x in enumerate(s.loops) if not x.free]
+        if taken and rng.random() < 0.9:
+            some = [x for x in some if s.loops.index(x) > taken[-1]]
         if not some:
             return
         loop = some[-1] if rng.random() < 0.8 else rng.choice(some)
@@ -246,6 +253,12 @@ class Scheduler:
             return None
         loop = self.rng.choice(p.loops[: max(1, len(p.loops) - 1)]) \
             if self.rng.random() < 0.7 else self.rng.choice(p.loops)
+        # What is computed anew in each iteration of an inner loop may take for ever.
+        if s.volume * p.volume > 20_000_000:
+            loop = p.loops[0]
+            if s.volume * (loop.size or 33) > 20_000_000:
+                return None
+        p.volume *= max(1, min(s.volume, 20_000_000 // p.volume))
         loop.free = False
         s.attached = True
         self.add("compute_at", f"{s.name}.compute_at({p.name}, {loop.name})", (),
@@ -314,7 +327,10 @@ class Scheduler:
                  (name,), needs)
         loops = [Loop(x, False, None if layout else n) for x, n in
                  zip(names, sizes if not layout else [None] * rank)]
-        copy = Model(name, loops, False, [source], "", s.type, rank, True)
+        volume = 1
+        for n in sizes:
+            volume *= n or 33
+        copy = Model(name, loops, False, [source], "", s.type, rank, True, volume=volume)
         self.stages[name] = copy
         s.reads = [name if x == source else x for x in s.reads]
         return copy
@@ -335,7 +351,7 @@ class Scheduler:
         own = [Loop(f"p{i}", False, None) for i in range(rank)] if layout else \
             [Loop(x.name, False, x.size) for x in data]
         copy = Model(name, own + [Loop(x.name, True, x.size) for x in rest], False, s.reads, s.fn,
-                     s.type, rank, True)
+                     s.type, rank, True, volume=s.volume)
         s.loops, s.reads, s.fn = data, [name], ""
         before = dict(self.stages)
         self.stages.clear()
@@ -361,7 +377,8 @@ class Scheduler:
         loops = [Loop(loop.name, False, loop.size, True)]
         loops += [Loop(x.name, False, x.size) for x in s.data() if not x.made]
         loops += [Loop(x.name, True, x.size, x.made) for x in rest]
-        part = Model(name, loops, False, s.reads, s.fn, s.type, s.rank + 1, True)
+        part = Model(name, loops, False, s.reads, s.fn, s.type, s.rank + 1, True,
+                     volume=s.volume)
         s.loops = [x for x in s.loops if not x.reduces] + [loop]
         s.reads = [name]
         before = dict(self.stages)
