@@ -70,7 +70,7 @@ class Batch:
                 return True
             errors = ERROR.findall(messages)
             if code != 1 or not errors:
-                self._blame(command, options, code, messages)
+                self.blame(command, options, code, messages)
                 continue
             self._drop(errors, where)
         self.dropped += [(k, "endless") for k in self.kernels]
@@ -97,7 +97,7 @@ class Batch:
         for k in sorted(gone, reverse=True):
             self.dropped.append((self.kernels.pop(k), gone[k]))
 
-    def _blame(self, command: list[str], options: tuple[str, ...], code: int, text: str) -> None:
+    def blame(self, command: list[str], options: tuple[str, ...], code: int, text: str) -> None:
         """Finds the kernels on which the compiler stops, and takes them out."""
         everything, found = self.kernels, False
         keep = []

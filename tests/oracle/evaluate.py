@@ -42,6 +42,14 @@ class Evaluator:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
     overflow: bool = False
+    # Whether an index left its tensor, where the conditions of `if`s and `where`s hold (not those
+    # of `select`): such a call must be refused.
+    outside: bool = False
+    mask: np.ndarray = field(default_factory=lambda: np.array(True))
+    # The same without the conditions that depend on data: the check before the call may not know
+    # these, and may refuse.
+    possible: bool = False
+    loose: np.ndarray = field(default_factory=lambda: np.array(True))
 
     def evaluate(self, e: E, env: Env) -> np.ndarray:
         """The values of `e` for all points of `env`."""
@@ -62,6 +70,8 @@ class Evaluator:
             fused = self._fused(e, env)
             if fused is not None:
                 return fused
+        if op == "if":
+            return self._choice(e, env)
         if op == "/" and self.rules.contract and e.args[1].op in ("bare", "literal"):
             by = exact.reciprocal(Fraction(str(e.args[1].value)), t)
             return self._value(e.args[0], env) * by
@@ -70,9 +80,21 @@ class Evaluator:
             return self._read(self.values[e.value], a)
         if op == "cast":
             return exact.cast(a[0], e.args[0].type, t)
-        if op in ("if", "select"):
+        if op == "select":
             return np.where(a[0], a[1], a[2])
         return self._apply(op, t, e.args[0].type, a)
+
+    def _choice(self, e: E, env: Env) -> np.ndarray:
+        """`if`: each branch is evaluated where it is taken."""
+        condition, outer, loose = self._value(e.args[0], env), self.mask, self.loose
+        on_data = any(x.op in ("read", "scalar") for x in e.args[0].walk())
+        either = np.array(True)
+        self.mask, self.loose = outer & condition, loose & (either if on_data else condition)
+        yes = self._value(e.args[1], env)
+        self.mask, self.loose = outer & ~condition, loose & (either if on_data else ~condition)
+        no = self._value(e.args[2], env)
+        self.mask, self.loose = outer, loose
+        return np.where(condition, yes, no)
 
     def _fused(self, e: E, env: Env) -> np.ndarray | None:
         """`+` and `-` with a product on the left, or else on the right: one rounding."""
@@ -94,10 +116,13 @@ class Evaluator:
             value = -value if not value.any() and e.type in FLOATS else value
         return exact.store(e.type, value) if e.op == "literal" else value
 
-    @staticmethod
-    def _read(tensor: np.ndarray, at: list[np.ndarray]) -> np.ndarray:
+    def _read(self, tensor: np.ndarray, at: list[np.ndarray]) -> np.ndarray:
         if not at:
             return tensor[()]
+        for x, n in zip(at, tensor.shape):
+            away = (x < 0) | (x >= n)
+            self.outside |= bool((away & self.mask).any())
+            self.possible |= bool((away & self.loose).any())
         at = list(np.broadcast_arrays(*at))
         if tensor.size == 0:
             return np.zeros(at[0].shape, tensor.dtype)
@@ -159,12 +184,12 @@ class Evaluator:
 
     def _stage(self, stage: Stage, shape: tuple[int, ...]) -> list[np.ndarray]:
         rank = len(shape)
+        if 0 in shape:
+            return [np.zeros(shape, VALUE[t]) for t in stage.types]
         env = {name: np.arange(n).reshape((n,) + (1,) * (rank - 1 - d))
                for d, ((name, _), n) in enumerate(zip(stage.axes, shape))}
         if isinstance(stage.body, E):
             return [self._value(stage.body, env)]
-        if 0 in shape:
-            return [np.zeros(shape, VALUE[t]) for t in stage.types]
         return self._reduce(stage.body, env, shape)
 
     def _reduce(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
@@ -181,10 +206,15 @@ class Evaluator:
             env[name] = values.reshape((count,) + (1,) * len(shape))
         whole = (count,) + shape
         fold = self._folder(r)
-        operands = self._operands(r, env)
-        operands = [np.broadcast_to(x, whole) for x in operands]
-        use = np.broadcast_to(self._value(r.where, env), whole) if r.where is not None else None
         state = [np.broadcast_to(x, shape) for x in self._start(r, env)]
+        if not count:
+            return state
+        use = np.broadcast_to(self._value(r.where, env), whole) if r.where is not None else None
+        on_data = use is not None and any(x.op in ("read", "scalar") for x in r.where.walk())
+        self.mask = np.array(True) if use is None else use
+        self.loose = np.array(True) if on_data else self.mask
+        operands = [np.broadcast_to(x, whole) for x in self._operands(r, env)]
+        self.mask = self.loose = np.array(True)
         order = range(count - 1, -1, -1) if self.planted("order") else range(count)
         for k in order:
             terms = [x[k] for x in operands]

@@ -371,6 +371,18 @@ class Generator:
             return at, [binary(">=", at, index(0))]
         if constant and choice < 0.5:
             return index(rng.randrange(extent.value)), []
+        if choice > 0.985 and scope.vars and not constant:
+            # Checked when the function is called: by run-time integers, or by data.
+            other = var(rng.choice(scope.vars))
+            return rng.choice((other, binary("-", other, index(1)),
+                               binary("+", binary("-", other, index(2)), index(1)))), []
+        if choice > 0.965 and scope.axes:
+            data = [(n, of, s) for n, (of, s) in scope.tensors.items()
+                    if of in INTS and len(s) == 1 and n in "abcde"]
+            for n, of, s in data:
+                over = [a for a, x in scope.axes if str(x) == str(s[0])]
+                if over and of != "uint64":
+                    return E("read", of, (axis(rng.choice(over)),), n), []
         guard = [] if constant else [binary(">", extent, index(0))]
         # By data: any integer tensor of rank 1 over one of our axes.
         data = [(n, of, s) for n, (of, s) in scope.tensors.items()
@@ -478,6 +490,7 @@ def arguments(kernel: Kernel, rng: random.Random) -> tuple[dict[str, int], str, 
     extents = [x for s in kernel.stages for _, x in s.axes] + [x for r in kernel.reduces for x in r[1:]]
     extents += [x for i in kernel.inputs for x in i.shape or ()]
     shaped = {e.value for x in extents for e in x.walk() if e.op == "var"}
-    sizes = {v: rng.choice(RUNTIME if v in shaped else EXTREME) for v in kernel.vars}
+    sizes = {v: rng.choice(RUNTIME if v in shaped or rng.random() < 0.4 else EXTREME)
+             for v in kernel.vars}
     kind = "whole" if kernel.exact else rng.choice(("tame", "tame", "wild", "wild", "whole"))
     return sizes, kind, rng.randrange(2**32)
