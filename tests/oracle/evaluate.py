@@ -42,7 +42,7 @@ class Evaluator:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
     overflow: bool = False
-    # Whether an index left its tensor, where the conditions of `if`s and `where`s hold (not those
+    # Whether an index left its tensor, or 64 bits, where the conditions of `if`s and `where`s hold (not those
     # of `select`): such a call must be refused.
     outside: bool = False
     mask: np.ndarray = field(default_factory=lambda: np.array(True))
@@ -156,8 +156,11 @@ class Evaluator:
         if op == "neg" and self.planted("zero"):
             return (0 - a[0]).astype(VALUE[t])
         if t == "index" and op in ("+", "-", "*"):
-            wide = PLAIN[op](*(np.asarray(x, np.float64) for x in a))
-            self.overflow |= bool((np.abs(wide) >= 2.0**63).any())
+            # 64 bits of significand: exact wherever it is near the limits.
+            wide = PLAIN[op](*(np.asarray(x, np.longdouble) for x in a))
+            beyond = (wide >= 2.0**63) | (wide < -(2.0**63))
+            self.outside |= bool((beyond & self.mask).any())
+            self.overflow |= bool(beyond.any())
         return np.asarray(PLAIN[op](*a)).astype(VALUE[t], copy=False)
 
     def planted(self, what: str) -> bool:
