@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from . import build, packed, templates
+from . import build, functions, packed, templates
 from .build import Batch
 from .call import Call, run_calls
 from .evaluate import Evaluator, Refused, Rules
-from .exact import from_memory, to_memory
+from .exact import MEMORY, from_memory, to_memory
 from .generate import arguments, tensor
 from .program import Kernel
 from .shrink import Fixed, Shrinker
@@ -145,12 +145,19 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
         evaluator.values[i.name] = from_memory(i.type, memory[i.name])
     what = ", ".join(f"{v}={n}" for v, n in sizes.items()) + f" data={kind}:{seed}"
     try:
-        evaluator.run()
+        if not kernel.function:
+            evaluator.run()
+        else:
+            shape = evaluator.extents([x for _, x in kernel.stages[0].axes])
+            evaluator.values["c"] = np.zeros(shape, np.float32)
         expected = None if evaluator.outside else \
             [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.outputs()]
     except Refused:
         expected = None
-    return Call(kernel, sizes, memory, expected, overflow=evaluator.overflow, what=what,
+    likes = [np.zeros([max(0, int(evaluator.evaluate(x, {}))) for x in shape], MEMORY[t])
+             for _, t, shape in kernel.outputs()]
+    return Call(kernel, sizes, memory, expected, likes, overflow=evaluator.overflow, what=what,
+                judge=functions.judge if kernel.function else None,
                 fixed=(sizes, kind, seed), possible=evaluator.possible)
 
 
@@ -198,6 +205,8 @@ def run_batch(first: int, count: int, seed: int, have: list[str]) -> Tally:
         agreed: dict[str, bool] = {}
         for number, variant in enumerate(variants(rng, have)):
             run_variant(batch, variant, number, made, agreed, tally, rng, f"seed {seed}")
+        if first // BATCH % 2 == 0 and batch.kernels:
+            run_auto(batch, rng.choice(batch.kernels), made, tally, rng, f"seed {seed}", have)
         run_prepacked(batch, variants(rng, have)[0], made, agreed, tally, rng, f"seed {seed}")
         for kernel in batch.kernels:
             used = {x.directive for x in kernel.schedule}
@@ -244,7 +253,15 @@ def run_variant(batch: Batch, variant: Variant, number: int,
         if outcome.state == "equal":
             agreed.setdefault(name, True)
             tally.refused_calls += call.expected is None
-            if outcome.digest and not call.kernel.reassociate:
+            if call.kernel.function and call.expected is not None:
+                first = made.setdefault((key[0], True), (call, set()))[1]
+                plain = {x for x in first if x.startswith(b"plain")}
+                first.add(b"plain" + outcome.plain)
+                if plain and b"plain" + outcome.plain not in plain:
+                    tally.findings.append(Finding(call.kernel, options, "other bits",
+                                                  "than in another module", call.what, seed,
+                                                  (call.entry, call.place, call.fixed)))
+            elif outcome.digest and not call.kernel.reassociate:
                 made[key][1].add(outcome.digest)
                 if len(made[key][1]) == 2:
                     tally.nan_bits += 1
@@ -257,6 +274,19 @@ def run_variant(batch: Batch, variant: Variant, number: int,
         tally.findings.append(Finding(call.kernel, options, outcome.state, outcome.detail,
                                       f"{call.entry} {call.place} {call.what}", seed,
                                       (call.entry, call.place, call.fixed)))
+
+
+def run_auto(batch: Batch, kernel: Kernel, made: Made, tally: Tally, rng: random.Random,
+             seed: str, have: list[str]) -> None:
+    """One kernel by the schedule that the compiler makes, which takes it a moment."""
+    alone = Batch(batch.folder, [kernel])
+    agreed: dict[str, bool] = {}
+    variant = Variant(rng.choice(have), "auto", True, 3)
+    tally.tried["(auto)"] += 1
+    run_variant(alone, variant, 99, made, agreed, tally, rng, seed)
+    tally.accepted["(auto)"] += len(alone.kernels)
+    tally.equal["(auto)"] += sum(agreed.values())
+    batch.troubles += alone.troubles
 
 
 def checked_only(call: Call) -> bool:

@@ -169,6 +169,8 @@ class Evaluator:
 
     def run(self) -> None:
         """Computes all stages."""
+        for promise in self.kernel.assumes:
+            self.outside |= not self.evaluate(promise, {})
         for stage in self.kernel.stages:
             shape = self.extents([x for _, x in stage.axes])
             with np.errstate(all="ignore"):

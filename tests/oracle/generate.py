@@ -94,8 +94,14 @@ class Generator:
         stages: list[Stage] = []
         own_reducers: list[Reducer] = []
         count = rng.choice((1, 1, 2, 2, 3, 4))
+        operators: list[str] = []
         for s in range(count):
             last = s == count - 1
+            if not last and rng.random() < 0.12:
+                stages.append(self._operator(f"S{s}", scope, operators))
+                shape = tuple(x for _, x in stages[-1].axes)
+                scope.tensors[f"S{s}"] = (stages[-1].types[0], shape)
+                continue
             stage = self._stage(f"S{s}", last or rng.random() < 0.25, scope, reduces, own_reducers)
             stages.append(stage)
             shape = tuple(x for _, x in stage.axes)
@@ -108,8 +114,51 @@ class Generator:
         used_axes = {a for s in stages if isinstance(s.body, Reduction) for a in s.body.axes}
         kept = tuple(r for r in reduces if r[0] in used_axes)
         used |= {x.value for r in kept for x in r[1:]}
+        shaped = sorted({e.value for i in inputs for x in i.shape or () for e in x.walk()
+                         if e.op == "var"})
+        assumes = (self._promise(rng.choice(shaped)),) if shaped and rng.random() < 0.06 else ()
         return Kernel(self.name, tuple(v for v in scope.vars if v in used), tuple(inputs), kept,
-                      tuple(stages), tuple(own_reducers))
+                      tuple(stages), tuple(own_reducers), assumes=assumes,
+                      operators=tuple(operators))
+
+    def _promise(self, name: str) -> E:
+        """An `assume` about a run-time integer. A call that breaks it is refused."""
+        choice = self.rng.randrange(3)
+        if choice == 0:
+            by = index(self.rng.choice((2, 4, 8)))
+            return binary("==", binary("%", var(name), by), index(0))
+        if choice == 1:
+            return binary(">=", var(name), index(self.rng.choice((1, 8))))
+        return binary("<=", var(name), index(32))
+
+    def _operator(self, name: str, scope: Scope, operators: list[str]) -> Stage:
+        """A kernel as an operator: a border of `p` elements around the first dimension."""
+        rng = self.rng
+        source = rng.choice([n for n, (_, s) in scope.tensors.items() if s] or [""])
+        t, shape = scope.tensors[source]
+        by = rng.choice((0, 1, 2, 3))
+        extents = [f"d{i}" for i in range(len(shape))]
+        axes = [f"u{i}" for i in range(len(shape))]
+        op = f"{self.name}_op{len(operators)}"
+        declared = ", ".join(["u0: d0 + 2*p"] + [f"{a}: {d}" for a, d in
+                                                  zip(axes[1:], extents[1:])])
+        border = "u0 == u0" if t == "bool" else "7 as T"
+        operators += [
+            f"kernel {op}({', '.join(extents)}, T: dtype, p = 1) {{",
+            f"    input X: T[{', '.join(extents)}]",
+            f"    output Y[{declared}] = if any(u0 < p, u0 >= d0 + p) then {border} "
+            f"else X[{', '.join(['u0 - p'] + axes[1:])}]",
+            "}"]
+        first = axis("u0")
+        inside = E("read", t, (binary("-", first, index(by)),) + tuple(map(axis, axes[1:])),
+                   source)
+        edge = binary("==", first, first) if t == "bool" else \
+            E("literal", t, (), "7.0" if t in FLOATS else 7)
+        away = E("any", "bool", (binary("<", first, index(by)),
+                                 binary(">=", first, binary("+", shape[0], index(by)))))
+        wide = tuple(zip(axes, (binary("+", shape[0], index(2 * by)),) + shape[1:]))
+        return Stage((name,), (t,), wide, E("if", t, (away, edge, inside)), False,
+                     f"{op}({source}, p={by})")
 
     def _inputs(self) -> tuple[list[Input], dict[str, tuple[str, tuple[E, ...]]], dict[str, str]]:
         rng = self.rng
@@ -120,7 +169,7 @@ class Generator:
             shape = tuple(rng.sample(self.dims, min(rank, len(self.dims))))
             if rng.random() < 0.1:
                 shape = (binary("+", shape[0], index(rng.choice((1, 2, 3)))),) + shape[1:]
-            inputs.append(Input("abcde"[i], t, shape))
+            inputs.append(Input("abcde"[i], t, shape, rng.random() < 0.1))
             tensors["abcde"[i]] = (t, shape)
         if rng.random() < 0.3:
             t = rng.choice(self.types)

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import build
 from .build import Batch
-from .call import C_SCALAR, Call, Guarded, Outcome, compare
+from .call import C_SCALAR, Call, Guarded, Outcome, verdict
 from .exact import MEMORY
 from .program import Kernel
 
@@ -103,7 +103,7 @@ def run_packed(library: ctypes.CDLL, call: Call) -> Outcome:
         else:
             at = [n for n, _, _ in kernel.outputs()].index(a["name"]) \
                 if a["role"] == "output" else -1
-            like = call.inputs[a["name"]] if at < 0 else (call.expected or [])[at]
+            like = call.inputs[a["name"]] if at < 0 else call.likes[at]
             data = like if at < 0 else np.full(like.nbytes, 0xC3, np.uint8).view(like.dtype)
             guards.append(Guarded(data.reshape(like.shape), call.place))
             outputs += [guards[-1]] if at >= 0 else []
@@ -111,7 +111,7 @@ def run_packed(library: ctypes.CDLL, call: Call) -> Outcome:
     status = getattr(library, f"{kernel.name}_prepacked")(*args)
     if status or any(g.touched_around() for g in guards):
         return Outcome("outside", f"prepacked: status {status}")
-    difference = compare(kernel, call.expected or [], [g.array() for g in outputs])
+    difference = verdict(call, [g.array() for g in outputs])
     for guard in guards:
         guard.free()
     return Outcome("differs", f"prepacked {name}: {difference}") if difference else \

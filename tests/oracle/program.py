@@ -118,6 +118,7 @@ class Stage:
     axes: tuple[tuple[str, E], ...]
     body: E | Reduction
     output: bool
+    let: str = ""  # it comes of an operator: `let NAME = …`
 
     @property
     def name(self) -> str:
@@ -125,6 +126,8 @@ class Stage:
         return self.names[0]
 
     def __str__(self) -> str:
+        if self.let:
+            return f"let {self.name} = {self.let}"
         kind = "output" if self.output else "compute"
         axes = ", ".join(f"{a}: {extent}" for a, extent in self.axes)
         if len(self.names) > 1:
@@ -151,11 +154,13 @@ class Input:
     name: str
     type: str
     shape: tuple[E, ...] | None
+    layout_free: bool = False
 
     def __str__(self) -> str:
         if self.shape is None:
             return f"input {self.name}: {self.type}"
-        return f"input {self.name}: {self.type}[{', '.join(map(str, self.shape))}]"
+        free = " layout_free" if self.layout_free else ""
+        return f"input {self.name}: {self.type}[{', '.join(map(str, self.shape))}]{free}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,9 @@ class Kernel:
     reducers: tuple[Reducer, ...] = ()
     reassociate: bool = False
     exact: bool = False  # data for which every order of sums is exact
-    assumes: tuple[str, ...] = ()
+    assumes: tuple[E, ...] = ()
+    operators: tuple[str, ...] = ()  # kernels that it uses as operators
+    function: str = ""  # its one stage is this function, judged within its bound
     # Lines of its schedule; each says what it does and which names it makes.
     schedule: tuple["Line", ...] = field(default=())
 
@@ -200,7 +207,7 @@ class Kernel:
         """The source lines of the kernel, without its schedule."""
         params = ", ".join(f"{v}: var" for v in self.vars)
         more = " reassociate" if self.reassociate else ""
-        out = [str(r) for r in self.reducers]
+        out = [str(r) for r in self.reducers] + list(self.operators)
         out.append(f"kernel {self.name}({params}){more} {{")
         out += [f"    assume {a}" for a in self.assumes]
         out += [f"    {i}" for i in self.inputs]

@@ -457,7 +457,7 @@ class Scheduler:
                 self.parallel, self.pragma, self.compute_at, self.compute_root,
                 self.storage_align, self.double_buffer, self.prefetch, self.store_nontemporal,
                 self.set_scope, self.statement]
-        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 1]
+        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3]
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
             self.step(rng.choices(early, weights)[0])
         for _ in range(rng.choice((1, 2, 3, 4, 5, 7))):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 
+from . import functions
 from .exact import FLOATS
 from .generate import EXTENTS, Generator
 from .program import E, Input, Kernel, Line, Reduction, Stage, axis, binary, index, var
@@ -22,7 +23,7 @@ def program(rng: random.Random, name: str) -> tuple[Kernel, tuple[Line, ...]]:
     for make, share in TEMPLATES:
         if choice < share:
             kernel, scheduler = make(rng, name)
-            if rng.random() < 0.5:
+            if not kernel.function and rng.random() < 0.5:
                 scheduler.random()
             return kernel, tuple(scheduler.lines)
         choice -= share
@@ -143,8 +144,8 @@ def tensorized(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
         ki.free = False
         return kernel, s
     ta, tb, t, terms = DOTS[what]
-    m = index(rng.choice((16, 32, 48, 64))) if rng.random() < 0.7 else extent(rng, "m", names)
-    l = index(terms * rng.choice((1, 2, 4, 7, 16))) if rng.random() < 0.7 else \
+    m = index(rng.choice((16, 32, 48, 64))) if rng.random() < 0.85 else extent(rng, "m", names)
+    l = index(terms * rng.choice((1, 2, 4, 7, 16))) if rng.random() < 0.85 else \
         extent(rng, "l", names)
     kernel = matmul(rng, name, t, (ta, tb), [n, m, l], names)
     s = Scheduler(kernel, rng)
@@ -285,5 +286,5 @@ def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     return kernel, s
 
 
-TEMPLATES = ((product, 0.12), (tensorized, 0.10), (chain, 0.05), (merged, 0.07),
+TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
              (neighbours, 0.10), (transposed, 0.05))

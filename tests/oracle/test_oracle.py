@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from . import build, exact, templates
+from . import build, exact, functions, templates
 from .__main__ import Finding, make_calls, run_batch, targets
 from .build import Batch
 from .call import Call, run_calls
@@ -185,6 +185,21 @@ def test_findings_are_shrunk() -> None:
     less = found.shrunk()
     assert len(less.kernel.stages) == 1
     assert any(f"n': {n}}}" in less.what for n in range(1, 9))
+
+
+def test_a_function_beyond_its_bound_is_found() -> None:
+    x = np.linspace(-3, 3, 35, dtype=np.float32).reshape(7, 5)
+    body = E("exp", "float32", (E("read", "float32", (axis("i"), axis("j")), "a"),))
+    stage = Stage(("c",), ("float32",), (("i", index(7)), ("j", index(5))), body, True)
+    kernel = Kernel("planted", (), (Input("a", "float32", (index(7), index(5))),), (), (stage,),
+                    function="exp")
+    right = np.exp(x.astype(np.float64)).astype(np.float32)
+    assert functions.judge(kernel, {"a": x}, right) == ""
+    wrong = right.copy()
+    wrong[3, 2] = np.nextafter(np.nextafter(wrong[3, 2], np.float32(9)), np.float32(9))
+    assert "1 differ" in functions.judge(kernel, {"a": x}, wrong)
+    wrong[3, 2] = np.nan
+    assert "1 differ" in functions.judge(kernel, {"a": x}, wrong)
 
 
 def test_programs_are_the_same_for_a_seed() -> None:
