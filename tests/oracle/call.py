@@ -236,20 +236,39 @@ def without_nan(t: str, x: np.ndarray) -> np.ndarray:
     return np.where(is_nan(t, x), x.dtype.type(0), x)
 
 
-def run_calls(path: str, module: str, calls: list[Call], limit: float = 20.0) -> list[Outcome]:
-    """Calls in a child process, which is started again behind a call that ended it."""
+def run_calls(path: str, module: str, calls: list[Call], limit: float = 20.0,
+              host: bool = False) -> list[Outcome]:
+    """Calls in a child process, which is started again behind a call that ended it. With `host`
+    parallel loops run by a function of ours, in pieces, the last one first."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(calls):
-        outcomes += _in_child(path, module, calls[len(outcomes):], limit)
+        outcomes += _in_child(path, module, calls[len(outcomes):], limit, host)
     return outcomes
 
 
-def _in_child(path: str, module: str, calls: list[Call], limit: float) -> list[Outcome]:
+TASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+RUN = ctypes.CFUNCTYPE(ctypes.c_int32, TASK, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+
+
+@RUN
+def backwards(task: Callable[..., int], data: int, n: int, _: int) -> int:
+    """The host's `parallel_for`: ranges of growing length, from the end on."""
+    end, step = n, 1
+    while end > 0:
+        begin = max(0, end - step)
+        if task(data, begin, end):
+            return 1
+        end, step = begin, step % 3 + 1
+    return 0
+
+
+def _in_child(path: str, module: str, calls: list[Call], limit: float,
+              host: bool) -> list[Outcome]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _child(path, module, calls, writer)
+        _child(path, module, calls, writer, host)
     os.close(writer)
     outcomes: list[Outcome] = []
     buffer, why = b"", ""
@@ -284,11 +303,13 @@ def _in_child(path: str, module: str, calls: list[Call], limit: float) -> list[O
     return outcomes
 
 
-def _child(path: str, module: str, calls: list[Call], writer: int) -> None:
+def _child(path: str, module: str, calls: list[Call], writer: int, host: bool) -> None:
     """The child: never returns."""
     try:
         faulthandler.disable()  # a crash is reported by the parent
         library = ctypes.CDLL(path)
+        if host:
+            getattr(library, f"{module}_set_parallel_for")(backwards, None)
         for call in calls:
             started = time.monotonic()
             outcome = call.how(library, call) if call.how else run_call(library, module, call)

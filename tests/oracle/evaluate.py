@@ -7,6 +7,7 @@ tensor: it is clipped, and what was read there is dropped with the branch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -199,21 +200,18 @@ class Evaluator:
 
     def _reduce(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
         bounds = {name: (low, high) for name, low, high in self.kernel.reduces}
-        ranges = []
-        for name in r.axes:
-            low, high = (int(self._value(x, {})) for x in bounds[name])
-            ranges.append(np.arange(low, max(high, low)))
+        limits = [tuple(int(self._value(x, {})) for x in bounds[name]) for name in r.axes]
+        count = math.prod(max(0, high - low) for low, high in limits)
+        state = [np.broadcast_to(x, shape) for x in self._start(r)]
+        if not count:
+            return state
         # One more dimension in front: all terms, in lexicographic order.
-        grid = np.meshgrid(*ranges, indexing="ij") if ranges else []
-        count = int(np.prod([len(x) for x in ranges]))
+        grid = np.meshgrid(*(np.arange(low, high) for low, high in limits), indexing="ij")
         env = dict(env)
         for name, values in zip(r.axes, grid):
             env[name] = values.reshape((count,) + (1,) * len(shape))
         whole = (count,) + shape
         fold = self._folder(r)
-        state = [np.broadcast_to(x, shape) for x in self._start(r, env)]
-        if not count:
-            return state
         use = np.broadcast_to(self._value(r.where, env), whole) if r.where is not None else None
         on_data = use is not None and any(x.op in ("read", "scalar") for x in r.where.walk())
         self.mask = np.array(True) if use is None else use
@@ -243,7 +241,7 @@ class Evaluator:
             return [self._value(x, env) for x in r.terms[0].args]
         return [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
 
-    def _start(self, r: Reduction, env: Env) -> list[np.ndarray]:
+    def _start(self, r: Reduction) -> list[np.ndarray]:
         """The start values."""
         t = r.terms[0].type
         if r.init is not None:

@@ -53,6 +53,8 @@ def from_memory(t: str, array: np.ndarray) -> np.ndarray:
     """Elements in memory as values."""
     if t == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
+    if t == "bool":  # any byte but 0 is true
+        return array.view(np.uint8) != 0
     return array.astype(VALUE[t])
 
 

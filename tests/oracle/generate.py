@@ -530,7 +530,8 @@ def integers(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str
 def tensor(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
     """A random tensor in memory form."""
     if t == "bool":
-        return rng.random(shape) < 0.5
+        values = [0, 1] if kind != "wild" else [0, 0, 0, 1, 2, 128, 255]
+        return rng.choice(np.array(values, np.uint8), shape).view(bool)
     return floats(rng, t, shape, kind) if t in FLOATS else integers(rng, t, shape, kind)
 
 
@@ -541,5 +542,9 @@ def arguments(kernel: Kernel, rng: random.Random) -> tuple[dict[str, int], str, 
     shaped = {e.value for x in extents for e in x.walk() if e.op == "var"}
     sizes = {v: rng.choice(RUNTIME if v in shaped or rng.random() < 0.4 else EXTREME)
              for v in kernel.vars}
+    # An empty tensor may have any other extent.
+    if len(shaped) > 1 and rng.random() < 0.04:
+        empty, other = rng.sample(sorted(shaped), 2)
+        sizes |= {empty: 0, other: rng.choice((2**20, 2**31, 2**40))}
     kind = "whole" if kernel.exact else rng.choice(("tame", "tame", "wild", "wild", "whole"))
     return sizes, kind, rng.randrange(2**32)
