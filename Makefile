@@ -8,8 +8,8 @@ CARGO  ?= cargo
 TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test test-rust test-python golden bless fuzz damage bench bench-launch size dump \
-        test-cross test-slurm test-exhaustive gpu-check gpu-check-bundle
+.PHONY: help build run test test-rust test-python test-oracle oracle golden bless fuzz damage bench \
+        bench-launch size dump test-cross test-slurm test-exhaustive gpu-check gpu-check-bundle
 
 help:                ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -21,7 +21,7 @@ run: build $(VENV)/ready  ## compile samples/matmul.te, call it from Python, che
 	$(TEC) build samples/matmul.te --schedule cached_block -o target/matmul.so
 	$(PY) samples/matmul.py target/matmul.so
 
-test: test-rust test-python  ## format, clippy and every test, those in Python included
+test: test-rust test-python test-oracle  ## format, clippy and every test, those in Python included
 
 test-rust: $(VENV)/ready  ## format, clippy and the tests in Rust; ptxas is of the environment
 	$(CARGO) fmt --check
@@ -31,6 +31,14 @@ test-rust: $(VENV)/ready  ## format, clippy and the tests in Rust; ptxas is of t
 test-python: $(VENV)/ready  ## the tests in Python, with the debug build
 	$(CARGO) build
 	TEC=target/debug/tec $(PY) -m pytest -q tests/python
+
+test-oracle: $(VENV)/ready  ## the NumPy oracle: its own tests, then a few hundred programs
+	$(CARGO) build
+	TEC=target/debug/tec $(PY) -m pytest -q tests/oracle
+	TEC=target/debug/tec $(PY) -m tests.oracle 400 0
+
+oracle: build $(VENV)/ready  ## N random programs from SEED on, judged by the NumPy oracle
+	TEC=$(TEC) $(PY) -m tests.oracle $(N) $(SEED)
 
 golden:              ## golden tests whose path contains T: make golden T=lower/conv
 	TEC_GOLDEN='$(T)' $(CARGO) test --test golden

@@ -1,0 +1,314 @@
+"""What a program computes: every element of every output, from docs/LANGUAGE.md alone.
+
+Expressions are evaluated for all points of a stage at once, reductions term after term in the
+lexicographic order of their axes. An index in a branch that is not taken may lie outside of its
+tensor: it is clipped, and what was read there is dropped with the branch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from . import exact
+from .exact import FLOATS, INTS, VALUE, dense
+from .program import COMPARISONS, E, Kernel, Reducer, Reduction, Stage
+
+Env = dict[str, np.ndarray]
+
+
+class Refused(Exception):
+    """The checked entry refuses the call: an extent is negative."""
+
+
+@dataclass
+class Rules:
+    """What the language leaves to `--fp-contract`; and mistakes that the tests of the judge plant.
+    """
+
+    contract: bool = True
+    planted: str = ""
+
+
+@dataclass
+class Evaluator:
+    """The state of one call: tensors by name, run-time integers and scalars."""
+
+    kernel: Kernel
+    rules: Rules
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
+    overflow: bool = False
+    # Whether an index left its tensor, or 64 bits, where the conditions of `if`s and `where`s hold (not those
+    # of `select`): such a call must be refused.
+    outside: bool = False
+    mask: np.ndarray = field(default_factory=lambda: np.array(True))
+    # The same without the conditions that depend on data: the check before the call may not know
+    # these, and may refuse.
+    possible: bool = False
+    loose: np.ndarray = field(default_factory=lambda: np.array(True))
+
+    def evaluate(self, e: E, env: Env) -> np.ndarray:
+        """The values of `e` for all points of `env`."""
+        with np.errstate(all="ignore"):
+            return self._value(e, env)
+
+    def _value(self, e: E, env: Env) -> np.ndarray:
+        op, t = e.op, e.type
+        if op in ("bare", "literal"):
+            return self._constant(e)
+        if op == "limit":
+            return limit(e.value, t)
+        if op in ("axis", "param"):
+            return env[e.value]
+        if op in ("var", "scalar"):
+            return self.values[e.value]
+        if op in ("+", "-") and t in FLOATS and self.rules.contract:
+            fused = self._fused(e, env)
+            if fused is not None:
+                return fused
+        if op == "if":
+            return self._choice(e, env)
+        if op == "/" and self.rules.contract and e.args[1].op in ("bare", "literal"):
+            by = exact.reciprocal(Fraction(str(e.args[1].value)), t)
+            return self._value(e.args[0], env) * by
+        a = [self._value(x, env) for x in e.args]
+        if op == "read":
+            return self._read(self.values[e.value], a)
+        if op == "cast":
+            return exact.cast(a[0], e.args[0].type, t)
+        if op == "select":
+            return np.where(a[0], a[1], a[2])
+        return self._apply(op, t, e.args[0].type, a)
+
+    def _choice(self, e: E, env: Env) -> np.ndarray:
+        """`if`: each branch is evaluated where it is taken."""
+        condition, outer, loose = self._value(e.args[0], env), self.mask, self.loose
+        on_data = any(x.op in ("read", "scalar") for x in e.args[0].walk())
+        either = np.array(True)
+        self.mask, self.loose = outer & condition, loose & (either if on_data else condition)
+        yes = self._value(e.args[1], env)
+        self.mask, self.loose = outer & ~condition, loose & (either if on_data else ~condition)
+        no = self._value(e.args[2], env)
+        self.mask, self.loose = outer, loose
+        return np.where(condition, yes, no)
+
+    def _fused(self, e: E, env: Env) -> np.ndarray | None:
+        """`+` and `-` with a product on the left, or else on the right: one rounding."""
+        left, right = e.args
+        product, other = (left, right) if left.op == "*" else (right, left)
+        if product.op != "*":
+            return None
+        a, b = (self._value(x, env) for x in product.args)
+        c = self._value(other, env)
+        if e.op == "-":
+            a, c = (a, -c) if product is left else (-a, c)
+        return exact.fma(e.type, a, b, c)
+
+    @staticmethod
+    def _constant(e: E) -> np.ndarray:
+        """A constant: one that a cast makes a 16-bit float is rounded to it."""
+        value = exact.constant(Fraction(str(e.value)), e.type)
+        if str(e.value).startswith("-0"):
+            value = -value if not value.any() and e.type in FLOATS else value
+        return exact.store(e.type, value) if e.op == "literal" else value
+
+    def _read(self, tensor: np.ndarray, at: list[np.ndarray]) -> np.ndarray:
+        if not at:
+            return tensor[()]
+        for x, n in zip(at, tensor.shape):
+            away = (x < 0) | (x >= n)
+            self.outside |= bool((away & self.mask).any())
+            self.possible |= bool((away & self.loose).any())
+        at = list(np.broadcast_arrays(*at))
+        if tensor.size == 0:
+            return np.zeros(at[0].shape, tensor.dtype)
+        clipped = [np.clip(x, 0, n - 1) for x, n in zip(at, tensor.shape)]
+        return tensor[tuple(clipped)]
+
+    def _apply(self, op: str, t: str, of: str, a: list[np.ndarray]) -> np.ndarray:
+        """An operation on values; `of` is the type of the operands, `t` of the result."""
+        if op in COMPARISONS:
+            return COMPARE[op](*a)
+        if op in ("and", "&") and t == "bool" or op == "all":
+            return np.logical_and.reduce(np.broadcast_arrays(*a))
+        if op in ("or", "|") and t == "bool" or op == "any":
+            return np.logical_or.reduce(np.broadcast_arrays(*a))
+        if op == "not":
+            return ~a[0]
+        if op == "//":
+            return exact.floor_div(t, *a)
+        if op == "%":
+            return exact.floor_mod(t, *a)
+        if op in ("<<", ">>"):
+            return exact.shift(t, op, *a)
+        if op == "fma":
+            return exact.fma(t, *a)
+        if op == "popcount":
+            return exact.popcount(of, dense(a[0]))
+        if op == "tf32":
+            return exact.tf32(dense(a[0]))
+        if op == "max" and self.planted("max"):
+            return np.maximum(*a)
+        if op == "neg" and self.planted("zero"):
+            return (0 - a[0]).astype(VALUE[t])
+        if t == "index" and op in ("+", "-", "*"):
+            # 64 bits of significand: exact wherever it is near the limits.
+            wide = PLAIN[op](*(np.asarray(x, np.longdouble) for x in a))
+            beyond = (wide >= 2.0**63) | (wide < -(2.0**63))
+            self.outside |= bool((beyond & self.mask).any())
+            self.overflow |= bool(beyond.any())
+        return np.asarray(PLAIN[op](*a)).astype(VALUE[t], copy=False)
+
+    def planted(self, what: str) -> bool:
+        """Whether this mistake is planted."""
+        return self.rules.planted == what
+
+    def run(self) -> None:
+        """Computes all stages."""
+        for promise in self.kernel.assumes:
+            self.outside |= not self.evaluate(promise, {})
+        for stage in self.kernel.stages:
+            shape = self.extents([x for _, x in stage.axes])
+            with np.errstate(all="ignore"):
+                results = self._stage(stage, shape)
+            for name, t, value in zip(stage.names, stage.types, results):
+                if not self.planted("unrounded"):
+                    value = exact.store(t, np.asarray(value))
+                self.values[name] = np.broadcast_to(value, shape).copy()
+
+    def extents(self, shape: Any) -> tuple[int, ...]:
+        """Extents as numbers; a negative one refuses the call."""
+        sizes = tuple(int(self.evaluate(x, {})) for x in shape)
+        if min(sizes, default=0) < 0:
+            raise Refused
+        return sizes
+
+    def _stage(self, stage: Stage, shape: tuple[int, ...]) -> list[np.ndarray]:
+        rank = len(shape)
+        if 0 in shape:
+            return [np.zeros(shape, VALUE[t]) for t in stage.types]
+        env = {name: np.arange(n).reshape((n,) + (1,) * (rank - 1 - d))
+               for d, ((name, _), n) in enumerate(zip(stage.axes, shape))}
+        if isinstance(stage.body, E):
+            return [self._value(stage.body, env)]
+        return self._reduce(stage.body, env, shape)
+
+    def _reduce(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
+        bounds = {name: (low, high) for name, low, high in self.kernel.reduces}
+        limits = [tuple(int(self._value(x, {})) for x in bounds[name]) for name in r.axes]
+        count = math.prod(max(0, high - low) for low, high in limits)
+        state = [np.broadcast_to(x, shape) for x in self._start(r)]
+        if not count:
+            return state
+        # One more dimension in front: all terms, in lexicographic order.
+        grid = np.meshgrid(*(np.arange(low, high) for low, high in limits), indexing="ij")
+        env = dict(env)
+        for name, values in zip(r.axes, grid):
+            env[name] = values.reshape((count,) + (1,) * len(shape))
+        whole = (count,) + shape
+        fold = self._folder(r)
+        use = np.broadcast_to(self._value(r.where, env), whole) if r.where is not None else None
+        on_data = use is not None and any(x.op in ("read", "scalar") for x in r.where.walk())
+        self.mask = np.array(True) if use is None else use
+        self.loose = np.array(True) if on_data else self.mask
+        operands = [np.broadcast_to(x, whole) for x in self._operands(r, env)]
+        self.mask = self.loose = np.array(True)
+        order = range(count - 1, -1, -1) if self.planted("order") else range(count)
+        for k in order:
+            terms = [x[k] for x in operands]
+            after = fold(state, terms)
+            if use is not None:
+                after = [np.where(use[k], x, old) for x, old in zip(after, state)]
+            state = [exact.store(x.type, s) for x, s in zip(r.terms, after)]
+        return state
+
+    def _is_fused(self, r: Reduction) -> bool:
+        term = r.terms[0]
+        return (r.fn == "sum" and term.op == "*" and term.type in FLOATS
+                and self.rules.contract)
+
+    def _operands(self, r: Reduction, env: Env) -> list[np.ndarray]:
+        """The terms; of a sum of products that accumulates fused, the factors.
+
+        A term has the type that it says: one of a 16-bit type is rounded before it is combined.
+        """
+        if self._is_fused(r):
+            return [self._value(x, env) for x in r.terms[0].args]
+        return [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
+
+    def _start(self, r: Reduction) -> list[np.ndarray]:
+        """The start values."""
+        t = r.terms[0].type
+        if r.init is not None:
+            return [exact.store(t, np.asarray(self._value(r.init, {})))]
+        own = {x.name: x for x in self.kernel.reducers}.get(r.fn)
+        if own:
+            return [self._value(x, {}) for x in own.identity]
+        if r.fn in ("argmax", "argmin"):
+            value = r.terms[1].type
+            return [np.array(-1, VALUE[t]), worst(r.fn[3:], value)]
+        if r.fn in ("max", "min"):
+            return [worst(r.fn, t)]
+        return [np.array({"sum": 0, "prod": 1, "any": 0, "all": 1}[r.fn], VALUE[t])]
+
+    def _folder(self, r: Reduction) -> Any:
+        """What joins the running values and the next terms."""
+        own = {x.name: x for x in self.kernel.reducers}.get(r.fn)
+        t = r.terms[0].type
+        if own:
+            return lambda old, new: self._own(own, old, new)
+        if self._is_fused(r):
+            return lambda old, new: [exact.fma(t, new[0], new[1], old[0])]
+        if r.fn in ("argmax", "argmin"):
+            better = np.greater if r.fn == "argmax" else np.less
+
+            def best(old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:
+                take = better(new[1], old[1]) | ((old[0] == -1) & (new[1] == new[1]))
+                return [np.where(take, x, y) for x, y in zip(new, old)]
+
+            return best
+        if r.fn == "prod":
+            return lambda old, new: [(old[0] * new[0]).astype(VALUE[t])]
+        if r.fn == "sum":
+            return lambda old, new: [(old[0] + new[0]).astype(VALUE[t])]
+        join = {"max": exact.greatest, "min": exact.least,
+                "any": np.logical_or, "all": np.logical_and}[r.fn]
+        return lambda old, new: [join(old[0], new[0])]
+
+    def _own(self, own: Reducer, old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:
+        env = dict(zip(own.left + own.right, old + new))
+        return [self._value(x, env) for x in own.results]
+
+
+def limit(word: str, t: str) -> np.ndarray:
+    """`min_value(T)`, `max_value(T)`, `inf(T)`."""
+    if word == "inf":
+        return np.array(np.inf, VALUE[t])
+    if t in INTS:
+        return np.array(exact.limits(t)[word == "max_value"], VALUE[t])
+    raise ValueError(f"{word} of {t}")
+
+
+def worst(fn: str, t: str) -> np.ndarray:
+    """The start value of `max` and `min`."""
+    if t in FLOATS:
+        return np.array(-np.inf if fn == "max" else np.inf, VALUE[t])
+    return np.array(exact.limits(t)[fn == "min"], VALUE[t])
+
+
+def _clamp(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return exact.least(exact.greatest(x, low), high)
+
+
+COMPARE = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
+           ">": np.greater, ">=": np.greater_equal}
+PLAIN = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "&": np.bitwise_and,
+         "|": np.bitwise_or, "^": np.bitwise_xor, "neg": np.negative, "~": np.invert,
+         "min": exact.least, "max": exact.greatest, "abs": np.abs, "clamp": _clamp,
+         "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+         "sqrt": np.sqrt, "is_nan": np.isnan}

@@ -1,0 +1,295 @@
+"""Arithmetic on NumPy arrays, rounded as docs/LANGUAGE.md says, exact to the bit.
+
+Values of `float16` and `bfloat16` are arrays of float32: these are storage types, and arithmetic on
+them happens in float32. `store` rounds to the type once. `index` is int64.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTS = SIGNED + UNSIGNED
+TYPES = FLOATS + INTS + ("bool",)
+
+# How a value of each type is held while it is computed with.
+VALUE = {t: np.dtype(t) for t in ("float64", "float32", "bool") + INTS}
+VALUE |= {"float16": np.dtype("float32"), "bfloat16": np.dtype("float32")}
+VALUE["index"] = np.dtype("int64")
+# How it lies in memory; a bfloat16 as its bits.
+MEMORY = VALUE | {"float16": np.dtype("float16"), "bfloat16": np.dtype("uint16")}
+
+
+def dense(x: np.ndarray, kind: type | None = None) -> np.ndarray:
+    """An array in memory order, of the same rank (rank 0 too)."""
+    return np.asarray(x, kind, order="C")
+
+
+def width(t: str) -> int:
+    """The bits of a type."""
+    return MEMORY[t].itemsize * 8
+
+
+def limits(t: str) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    info = np.iinfo(VALUE[t])
+    return int(info.min), int(info.max)
+
+
+def bfloat16_bits(x: np.ndarray) -> np.ndarray:
+    """The bits of float32 values rounded to bfloat16, to nearest even."""
+    bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    nan = (bits >> 16) | 0x40
+    return np.where(np.isnan(x), nan, rounded).astype(np.uint16)
+
+
+def from_memory(t: str, array: np.ndarray) -> np.ndarray:
+    """Elements in memory as values."""
+    if t == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
+    if t == "bool":  # any byte but 0 is true
+        return array.view(np.uint8) != 0
+    return array.astype(VALUE[t])
+
+
+def to_memory(t: str, value: np.ndarray) -> np.ndarray:
+    """Values as elements in memory, rounded to the type once."""
+    value = np.asarray(value, order="C")
+    if t == "bfloat16":
+        return bfloat16_bits(value).reshape(value.shape)
+    with np.errstate(all="ignore"):
+        return value.astype(MEMORY[t])
+
+
+def store(t: str, value: np.ndarray) -> np.ndarray:
+    """Values rounded to the element type, as values again."""
+    return from_memory(t, to_memory(t, value)) if t in HALVES else value.astype(VALUE[t])
+
+
+def _towards(x: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Float64 sums `x` with the exact `error` left out, rounded to odd instead of to nearest.
+
+    An inexact sum lies between `x` and its neighbour on the side of the error; of these two the
+    one with an odd significand is the result.
+    """
+    even = (x.view(np.uint64) & 1) == 0
+    move = even & (error != 0) & np.isfinite(x) & np.isfinite(error)
+    return np.where(move, np.nextafter(x, np.where(error > 0, np.inf, -np.inf)), x)
+
+
+def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum and its exact error (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """`a*b + c` of float32, rounded once.
+
+    The product is exact in float64 (48 bits, exponents from -298 to 256). The sum is rounded to odd
+    in float64; 53 bits are more than 24 + 2, so that rounding it to float32 rounds only once.
+    """
+    p = a.astype(np.float64) * b.astype(np.float64)
+    s, e = two_sum(p, c.astype(np.float64))
+    s, e = np.broadcast_arrays(s, e)
+    return _towards(dense(s), e).astype(np.float32)
+
+
+def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded product and its exact error (Dekker), away from the ends of the range."""
+    def split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        t = 134217729.0 * x
+        high = t - (t - x)
+        return high, x - high
+
+    p = a * b
+    (ah, al), (bh, bl) = split(a), split(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _rounded(x: Fraction) -> float:
+    """A fraction other than 0 as float64, to nearest even, with overflow."""
+    try:
+        return x.numerator / x.denominator
+    except OverflowError:
+        return float("inf") if x > 0 else float("-inf")
+
+
+def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """`a*b + c` of float64, rounded once.
+
+    Between 2^-200 and 2^200 by Boldo and Melquiond's emulation (error-free product and sums, the
+    low parts added with rounding to odd); elsewhere by exact fractions.
+    """
+    a, b, c = (dense(x, np.float64) for x in np.broadcast_arrays(a, b, c))
+    uh, ul = _two_product(a, b)
+    th, tl = two_sum(c, ul)
+    vh, vl = two_sum(uh, th)
+    z, e = two_sum(tl, vl)
+    result = vh + _towards(z, e)
+
+    def plain(x: np.ndarray) -> np.ndarray:
+        return (np.abs(x) > 2.0**-200) & (np.abs(x) < 2.0**200)
+
+    # A product that is 0, infinite or NaN is exact, and so is what is added to it. An infinity
+    # or NaN that is added to a finite product stays, also where the product would overflow.
+    special = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b)
+    result = np.where(special, a * b + c, result)
+    added = ~special & ~np.isfinite(c)
+    result, special = np.where(added, c, result), special | added
+    hard = ~special & ~(plain(a) & plain(b) & (plain(c) | (c == 0)))
+    for at in np.argwhere(hard):
+        at = tuple(at)
+        exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
+        # Only a sum of a zero product has a zero with the sign of -0, and that was special.
+        result[at] = _rounded(exact) if exact else 0.0
+    return result
+
+
+def fma(t: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """`a*b + c` in the arithmetic of `t`, rounded once."""
+    return fma64(a, b, c) if t == "float64" else fma32(a, b, c)
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    """Ten bits of significand, to nearest, ties away from zero; NaN and infinity stay."""
+    bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x).astype(np.float32)
+
+
+def floor_div(t: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`//` towards minus infinity; by zero 0; the least integer by -1 is itself."""
+    a, b = np.broadcast_arrays(a, b)
+    safe = np.where(b == 0, 1, b).astype(VALUE[t])
+    if t in UNSIGNED:
+        return np.where(b == 0, 0, a // safe).astype(VALUE[t])
+    minus = safe == -1
+    quotient = np.where(minus, -a, a // np.where(minus, 1, safe).astype(VALUE[t]))
+    return np.where(b == 0, 0, quotient).astype(VALUE[t])
+
+
+def floor_mod(t: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`%` with the sign of the divisor; by zero 0."""
+    a, b = np.broadcast_arrays(a, b)
+    none = (b == 0) if t in UNSIGNED else (b == 0) | (b == -1)
+    safe = np.where(none, 1, b).astype(VALUE[t])
+    return np.where(none, 0, a % safe).astype(VALUE[t])
+
+
+def shift(t: str, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`<<` and `>>` by the amount modulo the width; `>>` keeps the sign of signed types."""
+    amount = (b & VALUE[t].type(width(t) - 1)).astype(VALUE[t])
+    return (a << amount if op == "<<" else a >> amount).astype(VALUE[t])
+
+
+def popcount(t: str, x: np.ndarray) -> np.ndarray:
+    """The ones among the bits, as a value of the same type."""
+    return np.bitwise_count(x.view(f"uint{width(t)}")).astype(VALUE[t])
+
+
+def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`max(a, b)` is `if a > b then a else b`, for NaN and signed zeros too."""
+    return np.where(a > b, a, b)
+
+
+def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`min(a, b)` is `if a < b then a else b`."""
+    return np.where(a < b, a, b)
+
+
+def _odd_float64(x: np.ndarray) -> np.ndarray:
+    """Integers of 64 bits as float64, rounded to odd: the 53 bits on top and one that sticks."""
+    magnitude = x.astype(np.uint64) if x.dtype.kind == "u" else np.abs(x).astype(np.uint64)
+    rest = magnitude & np.uint64(0x7FF)
+    big = magnitude >= np.uint64(1 << 53)
+    sticky = (magnitude - rest) | ((rest != 0).astype(np.uint64) << np.uint64(11))
+    value = np.where(big, sticky, magnitude).astype(np.float64)
+    return np.where(x < 0, -value, value) if x.dtype.kind == "i" else value
+
+
+def _odd_float32(x: np.ndarray) -> np.ndarray:
+    """Float64 values as float32, rounded to odd; what overflows is the largest number or inf."""
+    x = dense(x, np.float64)
+    near = x.astype(np.float32)
+    # Towards zero first, then odd where something was cut off.
+    over = np.abs(near.astype(np.float64)) > np.abs(x)
+    cut = np.where(over, np.nextafter(near, np.float32(0)), near).astype(np.float32)
+    inexact = (cut.astype(np.float64) != x) & ~np.isnan(x)
+    bits = dense(cut).view(np.uint32) | inexact.astype(np.uint32)
+    # The sign of what was cut off to zero is the number's.
+    sign = (x.view(np.uint64) >> np.uint64(63)).astype(np.uint32) << np.uint32(31)
+    return np.where(np.isnan(x), near, (bits | sign).view(np.float32)).astype(np.float32)
+
+
+def cast(x: np.ndarray, source: str, target: str) -> np.ndarray:
+    """`x as target`."""
+    if target == "bool":
+        return x != 0
+    if source in INTS + ("bool", "index"):
+        if target not in FLOATS:
+            return x.astype(VALUE[target])
+        if target == "float64":
+            return x.astype(np.float64)
+        if source == "bool" or width(source) <= 16:
+            return store(target, x.astype(np.float32))
+        if width(source) == 32:
+            return from_float64(x.astype(np.float64), target)
+        return from_float64(_odd_float64(dense(x)), target)
+    if target in FLOATS:
+        if source == "float64" and target != "float64":
+            return from_float64(x, target)
+        return x.astype(np.float64) if target == "float64" else store(target, x)
+    # A float as an integer: truncated, saturated, NaN becomes 0.
+    target = "int64" if target == "index" else target
+    low, high = limits(target)
+    wide = x.astype(np.float64)
+    # `high + 1` is a power of two: numbers from there on saturate.
+    inside = (wide > low - 1 if width(target) < 64 else wide >= low) & (wide < float(high + 1))
+    whole = np.trunc(np.where(inside, wide, 0)).astype(VALUE[target])
+    kind = VALUE[target].type
+    result = np.where(inside, whole, np.where(wide < 0, kind(low), kind(high)))
+    return np.where(np.isnan(wide), kind(0), result)
+
+
+def from_float64(x: np.ndarray, target: str) -> np.ndarray:
+    """Float64 rounded once to `target`, to nearest even, as a value of it."""
+    x = dense(x, np.float64)
+    if target == "float32":
+        return x.astype(np.float32)
+    # Rounded to odd to 24 bits, then to 11 or 8: one rounding.
+    return store(target, _odd_float32(x))
+
+
+def constant(value: Fraction, t: str) -> np.ndarray:
+    """An exact constant in the arithmetic of `t`: float32 for the 16-bit floats."""
+    if t not in FLOATS:
+        return np.array(int(value), VALUE[t])
+    if t == "float64":
+        return np.array(_rounded(value) if value else 0.0)
+    return np.array(fraction_to_float32(value), np.float32)
+
+
+def fraction_to_float32(value: Fraction) -> float:
+    """A fraction as float32, to nearest even (by rounding to odd in float64 first)."""
+    if not value:
+        return 0.0
+    near = np.array(_rounded(value))
+    if np.isinf(near):
+        return float(near)
+    rest = value - Fraction(float(near))
+    error = np.array(float((rest > 0) - (rest < 0)))
+    return float(_towards(near, error).astype(np.float32))
+
+
+def reciprocal(value: Fraction, t: str) -> np.ndarray:
+    """What a division by a constant multiplies with under `--fp-contract fast`."""
+    one = VALUE[t].type(1)
+    return np.array(one / constant(value, t), VALUE[t])

@@ -1,0 +1,290 @@
+"""Programs of the shapes that directives ask for, with schedules that use them: products for
+`tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, neighbours
+for `double_buffer` and `prefetch`, layouts for `prepack`. The rest is random (`generate`).
+"""
+
+from __future__ import annotations
+
+import random
+
+from . import functions
+from .exact import FLOATS
+from .generate import EXTENTS, Generator
+from .program import E, Input, Kernel, Line, Reduction, Stage, axis, binary, index, var
+from .schedules import Scheduler
+
+# Types that sum, floats with data for which every order is exact.
+SUMMED = ("float32", "float32", "float64", "int32", "int64", "uint8", "int16", "uint32")
+
+
+def program(rng: random.Random, name: str) -> tuple[Kernel, tuple[Line, ...]]:
+    """A program and its schedule."""
+    choice = rng.random()
+    for make, share in TEMPLATES:
+        if choice < share:
+            kernel, scheduler = make(rng, name)
+            if not kernel.function and rng.random() < 0.5:
+                scheduler.random()
+            return kernel, tuple(scheduler.lines)
+        choice -= share
+    kernel = Generator(rng, name).kernel()
+    scheduler = Scheduler(kernel, rng)
+    scheduler.random()
+    return kernel, tuple(scheduler.lines)
+
+
+def read(name: str, t: str, *at: E) -> E:
+    """A read of a tensor."""
+    return E("read", t, at, name)
+
+
+def wide(e: E, t: str) -> E:
+    """A value in another type."""
+    return e if e.type == t else E("cast", t, (e,))
+
+
+def extent(rng: random.Random, name: str, names: list[str], runtime: float = 0.4) -> E:
+    """An extent, constant or run-time."""
+    if rng.random() < runtime:
+        names.append(name)
+        return var(name)
+    return index(rng.choice(EXTENTS))
+
+
+def permission(kernel: Kernel) -> str:
+    """What a sum of floats needs to be done in another order."""
+    t = kernel.stages[0].types[0]
+    return "reassociate=true" if t in FLOATS and not kernel.reassociate else ""
+
+
+def matmul(rng: random.Random, name: str, t: str, factors: tuple[str, str], shape: list[E],
+           names: list[str], output: bool = True) -> Kernel:
+    """`C[x, y] = sum(A[x, k] * B[k, y])`, all in `t`, perhaps with a stage behind it."""
+    n, m, l = shape
+    a, b = (Input(x, f, s) for x, f, s in
+            zip("AB", factors, ((n, l), (l, m))))
+    x, y, k = axis("x"), axis("y"), axis("k")
+    term = binary("*", wide(read("A", a.type, x, k), t), wide(read("B", b.type, k, y), t))
+    more = rng.random() < 0.25
+    c = Stage(("C",), (t,), (("x", n), ("y", m)), Reduction("sum", (term,), ("k",)),
+              output or not more)
+    stages = [c]
+    if more:
+        value = E("max", t, (read("C", t, x, y), E("bare", t, (), 0)))
+        stages.append(Stage(("D",), (t,), (("x", n), ("y", m)), value, True))
+    return Kernel(name, tuple(names), (a, b), (("k", index(0), l),), tuple(stages), (),
+                  rng.random() < 0.3 and t in FLOATS, exact=True)
+
+
+def product(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """A matrix product with copies, tiles, partial sums."""
+    names: list[str] = []
+    shape = [extent(rng, v, names) for v in "nml"]
+    t = rng.choice(SUMMED)
+    kernel = matmul(rng, name, t, (t, t), shape, names, rng.random() < 0.5)
+    s = Scheduler(kernel, rng)
+    c = s.stages["C"]
+    recipe = rng.randrange(4)
+    if recipe == 0:
+        f = rng.choice((4, 8, 16))
+        # An input packed at the root: what `--prepack` takes.
+        s.add("cache_read layout",
+              f"let R = B.cache_read(global, [C], layout=[ax1 // {f}, ax0, ax1 % {f}])", ("R",))
+        if rng.random() < 0.5:
+            s.add("vectorize", "R.vectorize(p2)", (), ("R",))
+        c.reads = ["A", "R"]
+    elif recipe == 1:
+        local = s.cache_write(c)
+        s.tile(c)
+        if local:
+            s.step(s.compute_at)
+            s.vectorize(local)
+    elif recipe == 2:
+        part = s.rfactor(c)
+        if part and rng.random() < 0.6:
+            s.vectorize(part) if rng.random() < 0.5 else s.parallel(part)
+    else:
+        x, y = c.loops[0], c.loops[1]
+        xo, xi = s.split(c, x, "factor", rng.choice((2, 3, 4, 6)), "")
+        yo, yi = s.split(c, y, "factor", rng.choice((8, 16, 32)), "")
+        k = c.loops[-1]
+        s.add("reorder", f"C.reorder({xo.name}, {yo.name}, {k.name}, {xi.name}, {yi.name})", (),
+              (xo.name, yo.name))
+        c.loops = [xo, yo, k, xi, yi]
+        s.add("vectorize", f"C.vectorize({yi.name})", (), (yi.name,))
+        s.add("unroll", f"C.unroll({xi.name})", (), (xi.name,))
+        yi.free = xi.free = False
+    return kernel, s
+
+
+DOTS = {"dot4_u8_i8": ("uint8", "int8", "int32", 4), "dot4_i8_u8": ("int8", "uint8", "int32", 4),
+        "dot2_bf16": ("bfloat16", "bfloat16", "float32", 2)}
+
+
+def tensorized(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """A product with a dot product in place of its innermost loops."""
+    names: list[str] = []
+    what = rng.choice(tuple(DOTS) + ("dot4_i32",))
+    n = extent(rng, "n", names)
+    if what == "dot4_i32":
+        m = extent(rng, "m", names)
+        l = index(rng.choice((4, 8, 16, 36)))
+        kernel = matmul(rng, name, "int32", ("int32", "int32"), [n, m, l], names)
+        # The terms of both factors consecutive.
+        a, b = kernel.inputs
+        term = binary("*", read("A", "int32", axis("x"), axis("k")),
+                      read("B", "int32", axis("y"), axis("k")))
+        c = Stage(("C",), ("int32",), (("x", n), ("y", m)), Reduction("sum", (term,), ("k",)),
+                  True)
+        kernel = Kernel(name, tuple(names), (a, Input("B", "int32", (m, l))),
+                        (("k", index(0), l),), (c,), exact=rng.random() < 0.5)
+        s = Scheduler(kernel, rng)
+        _, ki = s.split(s.stages["C"], s.stages["C"].loops[-1], "factor", 4, "")
+        s.add("tensorize dot4_i32", f"C.tensorize({ki.name}, dot4_i32)", (), (ki.name,))
+        ki.free = False
+        return kernel, s
+    ta, tb, t, terms = DOTS[what]
+    m = index(rng.choice((16, 32, 48, 64))) if rng.random() < 0.85 else extent(rng, "m", names)
+    l = index(terms * rng.choice((1, 2, 4, 7, 16))) if rng.random() < 0.85 else \
+        extent(rng, "l", names)
+    kernel = matmul(rng, name, t, (ta, tb), [n, m, l], names)
+    s = Scheduler(kernel, rng)
+    c = s.stages["C"]
+    s.add("cache_read layout", f"let R = B.cache_read(global, [C], layout=[ax1 // 16, "
+          f"ax0 // {terms}, ax1 % 16, ax0 % {terms}])", ("R",))
+    x, y, k = c.loops
+    xo, xi = s.split(c, x, "factor", rng.choice((1, 2, 4, 8)), "")
+    yo, yi = s.split(c, y, "factor", 16, "")
+    ko, ki = s.split(c, k, "factor", terms, "")
+    order = (yo, xo, ko, xi, yi, ki)
+    made = tuple(v.name for v in order)
+    s.add("reorder", f"C.reorder({', '.join(made)})", (), made)
+    c.loops, c.reads = list(order), ["A", "R"]
+    if rng.random() < 0.6:
+        s.add("unroll", f"C.unroll({xi.name})", (), (xi.name,))
+        xi.free = False
+    more = ", reassociate=true" if what == "dot2_bf16" and not kernel.reassociate else ""
+    s.add(f"tensorize {what}", f"C.tensorize({yi.name}, {what}{more})", (), made + ("R",))
+    yi.free = ki.free = False
+    return kernel, s
+
+
+def chain(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """`A*B*C` summed over two axes: `contract` sums the factors of one first."""
+    names: list[str] = []
+    t = rng.choice(SUMMED)
+    i, l, k, j = (index(rng.choice((2, 3, 4, 7, 8, 16))) if rng.random() < 0.7 else
+                  extent(rng, v, names, 1.0) for v in "nmlq")
+    a, b, c = (read(x, t, *at) for x, at in
+               (("A", (axis("i"), axis("k"))), ("B", (axis("k"), axis("j"))),
+                ("C", (axis("j"), axis("h")))))
+    term = binary("*", binary("*", a, b), c)
+    axes = ("k", "j") if rng.random() < 0.7 else ("j", "k")
+    stage = Stage(("D",), (t,), (("i", i), ("h", l)), Reduction("sum", (term,), axes), True)
+    inputs = (Input("A", t, (i, k)), Input("B", t, (k, j)), Input("C", t, (j, l)))
+    kernel = Kernel(name, tuple(names), inputs, (("k", index(0), k), ("j", index(0), j)),
+                    (stage,), (), rng.random() < 0.3 and t in FLOATS, exact=True)
+    s = Scheduler(kernel, rng)
+    over = rng.choice(("k", "j", "k", "j", "k, j"))
+    more = ", reassociate=true" if permission(kernel) else ""
+    s.add("contract" + (" reassociate" if t in FLOATS else ""),
+          f"let T = D.contract({over}{more})", ("T",))
+    s.stages.clear()  # what follows is about other names: nothing is known of the loops
+    return kernel, s
+
+
+def merged(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """A sum of a sum, or a transpose of one: `merge` makes one reduction of two."""
+    names: list[str] = []
+    t = rng.choice(SUMMED)
+    n, m, r = (extent(rng, v, names) for v in "nml")
+    term = binary("*", read("A", t, axis("i"), axis("k")), read("B", t, axis("k"), axis("j")))
+    fn = rng.choice(("sum", "sum", "sum", "max", "min"))
+    p = Stage(("P",), (t,), (("i", n), ("j", m)), Reduction(fn, (term,), ("k",)), False)
+    copy = rng.random() < 0.35
+    if copy:
+        s1 = Stage(("S",), (t,), (("j", m), ("i", n)), read("P", t, axis("i"), axis("j")), True)
+    else:
+        s1 = Stage(("S",), (t,), (("j", m),),
+                   Reduction(fn, (read("P", t, axis("r"), axis("j")),), ("r",)), True)
+    reduces = [("k", index(0), r)] + ([] if copy else [("r", index(0), n)])
+    kernel = Kernel(name, tuple(names), (Input("A", t, (n, r)), Input("B", t, (r, m))),
+                    tuple(reduces), (p, s1), (), rng.random() < 0.3 and t in FLOATS, exact=True)
+    s = Scheduler(kernel, rng)
+    needs = not copy and t in FLOATS and not kernel.reassociate
+    s.add("merge" + (" reassociate" if t in FLOATS and not copy else ""),
+          f"S.merge(P{', reassociate=true' if needs else ''})")
+    s.stages.pop("P")
+    stage = s.stages["S"]
+    if rng.random() < 0.5:
+        s.vectorize(stage)
+    return kernel, s
+
+
+def neighbours(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """A stage that reads neighbours of another: attached, buffered twice, prefetched."""
+    names: list[str] = []
+    n, m = extent(rng, "n", names), extent(rng, "m", names)
+    t = rng.choice(("float32", "float64", "float16", "bfloat16", "int32", "uint8", "int64"))
+    halo = rng.choice((0, 1, 2))
+    wide_n = binary("+", n, index(halo)) if halo else n
+    two = E("bare", t, (), "2" if t not in FLOATS else "0.1")
+    i, j = axis("i"), axis("j")
+    b = Stage(("B",), (t,), (("i", wide_n), ("j", m)), binary("*", read("A", t, i, j), two), False)
+    far = binary("+", i, index(halo)) if halo else i
+    op = rng.choice(("+", "-", "*"))
+    c = Stage(("C",), (t,), (("i", n), ("j", m)),
+              binary(op, read("B", t, i, j), read("B", t, far, j)), True)
+    kernel = Kernel(name, tuple(names), (Input("A", t, (wide_n, m)),), (), (b, c))
+    s = Scheduler(kernel, rng)
+    stage, part = s.stages["C"], s.stages["B"]
+    recipe = rng.randrange(4)
+    if recipe == 0:
+        o, _ = s.split(stage, stage.loops[0], "factor", rng.choice((2, 4, 8)),
+                       rng.choice(("", "", ", tail=guard")))
+        s.add("compute_at", f"B.compute_at(C, {o.name})", (), (o.name,))
+        o.free = False
+        part.attached = True
+        s.double_buffer(part)
+    elif recipe == 1:
+        o, lane = s.split(stage, stage.loops[1], "factor", rng.choice((8, 16, 32)), "")
+        s.add("vectorize", f"C.vectorize({lane.name})", (), (lane.name,))
+        lane.free = False
+        s.compute_inline(part)
+        s.add("prefetch", f"C.prefetch(A, {o.name}, {rng.choice((1, 2, 4))})", (), (o.name,))
+    elif recipe == 2:
+        lane = s.split(stage, stage.loops[1], "factor", rng.choice((8, 16, 32, 64)), "")[1]
+        s.add("vectorize", f"C.vectorize({lane.name})", (), (lane.name,))
+        lane.free = False
+        s.store_nontemporal(stage)
+    else:
+        s.storage_align(part)
+        s.set_scope(part)
+    return kernel, s
+
+
+def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """Transpositions of every element size, by tiles in registers."""
+    names: list[str] = []
+    n, m = extent(rng, "n", names), extent(rng, "m", names)
+    t = rng.choice(("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool"))
+    c = Stage(("C",), (t,), (("i", n), ("j", m)), read("A", t, axis("j"), axis("i")), True)
+    kernel = Kernel(name, tuple(names), (Input("A", t, (m, n)),), (), (c,))
+    s = Scheduler(kernel, rng)
+    stage = s.stages["C"]
+    io, ii = s.split(stage, stage.loops[0], "factor", rng.choice((2, 4, 8, 16)),
+                     rng.choice(("", ", tail=guard", ", tail=peel")))
+    jo, ji = s.split(stage, stage.loops[-1], "factor", rng.choice((4, 8, 16, 32)),
+                     rng.choice(("", "", ", tail=mask")))
+    order = (io.name, jo.name, ii.name, ji.name)
+    s.add("reorder", f"C.reorder({', '.join(order)})", (), order)
+    s.add("vectorize", f"C.vectorize({ji.name})", (), order)
+    ji.free = False
+    if rng.random() < 0.5:
+        s.add("unroll", f"C.unroll({ii.name})", (), order)
+        ii.free = False
+    return kernel, s
+
+
+TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
+             (neighbours, 0.10), (transposed, 0.05))
