@@ -6,6 +6,7 @@ use super::text::show;
 use super::witness::{Domain, Search, search};
 use crate::diag::Diag;
 use crate::ir::arith::Interval;
+use crate::ir::visit::substitute;
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 
 /// Proves that one `index` operation cannot overflow, refuses it or checks it at the entry. Its
@@ -59,9 +60,10 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
     let facts = &walker.checker.facts;
     let ends = facts.extreme(expr, &over, false).zip(facts.extreme(expr, &over, true));
     match ends {
-        // Evaluating both ends is the check: it fails where one overflows.
+        // Evaluating both ends is the check: it fails where one overflows. They are evaluated as
+        // written, at their corner: in another order, what fits could overflow on the way.
         Some((least, most)) if walker.guards.is_empty() => {
-            let cond = Expr::le(least.value, most.value);
+            let cond = Expr::le(at_corner(expr, &least.at), at_corner(expr, &most.at));
             walker.add_check(Check { cond, message, values: Vec::new() });
         }
         _ => {
@@ -78,6 +80,13 @@ fn refuse(walker: &mut Walker, expr: &Expr, axes: &[(Var, i64, i64)], point: &[i
     let message = format!("`{}` does not fit 64 bits{at}", show(expr));
     let diag = Diag::new("E0262", walker.default_span(), message);
     walker.refuse(diag.note("axes and extents are computed with 64 bits"));
+}
+
+/// `expr` with these variables at these values.
+fn at_corner(expr: &Expr, values: &[(Var, Expr)]) -> Expr {
+    substitute(expr, &mut |var| {
+        values.iter().find(|(other, _)| other == var).map(|(_, value)| value.clone())
+    })
 }
 
 fn limits() -> (i128, i128) {
