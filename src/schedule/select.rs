@@ -9,6 +9,7 @@ use crate::lang::Program;
 use crate::lang::ast::{self, Item, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
+use std::collections::HashMap;
 
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
@@ -37,6 +38,7 @@ pub fn schedule_kernels(
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
     check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
+    let items = Items::of(program);
     let mut diags = Vec::new();
     let mut schedules = Vec::new();
     for graph in graphs {
@@ -52,8 +54,8 @@ pub fn schedule_kernels(
             continue;
         }
         // A kernel without a schedule of that name is scheduled as if none were asked for.
-        let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
-        match named.or_else(|| pick(program, &graph.name, None, target)) {
+        let named = wanted.and_then(|name| items.pick(&graph.name, Some(name), target));
+        match named.or_else(|| items.pick(&graph.name, None, target)) {
             None => schedules.push(match fallback {
                 Fallback::Plain => Schedule::new(graph, target),
                 Fallback::Auto => auto(&graph, notes),
@@ -76,8 +78,9 @@ pub fn schedule_all(
     defines: &Defines,
 ) -> (Vec<Schedule>, Vec<Diag>) {
     let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
+    let items = Items::of(program);
     for graph in graphs {
-        for item in items(program).filter(|item| item.kernel.text == graph.name) {
+        for item in items.of_kernel(&graph.name) {
             let apply = |target: &Target| apply(program, graph.clone(), target, defines, item);
             match &item.target {
                 Some(name) if !covers(&name.text, target) => {
@@ -120,7 +123,8 @@ pub fn without_chosen<'a>(
     if name == "default" || name == "auto" {
         return Vec::new();
     }
-    kernels.filter(|kernel| pick(program, kernel, Some(name), target).is_none()).collect()
+    let items = Items::of(program);
+    kernels.filter(|kernel| items.pick(kernel, Some(name), target).is_none()).collect()
 }
 
 fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
@@ -130,16 +134,41 @@ fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     })
 }
 
+/// The schedules of each kernel, in source order.
+struct Items<'a>(HashMap<&'a str, Vec<&'a ast::Schedule>>);
+
+impl<'a> Items<'a> {
+    fn of(program: &'a Program) -> Items<'a> {
+        let mut of: HashMap<&str, Vec<&ast::Schedule>> = HashMap::new();
+        for item in items(program) {
+            of.entry(&item.kernel.text).or_default().push(item);
+        }
+        Items(of)
+    }
+
+    fn of_kernel(&self, kernel: &str) -> impl Iterator<Item = &'a ast::Schedule> {
+        self.0.get(kernel).into_iter().flatten().copied()
+    }
+
+    /// The schedule of that name for a kernel and a target.
+    fn pick(&self, kernel: &str, name: Option<&str>, target: &Target) -> Option<&'a ast::Schedule> {
+        let named = |item: &&ast::Schedule| item.name.as_ref().map(|name| &name.text[..]) == name;
+        let fitting = self.of_kernel(kernel).filter(|item| fits(item, target));
+        fitting.filter(named).max_by_key(|item| specificity(item))
+    }
+}
+
+fn fits(item: &ast::Schedule, target: &Target) -> bool {
+    item.target.as_ref().is_none_or(|name| covers(&name.text, target))
+}
+
 /// The schedules of a kernel that fit the target, in source order.
 pub(super) fn candidates<'a>(
     program: &'a Program,
     kernel: &str,
     target: &Target,
 ) -> impl Iterator<Item = &'a ast::Schedule> {
-    items(program).filter(move |item| {
-        item.kernel.text == kernel
-            && item.target.as_ref().is_none_or(|name| covers(&name.text, target))
-    })
+    items(program).filter(move |item| item.kernel.text == kernel && fits(item, target))
 }
 
 /// More for a longer match: none, `cpu`, `x86`, `x86-avx512`.
@@ -158,18 +187,7 @@ pub fn find<'a>(
     name: &str,
     target: &Target,
 ) -> Option<&'a ast::Schedule> {
-    pick(program, kernel, Some(name), target)
-}
-
-fn pick<'a>(
-    program: &'a Program,
-    kernel: &str,
-    name: Option<&str>,
-    target: &Target,
-) -> Option<&'a ast::Schedule> {
-    candidates(program, kernel, target)
-        .filter(|item| item.name.as_ref().map(|name| &name.text[..]) == name)
-        .max_by_key(|item| specificity(item))
+    Items::of(program).pick(kernel, Some(name), target)
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
@@ -228,7 +246,7 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
 /// What can be said of all schedules before any is applied. Kernel, name and target identify one;
 /// `default` is the plain loop nest and `auto` what the compiler makes.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
-    let mut seen = std::collections::HashMap::new();
+    let mut seen = HashMap::new();
     let mut diags = Vec::new();
     for item in items(program) {
         diags.extend(item.target.as_ref().and_then(check_target));
@@ -267,14 +285,16 @@ pub fn check_chosen(
     }
     let of = |graph: &&Graph| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
     let mut concerned = graphs.iter().filter(of);
+    let items = Items::of(program);
     if name == "default"
         || name == "auto"
         || graphs.is_empty()
-        || concerned.any(|graph| pick(program, &graph.name, Some(name), target).is_some())
+        || concerned.any(|graph| items.pick(&graph.name, Some(name), target).is_some())
     {
         return Ok(());
     }
-    let all = graphs.iter().filter(of).flat_map(|g| candidates(program, &g.name, target));
+    let all = graphs.iter().filter(of).flat_map(|graph| items.of_kernel(&graph.name));
+    let all = all.filter(|item| fits(item, target));
     let mut names: Vec<&str> = vec!["auto", "default"];
     names.extend(all.filter_map(|item| item.name.as_ref()).map(|name| &name.text[..]));
     names.sort_unstable();
