@@ -43,8 +43,8 @@ class Evaluator:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
     overflow: bool = False
-    # Whether an index left its tensor, or 64 bits, where the conditions of `if`s and `where`s hold (not those
-    # of `select`): such a call must be refused.
+    # Whether an index left its tensor, or 64 bits, where the conditions of `if`s and `where`s hold
+    # (not those of `select`): such a call must be refused.
     outside: bool = False
     mask: np.ndarray = field(default_factory=lambda: np.array(True))
     # The same without the conditions that depend on data: the check before the call may not know

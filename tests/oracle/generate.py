@@ -537,7 +537,8 @@ def tensor(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str) 
 
 def arguments(kernel: Kernel, rng: random.Random) -> tuple[dict[str, int], str, int]:
     """Run-time integers, the kind of data, and the seed of the data of one call."""
-    extents = [x for s in kernel.stages for _, x in s.axes] + [x for r in kernel.reduces for x in r[1:]]
+    extents = [x for s in kernel.stages for _, x in s.axes]
+    extents += [x for r in kernel.reduces for x in r[1:]]
     extents += [x for i in kernel.inputs for x in i.shape or ()]
     shaped = {e.value for x in extents for e in x.walk() if e.op == "var"}
     sizes = {v: rng.choice(RUNTIME if v in shaped or rng.random() < 0.4 else EXTREME)
