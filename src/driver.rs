@@ -300,16 +300,8 @@ pub fn schedule(
 ) -> std::result::Result<Vec<Placed>, Failure> {
     let chosen = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
-    if let Some((_, name)) = chosen {
-        let kernels = graphs.iter().map(|graph| &graph.name[..]);
-        for kernel in schedule::without_chosen(program, kernels, target, chosen) {
-            trace.notes.push(format!(
-                "kernel `{kernel}` has no schedule `{name}` for {target}; it is scheduled as \
-                 without the option"
-            ));
-        }
-    }
-    let mut notes = Vec::new();
+    let kernels = graphs.iter().map(|graph| &graph.name[..]);
+    let mut notes = schedule::without_chosen(program, kernels, target, chosen);
     let schedules = trace
         .phase("schedule", &String::new, || {
             let choice = (chosen, options.fallback);
@@ -634,6 +626,18 @@ fn after_pass(
 pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kernel, Failure> {
     let kernel = lower::build_loops::build_plain_loops(graph, target)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
+}
+
+/// The kernel in the order of its schedule: the loops that the schedule says, functions expanded,
+/// no pass over them. What machine code is compared with where the schedule changes the order of
+/// terms.
+pub fn lower_in_order(
+    placed: &Placed,
+    options: &Options,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    let kernel = lower(placed, options, Some("build_loops"), trace)?;
+    Ok(lower::expand_math::expand_math(kernel, &options.target)?)
 }
 
 /// Makes the object file of a module.

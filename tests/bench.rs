@@ -63,7 +63,8 @@ fn positive(value: &Value) -> f64 {
 
 #[test]
 fn json_holds_every_number() {
-    let all = json(&quick(&[MATMUL, "-D", "n=32", "--schedule", "block", "--json"]));
+    let one = ["-D", "n=32", "--threads", "1", "--schedule", "block", "--json"];
+    let all = json(&quick(&[&[MATMUL][..], &one].concat()));
     assert_eq!(all["threads"], 1);
     assert_eq!(all["sweep"], Value::Null);
     assert_eq!(all["machines"].as_array().map(Vec::len), Some(0));
@@ -102,6 +103,68 @@ fn several_schedules_are_compared_with_the_first() {
 }
 
 #[test]
+fn every_schedule_has_its_label() {
+    let dir = scratch();
+    let file = dir.path().join("k.te");
+    let text = "kernel k(n = 64) { input A: float32[n] output B[i: n] = A[i] * 2.0 }\n\
+                schedule k { B.unroll(i) }\nschedule k.own { B.vectorize(i) }\n";
+    std::fs::write(&file, text).expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let labels = |more: &[&str]| {
+        let all = json(&quick(&[&[file][..], more, &["--json"]].concat()));
+        let rows = all["results"].as_array().expect("rows").clone();
+        rows.iter().map(|row| row["schedule"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(labels(&["--schedule", "default,auto,own"]), ["default", "auto", "own"]);
+    assert_eq!(labels(&[]), ["unnamed"]);
+}
+
+/// A kernel is rated by the peak of what it multiplies, whatever its results are.
+#[test]
+fn the_peak_is_that_of_the_numbers() {
+    let dir = scratch();
+    let file = dir.path().join("k.te");
+    let text = "kernel product(n = 64) {\n    input A: int8[n, n]\n    input B: uint8[n, n]\n    \
+                input s: float32[n]\n    reduce k: 0..n\n    compute S[i: n, j: n] = \
+                sum((A[i, k] as int32) * (B[k, j] as int32), axis=k)\n    \
+                output C[i: n, j: n] = (S[i, j] as float32) * s[j]\n}\n\
+                kernel mask(n = 64) {\n    input A: float32[n, n]\n    input m: int8[n]\n    \
+                output C[i: n, j: n] = if m[j] == 0 then A[i, j] else 0.0\n}\n\
+                kernel halves(n = 64) {\n    input A: int16[n, n]\n    input s: float32[n]\n    \
+                output C[i: n, j: n] = (A[i, j] as float32) * s[j]\n}\n";
+    std::fs::write(&file, text).expect("a file");
+    let args = ["bench", file.to_str().unwrap(), "--min-time=0.01", "--threads=1", "--json"];
+    let all = json(&succeeds(dir.path(), &args));
+    let peak = |row: usize| all["results"][row]["roofline"]["peak_gflops"].clone();
+    let machine = &all["machines"][0];
+    assert_eq!([peak(0), peak(1)], ["peak_i8", "peak_f32"].map(|name| machine[name].clone()));
+    assert_eq!(peak(2), Value::Null);
+    assert!(positive(&machine["peak_i8"]) > positive(&machine["peak_f32"]), "{machine}");
+}
+
+/// One default for every command: that of a module.
+#[test]
+fn without_threads_there_are_as_many_as_a_module_has() {
+    let dir = scratch();
+    let threads = |line: &[&str], named: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+        command.args(line).env("XDG_CACHE_HOME", dir.path()).env("TEC_NUM_THREADS", named);
+        let output = command.output().expect("tec starts");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        json(&text(&output.stdout))["threads"].clone()
+    };
+    let bench = ["bench", MATMUL, "-D", "n=8", "--min-time=0.01", "--roofline=off", "--json"];
+    let explain = ["explain", MATMUL, "-D", "n=8", "--machine", "typical", "--json"];
+    let tune = ["tune", MATMUL, "-D", "n=8", "--estimate", "--trials", "2", "--json"];
+    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
+    for line in [&bench[..], &explain, &tune] {
+        assert_eq!(threads(line, "3"), 3, "{line:?}");
+        assert_eq!(threads(line, "none"), cpus, "{line:?}");
+        assert_eq!(threads(&[line, &["--threads", "2"]].concat(), "3"), 2, "{line:?}");
+    }
+}
+
+#[test]
 fn modules_are_compared_too() {
     let dir = scratch();
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
@@ -134,7 +197,7 @@ fn a_kernel_without_the_schedules_is_measured_once() {
     let all = json(&quick(&[file.to_str().unwrap(), "--schedule", "a,b", "--json"]));
     let rows = all["results"].as_array().expect("rows").iter();
     let names = rows.map(|row| format!("{} {}", row["kernel"], row["schedule"]).replace('"', ""));
-    assert_eq!(names.collect::<Vec<_>>(), ["one a", "one b", "two two"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["one a", "one b", "two auto"]);
 }
 
 #[test]
@@ -233,11 +296,13 @@ fn sweeps_that_cannot_be_are_refused() {
 #[test]
 fn limits_are_kept_and_measured_beside_the_kernel() {
     let dir = scratch();
-    let args = ["bench", MATMUL, "-D", "n=32", "--min-time=0.01", "--json"];
+    let args = ["bench", MATMUL, "-D", "n=32", "--min-time=0.01", "--threads=1", "--json"];
     let first = json(&succeeds(dir.path(), &args));
     let machine = &first["machines"][0];
     assert_eq!(machine["threads"], 1);
-    positive(&machine["peak_f32"]);
+    ["peak_f32", "peak_f64", "peak_i8"]
+        .iter()
+        .for_each(|name| assert!(positive(&machine[*name]) > 0.0));
     let levels = machine["levels"].as_array().expect("levels");
     assert_eq!(levels.last().map(|level| &level["name"]), Some(&Value::from("DRAM")));
     for level in levels {

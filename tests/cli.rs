@@ -486,6 +486,203 @@ fn run_verifies_and_summarises() {
     assert!(text.contains("[7]"), "{text}");
 }
 
+/// Where a schedule changes the order of terms, the bits are those of its order, and how far that is
+/// from the source's is told.
+#[test]
+fn both_orders_of_terms_are_compared() {
+    for (args, other) in [
+        (&["samples/softmax.te", "--schedule", "fast", "-D", "m=5", "-D", "n=130"][..], true),
+        (&["samples/layer_norm.te", "--schedule", "fast", "-D", "m=5", "-D", "n=130"], true),
+        (&["samples/sum_rows.te", "--schedule", "fast", "--var", "n=9", "--var", "m=200"], true),
+        (&["samples/softmax.te", "--schedule", "default", "-D", "m=5", "-D", "n=130"], false),
+    ] {
+        let told = succeeds(&[&["run", "--verify"], args].concat());
+        assert!(told.contains(": bit-identical to the interpreter"), "{told}");
+        let says = |what: &str| assert_eq!(told.contains(what), other, "{args:?}: {what}\n{told}");
+        says("terms in the schedule's order\n");
+        says("elements differ from the source's order, by ");
+        says(" ULP, 0 by more than ");
+    }
+}
+
+/// What a command writes is neither what it reads nor what it writes elsewhere, by whatever path;
+/// everything is as it was then.
+#[test]
+fn no_output_overwrites_an_input_or_another_output() {
+    let dir = scratch();
+    let at = |name: &str| path(dir.path(), name);
+    let kernel =
+        "kernel k(n = 4) { input A: float32[n] output B[i: n] = A[i] output C[i: n] = A[i] }";
+    let main = write(dir.path(), "k.te", format!("import \"h.te\"\nimport \"i.svg\"\n{kernel}\n"));
+    let svg = write(dir.path(), "i.svg", "def two() = 2\n");
+    let import = write(dir.path(), "h.te", "def one() = 1\n");
+    std::os::unix::fs::symlink("h.te", at("link")).unwrap();
+    std::fs::hard_link(&main, at("hard.so")).unwrap();
+    std::fs::create_dir(at("d")).unwrap();
+    succeeds(&["run", &main, "--output", &format!("B={}", at("a.npy"))]);
+    let input = format!("A={}", at("a.npy"));
+    let b = format!("B={}", at("a.npy"));
+    let records = write(dir.path(), "r.jsonl", "");
+    let before: Vec<(String, Option<Vec<u8>>)> = names(dir.path())
+        .into_iter()
+        .map(|name| (name.clone(), std::fs::read(at(&name)).ok()))
+        .collect();
+    let (so, new) = (at("y.so"), at("new"));
+    let again = format!("{}/d/../new", dir.path().display());
+    for (line, text) in [
+        (
+            &["build", &main, "-o", &so, "--header", &import][..],
+            "--header would overwrite an import",
+        ),
+        (
+            &["build", &main, "-o", &so, "--header", &at("link")],
+            "--header would overwrite an import",
+        ),
+        (
+            &["build", &main, "-o", &so, "--manifest", &main],
+            "--manifest would overwrite the source",
+        ),
+        (&["build", &main, "-o", &at("hard.so")], "-o would overwrite the source"),
+        (&["build", &main, "-o", &so, "--manifest", &so], "--manifest would overwrite -o"),
+        (&["build", &main, "-o", &so, "--manifest", &new, "--header", &again], "--manifest: `"),
+        (&["build", &main, "-o", &so, "--header", &at("y.json")], "would overwrite --manifest"),
+        (&["run", &main, "--input", &input, "--output", &b], "overwrite the input `A`"),
+        (&["run", &main, "--output", &format!("B={import}")], "overwrite an import"),
+        (
+            &["run", &main, "--output", &format!("B={new}"), "--output", &format!("C={again}")],
+            "--output C would overwrite --output B",
+        ),
+        (&["bench", &main, "-D", "n=4,8", "--plot", &svg], "--plot would overwrite an import"),
+        (&["tune", &main, "--records", &import], "--records would overwrite an import"),
+        (&["tune", &main, "--input", &input, "--records", &at("a.npy")], "the input `A`"),
+        (
+            &["tune", &main, "--records", &at("p.svg"), "--plot", &at("p.svg")],
+            "overwrite --records",
+        ),
+        (&["best", &records, "--write-back", &records], "E060"),
+        (&["records", "replay", &records, &main, "-o", &main], "-o would overwrite the source"),
+    ] {
+        let message = fails(line, 1, text);
+        assert!(message.contains("E0502") || text == "E060", "{message}");
+    }
+    for (name, bytes) in &before {
+        assert_eq!(&std::fs::read(at(name)).ok(), bytes, "{name}");
+    }
+    assert_eq!(names(dir.path()).len(), before.len(), "{:?}", names(dir.path()));
+    // Devices take everything.
+    succeeds(&["build", &main, "-o", &so, "--header", "/dev/null", "--manifest", "/dev/null"]);
+}
+
+/// A pipe that nobody writes to and a device without an end are refused, and so is what is too
+/// large: nothing is waited for.
+#[test]
+fn only_regular_files_of_some_size_are_read() {
+    let dir = scratch();
+    let at = |name: &str| path(dir.path(), name);
+    let fifo = at("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let kernel = "kernel k(n = 4) { input A: float32[n] output B[i: n] = A[i] }";
+    let main = write(dir.path(), "k.te", kernel);
+    let importer = write(dir.path(), "i.te", format!("import \"fifo\"\n{kernel}"));
+    let sparse = |name: &str, bytes: u64| {
+        std::fs::File::create(at(name)).and_then(|file| file.set_len(bytes)).expect("a file");
+        at(name)
+    };
+    let (large, module) = (sparse("large.te", (64 << 20) + 1), sparse("m.so", (1 << 30) + 1));
+    let input = |path: &str| format!("A={path}");
+    for (line, code, why) in [
+        (&["check", &fifo][..], "E0120", "it is a pipe, not a regular file"),
+        (&["check", &importer], "E0120", "it is a pipe, not a regular file"),
+        (&["check", "/dev/zero"], "E0120", "it is a device, not a regular file"),
+        (&["check", dir.path().to_str().unwrap()], "E0120", "is a directory"),
+        (&["check", &large], "E0120", "it is larger than 64 MiB"),
+        (&["inspect", &fifo], "E0523", "it is a pipe"),
+        (&["inspect", "/dev/zero"], "E0523", "it is a device"),
+        (&["inspect", &module], "E0523", "it is larger than 1 GiB"),
+        (&["run", &fifo], "E0523", "it is a pipe"),
+        (&["run", &main, "--input", &input(&fifo)], "E0542", "it is a pipe"),
+        (&["run", &main, "--input", &input("/dev/zero")], "E0542", "it is a device"),
+        (&["best", &fifo], "E0604", "it is a pipe"),
+        (&["records", "show", "/dev/zero"], "E0604", "it is a device"),
+        (&["records", "prune", &fifo], "E0604", "it is a pipe"),
+        (&["records", "merge", &fifo, "-o", &at("o.jsonl")], "E0604", "it is a pipe"),
+        (&["tune-batch", &fifo, &at("out.json")], "E0602", "it is a pipe"),
+    ] {
+        // Who waits is ended, with another status.
+        let tec = ["60", env!("CARGO_BIN_EXE_tec")];
+        let output = Command::new("timeout").args(tec).args(line).output().expect("timeout");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "tec {line:?}\n{message}");
+        assert!(message.contains(code) && message.contains(why), "tec {line:?}\n{message}");
+    }
+}
+
+/// The bytes of a `.npy` file of float32.
+fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+    head.push_str(&" ".repeat(117 - head.len()));
+    [&b"\x93NUMPY\x01\x00\x76\x00"[..], head.as_bytes(), b"\n", data].concat()
+}
+
+#[test]
+fn arrays_of_another_rank_or_with_more_behind_them_are_refused() {
+    let dir = scratch();
+    let run = |bytes: Vec<u8>| {
+        let input = format!("A={}", write(dir.path(), "a.npy", bytes));
+        tec(&["run", "samples/vector_add_var.te", "--input", &input.replace("A=", "a=")])
+    };
+    let says = |bytes: Vec<u8>, text: &str| {
+        let output = run(bytes);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("E0542") && message.contains(text), "{message}");
+    };
+    let four = [0; 16];
+    assert_eq!(run(npy("(4,)", &four)).status.code(), Some(0));
+    says(npy("()", &four[..4]), "`a` has 1 dimension, the file 0: shape []");
+    says(npy("(2, 2)", &four), "`a` has 1 dimension, the file 2: shape [2, 2]");
+    says(npy("(3,)", &four), "more bytes follow the 12 of an array of shape [3]");
+    says(npy("(5,)", &four), "truncated: 16 of 20 bytes");
+    says(npy("(1000000000000,)", &four), "are free");
+}
+
+#[test]
+fn what_the_tuner_wrote_is_used_on_its_target() {
+    let dir = scratch();
+    let kernel = "kernel k(n = 64) { input A: float32[n] output B[i: n] = A[i] }\n";
+    let tree = |text: &str, target: &str, more: &[&str]| {
+        let file = write(dir.path(), "k.te", format!("{kernel}{text}"));
+        let output =
+            tec(&[&["lower", &file, "--schedule-tree", "--target", target], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{text}\n{}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let tuned = "schedule k.tuned for x86-avx2 { B.unroll(i) }\n";
+    let own = "schedule k { B.vectorize(i) }\n";
+    for text in [format!("{tuned}{own}"), format!("{own}{tuned}")] {
+        let (told, notes) = tree(&text, "x86-avx2", &[]);
+        assert!(told.contains("unrolled i") && notes.is_empty(), "{told}{notes}");
+        for more in [&[][..], &["--schedule", "tuned"]] {
+            let (told, notes) = tree(&text, "x86-64", more);
+            assert!(told.contains("vectorized i"), "{told}");
+            assert!(notes.contains("for x86-avx2") && notes.contains(" x86-64"), "{notes}");
+        }
+        let (told, notes) = tree(&text, "x86-64", &["--schedule", "default"]);
+        assert!(told.contains("for i 64") && notes.is_empty(), "{told}{notes}");
+    }
+    // The last one counts: the output of a search may be appended any number of times.
+    let (told, _) =
+        tree(&format!("{tuned}{}", tuned.replace("unroll", "parallel")), "x86-avx2", &[]);
+    assert!(told.contains("parallel i"), "{told}");
+    let twice = write(dir.path(), "t.te", format!("{kernel}{tuned}{tuned}"));
+    assert_eq!(succeeds(&["check", &twice, "--target", "x86-avx2"]), "");
+    let twice = tuned.replace("tuned", "mine").repeat(2);
+    let twice = write(dir.path(), "t.te", format!("{kernel}{twice}"));
+    fails(&["check", &twice, "--target", "x86-avx2"], 1, "E0304");
+    let file = write(dir.path(), "k.te", format!("{kernel}{tuned}"));
+    fails(&["build", &file, "--target", "x86-64", "--schedule", "tunde"], 1, "E0303");
+}
+
 #[test]
 fn run_takes_modules_and_numpy_files() {
     let dir = scratch();

@@ -363,6 +363,16 @@ fn the_best_is_printed_written_back_and_built_alike() {
     assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"));
     place.succeeds(&["best", "r.jsonl", "--write-back", "p.te"]);
     assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"), "once more");
+    // It is what is built then, without a word, also where it was appended twice.
+    place.succeeds(&["build", "p.te", "--schedule", "tuned", "--no-sidecars", "-o", "a.so"]);
+    let asked = std::fs::read(place.path("a.so")).expect("a module");
+    place.write("p.te", &format!("{PROGRAM}\n{best}\n{best}"));
+    place.succeeds(&["build", "p.te", "--no-sidecars", "-o", "a.so"]);
+    let plain = std::fs::read(place.path("a.so")).expect("a module");
+    assert!(asked.len() == plain.len(), "the written schedule is used");
+    place.succeeds(&["best", "r.jsonl", "--write-back", "p.te"]);
+    assert_eq!(place.read("p.te").matches(".tuned").count(), 1, "one is left");
+    place.write("p.te", &format!("{PROGRAM}\n{best}"));
     let lowered = place.succeeds(&["lower", "p.te", "--simple", "--records", "r.jsonl"]);
     let tuned = place.succeeds(&["lower", "p.te", "--simple", "--schedule", "tuned"]);
     assert!(lowered.contains(tuned.trim()), "{lowered}\n{tuned}");

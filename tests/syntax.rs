@@ -1,10 +1,14 @@
-//! The parser on large, deep and damaged texts.
+//! The parser on large, deep and damaged texts, and how the front end grows with their size.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::time::Instant;
 use tec::diag::{SourceFile, Sources, render};
+use tec::driver::{self, Options, Trace};
+use tec::lang::Loader;
 use tec::lang::ast::{Expr, ExprKind, Item, StmtKind};
 use tec::lang::parse_file;
+use tec::target::Target;
 
 /// Runs on a stack as large as the compiler's own: syntax trees are as deep as a sum is long.
 fn on_large_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -186,6 +190,130 @@ fn mutate(text: &str, rng: &mut ChaCha8Rng) -> String {
         }
     }
     chars.into_iter().collect()
+}
+
+/// A program of so many parts of a kind: what is imported is the `def` of another file.
+type Shape = fn(usize) -> String;
+
+fn each(count: usize, part: impl Fn(usize) -> String) -> String {
+    (0..count).map(part).collect()
+}
+
+const KERNEL: &str = "kernel k() { input A: float32[4] output B[i: 4] = A[i] }\n";
+
+/// Programs with many parts of one kind, and how many of them are a small number.
+const SHAPES: [(&str, usize, Shape); 16] = [
+    ("kernels", 4000, |n| each(n, |at| KERNEL.replace(" k(", &format!(" k{at}(")))),
+    ("kernels with schedules", 1000, |n| {
+        each(n, |at| {
+            let kernel = KERNEL.replace(" k(", &format!(" k{at}("));
+            format!("{kernel}schedule k{at}.a {{ B.unroll(i) }} schedule k{at} {{ use a }}\n")
+        })
+    }),
+    ("schedules", 1000, |n| {
+        let schedule = |at| format!("schedule k.s{at} {{ B.unroll(i) }}\n");
+        KERNEL.to_string() + &each(n, schedule)
+    }),
+    ("schedules that use another", 1000, |n| {
+        let schedule = |at| format!("schedule k.s{at} {{ use a }}\n");
+        KERNEL.to_string() + "schedule k.a { B.unroll(i) }\n" + &each(n, schedule)
+    }),
+    ("schedules of a search", 1000, |n| {
+        KERNEL.to_string() + &each(n, |_| "schedule k.tuned for cpu { B.unroll(i) }\n".to_string())
+    }),
+    ("constants of a schedule", 4000, |n| {
+        format!("{KERNEL}schedule k {{ {} }}", each(n, |at| format!("let t{at} = {at}\n")))
+    }),
+    ("stages in a row", 1000, |n| {
+        let stage = |at: usize| format!("compute S{}[i: 4] = S{at}[i] + 1.0\n", at + 1);
+        let (first, stages) = ("compute S0[i: 4] = A[i]\n", each(n, stage));
+        format!("kernel k() {{ input A: float32[4] {first}{stages} output B[i: 4] = S{n}[i] }}")
+    }),
+    ("stages side by side", 500, |n| {
+        let stages = each(n, |at| format!("compute S{at}[i: 4] = A[i] + {at}.0\n"));
+        let sum = each(n, |at| format!(" + S{at}[i]"));
+        format!("kernel k() {{ input A: float32[4] {stages} output B[i: 4] = 1.0{sum} }}")
+    }),
+    ("outputs", 1000, |n| {
+        let outputs = each(n, |at| format!("output B{at}[i: 4] = A[i] + {at}.0\n"));
+        format!("kernel k() {{ input A: float32[4] {outputs} }}")
+    }),
+    ("inputs", 2000, |n| {
+        let inputs = each(n, |at| format!("input A{at}: float32[4]\n"));
+        format!("kernel k() {{ {inputs} output B[i: 4] = A0[i] }}")
+    }),
+    ("constants", 4000, |n| {
+        let lets = each(n, |at| format!("let l{} = l{at} + 1\n", at + 1));
+        format!("kernel k() {{ let l0 = 1 {lets} output B[i: 4] = i + l{n} }}")
+    }),
+    ("parameters", 4000, |n| {
+        let params = each(n, |at| format!("p{at} = {at}, "));
+        format!("kernel k({params}) {{ output B[i: 4] = i + p1 }}")
+    }),
+    ("defs", 4000, |n| each(n, |at| format!("def f{at}(x) = x + 1\n")) + KERNEL),
+    ("defs that call one another", 2000, |n| {
+        each(n, |at| format!("def f{}(x) = f{at}(x) + 1\n", at + 1)) + "def f0(x) = x\n" + KERNEL
+    }),
+    ("terms", 4000, |n| {
+        format!("kernel k() {{ input A: float32[4] output B[i: 4] = A[i]{} }}", " + A[i]".repeat(n))
+    }),
+    ("imports", 500, |n| each(n, |at| format!("import \"f{at}.te\"\n")) + KERNEL),
+];
+
+/// A program as a text; another file `fN.te` has one `def`.
+struct Text(String);
+
+impl Loader for Text {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        Ok(match path.strip_suffix(".te").filter(|name| *name != "main") {
+            Some(name) => format!("def {name}(x) = x\n").into_bytes(),
+            None => self.0.clone().into_bytes(),
+        })
+    }
+}
+
+/// Nanoseconds that this thread was on a CPU, which others on the machine do not change much; by
+/// the clock where the system does not tell.
+fn busy(begin: Instant) -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let run = told.split(' ').next().and_then(|number| number.parse::<f64>().ok());
+    run.filter(|run| *run > 0.0).unwrap_or(begin.elapsed().as_nanos() as f64)
+}
+
+/// Seconds of what `tec check` does to a program.
+fn check_time(text: String) -> f64 {
+    let loader = Text(text);
+    let begin = Instant::now();
+    let start = busy(begin);
+    let options = Options::new(Target::parse("x86-64").expect("a target"));
+    let trace = &mut Trace::default();
+    let program = driver::load("main.te", &loader, trace).expect("it parses");
+    let graphs = driver::elaborate(&program, &options, trace).expect("it is right");
+    driver::check_schedules(&program, &graphs, &options, trace).expect("so are its schedules");
+    (busy(begin) - start) / 1e9
+}
+
+/// Eight times as many parts take eight times as long, or up to twice that; not 64 times.
+#[test]
+fn the_front_end_takes_time_by_the_size_of_a_program() {
+    on_large_stack(|| {
+        const TIMES: usize = 8;
+        let mut slow = Vec::new();
+        for (name, count, shape) in SHAPES {
+            let ratio = || {
+                let small = check_time(shape(count)).min(check_time(shape(count)));
+                let large = check_time(shape(TIMES * count));
+                eprintln!("{name}: {count} in {small:.3} s, {TIMES} times as many in {large:.3} s");
+                // What is quick enough is not told apart.
+                large / (small + 0.02)
+            };
+            // A busy machine may disturb one of the two, hardly three times.
+            if (0..3).all(|_| ratio() > 2.0 * TIMES as f64) {
+                slow.push(name);
+            }
+        }
+        assert!(slow.is_empty(), "{slow:?}");
+    });
 }
 
 #[test]

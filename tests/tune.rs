@@ -75,15 +75,20 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     let place = Place::new();
     let (text, _) = place.succeeds(&["tune", "p.te", "--trials", "24", "--plot", "c.svg"]);
     assert!(text.starts_with("# product on "), "{text}");
-    for part in ["schedule product for ", "schedule row_sums for ", "the best takes "] {
+    for part in ["schedule product.tuned for ", "schedule row_sums.tuned for ", "the best takes "] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     assert!(!text.contains("defect"), "{text}");
     assert_eq!(place.tried("p.records.jsonl").len(), 24);
     assert!(place.read("c.svg").contains("seconds of the search"));
-    // Pasted, it builds and agrees; from the records it is the same module.
+    // Pasted, it is what is built, and agrees; the output of another search may follow.
     std::fs::write(place.path("q.te"), format!("{PROGRAM}\n{text}")).expect("a scratch file");
     place.succeeds(&["run", "q.te", "--verify"]);
+    let (tree, _) = place.succeeds(&["lower", "q.te", "--simple"]);
+    assert_eq!(place.succeeds(&["lower", "q.te", "--simple", "--schedule", "tuned"]).0, tree);
+    assert_ne!(place.succeeds(&["lower", "p.te", "--simple"]).0, tree);
+    std::fs::write(place.path("q.te"), format!("{PROGRAM}\n{text}\n{text}")).expect("a file");
+    assert_eq!(place.succeeds(&["lower", "q.te", "--simple"]).0, tree);
 }
 
 /// An input whose layout is free is packed before the calls that are timed, and the results say so.
@@ -242,10 +247,10 @@ fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
     place.succeeds(&line);
     let knobs = [&line[..], &["--schedule", "knobs"]].concat();
     let (text, notes) = place.succeeds(&knobs);
-    assert!(text.contains("schedule product.knobs"), "{text}");
+    assert!(text.contains("schedule product.tuned"), "{text}");
     assert!(!notes.contains("taken up"), "{notes}");
     let (text, notes) = place.succeeds(&knobs);
-    assert!(text.contains("schedule product.knobs"), "{text}");
+    assert!(text.contains("schedule product.tuned"), "{text}");
     assert!(notes.contains("taken up"), "{notes}");
 }
 

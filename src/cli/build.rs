@@ -1,6 +1,7 @@
 //! `tec build`: a file becomes a module.
 
 use super::options::{CompileArgs, front, split_kernel};
+use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
@@ -80,10 +81,21 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if !requests.is_empty() {
         placed = driver::prepack(placed, &requests, &mut trace).map_err(failed)?;
     }
+    let (manifest, header) = (
+        beside(args, &args.manifest, "json", kind, &output),
+        beside(args, &args.header, "h", kind, &output),
+    );
+    let files = Files::default().program(&program);
+    let files = match &args.compile.records {
+        Some(records) => files.input("the records", records),
+        None => files,
+    };
+    let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
+    files.output("--header", header.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build(&program, &placed, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
-    reporter.write(&output_files(args, output, kind, built?))
+    reporter.write(&output_files(built?, kind, output, manifest, header))
 }
 
 /// The file's name with another ending, in the current directory's terms.
@@ -91,24 +103,29 @@ fn default_output(file: &str) -> PathBuf {
     Path::new(file).with_extension("so")
 }
 
-fn output_files(
+/// Where a file beside the module goes, if it is wanted.
+fn beside(
     args: &Args,
-    output: PathBuf,
+    explicit: &Option<PathBuf>,
+    ending: &str,
     kind: ModuleKind,
+    output: &Path,
+) -> Option<PathBuf> {
+    let usual = kind == ModuleKind::SharedObject && !args.no_sidecars;
+    explicit.clone().or_else(|| usual.then(|| output.with_extension(ending)))
+}
+
+fn output_files(
     built: BuiltModule,
+    kind: ModuleKind,
+    output: PathBuf,
+    manifest: Option<PathBuf>,
+    header: Option<PathBuf>,
 ) -> Vec<OutputFile> {
-    let beside = |explicit: &Option<PathBuf>, ending: &str| match explicit {
-        Some(path) => Some(path.clone()),
-        None if kind == ModuleKind::SharedObject && !args.no_sidecars => {
-            Some(output.with_extension(ending))
-        }
-        None => None,
-    };
     let text = |path: Option<PathBuf>, text: String| {
         path.map(|path| OutputFile { path, bytes: text.into_bytes(), executable: false })
     };
-    let manifest = text(beside(&args.manifest, "json"), built.manifest);
-    let header = text(beside(&args.header, "h"), built.header);
+    let (manifest, header) = (text(manifest, built.manifest), text(header, built.header));
     let executable = kind == ModuleKind::SharedObject;
     let module = OutputFile { path: output, bytes: built.bytes, executable };
     [Some(module), manifest, header].into_iter().flatten().collect()

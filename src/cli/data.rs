@@ -58,7 +58,7 @@ pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
 }
 
 /// Bytes that the system can give; none where it does not tell.
-fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
@@ -98,8 +98,27 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     Ok(args)
 }
 
+/// That every given tensor has as many dimensions as the kernel's: else it tells no extents.
+fn check_ranks(kernel: &Kernel, given: &Given) -> Result<()> {
+    for param in &kernel.params {
+        let Param::Tensor { buffer, .. } = param else { continue };
+        let named = given.tensors.iter().find(|(name, _)| *name == buffer.name);
+        let Some((name, tensor)) = named else { continue };
+        let (own, found) = (buffer.shape.len(), tensor.shape.len());
+        if own != found {
+            let plural = if own == 1 { "" } else { "s" };
+            let shape = &tensor.shape;
+            let text =
+                format!("`{name}` has {own} dimension{plural}, the file {found}: shape {shape:?}");
+            return Err(Box::new(Diag::global("E0542", text)));
+        }
+    }
+    Ok(())
+}
+
 /// Values of the run-time integers, from `--var` or from the shapes of given tensors.
 fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
+    check_ranks(kernel, given)?;
     let mut vars = Vec::new();
     for param in &kernel.params {
         let Param::Runtime { var, .. } = param else { continue };
@@ -290,6 +309,12 @@ pub fn largest(tensor: &Tensor) -> Tensor {
         return tensor.clone();
     }
     Tensor { data: tensor.data[at * size..][..size].repeat(count), ..tensor.clone() }
+}
+
+/// A scale of 1 for each element.
+pub fn ones(tensor: &Tensor) -> Tensor {
+    let count = tensor.data.len() / tensor.dtype.bytes() as usize;
+    Tensor { dtype: DType::Bool, shape: tensor.shape.clone(), data: vec![1; count] }
 }
 
 /// The values with their signs taken away.

@@ -3,8 +3,9 @@
 use super::data;
 use super::options::front;
 use super::report::{Error, Reporter, print, show_trace};
-use super::run::{Args, summaries, verify, write_outputs};
+use super::run::{Args, check_outputs, summaries, write_outputs};
 use super::session::Source;
+use super::verify::verify;
 use crate::driver;
 use crate::emulate::{Emulator, Orders};
 use crate::ir::Kernel;
@@ -28,8 +29,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
     let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
     show_trace(&trace, args.compile.time);
-    let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
-    let source = Source { program, graphs, options };
+    let source = Source { program, placed, options };
+    check_outputs(args, Some(&source))?;
     let emulator = Emulator::new(&ptx)?;
     let all: Vec<&Kernel> = kernels.iter().collect();
     let mut right = true;
@@ -47,9 +48,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
         }
         text.push_str(&summaries(kernel, &values));
         if let Some(inputs) = inputs {
-            // Where the order of terms is the schedule's, the program in that order is the judge.
-            let scheduled = kernel.reassociated.then_some(kernel);
-            let (lines, same) = verify(&source, kernel, scheduled, &values, inputs, reporter)?;
+            let (lines, same) = verify(&source, kernel, &values, inputs, reporter)?;
             text.push_str(&lines);
             right &= same;
         }

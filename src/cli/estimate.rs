@@ -4,6 +4,7 @@ use super::bench::machine;
 use super::options::{CompileArgs, front};
 use super::report::{Error, print, show_trace};
 use super::run::MOST_THREADS;
+use super::threads;
 use crate::driver::{self, Options};
 use crate::schedule::Free;
 use crate::target::Target;
@@ -27,10 +28,10 @@ Examples:
 pub struct Args {
     /// The `.te` file.
     file: String,
-    /// Threads that run parallel loops.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    /// Threads that run parallel loops; without it $TEC_NUM_THREADS, or one for each CPU.
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
-    threads: u32,
+    threads: Option<u32>,
     /// Whose speed: what `tec bench` measured on this machine, or a typical one of the target. By
     /// default `measured` where code for the target runs here and there is a measurement.
     #[arg(long, value_enum, value_name = "WHICH")]
@@ -55,7 +56,7 @@ enum Which {
 pub fn run(args: &Args) -> Result<(), Error> {
     let options = args.compile.options_to_run()?;
     let mut trace = args.compile.trace()?;
-    let threads = args.threads as usize;
+    let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
     let (program, placed) =
         front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
                 Some((inputs, seconds))
             }
         };
-        let schedule = super::bench::schedule_name(&one.schedule.text).to_string();
+        let schedule = super::bench::label(&one.schedule).to_string();
         let estimate = estimate(&kernel, &machine, threads);
         all.push(Explained { kernel: kernel.name.clone(), schedule, estimate, ahead });
     }

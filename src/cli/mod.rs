@@ -13,11 +13,14 @@ pub mod inspect;
 mod lower;
 pub mod npy;
 mod options;
+mod paths;
 mod report;
 mod run;
 mod session;
 mod targets;
+mod threads;
 mod tune;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -1,17 +1,20 @@
 //! NumPy files: `--input A=a.npy`, `--output C=c.npy`.
 
+use super::data::available_memory;
 use super::options::io_text;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;
+use crate::module::input;
 use crate::module::write::OutputFile;
 use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use std::io::{BufReader, Read};
+use std::path::Path;
 
 /// Reads a tensor of the given element type. `what` names the argument in messages.
 pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let wrong = |text: String| Box::new(Diag::global("E0542", format!("{path}: {text}")));
-    let file = std::fs::File::open(path).map_err(|error| wrong(io_text(&error)))?;
+    let file = input::open(Path::new(path)).map_err(wrong)?;
     let mut reader = BufReader::new(file);
     let header = NpyHeader::from_reader(&mut reader)
         .map_err(|error| wrong(format!("not a NumPy file: {error}")))?;
@@ -24,11 +27,19 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let shape: Vec<i64> = header.shape().iter().map(|extent| *extent as i64).collect();
     let bytes = header.shape().iter().try_fold(dtype.bytes(), |n, extent| n.checked_mul(*extent));
     let bytes = bytes.ok_or_else(|| wrong(format!("shape {shape:?} overflows")))?;
+    if let Some(free) = available_memory().filter(|free| *free < bytes) {
+        return Err(wrong(format!("the array takes {bytes} bytes, of memory {free} are free")));
+    }
     // Not allocated in advance: a damaged header may claim any size.
     let mut data = Vec::new();
-    let read = reader.take(bytes).read_to_end(&mut data).map_err(|e| wrong(io_text(&e)))?;
+    let mut part = reader.take(bytes);
+    let read = part.read_to_end(&mut data).map_err(|e| wrong(io_text(&e)))?;
     if (read as u64) < bytes {
         return Err(wrong(format!("truncated: {read} of {bytes} bytes of data")));
+    }
+    if part.into_inner().read(&mut [0]).map_err(|e| wrong(io_text(&e)))? > 0 {
+        let diag = wrong(format!("more bytes follow the {bytes} of an array of shape {shape:?}"));
+        return Err(Box::new(diag.help("give a file with one array: `np.save(path, a)`")));
     }
     Ok(Tensor { dtype, shape, data })
 }

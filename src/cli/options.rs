@@ -7,6 +7,8 @@ use crate::diag::Diag;
 use crate::driver::{self, Failure, FpContract, Options, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
+use crate::module::input;
+pub use crate::module::input::io_text;
 use crate::schedule::{Fallback, Placed};
 use crate::target::Target;
 use crate::te::Graph;
@@ -136,17 +138,8 @@ pub struct DiskLoader;
 
 impl Loader for DiskLoader {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| io_text(&error))
+        input::read(Path::new(path), input::SOURCE)
     }
-}
-
-/// The operating system's words without its number.
-pub fn io_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_lowercase().to_string()).unwrap_or_default();
-    first + chars.as_str()
 }
 
 /// Reads a file, elaborates and schedules its kernels, of which there is at least one; with the

@@ -4,13 +4,11 @@ use super::data::{self, Given};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
 use super::session::{self, Source};
-use super::{emulate, npy};
+use super::verify::verify;
+use super::{emulate, npy, threads};
 use crate::diag::Diag;
-use crate::driver::{self, Trace};
-use crate::ir::interp::{Trap, Value};
-use crate::ir::visit::walk_stmt;
-use crate::ir::warp::WarpProduct;
-use crate::ir::{DType, Kernel, Param, Stmt};
+use crate::ir::interp::{Tensor, Value};
+use crate::ir::{DType, Kernel, Param};
 use crate::module::load::args_of;
 
 const EXAMPLES: &str = "\
@@ -35,7 +33,8 @@ pub struct Args {
     /// Write a result to a NumPy file (repeatable).
     #[arg(long, value_name = "C=c.npy")]
     output: Vec<String>,
-    /// Compare with the reference interpreter: exit status 1 unless bit-identical.
+    /// Compare with the reference interpreter: exit status 1 unless bit-identical, and, where terms
+    /// are added in the schedule's order, near the results of the source's order.
     #[arg(long)]
     pub verify: bool,
     /// Run kernels for an `nvptx-…` target in the PTX emulator, without a GPU: tells what is wrong
@@ -65,7 +64,7 @@ pub struct Arguments {
     /// Where the random inputs begin.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Run parallel loops on so many threads; without it on one.
+    /// Run parallel loops on so many threads; without it on $TEC_NUM_THREADS, or one for each CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=MOST_THREADS))]
     pub threads: Option<i32>,
 }
@@ -98,6 +97,11 @@ impl Arguments {
             given.scalars.push((name.to_string(), value.to_string()));
         }
         Ok(given)
+    }
+
+    /// Threads of parallel loops.
+    pub fn threads(&self) -> usize {
+        self.threads.map_or_else(threads::usual, |threads| threads as usize)
     }
 
     /// Those of these that a kernel has.
@@ -162,7 +166,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let text = "--verify needs the `.te` file: a module holds no program to interpret";
         return Err(Error::Usage(text.to_string()));
     }
-    session.module.set_num_threads(args.arguments.threads.unwrap_or(1))?;
+    check_outputs(args, session.source.as_ref())?;
+    session.module.set_num_threads(args.arguments.threads() as i32)?;
     let wanted = session.kernels(&args.compile.kernel)?;
     let params = wanted.iter().map(|kernel| kernel.to_kernel()).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<&Kernel> = params.iter().collect();
@@ -180,7 +185,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         if let Some(inputs) = inputs {
             let (lines, same) = {
                 let source = session.source.as_ref().expect("asked for a file");
-                verify(source, &kernel, None, &values, inputs, reporter)?
+                verify(source, &kernel, &values, inputs, reporter)?
             };
             text.push_str(&lines);
             different |= !same;
@@ -191,10 +196,11 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if different { Err(Error::Silent) } else { Ok(()) }
 }
 
-fn outputs<'a>(
+/// The outputs among a kernel's arguments, with their names.
+pub fn outputs<'a>(
     kernel: &'a Kernel,
     values: &'a [Value],
-) -> impl Iterator<Item = (&'a str, &'a crate::ir::interp::Tensor)> {
+) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
     kernel.params.iter().zip(values).filter_map(|(param, value)| match (param, value) {
         (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
             Some((buffer.name.as_str(), tensor))
@@ -206,6 +212,16 @@ fn outputs<'a>(
 /// A line about each output.
 pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
     outputs(kernel, values).map(|(name, tensor)| data::summary(name, tensor) + "\n").collect()
+}
+
+/// Refuses outputs that would overwrite what is read, or each other.
+pub fn check_outputs(args: &Args, source: Option<&Source>) -> Result<(), Error> {
+    let mut files = session::files(&args.file, source, &args.arguments.input, &args.compile);
+    for text in &args.output {
+        let (name, path) = split("--output", text)?;
+        files = files.output(&format!("--output {name}"), Some(path));
+    }
+    files.check()
 }
 
 /// Writes the outputs that `--output` names.
@@ -225,103 +241,4 @@ pub fn write_outputs(
         }
     }
     Ok(())
-}
-
-/// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its
-/// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts
-/// them off.
-const WARP_BOUND: f64 = 1.0 / 8192.0;
-
-/// How far an element may be off under `--fast-math`, as a part of the largest magnitude among its
-/// output's: 2^-10. The coarsest instruction has errors of 2^-11.
-const FAST_BOUND: f64 = 1.0 / 1024.0;
-
-/// Whether tensor cores add floats.
-fn has_warp_sums(body: &Stmt) -> bool {
-    let mut found = false;
-    walk_stmt(
-        body,
-        &mut |stmt| {
-            if let Stmt::Tensorize { name, .. } = stmt {
-                found |= WarpProduct::of(name).is_some_and(|product| product.sum.is_float());
-            }
-        },
-        &mut |_| {},
-    );
-    found
-}
-
-/// Runs the naive program in the interpreter on the same inputs, or `scheduled`, if that is given:
-/// a line per result, and whether all are the same bits, or near enough where tensor cores add up.
-pub fn verify(
-    source: &Source,
-    kernel: &Kernel,
-    scheduled: Option<&Kernel>,
-    actual: &[Value],
-    mut expected: Vec<Value>,
-    reporter: &Reporter,
-) -> Result<(String, bool), Error> {
-    let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
-    let graph = source.graphs.iter().find(|graph| graph.name == kernel.name);
-    let graph = graph.expect("every kernel of the manifest has a graph");
-    let naive = match scheduled {
-        Some(scheduled) => scheduled.clone(),
-        None => driver::lower_naively(graph, &source.options.target).map_err(failed)?,
-    };
-    let progress = reporter.spinner(format!("interpreting {}", kernel.name));
-    let fast = source.options.target.gpu.is_some_and(|gpu| gpu.fast_math);
-    let warp_sums = !fast && has_warp_sums(&kernel.body);
-    let mut scales = warp_sums.then(|| data::absolute(&expected));
-    let mut result = driver::interpret(&naive, &mut expected, &mut Trace::default());
-    if let (Some(scales), Ok(Ok(()))) = (&mut scales, &result) {
-        result = driver::interpret(&naive, scales, &mut Trace::default());
-    }
-    progress.finish_and_clear();
-    match result.map_err(failed)? {
-        Ok(()) => {}
-        Err(Trap::Check(message) | Trap::Bug(message)) => {
-            let pass = "interpret".to_string();
-            let ir = crate::ir::print::print_kernel(&naive, crate::ir::print::Style::Full);
-            return Err(failed(driver::Failure::Bug { pass, message, ir }));
-        }
-    }
-    let mut text = String::new();
-    let mut same = true;
-    let scales = scales.as_ref().map(|scales| outputs(kernel, scales).collect::<Vec<_>>());
-    let pairs = outputs(kernel, actual).zip(outputs(kernel, &expected)).enumerate();
-    for (at, ((name, actual), (_, expected))) in pairs {
-        let difference = data::compare(actual, expected);
-        if fast && difference.elements > 0 {
-            let beyond = data::beyond(actual, expected, &data::largest(expected), FAST_BOUND);
-            text.push_str(&format!(
-                "{name}: {} elements differ from the interpreter, by {:e} at most, {beyond} by \
-                 more than 2^-10 of the largest\n",
-                difference.elements, difference.absolute
-            ));
-            same &= beyond == 0;
-            continue;
-        }
-        if let Some(scales) = scales.as_ref().filter(|_| difference.elements > 0) {
-            let beyond = data::beyond(actual, expected, scales[at].1, WARP_BOUND);
-            text.push_str(&format!(
-                "{name}: {} elements differ from the interpreter, by {:e} at most, {beyond} by \
-                 more than 2^-13 of their absolute terms\n",
-                difference.elements, difference.absolute
-            ));
-            same &= beyond == 0;
-            continue;
-        }
-        text.push_str(&match difference.elements {
-            0 if scheduled.is_some() => {
-                format!("{name}: bit-identical to the interpreter, terms in the schedule's order\n")
-            }
-            0 => format!("{name}: bit-identical to the interpreter\n"),
-            count => format!(
-                "{name}: {count} elements differ from the interpreter, by {:e} at most, {} ULP\n",
-                difference.absolute, difference.ulp
-            ),
-        });
-        same &= difference.elements == 0;
-    }
-    Ok((text, same))
 }

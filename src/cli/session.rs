@@ -3,6 +3,7 @@
 use super::build::build;
 use super::data::{self, Given};
 use super::options::{CompileArgs, front};
+use super::paths::Files;
 use super::report::{Error, show_trace};
 use crate::diag::Diag;
 use crate::driver::Options;
@@ -15,8 +16,8 @@ use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{ModuleKind, module_name};
+use crate::schedule::Placed;
 use crate::target::Target;
-use crate::te::Graph;
 use std::path::Path;
 
 /// A module in this process.
@@ -35,10 +36,28 @@ pub struct Session {
 pub struct Source {
     /// Its texts, for messages.
     pub program: Program,
-    /// Its kernels, in the order of the manifest.
-    pub graphs: Vec<Graph>,
+    /// Its kernels, scheduled, in the order of the manifest.
+    pub placed: Vec<Placed>,
     /// How they were compiled.
     pub options: Options,
+}
+
+/// The files that a session reads: the file with what it imports, and those of options.
+pub fn files(
+    file: &str,
+    source: Option<&Source>,
+    inputs: &[String],
+    compile: &CompileArgs,
+) -> Files {
+    let files = match source {
+        Some(source) => Files::default().program(&source.program),
+        None => Files::default().input("the module", file),
+    };
+    let files = files.named_inputs(inputs);
+    match &compile.records {
+        Some(records) => files.input("the records", records),
+        None => files,
+    }
 }
 
 /// Compiles and loads a `.te` file, or loads a `.so`.
@@ -117,9 +136,15 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let path = directory.path().join(format!("{name}.so"));
     write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
     let module = LoadedModule::open(&path)?;
-    let graphs = placed.into_iter().map(|one| one.schedule.graph).collect();
-    let source = Some(Source { program, graphs, options });
+    let source = Some(Source { program, placed, options });
     Ok(Session { manifest, module, gpu, source })
+}
+
+impl Source {
+    /// A kernel with its schedule.
+    pub fn placed_as(&self, kernel: &str) -> Option<&Placed> {
+        self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
+    }
 }
 
 impl Session {

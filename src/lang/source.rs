@@ -6,6 +6,7 @@
 use super::library::LIB;
 use super::{ast, parse_file};
 use crate::diag::{Diag, SourceFile, Sources, Span, closest};
+use std::collections::{HashMap, HashSet};
 
 /// How imports are found; the command line gives one that reads the disk, tests one in memory.
 pub trait Loader {
@@ -22,14 +23,62 @@ pub struct Program {
     pub files: Vec<ast::File>,
     /// Which files each file imports directly, by index.
     pub imports: Vec<Vec<u32>>,
+    /// The schedules that name a kernel, in source order: file and item.
+    schedules: HashMap<String, Vec<(usize, usize)>>,
+    /// Those of a name, or of none.
+    named: HashMap<(String, Option<String>), Vec<(usize, usize)>>,
+}
+
+impl Program {
+    /// A program of parsed files.
+    pub fn new(sources: Sources, files: Vec<ast::File>, imports: Vec<Vec<u32>>) -> Program {
+        let mut schedules: HashMap<_, Vec<_>> = HashMap::new();
+        let mut named: HashMap<_, Vec<_>> = HashMap::new();
+        for (at, file) in files.iter().enumerate() {
+            for (item, schedule) in file.items.iter().enumerate() {
+                if let ast::Item::Schedule(schedule) = schedule {
+                    let (kernel, name) = (schedule.kernel.text.clone(), schedule.name.as_ref());
+                    schedules.entry(kernel.clone()).or_default().push((at, item));
+                    let key = (kernel, name.map(|name| name.text.clone()));
+                    named.entry(key).or_default().push((at, item));
+                }
+            }
+        }
+        Program { sources, files, imports, schedules, named }
+    }
+
+    /// The schedules that name a kernel, in source order.
+    pub fn schedules_of(&self, kernel: &str) -> impl Iterator<Item = &ast::Schedule> {
+        self.at(self.schedules.get(kernel))
+    }
+
+    /// Those of a name, or those without one.
+    pub fn schedules_named(
+        &self,
+        kernel: &str,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &ast::Schedule> {
+        self.at(self.named.get(&(kernel.to_string(), name.map(str::to_string))))
+    }
+
+    fn at<'a>(
+        &'a self,
+        places: Option<&'a Vec<(usize, usize)>>,
+    ) -> impl Iterator<Item = &'a ast::Schedule> {
+        let places = places.into_iter().flatten();
+        places.filter_map(|(file, item)| match &self.files[*file].items[*item] {
+            ast::Item::Schedule(schedule) => Some(schedule),
+            _ => None,
+        })
+    }
 }
 
 /// Reads and parses `path` and, recursively, what it imports: beside the importing file, then in
 /// the embedded `lib/`. Each file once; a cycle is an error. The program is returned beside the
 /// errors so that they can be shown.
 pub fn load_program(path: &str, loader: &dyn Loader) -> (Program, Vec<Diag>) {
-    let (program, keys, open, errors) = Default::default();
-    let mut reading = Reading { loader, program, keys, open, errors };
+    let (sources, files, imports, keys, known, open, errors) = Default::default();
+    let mut reading = Reading { loader, sources, files, imports, keys, known, open, errors };
     match loader.read(path) {
         Ok(bytes) => {
             reading.add(Key::Disk(normalize(path)), path.to_string(), bytes);
@@ -39,11 +88,11 @@ pub fn load_program(path: &str, loader: &dyn Loader) -> (Program, Vec<Diag>) {
             reading.errors.push(Diag::global("E0120", message));
         }
     }
-    (reading.program, reading.errors)
+    (Program::new(reading.sources, reading.files, reading.imports), reading.errors)
 }
 
 /// What makes a file the same file.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
     /// A path, normalised.
     Disk(String),
@@ -53,9 +102,13 @@ enum Key {
 
 struct Reading<'a> {
     loader: &'a dyn Loader,
-    program: Program,
+    sources: Sources,
+    files: Vec<ast::File>,
+    imports: Vec<Vec<u32>>,
     /// By index of file.
     keys: Vec<Key>,
+    /// The index of each.
+    known: HashMap<Key, u32>,
     /// The files whose imports are being read, outermost first.
     open: Vec<u32>,
     errors: Vec<Diag>,
@@ -65,6 +118,7 @@ impl Reading<'_> {
     /// Parses a file and reads its imports; its index.
     fn add(&mut self, key: Key, path: String, bytes: Vec<u8>) -> u32 {
         let index = self.keys.len() as u32;
+        self.known.insert(key.clone(), index);
         self.keys.push(key);
         let (text, mut error) = decode(bytes, index, &path);
         let mut parsed = ast::File::default();
@@ -76,16 +130,16 @@ impl Reading<'_> {
         }
         self.errors.extend(error);
         let imports: Vec<ast::Import> = parsed.items.iter().filter_map(import).cloned().collect();
-        self.program.sources.files.push(SourceFile { path, text });
-        self.program.files.push(parsed);
-        self.program.imports.push(Vec::new());
+        self.sources.files.push(SourceFile { path, text });
+        self.files.push(parsed);
+        self.imports.push(Vec::new());
         self.open.push(index);
+        let mut seen = HashSet::new();
         for import in imports {
-            if let Some(imported) = self.import(index, &import) {
-                let known = &mut self.program.imports[index as usize];
-                if !known.contains(&imported) {
-                    known.push(imported);
-                }
+            if let Some(imported) = self.import(index, &import)
+                && seen.insert(imported)
+            {
+                self.imports[index as usize].push(imported);
             }
         }
         self.open.pop();
@@ -95,10 +149,9 @@ impl Reading<'_> {
     /// The index of an imported file, which is read now if it was not before.
     fn import(&mut self, importer: u32, import: &ast::Import) -> Option<u32> {
         let (key, path, bytes) = self.find(importer, import)?;
-        let Some(known) = self.keys.iter().position(|k| *k == key) else {
+        let Some(&known) = self.known.get(&key) else {
             return Some(self.add(key, path, bytes?));
         };
-        let known = known as u32;
         let Some(start) = self.open.iter().position(|open| *open == known) else {
             return Some(known);
         };
@@ -113,7 +166,7 @@ impl Reading<'_> {
 
     /// A file's path in quotes, as seen from the folder of the file given to `tec`.
     fn shown(&self, file: u32) -> String {
-        let files = &self.program.sources.files;
+        let files = &self.sources.files;
         let folder = files[0].path.rfind('/').map_or("", |slash| &files[0].path[..=slash]);
         let path = &files[file as usize].path;
         format!("`{}`", path.strip_prefix(folder).unwrap_or(path))
@@ -130,7 +183,7 @@ impl Reading<'_> {
         if let Key::Disk(importer) = &self.keys[importer as usize] {
             let path = join(importer, &import.path);
             let key = Key::Disk(path.clone());
-            if self.keys.contains(&key) {
+            if self.known.contains_key(&key) {
                 return Some((key, path, None));
             }
             match self.loader.read(&path) {

@@ -8,6 +8,7 @@ pub mod archive;
 pub mod extent;
 pub mod gpu;
 pub mod header;
+pub mod input;
 pub mod link;
 pub mod load;
 pub mod manifest;

@@ -1,6 +1,7 @@
 //! Reading the manifest of a module without loading it: from the section of a `.so` or `.o`, or the
 //! member of a `.tar`.
 
+use super::input;
 use super::manifest::Manifest;
 use crate::codegen::entry::MANIFEST_SECTION;
 use crate::diag::{Diag, Result};
@@ -11,9 +12,7 @@ use std::path::Path;
 /// The manifest of a module file.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| {
-        let text = error.to_string();
-        let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    let bytes = input::read(path, input::MODULE).map_err(|why| {
         Box::new(Diag::global("E0523", format!("cannot read module `{name}`: {why}")))
     })?;
     let text = if bytes.starts_with(b"\x7fELF") {

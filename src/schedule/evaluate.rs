@@ -171,12 +171,11 @@ impl<'a> Evaluator<'a> {
 
     fn use_schedule(&mut self, name: &'a Name) -> Result<()> {
         let kernel = self.schedule.graph.name.clone();
-        let found = candidates(self.program, &kernel, self.target)
-            .filter(|item| item.name.as_ref().is_some_and(|n| n.text == name.text))
-            .max_by_key(|item| super::select::specificity(item));
+        let found = super::select::find(self.program, &kernel, &name.text, self.target);
         let Some(item) = found else {
             let text = format!("`{kernel}` has no schedule `{}` for {}", name.text, self.target);
             let names = candidates(self.program, &kernel, self.target)
+                .into_iter()
                 .filter_map(|item| item.name.as_ref().map(|name| &name.text[..]));
             let diag = Diag::new("E0315", name.span, text);
             return Err(Box::new(suggest(diag, &name.text, names.collect(), "schedules")));

@@ -41,7 +41,8 @@ pub use pragma::mark_unrolled;
 pub use prefetch::PrefetchBox;
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};
 pub use select::{
-    Chosen, Fallback, Maker, check_chosen, find, schedule_all, schedule_kernels, without_chosen,
+    Chosen, Fallback, Maker, TUNED, check_chosen, find, schedule_all, schedule_kernels,
+    without_chosen,
 };
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,

@@ -1,15 +1,22 @@
 //! Which schedule a kernel is built with: the longest match of its target, by name or without.
+//!
+//! A schedule of the name [`TUNED`] is one that `tec tune` wrote. Where it fits the target it is
+//! what a kernel is built with if none is asked for, and the last one of a target replaces those
+//! before it, so that the output of a search may be appended to the file any number of times.
 
 use super::arguments::check_call;
 use super::bounds::infer_bounds;
 use super::evaluate::{apply, suggest};
 use super::state::Schedule;
-use crate::diag::{Diag, Result};
+use crate::diag::{Diag, Result, Span};
 use crate::lang::Program;
 use crate::lang::ast::{self, Item, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// The name of the schedules that `tec tune` and `tec best` write.
+pub const TUNED: &str = "tuned";
 
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
@@ -38,7 +45,6 @@ pub fn schedule_kernels(
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
     check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
-    let items = Items::of(program);
     let mut diags = Vec::new();
     let mut schedules = Vec::new();
     for graph in graphs {
@@ -54,8 +60,13 @@ pub fn schedule_kernels(
             continue;
         }
         // A kernel without a schedule of that name is scheduled as if none were asked for.
-        let named = wanted.and_then(|name| items.pick(&graph.name, Some(name), target));
-        match named.or_else(|| items.pick(&graph.name, None, target)) {
+        let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
+        let tuned = || pick(program, &graph.name, Some(TUNED), target);
+        let unnamed = || pick(program, &graph.name, None, target);
+        if let (None, None) = (wanted, tuned()) {
+            notes.extend(tuned_elsewhere(program, &graph.name, target));
+        }
+        match named.or_else(tuned).or_else(unnamed) {
             None => schedules.push(match fallback {
                 Fallback::Plain => Schedule::new(graph, target),
                 Fallback::Auto => auto(&graph, notes),
@@ -78,9 +89,8 @@ pub fn schedule_all(
     defines: &Defines,
 ) -> (Vec<Schedule>, Vec<Diag>) {
     let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
-    let items = Items::of(program);
     for graph in graphs {
-        for item in items.of_kernel(&graph.name) {
+        for item in standing(program, &graph.name) {
             let apply = |target: &Target| apply(program, graph.clone(), target, defines, item);
             match &item.target {
                 Some(name) if !covers(&name.text, target) => {
@@ -112,19 +122,55 @@ fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -
     refused
 }
 
-/// The kernels that `--schedule NAME` does not concern, because they have none of that name.
+/// Notes about the kernels that are scheduled as if `--schedule` were not given, because they have
+/// no schedule of that name for the target.
 pub fn without_chosen<'a>(
     program: &Program,
     kernels: impl Iterator<Item = &'a str>,
     target: &Target,
     chosen: Option<&Chosen>,
-) -> Vec<&'a str> {
-    let Some((None, name)) = chosen else { return Vec::new() };
+) -> Vec<String> {
+    let Some((only, name)) = chosen else { return Vec::new() };
     if name == "default" || name == "auto" {
         return Vec::new();
     }
-    let items = Items::of(program);
-    kernels.filter(|kernel| items.pick(kernel, Some(name), target).is_none()).collect()
+    let concerned = kernels.filter(|kernel| only.as_ref().is_none_or(|only| only == kernel));
+    let without = concerned.filter(|kernel| pick(program, kernel, Some(name), target).is_none());
+    let note = |kernel: &str| {
+        let others = targets_of(program, kernel, name);
+        let has = match &others[..] {
+            [] => String::new(),
+            others => format!(", only for {}", others.join(", ")),
+        };
+        format!(
+            "kernel `{kernel}` has no schedule `{name}` for {target}{has}; it is scheduled as \
+             without the option"
+        )
+    };
+    without.map(note).collect()
+}
+
+/// That there are schedules which `tec tune` wrote, if they are for other targets only.
+fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<String> {
+    let targets = targets_of(program, kernel, TUNED);
+    (!targets.is_empty()).then(|| {
+        format!(
+            "the schedule `{TUNED}` of `{kernel}` is for {}, not for {target}; it is scheduled as \
+             without it",
+            targets.join(", ")
+        )
+    })
+}
+
+/// For which targets a kernel has schedules of a name.
+fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
+    let named = program.schedules_named(kernel, Some(name));
+    let mut targets: Vec<String> = named
+        .map(|item| item.target.as_ref().map_or("any target".into(), |name| name.text.clone()))
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
 }
 
 fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
@@ -134,45 +180,37 @@ fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     })
 }
 
-/// The schedules of each kernel, in source order.
-struct Items<'a>(HashMap<&'a str, Vec<&'a ast::Schedule>>);
-
-impl<'a> Items<'a> {
-    fn of(program: &'a Program) -> Items<'a> {
-        let mut of: HashMap<&str, Vec<&ast::Schedule>> = HashMap::new();
-        for item in items(program) {
-            of.entry(&item.kernel.text).or_default().push(item);
-        }
-        Items(of)
-    }
-
-    fn of_kernel(&self, kernel: &str) -> impl Iterator<Item = &'a ast::Schedule> {
-        self.0.get(kernel).into_iter().flatten().copied()
-    }
-
-    /// The schedule of that name for a kernel and a target.
-    fn pick(&self, kernel: &str, name: Option<&str>, target: &Target) -> Option<&'a ast::Schedule> {
-        let named = |item: &&ast::Schedule| item.name.as_ref().map(|name| &name.text[..]) == name;
-        let fitting = self.of_kernel(kernel).filter(|item| fits(item, target));
-        fitting.filter(named).max_by_key(|item| specificity(item))
-    }
+fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
+    item.name.as_ref().map(|name| &name.text[..]) == name
 }
 
-fn fits(item: &ast::Schedule, target: &Target) -> bool {
-    item.target.as_ref().is_none_or(|name| covers(&name.text, target))
+/// The schedules of a kernel, in source order, without those of `tec tune` that a later one
+/// replaces.
+fn standing<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
+    let mut all: Vec<&ast::Schedule> = program.schedules_of(kernel).collect();
+    let mut seen = HashSet::new();
+    all.reverse();
+    all.retain(|item| {
+        let target = item.target.as_ref().map(|target| &target.text[..]);
+        !is_named(item, Some(TUNED)) || seen.insert(target)
+    });
+    all.reverse();
+    all
 }
 
-/// The schedules of a kernel that fit the target, in source order.
+/// Those that fit the target.
 pub(super) fn candidates<'a>(
     program: &'a Program,
     kernel: &str,
     target: &Target,
-) -> impl Iterator<Item = &'a ast::Schedule> {
-    items(program).filter(move |item| item.kernel.text == kernel && fits(item, target))
+) -> Vec<&'a ast::Schedule> {
+    let fits =
+        |item: &&ast::Schedule| item.target.as_ref().is_none_or(|name| covers(&name.text, target));
+    standing(program, kernel).into_iter().filter(fits).collect()
 }
 
 /// More for a longer match: none, `cpu`, `x86`, `x86-avx512`.
-pub(super) fn specificity(item: &ast::Schedule) -> usize {
+fn specificity(item: &ast::Schedule) -> usize {
     match item.target.as_ref().map(|name| &name.text[..]) {
         None => 0,
         Some("cpu") => 1,
@@ -187,7 +225,20 @@ pub fn find<'a>(
     name: &str,
     target: &Target,
 ) -> Option<&'a ast::Schedule> {
-    Items::of(program).pick(kernel, Some(name), target)
+    pick(program, kernel, Some(name), target)
+}
+
+fn pick<'a>(
+    program: &'a Program,
+    kernel: &str,
+    name: Option<&str>,
+    target: &Target,
+) -> Option<&'a ast::Schedule> {
+    // Of several that fit equally well, which only those of `tec tune` may, the last one counts.
+    program
+        .schedules_named(kernel, name)
+        .filter(|item| item.target.as_ref().is_none_or(|name| covers(&name.text, target)))
+        .max_by_key(|item| specificity(item))
 }
 
 /// Whether a schedule's target, one or more leading components of a name, covers `target`.
@@ -244,9 +295,10 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
 }
 
 /// What can be said of all schedules before any is applied. Kernel, name and target identify one;
-/// `default` is the plain loop nest and `auto` what the compiler makes.
+/// `default` is the plain loop nest and `auto` what the compiler makes. What `tec tune` wrote is
+/// replaced by the next of the same file.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
-    let mut seen = HashMap::new();
+    let mut seen: HashMap<_, Span> = HashMap::new();
     let mut diags = Vec::new();
     for item in items(program) {
         diags.extend(item.target.as_ref().and_then(check_target));
@@ -256,7 +308,9 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
         if let Some(name) = item.name.as_ref().filter(|n| n.text == "default" || n.text == "auto") {
             let text = format!("a schedule cannot have the name `{}`", name.text);
             diags.push(Diag::new("E0304", name.span, text).help("choose another name"));
-        } else if let Some(first) = seen.insert(key, item.kernel.span) {
+        } else if let Some(first) = seen.insert(key, item.kernel.span)
+            && !(is_named(item, Some(TUNED)) && first.file == item.kernel.span.file)
+        {
             let text = format!("two schedules of `{}` fit equally well", item.kernel.text);
             diags.push(
                 Diag::new("E0304", item.kernel.span, text).related(first, "the first is here"),
@@ -285,16 +339,18 @@ pub fn check_chosen(
     }
     let of = |graph: &&Graph| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
     let mut concerned = graphs.iter().filter(of);
-    let items = Items::of(program);
     if name == "default"
         || name == "auto"
         || graphs.is_empty()
-        || concerned.any(|graph| items.pick(&graph.name, Some(name), target).is_some())
+        || concerned.any(|graph| pick(program, &graph.name, Some(name), target).is_some())
     {
         return Ok(());
     }
-    let all = graphs.iter().filter(of).flat_map(|graph| items.of_kernel(&graph.name));
-    let all = all.filter(|item| fits(item, target));
+    // A schedule of that name for other targets only: the kernel is scheduled as if it had none.
+    if graphs.iter().filter(of).any(|g| !targets_of(program, &g.name, name).is_empty()) {
+        return Ok(());
+    }
+    let all = graphs.iter().filter(of).flat_map(|g| candidates(program, &g.name, target));
     let mut names: Vec<&str> = vec!["auto", "default"];
     names.extend(all.filter_map(|item| item.name.as_ref()).map(|name| &name.text[..]));
     names.sort_unstable();

@@ -20,7 +20,7 @@ pub fn apply_text(
     let file = parse_file(text, 0)?;
     let path = format!("{}.schedule", graph.name);
     let sources = Sources { files: vec![SourceFile { path, text: text.to_string() }] };
-    let program = Program { sources, files: vec![file], imports: vec![Vec::new()] };
+    let program = Program::new(sources, vec![file], vec![Vec::new()]);
     let [Item::Schedule(item)] = &program.files[0].items[..] else {
         return refuse("the text is not one schedule".to_string());
     };

@@ -25,7 +25,7 @@ use measure::{AlignedArgs, Timed, in_turns};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
-pub use work::schedule_name;
+pub use work::label;
 use work::{Roof, Work};
 
 const EXAMPLES: &str = "\
@@ -139,7 +139,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         rows: Vec::new(),
         sweep,
         machines: Vec::new(),
-        threads: args.arguments.threads.unwrap_or(1) as usize,
+        threads: args.arguments.threads(),
     };
     measure(args, &mut results, reporter)?;
     if let (Some(path), Some(across)) = (&args.plot, across) {
@@ -187,6 +187,9 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
                 session::require_cpu(variant.file, &compile, "tec bench --roofline", help)?;
             }
             let session = session::open(variant.file, &compile)?;
+            let (inputs, compile) = (&args.arguments.input, &args.compile);
+            let files = session::files(variant.file, session.source.as_ref(), inputs, compile);
+            files.output("--plot", args.plot.as_ref()).check()?;
             session.module.set_num_threads(results.threads as i32)?;
             sessions.push((variant, session));
         }
@@ -225,6 +228,16 @@ struct Entrant<'a> {
     session: &'a Session,
     manifest: &'a KernelManifest,
     work: Work,
+}
+
+impl Entrant<'_> {
+    /// What its schedule is called.
+    fn label(&self) -> &str {
+        let (name, text) = (&self.manifest.name, &self.manifest.schedule);
+        let source = self.session.source.as_ref();
+        let placed = source.and_then(|source| source.placed_as(name));
+        placed.map_or_else(|| work::schedule_name(text), |placed| label(&placed.schedule))
+    }
 }
 
 impl Point<'_> {
@@ -294,7 +307,7 @@ impl Point<'_> {
             results.rows.push(Row {
                 kernel: name.to_string(),
                 file: one.variant.file.to_string(),
-                schedule: work::schedule_name(&one.manifest.schedule).to_string(),
+                schedule: one.label().to_string(),
                 target: one.session.manifest.target.name.clone(),
                 point: self.value.clone(),
                 times: Summary::new(times),

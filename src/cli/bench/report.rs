@@ -122,12 +122,13 @@ fn machine_text(machine: &Machine) -> String {
         format!("{name} {read:.0}/{triad:.0}")
     });
     format!(
-        "limits of {threads} with {} on {}: {:.1} GFLOP/s float32, {:.1} float64; GB/s read/triad: \
+        "limits of {threads} with {} on {}: {:.1} GFLOP/s float32, {:.1} float64, {:.1} int8; GB/s read/triad: \
          {}\n",
         machine.isa.name(),
         machine.cpu,
         machine.peak_f32,
         machine.peak_f64,
+        machine.peak_i8,
         levels.collect::<Vec<_>>().join(", ")
     )
 }

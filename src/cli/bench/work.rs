@@ -1,12 +1,13 @@
 //! What a kernel has to do, and how long the machine needs for it at least.
 
-use super::machine::{Limit, Machine};
+use super::machine::{Limit, Machine, Numbers};
 use crate::ir::interp::Value;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
 use crate::ir::{DType, Expr, Kernel, Param, Var, cost};
 use crate::module::extent::Extent;
 use crate::module::manifest::KernelManifest;
+use crate::schedule::Schedule;
 
 /// The work of one call.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -17,15 +18,15 @@ pub struct Work {
     pub bytes: f64,
     /// Those of the outputs.
     pub written: f64,
-    /// The widest floating-point type of the arguments, if there is one.
-    pub float: Option<DType>,
+    /// What the arithmetic is on, if a peak of the machine is about it.
+    pub numbers: Option<Numbers>,
 }
 
 /// The roofline model for some work: no call takes less time than its operations take at the peak,
 /// nor less than its bytes take from the nearest memory that holds them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Roof {
-    /// 10^9 operations a second, for floating-point work.
+    /// 10^9 operations a second, if one is known for the work's numbers.
     pub peak: Option<f64>,
     /// The level that holds the arguments.
     pub level: String,
@@ -57,12 +58,8 @@ impl Work {
     }
 
     fn given(flops: f64, bytes: f64, kernel: &Kernel, vars: &[(Var, i64)]) -> Work {
-        let floats = kernel.params.iter().filter_map(|param| match param {
-            Param::Tensor { buffer, .. } if buffer.dtype.is_float() => Some(buffer.dtype),
-            _ => None,
-        });
-        let float = floats.max_by_key(|dtype| dtype.bytes());
-        Work { flops, bytes, written: number(&cost::output_bytes(kernel), vars), float }
+        let numbers = numbers_of(kernel, vars);
+        Work { flops, bytes, written: number(&cost::output_bytes(kernel), vars), numbers }
     }
 
     /// 10^9 operations a second if a call takes so long.
@@ -83,12 +80,15 @@ impl Roof {
         // A kernel that hardly writes is bound by reading alone.
         let stream =
             if work.written * 10.0 <= work.bytes { Limit::Read(at) } else { Limit::Triad(at) };
-        let peak = work.float.and_then(|dtype| machine.peak(dtype).map(|peak| (dtype, peak)));
+        let peak = work.numbers.map(|numbers| (numbers, machine.rate(Limit::Peak(numbers))));
         let bandwidth = machine.rate(stream);
-        let moving = work.bytes / bandwidth / 1e9;
+        let moving = machine.seconds_to_move(work.bytes, |level| match stream {
+            Limit::Read(_) => machine.levels[level].read,
+            _ => machine.levels[level].triad,
+        });
         let (seconds, limit) = match peak {
-            Some((dtype, peak)) if work.flops / peak / 1e9 > moving => {
-                (work.flops / peak / 1e9, Limit::Peak(dtype == DType::Float64))
+            Some((numbers, peak)) if work.flops / peak / 1e9 > moving => {
+                (work.flops / peak / 1e9, Limit::Peak(numbers))
             }
             _ => (moving, stream),
         };
@@ -102,9 +102,44 @@ impl Roof {
         })
     }
 
-    /// The part of some work that the limit is about: operations or bytes.
+    /// The part of some work that the limit is about: operations, or bytes, those of nearer levels
+    /// counted as the fewer that take as long in the one that the limit is about.
     pub fn work_of_limit(&self, work: &Work) -> f64 {
-        if matches!(self.limit, Limit::Peak(_)) { work.flops } else { work.bytes }
+        match self.limit {
+            Limit::Peak(_) => work.flops,
+            _ => self.seconds * self.bandwidth * 1e9,
+        }
+    }
+}
+
+/// What most of the arithmetic is on, by the arguments: 8-bit integers if most elements that are
+/// read are; else the widest floats. Of 16-bit integers, which multiply faster than floats, no peak
+/// is known, nor where there is no float at all.
+fn numbers_of(kernel: &Kernel, vars: &[(Var, i64)]) -> Option<Numbers> {
+    let tensors = || {
+        kernel.params.iter().filter_map(|param| match param {
+            Param::Tensor { buffer, output, .. } => Some((buffer, *output)),
+            _ => None,
+        })
+    };
+    let elements = |of: &[DType]| -> f64 {
+        let inputs = tensors().filter(|(buffer, output)| !output && of.contains(&buffer.dtype));
+        let counts = inputs.map(|(buffer, _)| {
+            buffer.shape.iter().map(|extent| number(extent, vars)).product::<f64>()
+        });
+        counts.sum()
+    };
+    let floats = [DType::Float16, DType::BFloat16, DType::Float32, DType::Float64];
+    let (of_floats, of_bytes) = (elements(&floats), elements(&[DType::Int8, DType::Uint8]));
+    let of_halves = elements(&[DType::Int16, DType::Uint16]);
+    if of_bytes > of_floats.max(of_halves) {
+        return Some(Numbers::Int8);
+    }
+    let widest = tensors().map(|(buffer, _)| buffer.dtype).filter(|dtype| dtype.is_float());
+    match widest.max_by_key(|dtype| dtype.bytes())? {
+        _ if of_halves > of_floats => None,
+        DType::Float64 => Some(Numbers::Float64),
+        _ => Some(Numbers::Float32),
     }
 }
 
@@ -132,14 +167,18 @@ fn number(expr: &Expr, vars: &[(Var, i64)]) -> f64 {
     expr.as_int().map_or(0.0, |value| value as f64)
 }
 
-/// The name in a schedule's text, which begins `schedule KERNEL.NAME…`; the kernel's own, which has
-/// none, is called as the kernel.
+/// The name in a schedule's text, which begins `schedule KERNEL.NAME…`, if it has one.
 pub fn schedule_name(text: &str) -> &str {
     let head = text.lines().find_map(|line| line.strip_prefix("schedule "));
     let Some(head) = head else { return text.lines().next().unwrap_or("default").trim() };
     let end = head.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
     let full = head[..end.unwrap_or(head.len())].trim();
-    full.split_once('.').map_or(full, |(_, name)| name)
+    full.split_once('.').map_or("unnamed", |(_, name)| name)
+}
+
+/// What a schedule is called: one that the compiler made is `auto`.
+pub fn label(schedule: &Schedule) -> &str {
+    if schedule.auto { "auto" } else { schedule_name(&schedule.text) }
 }
 
 #[cfg(test)]
@@ -147,24 +186,26 @@ mod tests {
     use super::super::machine::tests::machine;
     use super::*;
 
-    fn work(flops: f64, bytes: f64, written: f64, float: Option<DType>) -> Work {
-        Work { flops, bytes, written, float }
+    fn work(flops: f64, bytes: f64, written: f64, numbers: Option<Numbers>) -> Work {
+        Work { flops, bytes, written, numbers }
     }
 
     #[test]
     fn the_slower_of_computing_and_moving_binds() {
         let machine = machine(10_000);
         let roof = |work: &Work| Roof::new(&machine, work).expect("a limit");
-        let product = roof(&work(2e9, 12e6, 4e6, Some(DType::Float32)));
-        assert_eq!((product.limit, product.seconds), (Limit::Peak(false), 0.01));
-        let wide = roof(&work(2e9, 24e6, 8e6, Some(DType::Float64)));
-        assert_eq!((wide.limit, wide.seconds), (Limit::Peak(true), 0.02));
-        let sum = roof(&work(1e6, 4e6, 4e3, Some(DType::Float32)));
+        let product = roof(&work(2e9, 12e6, 4e6, Some(Numbers::Float32)));
+        assert_eq!((product.limit, product.seconds), (Limit::Peak(Numbers::Float32), 0.01));
+        let wide = roof(&work(2e9, 24e6, 8e6, Some(Numbers::Float64)));
+        assert_eq!((wide.limit, wide.seconds), (Limit::Peak(Numbers::Float64), 0.02));
+        let sum = roof(&work(1e6, 4e6, 4e3, Some(Numbers::Float32)));
         assert_eq!((sum.limit, &sum.limit_name[..]), (Limit::Read(1), "DRAM read"));
-        assert_eq!(sum.seconds, 4e6 / 20.0 / 1e9);
-        let small = roof(&work(1e3, 9e3, 3e3, Some(DType::Float32)));
+        assert_eq!(sum.seconds, 1e4 / 80.0 / 1e9 + 3.99e6 / 20.0 / 1e9);
+        let small = roof(&work(1e3, 9e3, 3e3, Some(Numbers::Float32)));
         assert_eq!((small.limit, &small.level[..]), (Limit::Triad(0), "L1"));
-        let integers = roof(&work(2e9, 12e6, 4e6, Some(DType::Int32).filter(|d| d.is_float())));
+        let bytes = roof(&work(2e9, 12e5, 4e5, Some(Numbers::Int8)));
+        assert_eq!((bytes.limit, &bytes.limit_name[..]), (Limit::Peak(Numbers::Int8), "int8 peak"));
+        let integers = roof(&work(2e9, 12e6, 4e6, None));
         assert_eq!((integers.peak, integers.limit), (None, Limit::Triad(1)));
         assert_eq!(Roof::new(&machine, &work(0.0, 0.0, 0.0, None)), None);
     }
@@ -173,7 +214,7 @@ mod tests {
     fn schedules_have_names() {
         assert_eq!(schedule_name("default"), "default");
         assert_eq!(schedule_name("schedule matmul.block(tx = 8) {\n}"), "block");
-        assert_eq!(schedule_name("schedule matmul {\n}"), "matmul");
+        assert_eq!(schedule_name("schedule matmul {\n}"), "unnamed");
         assert_eq!(schedule_name("schedule matmul.fast for x86-avx2 {\n}"), "fast");
     }
 }

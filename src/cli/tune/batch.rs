@@ -2,11 +2,13 @@
 //! writes another, which appears complete or not at all; until then `OUT` with the ending `.jsonl`
 //! holds a line for each candidate that is done.
 
+use super::super::paths::Files;
 use super::super::report::{Error, Reporter};
 use super::log::machine;
 use super::pool::Pool;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut};
 use crate::diag::Diag;
+use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::tune::{Compared, Job, Measure};
 use std::fs::File;
@@ -28,8 +30,9 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         let text = format!("{} is no batch of candidates: {why}", args.input.display());
         Error::from(Diag::global("E0602", text))
     };
-    let text = std::fs::read(&args.input)
-        .map_err(|error| refuse(super::super::options::io_text(&error)))?;
+    let files = Files::default().input("the batch", &args.input).output("OUT", Some(&args.output));
+    files.output("OUT", Some(lines_of(&args.output))).check()?;
+    let text = input::read(&args.input, input::RECORDS).map_err(refuse)?;
     let batch: BatchIn = serde_json::from_slice(&text).map_err(|why| refuse(why.to_string()))?;
     if batch.format != BATCH_FORMAT {
         let format = batch.format;
@@ -48,10 +51,15 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     reporter.write(&[OutputFile { path: args.output.clone(), bytes, executable: false }])
 }
 
+/// Where the lines go.
+fn lines_of(output: &Path) -> PathBuf {
+    output.with_extension("jsonl")
+}
+
 /// Measures each by itself, and says so in a line of `OUT.jsonl` before the next begins: whoever
 /// waits for the batch may be gone when it ends.
 fn measure(pool: &mut Pool, jobs: &[Job], output: &Path) -> Result<Compared, Error> {
-    let path = output.with_extension("jsonl");
+    let path = lines_of(output);
     let cannot = |error: std::io::Error| {
         let why = super::super::options::io_text(&error);
         Error::from(Diag::global("E0602", format!("cannot write {}: {why}", path.display())))

@@ -1,10 +1,12 @@
 //! `tec best`, and what `--records` does: the best recorded schedules, printed or put into a file.
 
+use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
 use super::log::machine;
 use super::report::{duration, plural};
 use super::{edit, records};
 use crate::diag::{Diag, Result};
+use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::target::Target;
 use crate::te::Graph;
@@ -16,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   tec best matmul_add.records.jsonl                            # prints the best schedule
   tec best matmul_add.records.jsonl --write-back matmul_add.te # puts it into the file
-  tec build matmul_add.te --schedule tuned";
+  tec build matmul_add.te                                      # with that schedule";
 
 /// Print the best recorded schedule of each kernel.
 ///
@@ -30,8 +32,9 @@ pub struct Args {
     records: PathBuf,
     #[command(flatten)]
     which: Which,
-    /// Put the schedules into this file, each as its kernel's `tuned`; one of that name for the
-    /// same target is replaced, nothing else is touched.
+    /// Put the schedules into this file, each as its kernel's `tuned`, which is what the kernel is
+    /// then built with on that target; one of that name for the same target is replaced, nothing
+    /// else is touched.
     #[arg(long, value_name = "FILE.te")]
     write_back: Option<PathBuf>,
 }
@@ -106,10 +109,10 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
         eprintln!("note: {}", describe(record, &record.kernel));
     }
     let Some(path) = &args.write_back else { return print(&named.join("\n")) };
-    let source = std::fs::read_to_string(path).map_err(|error| {
-        let why = super::super::options::io_text(&error);
-        Diag::global("E0604", format!("cannot read {}: {why}", path.display()))
-    })?;
+    let files = Files::default().input("the records", &args.records);
+    files.output("--write-back", Some(path)).check()?;
+    let source = input::read_text(path, input::SOURCE)
+        .map_err(|why| Diag::global("E0604", format!("cannot read {}: {why}", path.display())))?;
     let bytes = edit::put(&source, &named)?.into_bytes();
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }

@@ -11,12 +11,14 @@ use super::report::{self, Report};
 use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use super::worker::LONGER;
-use crate::cli::bench::machine::{self, cpu};
+use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::data;
 use crate::cli::options::{CompileArgs, elaborate, no_kernel};
+use crate::cli::paths::Files;
 use crate::cli::report::{Error, Reporter, print};
 use crate::cli::run::Arguments;
+use crate::cli::threads;
 use crate::diag::{self, Diag};
 use crate::driver::{self, Failure, Options};
 use crate::ir::Kernel;
@@ -96,8 +98,8 @@ pub struct Args {
 }
 
 // What options of other commands mean here.
-const THREADS: &str = "Threads of parallel loops: the schedules are for so many; all cores by \
-                       default";
+const THREADS: &str = "Threads of parallel loops: the schedules are for so many; by default as \
+                       many as a module has, $TEC_NUM_THREADS or one for each CPU";
 const SEED: &str = "Of the search, and where the random inputs begin";
 const SCHEDULE: &str = "Search the knobs of this schedule, instead of what the rules can write";
 const RECORDS: &str = "Where trials are kept, and taken up from; FILE.records.jsonl by default";
@@ -137,10 +139,16 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     if args.dag {
         return print(&dags(&graphs));
     }
+    let path = match &args.compile.records {
+        Some(path) => PathBuf::from(path),
+        None => default_records(&args.file),
+    };
+    let files = Files::default().program(&program).named_inputs(&args.arguments.input);
+    files.output("--records", Some(&path)).output("--plot", args.plot.as_ref()).check()?;
     let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
     // Threads of the CPU say nothing about a GPU.
-    let usual = if options.target.is_gpu() { 1 } else { cpu::count() as i32 };
+    let usual = if options.target.is_gpu() { 1 } else { threads::usual() as i32 };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
     let how = (threads, args.reassociate);
     let spaces = spaces(&program, &graphs, template.as_ref(), &options, how)
@@ -164,10 +172,6 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         show_bugs(&bugs);
         return Ok(());
     }
-    let path = match &args.compile.records {
-        Some(path) => PathBuf::from(path),
-        None => default_records(&args.file),
-    };
     let plain: Vec<Kernel> = graphs
         .iter()
         .map(|graph| driver::lower_naively(graph, &options.target))
@@ -183,6 +187,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         tasks.push(run.open(at, judge, search, is_template.then_some(&**space))?);
     }
     let limits = Limits::new(args, begin);
+    tasks.iter_mut().for_each(|task| task.ends = limits.search.map(|search| begin + search));
     search(&mut tasks, &limits, reporter)?;
     let mut reports = decide(&mut tasks, &limits)?;
     for (report, judge) in reports.iter_mut().zip(&judges) {
@@ -466,6 +471,8 @@ struct Limits {
     begin: Instant,
     /// The search ends then; what is left is for the last comparison.
     search: Option<Duration>,
+    /// Everything ends then.
+    end: Option<Instant>,
     /// Seconds of the last comparison of each kernel.
     last: f64,
     trials: Option<usize>,
@@ -483,7 +490,8 @@ impl Limits {
         let stopped = stop_flag();
         let search =
             budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));
-        Limits { begin, search, last, trials: args.trials, stopped }
+        let end = budget.map(|budget| begin + budget);
+        Limits { begin, search, end, last, trials: args.trials, stopped }
     }
 
     fn is_over(&self, trials: usize) -> bool {
@@ -534,8 +542,13 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
 fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
     let seconds = limits.last / tasks.len() as f64;
     let mut reports = Vec::new();
+    let mut left = tasks.len() as u32;
     for task in tasks {
-        let winner: Option<Winner> = task.decide(seconds)?;
+        // The kernels that are not decided share what there is.
+        let now = Instant::now();
+        let ends = limits.end.map(|end| now + end.saturating_duration_since(now) / left);
+        left -= 1;
+        let winner: Option<Winner> = task.decide(seconds, ends)?;
         reports.push(Report::new(task, winner, limits.begin.elapsed()));
     }
     Ok(reports)

@@ -1,14 +1,16 @@
 //! Schedules that are put into the text of a file, as a user would paste them.
 //!
-//! What is put there is called `tuned`: it takes the place of the kernel's schedule of that name
-//! for that target, and touches no other.
+//! What is put there is called `tuned`, which is what the kernel is then built with on that target.
+//! It takes the place of the kernel's schedule of that name for that target (of several, which the
+//! output of searches appended to a file leaves, that of the last, and the others go), and touches
+//! no other.
 
-use crate::diag::{Diag, Result};
+use crate::diag::{Diag, Result, Span};
 use crate::lang::ast::{self, Item, Schedule};
 use crate::lang::parse_file;
 
 /// The name.
-pub const NAME: &str = "tuned";
+pub const NAME: &str = crate::schedule::TUNED;
 
 /// The text of a recorded schedule under a kernel's name, and called `tuned`.
 pub fn named(text: &str, kernel: &str) -> Result<String> {
@@ -20,6 +22,11 @@ pub fn named(text: &str, kernel: &str) -> Result<String> {
     }
     let body = &text[end..item.span.end as usize];
     Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
+}
+
+/// The same for a schedule that a search has found: a text of its own, or one that was applied.
+pub fn found(text: &str, kernel: &str) -> String {
+    named(text, kernel).unwrap_or_else(|diag| crate::bug!("{diag} in what was found:\n{text}"))
 }
 
 fn only_schedule(file: &ast::File) -> Result<&Schedule> {
@@ -48,7 +55,7 @@ fn put_one(source: &str, schedule: &str) -> Result<String> {
         let text = format!("the file has no kernel `{}`", own.kernel.text);
         return Err(Box::new(Diag::global("E0605", text)));
     }
-    let old = file.items.iter().find_map(|item| match item {
+    let old = file.items.iter().filter_map(|item| match item {
         Item::Schedule(old)
             if old.kernel.text == own.kernel.text
                 && old.name.as_ref().is_some_and(|name| name.text == NAME)
@@ -58,9 +65,19 @@ fn put_one(source: &str, schedule: &str) -> Result<String> {
         }
         _ => None,
     });
-    if let Some(span) = old {
-        let (before, after) = (&source[..span.start as usize], &source[span.end as usize..]);
-        return Ok(format!("{before}{}{after}", schedule.trim_end()));
+    let old: Vec<Span> = old.collect();
+    if let Some((last, replaced)) = old.split_last() {
+        let (before, after) = source.split_at(last.start as usize);
+        let after = &after[(last.end - last.start) as usize..];
+        let mut text = format!("{}{after}", schedule.trim_end());
+        let mut end = before.len();
+        for span in replaced.iter().rev() {
+            let kept = before[span.end as usize..end].trim_start_matches([' ', '\n']);
+            text.insert_str(0, kept);
+            end = span.start as usize;
+        }
+        text.insert_str(0, &before[..end]);
+        return Ok(text);
     }
     let gap = if source.ends_with('\n') || source.is_empty() { "\n" } else { "\n\n" };
     Ok(format!("{source}{gap}{schedule}"))
@@ -93,6 +110,20 @@ schedule a { B.vectorize(i) }
             )
         );
         assert_eq!(put(&changed, &[own]).unwrap(), changed, "once more");
+    }
+
+    #[test]
+    fn of_several_one_is_left() {
+        let own = named("schedule a for x86-avx2 { B.parallel(i) }", "a").unwrap();
+        let more = "schedule a.tuned for x86-avx2 { B.vectorize(i) }\n# between\n\
+                    schedule a.tuned for x86-avx512 { }\n";
+        let file = format!("{FILE}{more}{}", own.replace("parallel", "unroll"));
+        let left = FILE.replace("schedule a.tuned for x86-avx2 { B.unroll(i) } ", "");
+        let between = "# between\nschedule a.tuned for x86-avx512 { }\n";
+        assert_eq!(
+            put(&file, std::slice::from_ref(&own)).unwrap(),
+            format!("{left}{between}{own}")
+        );
     }
 
     #[test]

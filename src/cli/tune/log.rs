@@ -7,6 +7,7 @@ use super::records::Writer;
 use super::runner::leftovers;
 use crate::diag::{Diag, Result};
 use crate::module::gpu::Gpu;
+use crate::module::input;
 use crate::module::write::{OutputFile, write_files};
 use crate::target::Target;
 use crate::te::Graph;
@@ -109,10 +110,8 @@ impl Log {
     /// Writes the file with the schedule in it, under a name that is free.
     fn keep_wrong(&self, schedule: &str, ulp: u64) -> Result<PathBuf> {
         let Setup { file, kernel, target, fp_contract, seed, threads, .. } = &self.setup;
-        let source = std::fs::read_to_string(file).map_err(|error| {
-            let why = super::super::options::io_text(&error);
-            Box::new(Diag::global("E0604", format!("cannot read {file}: {why}")))
-        })?;
+        let source = input::read_text(Path::new(file), input::SOURCE)
+            .map_err(|why| Box::new(Diag::global("E0604", format!("cannot read {file}: {why}"))))?;
         let stem = self.records.to_string_lossy().into_owned();
         let stem = stem.strip_suffix(".records.jsonl").unwrap_or(&stem);
         let paths = (1..).map(|number| PathBuf::from(format!("{stem}.wrong-{number}.te")));

@@ -1,6 +1,7 @@
 //! `tec records`: looks at files of records, joins them, thins them out, measures them again.
 
 use super::super::options::{self, CompileArgs};
+use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
 use super::super::run::Arguments;
 use super::best::Which;
@@ -177,6 +178,8 @@ fn replay(args: &Replay) -> Result<(), Error> {
     if graphs.is_empty() {
         return Err(options::no_kernel(&args.file, &program).into());
     }
+    let files = Files::default().program(&program).named_inputs(&args.arguments.input);
+    files.output("-o", Some(args.output.as_ref().unwrap_or(&args.old))).check()?;
     let lower = |graph| driver::lower_naively(graph, &options.target);
     let plain: Result<Vec<Kernel>, _> = graphs.iter().map(lower).collect();
     let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;

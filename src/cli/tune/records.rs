@@ -6,10 +6,10 @@
 //! before the next trial begins.
 
 use crate::diag::{Diag, Result};
+use crate::module::input;
 use crate::tune::records::{Parsed, Record, parse};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A file to which records are added.
@@ -51,7 +51,7 @@ impl Writer {
 
 /// The file, which nobody adds to as long as what is returned lives.
 pub fn lock(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
+    let file = input::open(path).map_err(|why| unreadable(path, &why))?;
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         let text = format!("{} is in use: a search adds to it", path.display());
         let help = "wait until it has ended, or give the result another file, `-o OUT`";
@@ -62,13 +62,9 @@ pub fn lock(path: &Path) -> Result<File> {
 
 /// What a file of records holds.
 pub fn read(path: &Path) -> Result<Parsed> {
-    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_char_device()) {
-        let text = format!("{} is a device, not a file of records", path.display());
-        return Err(Box::new(Diag::global("E0604", text)));
-    }
-    match std::fs::read(path) {
+    match input::read(path, input::RECORDS) {
         Ok(text) => understood(path, parse(&text)),
-        Err(error) => Err(cannot("read", path, &error)),
+        Err(why) => Err(unreadable(path, &why)),
     }
 }
 
@@ -100,6 +96,10 @@ pub fn show_notes(path: &Path, parsed: &Parsed) {
     if let Some(more) = parsed.notes.len().checked_sub(MOST).filter(|more| *more > 0) {
         eprintln!("note: {}: and {more} more like these", path.display());
     }
+}
+
+fn unreadable(path: &Path, why: &str) -> Box<Diag> {
+    Box::new(Diag::global("E0604", format!("cannot read records in {}: {why}", path.display())))
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Box<Diag> {

@@ -1,5 +1,6 @@
 //! What a search says: a sign of life while it runs, and its results.
 
+use super::edit;
 use super::task::{Judge, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
@@ -129,8 +130,7 @@ pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
         lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
         if let Some(winner) = &report.winner {
             text.push('\n');
-            text.push_str(winner.trial.proposal.text.trim_end());
-            text.push('\n');
+            text.push_str(&edit::found(&winner.trial.proposal.text, &report.name));
         }
     }
     text

@@ -116,8 +116,12 @@ pub struct Task<'a> {
     pub trials: usize,
     /// The best after each trial of this run: seconds since it began, seconds of a call.
     pub curve: Vec<(f64, f64)>,
+    /// When the search is to end.
+    pub ends: Option<Instant>,
     measure: Box<dyn Measure>,
     begin: Instant,
+    /// What measuring the trials of this run took.
+    spent: Duration,
 }
 
 /// A call may take this many times as long as the best.
@@ -140,9 +144,23 @@ impl<'a> Task<'a> {
     ) -> Task<'a> {
         let name = log.context.kernel.clone();
         let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
-        let (trials, curve) = (0, Vec::new());
-        let wrong = Vec::new();
-        Task { name, search, progress, work, roof, log, wrong, trials, curve, measure, begin }
+        let (trials, curve, spent) = (0, Vec::new(), Duration::ZERO);
+        let (wrong, ends) = (Vec::new(), None);
+        Task {
+            name,
+            search,
+            progress,
+            work,
+            roof,
+            log,
+            wrong,
+            trials,
+            curve,
+            ends,
+            measure,
+            begin,
+            spent,
+        }
     }
 
     /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
@@ -235,7 +253,11 @@ impl<'a> Task<'a> {
         let proposals = self.search.propose(count);
         self.progress.exhausted = proposals.is_empty();
         // A few at a time, so that whoever wants to stop does not wait long.
-        for few in proposals.chunks(4) {
+        let mut proposals = &proposals[..];
+        while !proposals.is_empty() {
+            let (few, rest) = proposals.split_at(self.at_once().min(proposals.len()));
+            proposals = rest;
+            let start = Instant::now();
             let best = self.best_seconds();
             let limit = match best {
                 Some(best) => Duration::from_secs_f64(best * PATIENCE).clamp(SHORTEST, LONGEST),
@@ -253,6 +275,7 @@ impl<'a> Task<'a> {
             });
             self.wrong.extend(kept?);
             self.trials += outcomes.len();
+            self.spent += start.elapsed();
             let trials = few.iter().zip(outcomes);
             let trials = trials
                 .map(|(proposal, outcome)| Trial { proposal: proposal.clone(), outcome })
@@ -277,12 +300,21 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Measures the leaders again in turns, so that the best is not merely the luckiest.
-    pub fn decide(&mut self, seconds: f64) -> Result<Option<Winner>> {
+    /// Measures the leaders again in turns, so that the best is not merely the luckiest: as many as
+    /// there is time for until `ends`.
+    pub fn decide(&mut self, seconds: f64, ends: Option<Instant>) -> Result<Option<Winner>> {
+        // Each is compiled and checked before the comparison begins.
+        let count = ends.map_or(LEADERS, |ends| {
+            let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
+            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(LEADERS)
+        });
         let leaders: Vec<Proposal> =
-            self.search.leaders(LEADERS).iter().map(|trial| trial.proposal.clone()).collect();
+            self.search.leaders(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
         let Some(first) = leaders.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
+        if count == 0 {
+            return Ok(self.measured_alone(first, alone));
+        }
         let limit = Duration::from_secs_f64(alone * PATIENCE).clamp(SHORTEST, LONGEST);
         let jobs: Vec<Job> = leaders.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
@@ -297,11 +329,28 @@ impl<'a> Task<'a> {
             }
         }
         // Where none could be measured again the first measurement holds.
-        Ok(best.or_else(|| {
-            let trial = self.search.trials().iter().find(|one| one.proposal.text == first.text)?;
-            let Outcome::Measured { times, .. } = &trial.outcome else { return None };
-            Some(Winner { trial: trial.clone(), seconds: alone, times: times.clone() })
-        }))
+        Ok(best.or_else(|| self.measured_alone(first, alone)))
+    }
+
+    /// A trial with its own measurement.
+    fn measured_alone(&self, proposal: &Proposal, seconds: f64) -> Option<Winner> {
+        let trial = self.search.trials().iter().find(|one| one.proposal.text == proposal.text)?;
+        let Outcome::Measured { times, .. } = &trial.outcome else { return None };
+        Some(Winner { trial: trial.clone(), seconds, times: times.clone() })
+    }
+
+    /// Seconds that a trial of this run took.
+    fn seconds_of_trial(&self) -> f64 {
+        self.spent.as_secs_f64() / self.trials.max(1) as f64
+    }
+
+    /// How many candidates are measured before it is asked whether the search is over: one where
+    /// several could last longer than there is time.
+    fn at_once(&self) -> usize {
+        const FEW: usize = 4;
+        let Some(ends) = self.ends else { return FEW };
+        let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        if self.trials == 0 || left < 2.0 * FEW as f64 * self.seconds_of_trial() { 1 } else { FEW }
     }
 
     /// What the user should know of the measurements.

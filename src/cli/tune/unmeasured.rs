@@ -3,6 +3,7 @@
 //! Nothing is recorded, because records hold measurements. What is printed says so, with the terms
 //! of the estimate, and can be pasted into the file like what was measured.
 
+use super::edit;
 use super::report::{Packed, duration, plural};
 use super::task::Judge;
 use crate::cli::bench::work::Work;
@@ -136,8 +137,7 @@ pub fn text(head: &Head<'_>, all: &[Found]) -> String {
         }
         if let Some((best, _)) = &found.best {
             text.push('\n');
-            text.push_str(best.text.trim_end());
-            text.push('\n');
+            text.push_str(&edit::found(&best.text, &found.name));
         }
     }
     text

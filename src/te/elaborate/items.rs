@@ -143,13 +143,9 @@ impl<'a> Items<'a> {
 
 /// A file and what it imports, each once.
 fn sources(program: &Program, file: usize) -> Vec<usize> {
-    let mut sources = vec![file];
-    for import in program.imports.get(file).into_iter().flatten() {
-        if !sources.contains(&(*import as usize)) {
-            sources.push(*import as usize);
-        }
-    }
-    sources
+    // Of the imports each is there once.
+    let imports = program.imports.get(file).into_iter().flatten().map(|import| *import as usize);
+    std::iter::once(file).chain(imports.filter(|import| *import != file)).collect()
 }
 
 impl<'a> Elaborator<'a> {
@@ -371,9 +367,8 @@ impl<'a> Elaborator<'a> {
     /// `SCHEDULE.t` for each parameter and knob of a kernel's schedules.
     fn schedule_settings(&self, kernel: &str) -> Vec<String> {
         let mut settings = Vec::new();
-        for item in self.program.files.iter().flat_map(|file| &file.items) {
-            let ast::Item::Schedule(item) = item else { continue };
-            let (true, Some(schedule)) = (item.kernel.text == kernel, &item.name) else { continue };
+        for item in self.program.schedules_of(kernel) {
+            let Some(schedule) = &item.name else { continue };
             let mut names = item.params.iter().map(|param| &param.name.text[..]).collect();
             knobs(&item.body, &mut names);
             settings.extend(names.iter().map(|name| format!("{}.{name}", schedule.text)));

@@ -50,7 +50,7 @@ fn parse(text: &str, isa: Isa, threads: usize) -> Option<Machine> {
         && machine.cpus == cpu::count()
         && machine.isa == isa
         && machine.threads == threads;
-    let rates = [machine.peak_f32, machine.peak_f64].into_iter();
+    let rates = [machine.peak_f32, machine.peak_f64, machine.peak_i8].into_iter();
     let mut rates = rates.chain(machine.levels.iter().flat_map(|level| [level.read, level.triad]));
     let plausible = rates.all(|rate| rate.is_finite() && rate > 0.0);
     let names: Vec<String> = super::sizes(threads).into_iter().map(|size| size.name).collect();
@@ -79,6 +79,7 @@ mod tests {
             isa: Isa::Sse,
             peak_f32: 1.0,
             peak_f64: 1.0,
+            peak_i8: 1.0,
             levels: levels.collect(),
         };
         let text = |machine: &Machine| serde_json::to_string(machine).unwrap();

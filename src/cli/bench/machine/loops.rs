@@ -2,7 +2,7 @@
 //! streams through memory. On x86-64 they are written in instructions, so that no optimiser decides
 //! what is measured; elsewhere they are plain loops.
 
-use super::Isa;
+use super::{Isa, Numbers};
 
 /// A cache line; arrays of it begin where every vector load is aligned.
 #[derive(Clone, Copy, Debug)]
@@ -12,19 +12,24 @@ pub struct Line(pub [f32; 16]);
 /// Lines that one step of a stream takes; arrays have a multiple of it.
 pub const STEP: usize = 4;
 
-/// Runs multiply-adds on registers, and returns how many floating-point operations they were.
-pub fn multiply_add(isa: Isa, double: bool, iterations: u64) -> f64 {
-    let lanes = match (isa, double) {
-        (Isa::Avx512, false) => 16.0,
-        (Isa::Avx512, true) | (Isa::Avx2, false) => 8.0,
-        (Isa::Avx2, true) | (Isa::Sse, false) => 4.0,
-        (Isa::Sse, true) => 2.0,
-        (Isa::Portable, _) => return portable::multiply_add(double, iterations),
+/// Runs multiply-adds on registers, and returns how many operations on such numbers they were.
+pub fn multiply_add(isa: Isa, numbers: Numbers, iterations: u64) -> f64 {
+    let bytes = match isa {
+        Isa::Avx512 => 64.0,
+        Isa::Avx2 => 32.0,
+        Isa::Sse => 16.0,
+        Isa::Portable => return portable::multiply_add(numbers, iterations),
     };
-    x86::multiply_add(isa, double, iterations);
+    x86::multiply_add(isa, numbers, iterations);
     // SSE has no fused multiply-add: half of its 28 instructions multiply, half add.
-    let operations = if isa == Isa::Sse { 28.0 } else { 56.0 };
-    iterations as f64 * operations * lanes
+    let floats = if isa == Isa::Sse { 28.0 } else { 56.0 };
+    let operations = match numbers {
+        Numbers::Float32 => floats * bytes / 4.0,
+        Numbers::Float64 => floats * bytes / 8.0,
+        // A product and a sum for each byte, by one instruction or by three.
+        Numbers::Int8 => 56.0 * bytes,
+    };
+    iterations as f64 * operations
 }
 
 /// Reads an array once.
@@ -48,12 +53,21 @@ pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
 
 /// What any compiler makes of plain loops.
 mod portable {
-    use super::Line;
+    use super::{Line, Numbers};
     use std::hint::black_box;
 
-    pub fn multiply_add(double: bool, iterations: u64) -> f64 {
+    pub fn multiply_add(numbers: Numbers, iterations: u64) -> f64 {
         const CHAINS: usize = 32;
-        if double {
+        if numbers == Numbers::Int8 {
+            let x: [i8; CHAINS] = black_box([3; CHAINS]);
+            let mut sums = [0_i32; CHAINS];
+            for _ in 0..iterations {
+                let y = black_box(5_i8);
+                let terms = sums.iter_mut().zip(x);
+                terms.for_each(|(sum, x)| *sum = sum.wrapping_add(i32::from(x) * i32::from(y)));
+            }
+            black_box(sums);
+        } else if numbers == Numbers::Float64 {
             let (x, y) = black_box((0.999_f64, 0.001_f64));
             let mut sums = [y; CHAINS];
             for _ in 0..iterations {
@@ -93,10 +107,10 @@ mod portable {
 /// No other machine has them.
 #[cfg(not(target_arch = "x86_64"))]
 mod x86 {
-    use super::super::Isa;
+    use super::super::{Isa, Numbers};
     use super::Line;
 
-    pub fn multiply_add(isa: Isa, _double: bool, _iterations: u64) {
+    pub fn multiply_add(isa: Isa, _numbers: Numbers, _iterations: u64) {
         crate::bug!("{isa:?} is not of this machine");
     }
 
@@ -113,7 +127,7 @@ mod x86 {
 /// the operands.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::Isa;
+    use super::super::{Isa, Numbers};
     use super::Line;
     use std::arch::asm;
 
@@ -127,7 +141,7 @@ mod x86 {
         };
     }
 
-    /// A loop of 28 arithmetic instructions: `$body` holds fourteen.
+    /// A loop of 28 arithmetic steps on a register each: `$body` holds fourteen.
     macro_rules! register_loop {
         ($name:ident, $features:literal, $load:literal, $reg:literal, $body:expr, $end:literal) => {
             #[target_feature(enable = $features)]
@@ -196,6 +210,58 @@ mod x86 {
         ""
     );
 
+    macro_rules! pairs {
+        ($reg:literal) => {
+            pairs!($reg, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+        };
+        ($reg:literal, $($n:literal)*) => {
+            concat!($("vpdpbusd ", $reg, $n, ", ", $reg, "14, ", $reg, "15\n",)*)
+        };
+    }
+
+    /// The same by three instructions: products of pairs, sums of those of four, the sum of all.
+    macro_rules! pairs_apart {
+        ($reg:literal) => {
+            pairs_apart!($reg, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+        };
+        ($reg:literal, $($n:literal)*) => {
+            concat!($(
+                "vpmaddubsw ", $reg, $n, ", ", $reg, "14, ", $reg, "15\n",
+                "vpmaddwd ", $reg, $n, ", ", $reg, $n, ", ", $reg, "14\n",
+                "vpaddd ", $reg, $n, ", ", $reg, $n, ", ", $reg, "15\n",
+            )*)
+        };
+    }
+
+    macro_rules! pairs_in_place {
+        ($($n:literal)*) => {
+            concat!($(
+                "pmaddubsw xmm", $n, ", xmm14\n",
+                "pmaddwd xmm", $n, ", xmm15\n",
+                "paddd xmm", $n, ", xmm14\n",
+            )*)
+        };
+    }
+
+    register_loop!(zmm_i8, "avx512f,avx512vnni", "vmovups", "zmm", pairs!("zmm"), "vzeroupper");
+    register_loop!(
+        zmm_i8_apart,
+        "avx512f,avx512bw",
+        "vmovups",
+        "zmm",
+        pairs_apart!("zmm"),
+        "vzeroupper"
+    );
+    register_loop!(ymm_i8, "avx2", "vmovups", "ymm", pairs_apart!("ymm"), "vzeroupper");
+    register_loop!(
+        xmm_i8,
+        "ssse3",
+        "movups",
+        "xmm",
+        pairs_in_place!(0 1 2 3 4 5 6 7 8 9 10 11 12 13),
+        ""
+    );
+
     /// A line of equal `f32` or of equal `f64`.
     fn line_of(double: bool, value: f64) -> Line {
         if !double {
@@ -206,19 +272,25 @@ mod x86 {
         Line(std::array::from_fn(|at| halves[at % 2]))
     }
 
-    pub fn multiply_add(isa: Isa, double: bool, iterations: u64) {
+    pub fn multiply_add(isa: Isa, numbers: Numbers, iterations: u64) {
+        let double = numbers == Numbers::Float64;
         // The values stay near 1: no infinities, no denormals.
         let (x, y) = match isa {
             Isa::Sse => (line_of(double, 1.0), line_of(double, 1.0)),
             _ => (line_of(double, 0.5), line_of(double, 0.5)),
         };
-        let function = match (isa, double) {
-            (Isa::Avx512, false) => zmm_f32,
-            (Isa::Avx512, true) => zmm_f64,
-            (Isa::Avx2, false) => ymm_f32,
-            (Isa::Avx2, true) => ymm_f64,
-            (_, false) => xmm_f32,
-            (_, true) => xmm_f64,
+        let dots = std::is_x86_feature_detected!("avx512vnni");
+        let function: unsafe fn(u64, &Line, &Line) = match (isa, numbers) {
+            (Isa::Avx512, Numbers::Float32) => zmm_f32,
+            (Isa::Avx512, Numbers::Float64) => zmm_f64,
+            (Isa::Avx512, Numbers::Int8) if dots => zmm_i8,
+            (Isa::Avx512, Numbers::Int8) => zmm_i8_apart,
+            (Isa::Avx2, Numbers::Float32) => ymm_f32,
+            (Isa::Avx2, Numbers::Float64) => ymm_f64,
+            (Isa::Avx2, Numbers::Int8) => ymm_i8,
+            (_, Numbers::Float32) => xmm_f32,
+            (_, Numbers::Float64) => xmm_f64,
+            (_, Numbers::Int8) => xmm_i8,
         };
         isa.assert_here();
         // SAFETY: the CPU has the features.
@@ -397,12 +469,12 @@ mod tests {
     #[test]
     fn operations_are_counted_by_width() {
         for isa in Isa::here() {
-            let (single, double) = (multiply_add(isa, false, 100), multiply_add(isa, true, 100));
+            let counts = Numbers::ALL.map(|numbers| multiply_add(isa, numbers, 100));
             match isa {
-                Isa::Avx512 => assert_eq!((single, double), (89_600.0, 44_800.0)),
-                Isa::Avx2 => assert_eq!((single, double), (44_800.0, 22_400.0)),
-                Isa::Sse => assert_eq!((single, double), (11_200.0, 5_600.0)),
-                Isa::Portable => assert_eq!((single, double), (6_400.0, 6_400.0)),
+                Isa::Avx512 => assert_eq!(counts, [89_600.0, 44_800.0, 358_400.0]),
+                Isa::Avx2 => assert_eq!(counts, [44_800.0, 22_400.0, 179_200.0]),
+                Isa::Sse => assert_eq!(counts, [11_200.0, 5_600.0, 89_600.0]),
+                Isa::Portable => assert_eq!(counts, [6_400.0, 6_400.0, 6_400.0]),
             }
         }
     }

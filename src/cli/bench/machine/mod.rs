@@ -7,7 +7,6 @@ pub mod cache;
 pub mod cpu;
 mod loops;
 
-use crate::ir::DType;
 use crate::target::{Arch, Target};
 use crate::tune::model::{MachineModel, Measured};
 use loops::{Line, STEP};
@@ -71,6 +70,32 @@ impl Isa {
     }
 }
 
+/// What the operations of a peak are on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Numbers {
+    /// `float32`, as which 16-bit floats compute.
+    Float32,
+    /// `float64`.
+    Float64,
+    /// Products of 8-bit integers, summed as `int32`.
+    Int8,
+}
+
+impl Numbers {
+    /// All of them.
+    #[cfg(test)]
+    pub const ALL: [Numbers; 3] = [Numbers::Float32, Numbers::Float64, Numbers::Int8];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numbers::Float32 => "float32",
+            Numbers::Float64 => "float64",
+            Numbers::Int8 => "int8",
+        }
+    }
+}
+
 /// The roofline of a machine for some threads and instructions. Rates are in units of 10^9 a
 /// second, of all threads together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -89,6 +114,8 @@ pub struct Machine {
     pub peak_f32: f64,
     /// Operations on `float64`.
     pub peak_f64: f64,
+    /// Operations on products of 8-bit integers, summed as `int32`.
+    pub peak_i8: f64,
     /// Nearest first, the main memory last.
     pub levels: Vec<Level>,
 }
@@ -109,8 +136,8 @@ pub struct Level {
 /// One of the limits, to be measured again beside a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Multiply-adds on registers; true for `float64`.
-    Peak(bool),
+    /// Multiply-adds on registers.
+    Peak(Numbers),
     /// Reading from a level, by its index.
     Read(usize),
     /// `c = a + s*b` in a level.
@@ -165,19 +192,23 @@ impl Machine {
             cpus: cpu::count(),
             threads,
             isa,
-            peak_f32: best(Limit::Peak(false)),
-            peak_f64: best(Limit::Peak(true)),
+            peak_f32: best(Limit::Peak(Numbers::Float32)),
+            peak_f64: best(Limit::Peak(Numbers::Float64)),
+            peak_i8: best(Limit::Peak(Numbers::Int8)),
             levels: levels.collect(),
         }
     }
 
-    /// Operations a second on values of a type, of which the FMA loop knows two.
-    pub fn peak(&self, dtype: DType) -> Option<f64> {
-        match dtype {
-            DType::Float64 => Some(self.peak_f64),
-            dtype if dtype.is_float() => Some(self.peak_f32),
-            _ => None,
+    /// Seconds that so many bytes take at least, each from the nearest level that can hold it
+    /// beside those before it; `rate` is that of a stream in a level.
+    pub fn seconds_to_move(&self, bytes: f64, rate: impl Fn(usize) -> f64) -> f64 {
+        let (mut seconds, mut held) = (0.0, 0.0);
+        for (at, level) in self.levels.iter().enumerate() {
+            let all = level.bytes.map_or(bytes, |capacity| bytes.min(capacity as f64));
+            seconds += (all - held).max(0.0) / rate(at) / 1e9;
+            held = all.max(held);
         }
+        seconds
     }
 
     /// The nearest level that holds so many bytes, by its index.
@@ -189,8 +220,9 @@ impl Machine {
     /// The rate of a limit.
     pub fn rate(&self, limit: Limit) -> f64 {
         match limit {
-            Limit::Peak(false) => self.peak_f32,
-            Limit::Peak(true) => self.peak_f64,
+            Limit::Peak(Numbers::Float32) => self.peak_f32,
+            Limit::Peak(Numbers::Float64) => self.peak_f64,
+            Limit::Peak(Numbers::Int8) => self.peak_i8,
             Limit::Read(level) => self.levels[level].read,
             Limit::Triad(level) => self.levels[level].triad,
         }
@@ -199,8 +231,7 @@ impl Machine {
     /// What a limit is called.
     pub fn name_of(&self, limit: Limit) -> String {
         match limit {
-            Limit::Peak(false) => "float32 peak".to_string(),
-            Limit::Peak(true) => "float64 peak".to_string(),
+            Limit::Peak(numbers) => format!("{} peak", numbers.name()),
             Limit::Read(level) => format!("{} read", self.levels[level].name),
             Limit::Triad(level) => format!("{} triad", self.levels[level].name),
         }
@@ -268,7 +299,7 @@ fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
     const BYTES: usize = 1 << 20;
     let bytes = size_of_val(array);
     match limit {
-        Limit::Peak(double) => loops::multiply_add(isa, double, 4000),
+        Limit::Peak(numbers) => loops::multiply_add(isa, numbers, 4000),
         Limit::Read(_) => {
             let passes = (BYTES / bytes).max(1);
             (0..passes).for_each(|_| loops::read(isa, array));
@@ -335,6 +366,7 @@ pub(super) mod tests {
             isa: Isa::Avx2,
             peak_f32: 200.0,
             peak_f64: 100.0,
+            peak_i8: 800.0,
             levels: vec![level("L1", Some(cache), 80.0), level("DRAM", None, 20.0)],
         }
     }
@@ -345,9 +377,11 @@ pub(super) mod tests {
         assert_eq!(machine.level_of(1000.0), 0);
         assert_eq!(machine.level_of(1001.0), 1);
         assert_eq!(machine.rate(Limit::Triad(1)), 10.0);
-        assert_eq!(machine.peak(DType::Float64), Some(100.0));
-        assert_eq!(machine.peak(DType::Float16), Some(200.0));
-        assert_eq!(machine.peak(DType::Int32), None);
+        assert_eq!(machine.rate(Limit::Peak(Numbers::Int8)), 800.0);
+        // What the nearer levels can hold may come from there.
+        let seconds = |bytes| machine.seconds_to_move(bytes, |at| machine.levels[at].read);
+        assert_eq!(seconds(800.0), 800.0 / 80.0 / 1e9);
+        assert_eq!(seconds(3000.0), 1000.0 / 80.0 / 1e9 + 2000.0 / 20.0 / 1e9);
     }
 
     #[test]
@@ -355,7 +389,8 @@ pub(super) mod tests {
         let levels = sizes(2);
         assert!(levels.last().is_some_and(|level| level.capacity.is_none()));
         for isa in Isa::here() {
-            for limit in [Limit::Peak(false), Limit::Peak(true), Limit::Read(0), Limit::Triad(0)] {
+            let peaks = Numbers::ALL.map(Limit::Peak).into_iter();
+            for limit in peaks.chain([Limit::Read(0), Limit::Triad(0)]) {
                 for threads in [1, 2] {
                     let rate = LimitLoop::new(isa, limit, threads).window(1e-4);
                     assert!(rate.is_finite() && rate > 0.0, "{isa:?} {limit:?}: {rate}");

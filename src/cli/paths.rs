@@ -1,0 +1,148 @@
+//! That no file which a command writes is one that it reads, or writes twice. Every command with an
+//! output asks [`check`] before it writes anything; files are the same through links and other
+//! spellings of a path, too.
+
+use super::report::Error;
+use crate::diag::Diag;
+use crate::lang::Program;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The files of a command.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// What is read, in words, with its path.
+    inputs: Vec<(String, PathBuf)>,
+    /// What is written: the option, and where.
+    outputs: Vec<(String, PathBuf)>,
+}
+
+impl Files {
+    /// A file that is read.
+    pub fn input(mut self, what: &str, path: impl AsRef<Path>) -> Files {
+        self.inputs.push((what.to_string(), path.as_ref().to_path_buf()));
+        self
+    }
+
+    /// The files of a program: the source, and what it imports.
+    pub fn program(mut self, program: &Program) -> Files {
+        for (at, file) in program.sources.files.iter().enumerate() {
+            let what = if at == 0 { "the source" } else { "an import of the source" };
+            self = self.input(what, &file.path);
+        }
+        self
+    }
+
+    /// The files that options name as `NAME=PATH`.
+    pub fn named_inputs(mut self, texts: &[String]) -> Files {
+        for (name, path) in texts.iter().filter_map(|text| text.split_once('=')) {
+            self = self.input(&format!("the input `{name}`"), path);
+        }
+        self
+    }
+
+    /// A file that is written, if it is.
+    pub fn output(mut self, option: &str, path: Option<impl AsRef<Path>>) -> Files {
+        let path = path.map(|path| path.as_ref().to_path_buf());
+        self.outputs.extend(path.map(|path| (option.to_string(), path)));
+        self
+    }
+
+    /// Refuses an output that is one of the inputs, or another output.
+    pub fn check(&self) -> Result<(), Error> {
+        let known = |(what, path): &(String, PathBuf)| Some((what.clone(), Place::of(path)?));
+        let mut taken: Vec<(String, Place)> = self.inputs.iter().filter_map(known).collect();
+        for (option, path) in &self.outputs {
+            let Some(place) = Place::of(path) else { continue };
+            if let Some((other, _)) = taken.iter().find(|(_, one)| *one == place) {
+                let path = path.display();
+                let text = format!("{option} would overwrite {other}: `{path}`");
+                let diag = Diag::global("E0502", text);
+                return Err(diag.help("nothing was written; give another path").into());
+            }
+            taken.push((option.clone(), place));
+        }
+        Ok(())
+    }
+}
+
+/// What makes a file the same file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// One that is there: its device and number.
+    There(u64, u64),
+    /// One that is not there yet: its folder's, and its name.
+    New(u64, u64, OsString),
+}
+
+impl Place {
+    /// Of a regular file, there or not yet. What is written to a pipe or a device is lost to
+    /// nobody, and what has no folder cannot be written.
+    fn of(path: &Path) -> Option<Place> {
+        let mut path = path.to_path_buf();
+        // As many links as the system follows.
+        for _ in 0..40 {
+            if let Ok(meta) = fs::metadata(&path) {
+                return meta.is_file().then(|| Place::There(meta.dev(), meta.ino()));
+            }
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder.to_path_buf(),
+                _ => PathBuf::from("."),
+            };
+            // A link to what is not there leads to the file that will be.
+            let Ok(target) = fs::read_link(&path) else {
+                let meta = fs::metadata(&folder).ok()?;
+                return Some(Place::New(meta.dev(), meta.ino(), path.file_name()?.to_os_string()));
+            };
+            path = folder.join(target);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_is_the_same_by_every_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("a"), "").unwrap();
+        fs::create_dir(at("d")).unwrap();
+        symlink("a", at("soft")).unwrap();
+        symlink("soft", at("softer")).unwrap();
+        fs::hard_link(at("a"), at("hard")).unwrap();
+        symlink(directory.path(), at("d/up")).unwrap();
+        for same in ["soft", "softer", "hard", "./a", "d/../a", "d/up/a"] {
+            assert_eq!(Place::of(&at(same)), Place::of(&at("a")), "{same}");
+        }
+        symlink("new", at("to-new")).unwrap();
+        for same in ["./new", "d/../new", "d/up/new", "to-new"] {
+            assert_eq!(Place::of(&at(same)), Place::of(&at("new")), "{same}");
+        }
+        assert_ne!(Place::of(&at("new")), Place::of(&at("d/new")));
+        assert_ne!(Place::of(&at("new")), Place::of(&at("New")));
+        assert_eq!(Place::of(Path::new("/dev/null")), None);
+        symlink("round", at("round")).unwrap();
+        assert_eq!(Place::of(&at("round")), None);
+    }
+
+    #[test]
+    fn outputs_are_apart_from_inputs_and_from_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("a.te"), "").unwrap();
+        let files = || Files::default().input("the source", at("a.te")).output("-o", Some(at("b")));
+        assert!(files().check().is_ok());
+        assert!(files().output("--plot", Some("/dev/null")).check().is_ok());
+        let twice = files().output("-x", Some("/dev/null")).output("-y", Some("/dev/null"));
+        assert!(twice.check().is_ok());
+        assert!(files().output("--plot", None::<PathBuf>).check().is_ok());
+        assert!(files().output("--plot", Some(at("a.te"))).check().is_err());
+        assert!(files().output("--plot", Some(at("./b"))).check().is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! How many threads run parallel loops where `--threads` does not say: the same for every command
+//! as for a module that is called by a program (`src/runtime/threads.c`).
+
+use super::bench::machine::cpu;
+use super::run::MOST_THREADS;
+
+/// The number in `TEC_NUM_THREADS`, else one for each CPU that this process may use.
+pub fn usual() -> usize {
+    let named = std::env::var("TEC_NUM_THREADS").ok();
+    let named = named.as_deref().and_then(parse);
+    named.unwrap_or_else(cpu::count).min(MOST_THREADS as usize)
+}
+
+/// A decimal number from 1 to 65536, as the runtime reads it.
+fn parse(text: &str) -> Option<usize> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = if digits { text.parse().ok() } else { None };
+    number.filter(|number| (1..=65536).contains(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_the_runtime_reads_them() {
+        assert_eq!(parse("3"), Some(3));
+        assert_eq!(parse("007"), Some(7));
+        assert_eq!(parse("65536"), Some(65536));
+        for text in ["", "0", "-1", "+2", " 2", "2x", "65537", "99999999999999999999"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        assert!(usual() > 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! Reading files that a user named: regular files only, and no more of them than a limit, so that
+//! neither a pipe that nobody writes to nor a device without an end stops the process.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Bytes of a source at most.
+pub const SOURCE: u64 = 64 << 20;
+/// Bytes of a module, of an object or of a PTX file at most.
+pub const MODULE: u64 = 1 << 30;
+/// Bytes of a file of records, or of a batch of candidates, at most.
+pub const RECORDS: u64 = 1 << 30;
+
+/// All bytes of a regular file that has `limit` of them at most; the error says why not.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    // A file may grow while it is read, and some of the system's tell no length.
+    open(path)?.take(limit + 1).read_to_end(&mut bytes).map_err(|error| io_text(&error))?;
+    match bytes.len() as u64 > limit {
+        true => Err(format!("it is larger than {}, the limit for such a file", size(limit))),
+        false => Ok(bytes),
+    }
+}
+
+/// The same for a text.
+pub fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+    String::from_utf8(read(path, limit)?).map_err(|_| "it is not UTF-8".to_string())
+}
+
+/// A regular file to be read.
+pub fn open(path: &Path) -> Result<File, String> {
+    let meta = std::fs::metadata(path).map_err(|error| io_text(&error))?;
+    match kind(&meta) {
+        None => File::open(path).map_err(|error| io_text(&error)),
+        Some("directory") => Err("is a directory".to_string()),
+        Some(kind) => Err(format!("it is a {kind}, not a regular file")),
+    }
+}
+
+/// What it is instead of a regular file.
+fn kind(meta: &Metadata) -> Option<&'static str> {
+    let kind = meta.file_type();
+    Some(match () {
+        () if kind.is_file() => return None,
+        () if kind.is_dir() => "directory",
+        () if kind.is_fifo() => "pipe",
+        () if kind.is_socket() => "socket",
+        () => "device",
+    })
+}
+
+/// The operating system's words without its number.
+pub fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_lowercase().to_string()).unwrap_or_default();
+    first + chars.as_str()
+}
+
+fn size(bytes: u64) -> String {
+    match bytes >> 30 {
+        0 => format!("{} MiB", bytes >> 20),
+        gib => format!("{gib} GiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_kept_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = File::create(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(read(&path, 1 << 20).map(|bytes| bytes.len()), Ok(1 << 20));
+        file.set_len((1 << 20) + 1).unwrap();
+        let why = read(&path, 1 << 20).unwrap_err();
+        assert_eq!(why, "it is larger than 1 MiB, the limit for such a file");
+        assert_eq!(read(directory.path(), 9).unwrap_err(), "is a directory");
+        let why = read(Path::new("/dev/zero"), 9).unwrap_err();
+        assert_eq!(why, "it is a device, not a regular file");
+        assert_eq!(size(SOURCE), "64 MiB");
+        assert_eq!(size(MODULE), "1 GiB");
+    }
+}
