@@ -9,7 +9,8 @@ TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
 .PHONY: help build run test test-rust test-python test-oracle oracle golden bless fuzz damage \
-        bench bench-launch size dump test-cross test-slurm test-exhaustive gpu-check gpu-check-bundle
+        bench bench-launch size dump test-cross test-slurm test-exhaustive gpu-check \
+        gpu-check-bundle
 
 help:                ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
