@@ -170,7 +170,7 @@ impl Kind for Records {
         let merged = merge(vec![records.clone(), records]);
         let kept = prune(merged, 2);
         let Some(record) = best(&kept, &Filter::default()) else { return Ok(false) };
-        if number % 8 == 0 {
+        if number.is_multiple_of(8) {
             accepted(compile(&format!("{}\n{}", self.program, record.schedule), number))?;
         }
         Ok(whole > 3)

@@ -104,12 +104,12 @@ pub fn compile(text: &str, number: u64) -> Result<(), Failure> {
             _ => None,
         })
         .collect();
-    if !names.is_empty() && number % 4 != 0 {
+    if !names.is_empty() && !number.is_multiple_of(4) {
         options.schedule = Some((None, names[number / 4 % names.len()].to_string()));
     }
     let mut trace = Trace::default();
     let graphs = driver::elaborate(&program, &options, &mut trace)?;
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         driver::check_schedules(&program, &graphs, &options, &mut trace)?;
     }
     let graphs = driver::schedule(&program, graphs, &options, &mut trace)?;
