@@ -74,8 +74,9 @@ class Evaluator:
         if op == "if":
             return self._choice(e, env)
         if op == "/" and self.rules.contract and e.args[1].op in ("bare", "literal"):
-            by = exact.reciprocal(Fraction(str(e.args[1].value)), t)
-            return self._value(e.args[0], env) * by
+            by = exact.reciprocal(self._constant(e.args[1]), t)
+            if by is not None:
+                return self._value(e.args[0], env) * by
         a = [self._value(x, env) for x in e.args]
         if op == "read":
             return self._read(self.values[e.value], a)
