@@ -8,6 +8,8 @@ assumption with the compiler, its interpreter or its other tests. `make oracle N
     generate.py   random programs, random arguments
     templates.py  programs of the shapes that directives ask for: products, sums, transpositions
     schedules.py  random schedules
+    functions.py  exp, sin, pow …: within their bounds, the same bits in every module
+    packed.py     inputs packed ahead
     evaluate.py   what a program computes: every bit of every output
     call.py       calls of modules: buffers between guard pages, in a child with a time limit
     build.py      batches of programs as one file; what is refused is dropped and counted

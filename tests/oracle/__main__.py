@@ -67,7 +67,8 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"=== {self.kind} ({self.seed}): tec {' '.join(self.options)}",
                  *self.kernel.lines(), f"schedule {self.kernel.name}.s for cpu {{"]
-        lines += [f"    {x.text}" for x in self.kernel.schedule] + ["}"]
+        lines += [f"    {x.text}" + (f"  # {x.part}" if x.part else "")
+                  for x in self.kernel.schedule] + ["}"]
         return "\n".join(lines + [f"call: {self.what}", f"finding: {self.detail}", ""])
 
 

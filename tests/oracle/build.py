@@ -53,8 +53,13 @@ class Batch:
             source = kernel.lines()
             lines += source
             where += [(k, -1)] * len(source)
+            for i, line in enumerate(kernel.schedule):
+                if line.part:
+                    lines.append(f"schedule {kernel.name}.part{i} for cpu {{ {line.part} }}")
+                    where.append((k, i))
             lines.append(f"schedule {kernel.name}.s for cpu {{")
-            lines += [f"    {x.text}" for x in kernel.schedule] + ["}"]
+            lines += [f"    use part{i}" if x.part else f"    {x.text}"
+                      for i, x in enumerate(kernel.schedule)] + ["}"]
             where += [(k, -1)] + [(k, i) for i in range(len(kernel.schedule))] + [(k, -1)]
         self.path.write_text("\n".join(lines) + "\n")
         return where

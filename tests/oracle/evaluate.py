@@ -18,6 +18,7 @@ from . import exact
 from .exact import FLOATS, INTS, VALUE, dense
 from .program import COMPARISONS, E, Kernel, Reducer, Reduction, Stage
 
+SLACK = 4096  # more than any loop that indices are added to
 Env = dict[str, np.ndarray]
 
 
@@ -74,8 +75,9 @@ class Evaluator:
         if op == "if":
             return self._choice(e, env)
         if op == "/" and self.rules.contract and e.args[1].op in ("bare", "literal"):
-            by = exact.reciprocal(Fraction(str(e.args[1].value)), t)
-            return self._value(e.args[0], env) * by
+            by = exact.reciprocal(self._constant(e.args[1]), t)
+            if by is not None:
+                return self._value(e.args[0], env) * by
         a = [self._value(x, env) for x in e.args]
         if op == "read":
             return self._read(self.values[e.value], a)
@@ -158,10 +160,13 @@ class Evaluator:
             return (0 - a[0]).astype(VALUE[t])
         if t == "index" and op in ("+", "-", "*"):
             # 64 bits of significand: exact wherever it is near the limits.
-            wide = PLAIN[op](*(np.asarray(x, np.longdouble) for x in a))
+            left, right = (np.asarray(x, np.longdouble) for x in a)
+            wide = PLAIN[op](left, right)
             beyond = (wide >= 2.0**63) | (wide < -(2.0**63))
             self.outside |= bool((beyond & self.mask).any())
-            self.overflow |= bool(beyond.any())
+            # What could need more: the check may look at one iteration more than there is.
+            more = np.abs(left) + np.abs(right) if op == "*" else SLACK
+            self.overflow |= bool((np.abs(wide) + more >= 2.0**63).any())
         return np.asarray(PLAIN[op](*a)).astype(VALUE[t], copy=False)
 
     def planted(self, what: str) -> bool:

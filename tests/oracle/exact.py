@@ -289,7 +289,11 @@ def fraction_to_float32(value: Fraction) -> float:
     return float(_towards(near, error).astype(np.float32))
 
 
-def reciprocal(value: Fraction, t: str) -> np.ndarray:
-    """What a division by a constant multiplies with under `--fp-contract fast`."""
-    one = VALUE[t].type(1)
-    return np.array(one / constant(value, t), VALUE[t])
+def reciprocal(value: np.ndarray, t: str) -> np.ndarray | None:
+    """What a division by a constant multiplies with under `--fp-contract fast`, where both are
+    normal numbers."""
+    with np.errstate(all="ignore"):
+        by = VALUE[t].type(1) / value
+    least = np.finfo(VALUE[t]).tiny
+    normal = all(np.isfinite(x) and abs(x) >= least for x in (value, by))
+    return by if normal else None

@@ -240,3 +240,4 @@ class Line:
     text: str
     makes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    part: str = ""  # of `use`: the statement of the other schedule

@@ -424,11 +424,16 @@ class Scheduler:
             self.add("set_scope", f"{s.name}.set_scope({scope})", (), s.needs())
 
     def statement(self, s: Model) -> None:
-        """Statements that are no directive: `for`, `if`, `let`, `assert`."""
+        """Statements that are no directive: `for`, `if`, `let`, `assert`, `use`."""
         rng = self.rng
         data = [x for x in s.data() if x.free]
-        choice = rng.randrange(4)
-        if choice == 0 and data:
+        choice = rng.randrange(5)
+        plain = [x for x in data if not x.made]
+        if choice == 4 and plain and not s.made:
+            loop = rng.choice(plain)
+            loop.free = False
+            self.lines.append(Line("use", "use part", (), (), f"{s.name}.parallel({loop.name})"))
+        elif choice == 0 and data:
             loop = rng.choice(data)
             loop.free = False
             self.add("for", f"for T in [{s.name}] {{ T.parallel({loop.name}) }}", (),
