@@ -486,8 +486,8 @@ fn run_verifies_and_summarises() {
     assert!(text.contains("[7]"), "{text}");
 }
 
-/// Where a schedule changes the order of terms, the bits are those of its order, and how far that is
-/// from the source's is told.
+/// Where a schedule changes the order of terms, the bits are those of its order, and how far that
+/// is from the source's is told.
 #[test]
 fn both_orders_of_terms_are_compared() {
     for (args, other) in [

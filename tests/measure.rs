@@ -411,7 +411,10 @@ fn records_are_merged_and_pruned() {
     place.succeeds(&["records", "prune", "b.jsonl"]);
     // Nothing is added to what is no file of records.
     place.fails(&["best", "p.te"], "p.te is no file of records: line");
-    place.fails(&["tune", "p.te", "--trials", "1", "--records", "p.te"], "is no file of records");
+    place.write("text", PROGRAM);
+    place.fails(&["tune", "p.te", "--trials", "1", "--records", "text"], "is no file of records");
+    assert_eq!(place.read("text"), PROGRAM);
+    place.fails(&["tune", "p.te", "--trials", "1", "--records", "p.te"], "overwrite the source");
     assert_eq!(place.read("p.te"), PROGRAM);
     place.fails(&["tune", "p.te", "--trials", "1", "--records", "/dev/full"], "E0604");
     place.fails(&["best", "/dev/zero"], "is a device");

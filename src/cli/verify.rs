@@ -180,8 +180,8 @@ fn compare_orders(
     let data::Difference { elements, absolute, ulp } = difference;
     let beyond = data::beyond(of_schedule, of_source, &data::largest(of_source), bound);
     let line = format!(
-        "{name}: {elements} elements differ from the source's order, by {absolute:e} at most, {ulp} \
-         ULP, {beyond} by more than {bound:e} of the largest\n"
+        "{name}: {elements} elements differ from the source's order, by {absolute:e} at most, \
+         {ulp} ULP, {beyond} by more than {bound:e} of the largest\n"
     );
     (line, beyond == 0)
 }

@@ -14,6 +14,9 @@ pub trait Loader {
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
 }
 
+/// Where an item is: its file, and its index in it.
+type Place = (usize, usize);
+
 /// The parsed files.
 #[derive(Debug, Default)]
 pub struct Program {
@@ -24,9 +27,9 @@ pub struct Program {
     /// Which files each file imports directly, by index.
     pub imports: Vec<Vec<u32>>,
     /// The schedules that name a kernel, in source order: file and item.
-    schedules: HashMap<String, Vec<(usize, usize)>>,
+    schedules: HashMap<String, Vec<Place>>,
     /// Those of a name, or of none.
-    named: HashMap<(String, Option<String>), Vec<(usize, usize)>>,
+    named: HashMap<(String, Option<String>), Vec<Place>>,
 }
 
 impl Program {
@@ -61,10 +64,7 @@ impl Program {
         self.at(self.named.get(&(kernel.to_string(), name.map(str::to_string))))
     }
 
-    fn at<'a>(
-        &'a self,
-        places: Option<&'a Vec<(usize, usize)>>,
-    ) -> impl Iterator<Item = &'a ast::Schedule> {
+    fn at<'a>(&'a self, places: Option<&'a Vec<Place>>) -> impl Iterator<Item = &'a ast::Schedule> {
         let places = places.into_iter().flatten();
         places.filter_map(|(file, item)| match &self.files[*file].items[*item] {
             ast::Item::Schedule(schedule) => Some(schedule),

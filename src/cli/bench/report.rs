@@ -122,8 +122,8 @@ fn machine_text(machine: &Machine) -> String {
         format!("{name} {read:.0}/{triad:.0}")
     });
     format!(
-        "limits of {threads} with {} on {}: {:.1} GFLOP/s float32, {:.1} float64, {:.1} int8; GB/s read/triad: \
-         {}\n",
+        "limits of {threads} with {} on {}: {:.1} GFLOP/s float32, {:.1} float64, {:.1} int8; GB/s \
+         read/triad: {}\n",
         machine.isa.name(),
         machine.cpu,
         machine.peak_f32,
