@@ -11,10 +11,15 @@ use super::threads::ThreadIndex;
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Expr;
 use crate::ir::arith::Facts;
+use crate::ir::visit::for_each_child;
 use crate::te::{Body, Reduction};
+use std::collections::HashSet;
 
 /// More copies of a statement are not written out.
 const MAX_UNROLLED: i128 = 65_536;
+
+/// Nor are copies with more operations together: to compile them would take many seconds.
+const MAX_OPERATIONS: i128 = 131_072;
 
 /// An attached stage stands before and around nothing but those that read it, and around all of
 /// them.
@@ -216,9 +221,10 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
             _ => None,
         };
     }
+    let te = &placed.schedule.stage(id).te;
+    let (name, operations) = (&te.name, count_operations(te));
     match blame {
         Some(span) if copies > MAX_UNROLLED => {
-            let name = &placed.schedule.stage(id).te.name;
             let text = format!("unrolled loops would write out `{name}` {copies} times");
             Err(Box::new(
                 Diag::new("E0332", span, text)
@@ -226,8 +232,36 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
                     .help("unroll the inner part of a split"),
             ))
         }
+        Some(span) if copies.saturating_mul(operations) > MAX_OPERATIONS => {
+            let text = format!(
+                "unrolled loops would write out `{name}` {copies} times, {operations} operations \
+                 each time"
+            );
+            Err(Box::new(
+                Diag::new("E0332", span, text)
+                    .note(format!("at most {MAX_OPERATIONS} operations are written out"))
+                    .help("unroll the inner part of a split"),
+            ))
+        }
         _ => Ok(()),
     }
+}
+
+/// The operations of one element, with those of its indices; what is shared counts once.
+fn count_operations(stage: &crate::te::Stage) -> i128 {
+    fn visit(expr: &Expr, seen: &mut HashSet<usize>) {
+        if seen.insert(expr.id()) {
+            for_each_child(expr, &mut |child| visit(child, seen));
+        }
+    }
+    let mut seen = HashSet::new();
+    let values = match &stage.body {
+        Body::Map(values) => values,
+        Body::Reduce(Reduction { terms, .. }) => terms,
+    };
+    values.iter().for_each(|value| visit(value, &mut seen));
+    // The store and its index.
+    seen.len() as i128 + 2
 }
 
 /// Every element meets its terms in the order of the source, unless their order cannot matter.

@@ -102,6 +102,10 @@ impl Model {
             factor = factor.min(extent);
         }
         let inner_lanes = tail == Some("mask");
+        // More parts, or larger ones, than there are iterations.
+        if tail.is_none() && self.chance(8) {
+            factor = self.pick(&[61, 64, 130]);
+        }
         if inner_lanes && (old.reduce || !self.lanes_fit(stage, at)) && !self.breaks() {
             return;
         }
