@@ -211,6 +211,18 @@ impl Target {
         self.gpu.is_some()
     }
 
+    /// The targets whose GPUs a module for this one is for, by their instructions: those of this
+    /// capability or a higher one, but for `sm_90a` and the like, whose own ones no other GPU has.
+    pub fn promised_gpus(&self) -> Vec<Target> {
+        let Some(gpu) = self.gpu else { return Vec::new() };
+        let is_promised = |target: &Target| match target.gpu {
+            Some(_) if gpu.specific => target.name == self.name,
+            Some(other) => !other.specific && other.capability >= gpu.capability,
+            None => false,
+        };
+        Target::gpus().into_iter().filter(is_promised).collect()
+    }
+
     /// Whether it has the instruction of an intrinsic of `lib/intrinsics.te`.
     pub fn has_intrinsic(&self, name: &str) -> bool {
         let feature = match name {
@@ -279,6 +291,17 @@ mod tests {
         let target = Target::parse("x86-avx512+vnni+bf16+vnni").unwrap();
         assert_eq!(target.to_string(), "x86-avx512+bf16+vnni");
         assert!(target.features.is_sorted());
+    }
+
+    #[test]
+    fn modules_are_for_gpus_of_their_capability_or_a_higher_one() {
+        let promised = |name: &str| -> Vec<&str> {
+            let targets = Target::parse(name).unwrap().promised_gpus();
+            targets.iter().map(|target| target.name).collect()
+        };
+        assert_eq!(promised("nvptx-sm_90"), ["nvptx-sm_90", "nvptx-sm_100", "nvptx-sm_120"]);
+        assert_eq!(promised("nvptx-sm_90a"), ["nvptx-sm_90a"]);
+        assert_eq!(promised("x86-avx2"), [] as [&str; 0]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn chain() -> (Kernel, PtxKernel) {
             LaunchParam::Index(Expr::add(product.clone(), Expr::index(7))),
         ],
     );
-    first.dynamic_shared = 65_536;
+    first.dynamic_shared = 151_552;
     let second = launch(
         "chain_1",
         ones(Expr::index(1)),
@@ -215,7 +215,17 @@ fn entries_check_and_launch() {
     let dir = directory(TARGET);
     let args = ["./m.so", "./libfake_cuda.so", "-Wl,-rpath,.", "-pthread", "-ldl"];
     let program = compile(&dir, "cuda.c", "cuda", &args);
-    for part in ["launches", "checks", "failures", "contexts", "threads", "no_pools"] {
+    let parts = [
+        "launches",
+        "checks",
+        "failures",
+        "contexts",
+        "threads",
+        "no_pools",
+        "small_gpus",
+        "lives",
+    ];
+    for part in parts {
         succeeds(&run(&dir, &program, &[part], "./libfake_cuda.so"));
     }
 }
@@ -250,6 +260,35 @@ fn unloading_frees_what_was_loaded() {
     let args = ["./libfake_cuda.so", "-Wl,-rpath,.", "-pthread", "-ldl"];
     let program = compile(&dir, "cuda_unload.c", "unload", &args);
     succeeds(&run(&dir, &program, &[], "./libfake_cuda.so"));
+}
+
+#[test]
+fn threads_may_call_while_the_process_exits() {
+    let dir = directory(TARGET);
+    let args = ["./m.so", "./libfake_cuda.so", "-Wl,-rpath,.", "-pthread", "-ldl"];
+    let program = compile(&dir, "cuda_exit.c", "exiting", &args);
+    for _ in 0..10 {
+        succeeds(&run(&dir, &program, &[], "./libfake_cuda.so"));
+    }
+}
+
+#[test]
+fn libraries_that_are_of_no_use_are_closed_and_looked_for_again() {
+    let dir = directory(TARGET);
+    compile(
+        &dir,
+        "fake_ffi.c",
+        "libtvm_ffi.so",
+        &["-shared", "-fPIC", "-Wl,-soname,libtvm_ffi.so"],
+    );
+    compile(&dir, "fake_ffi.c", "nothing.so", &["-shared", "-fPIC"]);
+    let program =
+        compile(&dir, "cuda_libraries.c", "libraries", &["-I.", "-include", "m.h", "-ldl"]);
+    succeeds(&run(&dir, &program, &["no_driver"], "./nothing.so"));
+    succeeds(&run(&dir, &program, &["late"], "./libfake_cuda.so"));
+    let mut command = Command::new(&program);
+    command.arg("no_gpu").current_dir(dir.path()).env("TEC_CUDA_LIBRARY", "./libfake_cuda.so");
+    succeeds(&command.env("FAKE_CUDA_FAIL", "cuInit=100").output().expect("it runs"));
 }
 
 #[test]
@@ -307,6 +346,9 @@ fn manifests_describe_launches() {
     assert_eq!(manifest.ptx_version.as_deref(), Some("7.0"));
     let chain = &manifest.kernels[1];
     assert_eq!(chain.workspace_bytes.to_string(), "n*4 + n*k");
+    // 151,552 bytes of shared memory: some of the later GPUs have less.
+    assert_eq!(chain.gpus, ["nvptx-sm_80", "nvptx-sm_87", "nvptx-sm_90", "nvptx-sm_100"]);
+    assert_eq!(manifest.kernels[0].gpus.len(), 7);
     let launches = serde_json::to_value(&chain.launches).unwrap();
     assert_eq!(
         launches[0],
@@ -315,7 +357,7 @@ fn manifests_describe_launches() {
             "grid": ["n", "k", 1],
             "block": [32, 4, 2],
             "static_shared_bytes": 0,
-            "dynamic_shared_bytes": 65536,
+            "dynamic_shared_bytes": 151552,
             "params": [
                 { "kind": "arg", "arg": 0 },
                 { "kind": "arg", "arg": 1 },
@@ -436,6 +478,7 @@ fn modules_run_from_the_command_line() {
     assert!(!success && text.starts_with("error[E0548]: there is no CUDA driver"), "{text}");
     let (success, text) = tec(&dir, &["inspect", "m.so"], driver, "");
     assert!(success && text.contains("\n  launch chain_0: grid n, k, 1; block 32, 4, 2"), "{text}");
+    assert!(text.contains("\n  fits sm_80, sm_87, sm_90, sm_100\n"), "{text}");
 }
 
 // ---- tec tune ----

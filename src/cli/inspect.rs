@@ -76,6 +76,10 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
     if kernel.reassociated {
         text.push_str("  reassociated\n");
     }
+    if !kernel.launches.is_empty() {
+        let names = kernel.gpus.iter().map(|name| name.strip_prefix("nvptx-").unwrap_or(name));
+        text.push_str(&format!("  fits {}\n", names.collect::<Vec<_>>().join(", ")));
+    }
     kernel.launches.iter().for_each(|launch| text.push_str(&describe_launch(launch)));
     text
 }

@@ -5,12 +5,13 @@ use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source: what a `.tar` holds for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 12] = [
+const RUNTIME_SOURCE: [(&str, &str); 13] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
     ("cpu.c", include_str!("../runtime/cpu.c")),
     ("cuda.c", include_str!("../runtime/cuda.c")),
+    ("cuda_driver.c", include_str!("../runtime/cuda_driver.c")),
     ("error.c", include_str!("../runtime/error.c")),
     ("float.c", include_str!("../runtime/float.c")),
     ("parallel.c", include_str!("../runtime/parallel.c")),

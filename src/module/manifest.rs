@@ -12,6 +12,7 @@ use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, DType, Kernel, Param, Part, Scope, Stmt, Var};
+use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -90,6 +91,9 @@ pub struct KernelManifest {
     /// GPUs: temporaries in global memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<WorkspaceManifest>,
+    /// GPUs: the targets whose GPUs it fits, of those that the module is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
     /// GPUs: what a call launches, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<LaunchManifest>,
@@ -224,6 +228,7 @@ impl Manifest {
     /// and what they launch if they run on GPUs.
     pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
         assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
+        let target = &info.target;
         let describe = |(index, (kernel, info)): (usize, (&Kernel, &super::KernelInfo))| {
             let launched = ptx.map(|ptx| &ptx.kernels[index]);
             KernelManifest {
@@ -250,6 +255,7 @@ impl Manifest {
                 reassociated: kernel.reassociated,
                 prepack: info.part.as_ref().map(|part| PrepackManifest::new(part, kernel)),
                 workspaces: launched.iter().flat_map(|launched| workspaces(launched)).collect(),
+                gpus: launched.iter().flat_map(|launched| gpus(launched, target)).collect(),
                 launches: launched
                     .iter()
                     .flat_map(|launched| launched.launches.iter().map(LaunchManifest::new))
@@ -382,6 +388,11 @@ fn workspaces(kernel: &PtxKernel) -> impl Iterator<Item = WorkspaceManifest> {
         name: workspace.name.clone(),
         bytes: Extent::new(&workspace.bytes),
     })
+}
+
+fn gpus(kernel: &PtxKernel, target: &Target) -> Vec<String> {
+    let fitting = target.promised_gpus().into_iter().filter(|target| kernel.fits(target));
+    fitting.map(|target| target.name.to_string()).collect()
 }
 
 impl KernelManifest {

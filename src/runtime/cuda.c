@@ -5,198 +5,33 @@
  *
  * The PTX is loaded once for each context (the driver compiles it then) and stays until the
  * module is unloaded. A context is the caller's current one if it belongs to the device of the
- * tensors, else the device's primary context, which is made current for the time of the call. */
+ * tensors, else the device's primary context, which is made current for the time of the call.
+ *
+ * When the process exits nothing is unloaded: other threads may still call, and the driver gives
+ * back everything at its own end. */
 #include "tec_runtime.h"
 
-/* ---- the driver ---- */
-
-typedef int32_t cu_result;
-typedef int32_t cu_device;
-typedef uint64_t cu_address;
-typedef struct cu_context_data *cu_context;
-typedef struct cu_module_data *cu_module;
-typedef struct cu_function_data *cu_function;
-typedef struct cu_pool_data *cu_pool;
-typedef void *cu_stream;
-
-enum {
-    CU_OUT_OF_MEMORY = 2,
-    /* CUjit_option */
-    CU_JIT_ERROR_LOG = 5,
-    CU_JIT_ERROR_LOG_BYTES = 6,
-    /* CUdevice_attribute */
-    CU_CAPABILITY_MAJOR = 75,
-    CU_CAPABILITY_MINOR = 76,
-    CU_HAS_MEMORY_POOLS = 115,
-    /* CUfunction_attribute */
-    CU_MAX_DYNAMIC_SHARED = 8,
-    /* CUmemPool_attribute, CUmemAllocationType, CUmemLocationType */
-    CU_RELEASE_THRESHOLD = 4,
-    CU_ALLOCATION_PINNED = 1,
-    CU_LOCATION_DEVICE = 1
-};
-
-/* CUmemPoolProps. */
-struct pool_properties {
-    int32_t allocation;
-    int32_t handles;
-    int32_t location;
-    int32_t device;
-    void *security;
-    uint64_t most;
-    uint8_t reserved[56];
-};
-
-/* What is used of the driver: our name, the driver's, the parameters. */
-#define DRIVER(X) \
-    X(init, "cuInit", (uint32_t)) \
-    X(error_name, "cuGetErrorName", (cu_result, const char **)) \
-    X(error_string, "cuGetErrorString", (cu_result, const char **)) \
-    X(device_count, "cuDeviceGetCount", (int32_t *)) \
-    X(device_get, "cuDeviceGet", (cu_device *, int32_t)) \
-    X(device_attribute, "cuDeviceGetAttribute", (int32_t *, int32_t, cu_device)) \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device)) \
-    X(primary_release, "cuDevicePrimaryCtxRelease_v2", (cu_device)) \
-    X(context_current, "cuCtxGetCurrent", (cu_context *)) \
-    X(context_device, "cuCtxGetDevice", (cu_device *)) \
-    X(context_push, "cuCtxPushCurrent_v2", (cu_context)) \
-    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *)) \
-    X(module_load, "cuModuleLoadDataEx", \
-      (cu_module *, const void *, uint32_t, int32_t *, void **)) \
-    X(module_unload, "cuModuleUnload", (cu_module)) \
-    X(module_function, "cuModuleGetFunction", (cu_function *, cu_module, const char *)) \
-    X(function_attribute, "cuFuncSetAttribute", (cu_function, int32_t, int32_t)) \
-    X(launch, "cuLaunchKernel", \
-      (cu_function, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, \
-       cu_stream, void **, void **)) \
-    X(alloc, "cuMemAlloc_v2", (cu_address *, size_t)) \
-    X(free, "cuMemFree_v2", (cu_address)) \
-    X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void *, cu_address, size_t, cu_stream)) \
-    X(stream_wait, "cuStreamSynchronize", (cu_stream))
-
-/* What drivers before CUDA 11.2 lack. */
-#define NEW_DRIVER(X) \
-    X(pool_create, "cuMemPoolCreate", (cu_pool *, const struct pool_properties *)) \
-    X(pool_destroy, "cuMemPoolDestroy", (cu_pool)) \
-    X(pool_set, "cuMemPoolSetAttribute", (cu_pool, int32_t, void *)) \
-    X(pool_alloc, "cuMemAllocFromPoolAsync", (cu_address *, size_t, cu_pool, cu_stream)) \
-    X(pool_free, "cuMemFreeAsync", (cu_address, cu_stream))
-
-struct driver {
-#define MEMBER(name, symbol, parameters) cu_result(*name) parameters;
-    DRIVER(MEMBER)
-    NEW_DRIVER(MEMBER)
-#undef MEMBER
-};
-
-static const char driver_symbols[][32] = {
-#define SYMBOL(name, symbol, parameters) symbol,
-    DRIVER(SYMBOL)
-    NEW_DRIVER(SYMBOL)
-#undef SYMBOL
-};
-
-enum {
-    DRIVER_FUNCTIONS = sizeof driver_symbols / sizeof driver_symbols[0],
-#define ONE(name, symbol, parameters) +1
-    NEEDED_FUNCTIONS = 0 DRIVER(ONE)
-#undef ONE
-};
-
-static struct driver driver;
-static uint32_t driver_ready;
-
-extern __attribute__((weak, visibility("default"))) char *dlerror(void);
-
-/* One thread at a time loads the driver, or the PTX. 0: open, 1: locked, 2: and someone waits. */
-static uint32_t cuda_lock;
-
-static COLD void lock_cuda(void) {
-    uint32_t open = 0;
-    if (__atomic_compare_exchange_n(&cuda_lock, &open, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-        return;
-    }
-    while (__atomic_exchange_n(&cuda_lock, 2, __ATOMIC_ACQUIRE) != 0) futex_wait(&cuda_lock, 2);
-}
-
-static COLD void unlock_cuda(void) {
-    if (__atomic_exchange_n(&cuda_lock, 0, __ATOMIC_RELEASE) == 2) futex_wake(&cuda_lock);
-}
-
-/* "an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)". */
-static COLD void put_result(struct message *m, cu_result result) {
-    const char *text = 0, *name = 0;
-    if (driver.error_string(result, &text) || !text) text = "unknown error";
-    if (driver.error_name(result, &name) || !name) name = "no name";
-    put(m, text);
-    put(m, " (");
-    put(m, name);
-    put(m, ")");
-}
-
-/* Opens the driver's library and finds its functions; false with the reason in the message. */
-static COLD int find_driver(struct message *m) {
-    enum { NOW = 2 };
-    const char *file = getenv("TEC_CUDA_LIBRARY");
-    if (!file || !*file) file = "libcuda.so.1";
-    if (!dlopen || !dlsym) {
-        put(m, "this program cannot load libraries, so there is no CUDA driver");
-        return 0;
-    }
-    void *library = dlopen(file, NOW);
-    if (!library) {
-        const char *why = dlerror ? dlerror() : 0;
-        put(m, "no CUDA driver: ");
-        put(m, why ? why : file);
-        return 0;
-    }
-    void **functions = (void **)&driver;
-    for (uint32_t i = 0; i < DRIVER_FUNCTIONS; i++) {
-        const char *name = driver_symbols[i];
-        functions[i] = dlsym(library, name);
-        if (functions[i] || i >= NEEDED_FUNCTIONS) continue;
-        put(m, "the CUDA driver ");
-        put(m, file);
-        put(m, " has no function ");
-        put(m, name);
-        return 0;
-    }
-    return 1;
-}
-
-static COLD int start_driver(struct message *m) {
-    if (!find_driver(m)) return 0;
-    int32_t devices = 0;
-    cu_result result = driver.init(0);
-    if (!result) result = driver.device_count(&devices);
-    if (result) {
-        put(m, "the CUDA driver does not start: ");
-        put_result(m, result);
-        return 0;
-    }
-    if (devices < 1) put(m, "the CUDA driver finds no GPU");
-    return devices > 0;
-}
-
-/* Whether there is a driver and a GPU; if not, why. What fails is tried again by the next call. */
-static int cuda_ready(struct message *m) {
-    if (__atomic_load_n(&driver_ready, __ATOMIC_ACQUIRE)) return 1;
-    lock_cuda();
-    int ready = driver_ready || start_driver(m);
-    if (ready) __atomic_store_n(&driver_ready, 1, __ATOMIC_RELEASE);
-    unlock_cuda();
-    return ready;
-}
+#include "cuda_driver.c"
 
 /* ---- what is loaded ---- */
 
-/* A module in a context; never changed once it is in the list. */
+/* A module in a context. A context may be destroyed, or a primary one reset, and all that was
+ * loaded there is gone with it; another context may come to have its address. So each has a piece
+ * of memory of its own, the mark: memory goes with its context, and the driver gives the number of
+ * a piece to no other one as long as the process lives. While the number of the mark is the one
+ * that is kept, the rest is there, too.
+ *
+ * Once in the list, this stays there, for another context when its own is gone: `id` is 0 while
+ * the rest is changed. */
 struct loaded {
     struct loaded *next;
     uint64_t bytes; /* of this */
+    uint64_t id;    /* of the mark */
+    cu_address mark;
     cu_context context;
     cu_module module;
-    cu_pool pool; /* for temporaries; null if the device has no pools */
+    cu_pool pool;          /* for temporaries; null if the device has no pools */
+    uint32_t shared_bytes; /* that a block can have on this GPU */
     cu_function functions[];
 };
 
@@ -214,21 +49,24 @@ struct cuda_state {
 
 static struct cuda_state *states;
 
-/* Runs when this shared object is unloaded, or, before the driver's own end, when the process
- * exits. The list of functions to call then is kept by the address of `unload_key`. */
-extern __attribute__((weak, visibility("default"))) int __cxa_atexit(void (*)(void *), void *,
-                                                                     void *);
-extern __attribute__((weak, visibility("default"))) void __cxa_finalize(void *);
-static char unload_key;
-static uint32_t unload_registered;
+/* The number that the mark has now; 0 if it is in no memory any more. */
+static cu_result number_of_mark(const struct loaded *loaded, uint64_t *number) {
+    *number = 0;
+    cu_address mark = __atomic_load_n(&loaded->mark, __ATOMIC_RELAXED);
+    cu_result result = driver.pointer_attribute(number, CU_BUFFER_ID, mark);
+    if (result) *number = 0;
+    return result == CU_INVALID_VALUE ? 0 : result;
+}
 
-static COLD void unload_all(void *unused) {
-    (void)unused;
+static COLD void unload_all(void) {
     for (struct cuda_state *state = states; state; state = state->next) {
         for (struct loaded *one = state->first, *next; one; one = next) {
             next = one->next;
+            uint64_t number = 0;
             cu_context popped;
-            if (!driver.context_push(one->context)) {
+            int there = one->id && !number_of_mark(one, &number) && number == one->id;
+            if (there && !driver.context_push(one->context)) {
+                driver.free(one->mark);
                 driver.module_unload(one->module);
                 if (one->pool) driver.pool_destroy(one->pool);
                 driver.context_pop(&popped);
@@ -243,8 +81,30 @@ static COLD void unload_all(void *unused) {
     }
 }
 
+/* Whether the process exits or only this shared object is unloaded: a function of `exit` runs
+ * before the destructors, and is taken from its list, where `unload_key` stands for this object,
+ * when they run. */
+extern __attribute__((weak, visibility("default"))) int __cxa_atexit(void (*)(void *), void *,
+                                                                     void *);
+extern __attribute__((weak, visibility("default"))) void __cxa_finalize(void *);
+static char unload_key;
+static uint32_t exit_watched, exiting;
+
+static COLD void note_exit(void *unused) {
+    (void)unused;
+    exiting = 1;
+}
+
+/* Before there is anything to unload; the lock is held. */
+static COLD void watch_exit(void) {
+    if (exit_watched || !__cxa_atexit || !__cxa_finalize) return;
+    exit_watched = __cxa_atexit(note_exit, 0, &unload_key) == 0;
+}
+
 static __attribute__((destructor)) void finalize_cuda(void) {
-    if (unload_registered && __cxa_finalize) __cxa_finalize(&unload_key);
+    if (!exit_watched || exiting) return;
+    __cxa_finalize(&unload_key); /* else the process would call `note_exit` when it is gone */
+    unload_all();
 }
 
 /* ---- a call ---- */
@@ -317,8 +177,7 @@ static COLD int32_t fail_cuda(const struct cuda_call *call, const char *what, co
     put(&m, ": ");
     put_result(&m, result);
     int memory = result == CU_OUT_OF_MEMORY;
-    return refuse_cuda(&m, call, memory ? "MemoryError" : "RuntimeError",
-                       memory ? FAILED_MEMORY : FAILED_CUDA);
+    return refuse_cuda(&m, call, memory ? "MemoryError" : "RuntimeError", FAILED_CUDA);
 }
 
 /* ---- contexts ---- */
@@ -330,6 +189,7 @@ static COLD int32_t retain_primary(const struct cuda_call *call, int32_t device,
     lock_cuda();
     *context = primary[device];
     if (!*context) {
+        watch_exit();
         result = driver.device_get(&handle, device);
         if (!result) result = driver.primary_retain(context, handle);
         if (!result) __atomic_store_n(&primary[device], *context, __ATOMIC_RELEASE);
@@ -410,6 +270,8 @@ static COLD int32_t load_ptx(const struct cuda_call *call, cu_module *module) {
     return refuse_cuda(&m, call, "RuntimeError", FAILED_CUDA);
 }
 
+/* A function with more shared memory than this GPU has is refused when it is to be launched; the
+ * others work. */
 static COLD int32_t find_functions(const struct cuda_call *call, struct loaded *loaded) {
     const uint32_t *names = blob_at(call, call->kernel->name_at);
     const uint32_t *dynamic = blob_at(call, call->kernel->dynamic_at);
@@ -418,7 +280,7 @@ static COLD int32_t find_functions(const struct cuda_call *call, struct loaded *
         cu_function *function = &loaded->functions[i];
         cu_result result = driver.module_function(function, loaded->module, name);
         if (result) return fail_cuda(call, "no kernel", name, result);
-        if (!dynamic[i]) continue;
+        if (!dynamic[i] || dynamic[i] > loaded->shared_bytes) continue;
         result = driver.function_attribute(*function, CU_MAX_DYNAMIC_SHARED, (int32_t)dynamic[i]);
         if (result) return fail_cuda(call, "shared memory of kernel", name, result);
     }
@@ -443,57 +305,97 @@ static COLD cu_pool make_pool(cu_device device) {
     return pool;
 }
 
+/* The mark of the current context, and its number. */
+static COLD int32_t make_mark(const struct cuda_call *call, cu_address *mark, uint64_t *id) {
+    cu_result result = driver.alloc(mark, 1);
+    if (!result) {
+        result = driver.pointer_attribute(id, CU_BUFFER_ID, *mark);
+        if (result) driver.free(*mark);
+    }
+    return result ? fail_cuda(call, "memory in the context", 0, result) : 0;
+}
+
 /* Loads the module into the current context; the lock is held. */
-static COLD int32_t load_locked(const struct cuda_call *call, struct loaded *loaded) {
+static COLD int32_t load_into(const struct cuda_call *call, cu_context context,
+                              struct loaded *loaded) {
     cu_device device;
+    int32_t shared = 0;
     cu_result result = driver.context_device(&device);
     if (result) return fail_cuda(call, "the current context", 0, result);
     int32_t failed = check_capability(call, device);
-    if (!failed) failed = load_ptx(call, &loaded->module);
     if (failed) return failed;
+    result = driver.device_attribute(&shared, CU_MAX_SHARED_OF_BLOCK, device);
+    if (result) return fail_cuda(call, "the device's shared memory", 0, result);
+    watch_exit();
+    loaded->shared_bytes = (uint32_t)shared;
+    failed = load_ptx(call, &loaded->module);
+    if (failed) return failed;
+    cu_address mark;
+    uint64_t id;
     failed = find_functions(call, loaded);
+    if (!failed) failed = make_mark(call, &mark, &id);
     if (failed) {
         driver.module_unload(loaded->module);
         return failed;
     }
     loaded->pool = make_pool(device);
-    if (!unload_registered && __cxa_atexit && __cxa_finalize) {
-        unload_registered = __cxa_atexit(unload_all, 0, &unload_key) == 0;
-    }
-    if (!call->state->first) {
-        call->state->next = states;
-        states = call->state;
+    __atomic_store_n(&loaded->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&loaded->mark, mark, __ATOMIC_RELAXED);
+    __atomic_store_n(&loaded->id, id, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* What is loaded in a context; null if nothing is. */
+static int32_t find_loaded(const struct cuda_call *call, cu_context context,
+                           struct loaded **found) {
+    struct loaded *one = __atomic_load_n(&call->state->first, __ATOMIC_ACQUIRE);
+    *found = 0;
+    for (; one; one = one->next) {
+        /* In this order: who sees a new number sees the context, too. */
+        uint64_t id = __atomic_load_n(&one->id, __ATOMIC_ACQUIRE), number;
+        if (!id || __atomic_load_n(&one->context, __ATOMIC_RELAXED) != context) continue;
+        cu_result result = number_of_mark(one, &number);
+        if (result) return fail_cuda(call, "the CUDA context", 0, result);
+        if (number != id) continue;
+        *found = one;
+        return 0;
     }
     return 0;
 }
 
-static struct loaded *find_loaded(const struct cuda_call *call, cu_context context) {
-    struct loaded *one = __atomic_load_n(&call->state->first, __ATOMIC_ACQUIRE);
-    while (one && one->context != context) one = one->next;
-    return one;
+/* Room for what is loaded: that of a context that is gone, or new. The lock is held. What a
+ * context's end has left of its pool is unknown, so the pool is not destroyed. */
+static COLD struct loaded *find_room(const struct cuda_call *call) {
+    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
+    struct cuda_state *state = call->state;
+    for (struct loaded *one = state->first; one; one = one->next) {
+        uint64_t number;
+        if (one->id && (number_of_mark(one, &number) || number == one->id)) continue;
+        __atomic_store_n(&one->id, 0, __ATOMIC_RELEASE);
+        return one;
+    }
+    uint64_t bytes = sizeof(struct loaded) + call->kernel->functions * sizeof(cu_function);
+    struct loaded *room = mmap(0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
+    if (room == (void *)-1) return 0;
+    if (!state->first) {
+        state->next = states;
+        states = state;
+    }
+    room->next = state->first;
+    room->bytes = bytes;
+    __atomic_store_n(&state->first, room, __ATOMIC_RELEASE);
+    return room;
 }
 
 static COLD int32_t load_module(const struct cuda_call *call, cu_context context,
                                 struct loaded **found) {
-    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
     lock_cuda();
-    int32_t failed = 0;
-    *found = find_loaded(call, context);
-    if (!*found) {
-        uint64_t bytes = sizeof(struct loaded) + call->kernel->functions * sizeof(cu_function);
-        struct loaded *loaded = mmap(0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
-        if (loaded == (void *)-1) {
-            failed = fail_cuda(call, "loading the PTX", 0, CU_OUT_OF_MEMORY);
-        } else {
-            *loaded = (struct loaded){call->state->first, bytes, context, 0, 0};
-            failed = load_locked(call, loaded);
-            if (failed) {
-                munmap(loaded, bytes);
-            } else {
-                *found = loaded;
-                __atomic_store_n(&call->state->first, loaded, __ATOMIC_RELEASE);
-            }
-        }
+    int32_t failed = find_loaded(call, context, found);
+    if (!failed && !*found) {
+        struct loaded *room = find_room(call);
+        failed = room ? load_into(call, context, room)
+                      : fail_cuda(call, "loading the PTX", 0, CU_OUT_OF_MEMORY);
+        if (!failed) *found = room;
     }
     unlock_cuda();
     return failed;
@@ -540,8 +442,8 @@ static int32_t allocate_temporaries(const struct cuda_call *call, const struct l
     return result ? fail_cuda(call, "memory for the temporary tensors", 0, result) : 0;
 }
 
-static int32_t free_temporaries(const struct cuda_call *call, const struct loaded *loaded,
-                                cu_address address) {
+static cu_result free_temporaries(const struct cuda_call *call, const struct loaded *loaded,
+                                  cu_address address) {
     cu_result result;
     if (!address) return 0;
     if (loaded->pool) {
@@ -552,7 +454,7 @@ static int32_t free_temporaries(const struct cuda_call *call, const struct loade
         cu_result freed = driver.free(address);
         if (!result) result = freed;
     }
-    return result ? fail_cuda(call, "freeing the temporary tensors", 0, result) : 0;
+    return result;
 }
 
 /* ---- launches ---- */
@@ -585,6 +487,34 @@ static int32_t check_grids(const struct cuda_call *call) {
     return 0;
 }
 
+/* Before anything is launched: what this GPU lacks. */
+static int32_t check_shared(const struct cuda_call *call, const struct loaded *loaded) {
+    const struct cuda_launch *launches = blob_at(call, call->kernel->launch_at);
+    for (uint32_t i = 0; i < call->kernel->launches; i++) {
+        uint32_t needed = launches[i].dynamic_shared;
+        if (needed <= loaded->shared_bytes) continue;
+        char name[256];
+        cu_device device;
+        struct message m = {.length = 0};
+        put(&m, "kernel `");
+        put(&m, blob_at(call, launches[i].name));
+        put(&m, "` needs ");
+        put_int(&m, needed);
+        put(&m, " bytes of shared memory for a block, this GPU");
+        if (!driver.context_device(&device)
+            && !driver.device_name(name, (int32_t)sizeof name, device)) {
+            put(&m, " (");
+            put(&m, name);
+            put(&m, ")");
+        }
+        put(&m, " has ");
+        put_int(&m, loaded->shared_bytes);
+        put(&m, ": the key `gpus` of the manifest says which targets have as much");
+        return refuse_cuda(&m, call, "RuntimeError", FAILED_CUDA);
+    }
+    return 0;
+}
+
 static int32_t launch_one(const struct cuda_call *call, const struct loaded *loaded,
                           const struct cuda_launch *launch) {
     const int64_t *grid = call->numbers + launch->grid;
@@ -609,9 +539,11 @@ static int32_t launch_one(const struct cuda_call *call, const struct loaded *loa
 
 /* All launches, in a context that is current. */
 static int32_t run_launches(const struct cuda_call *call, cu_context context) {
-    struct loaded *loaded = find_loaded(call, context);
+    struct loaded *loaded;
     cu_address block;
-    int32_t failed = loaded ? 0 : load_module(call, context, &loaded);
+    int32_t failed = find_loaded(call, context, &loaded);
+    if (!failed && !loaded) failed = load_module(call, context, &loaded);
+    if (!failed) failed = check_shared(call, loaded);
     if (!failed) {
         failed = allocate_temporaries(call, loaded, temporary_bytes(call), &block);
     }
@@ -626,8 +558,10 @@ static int32_t run_launches(const struct cuda_call *call, cu_context context) {
     for (uint32_t i = 0; i < call->kernel->launches && !failed; i++) {
         failed = launch_one(call, loaded, &launches[i]);
     }
-    int32_t freed = free_temporaries(call, loaded, block);
-    return failed ? failed : freed;
+    /* Of two failures the first one is told. */
+    cu_result freed = free_temporaries(call, loaded, block);
+    if (failed || !freed) return failed;
+    return fail_cuda(call, "freeing the temporary tensors", 0, freed);
 }
 
 /* Launches what a kernel consists of. 0, or the code of a failure, which was raised. */
@@ -650,16 +584,13 @@ extern __attribute__((weak, visibility("default"))) get_stream_fn TVMFFIEnvGetSt
 
 /* The stream that tvm-ffi has for this thread; null, the default stream, where there is none. */
 INTERNAL void *tec_rt_cuda_stream(int32_t device) {
-    static uint32_t searched;
     static get_stream_fn *found;
     get_stream_fn *get_stream = TVMFFIEnvGetStream;
+    if (!get_stream) get_stream = __atomic_load_n(&found, __ATOMIC_RELAXED);
     if (!get_stream) {
-        if (!__atomic_load_n(&searched, __ATOMIC_ACQUIRE)) {
-            void *address = find(0, "TVMFFIEnvGetStream");
-            __atomic_store_n(&found, (get_stream_fn *)address, __ATOMIC_RELAXED);
-            __atomic_store_n(&searched, 1, __ATOMIC_RELEASE);
-        }
-        get_stream = __atomic_load_n(&found, __ATOMIC_RELAXED);
+        /* The library may be loaded later: that it is not there is found out again by each call. */
+        get_stream = (get_stream_fn *)find(0, "TVMFFIEnvGetStream");
+        __atomic_store_n(&found, get_stream, __ATOMIC_RELAXED);
     }
     return get_stream ? get_stream(DEVICE_CUDA, device) : 0;
 }

@@ -66,6 +66,7 @@ extern __attribute__((weak, visibility("default"))) raise_fn TVMFFIErrorSetRaise
 extern __attribute__((weak, visibility("default"))) make_string_fn TVMFFIStringFromByteArray;
 extern __attribute__((weak, visibility("default"))) void *dlopen(const char *, int);
 extern __attribute__((weak, visibility("default"))) void *dlsym(void *, const char *);
+extern __attribute__((weak, visibility("default"))) int dlclose(void *);
 
 /* The address that was bound when the module was loaded, or, if the library came later or is not
  * in the global scope, what it says now. Null in a host without it. */
@@ -74,7 +75,11 @@ static COLD void *find(void *bound, const char *name) {
     if (bound) return bound;
     if (!dlopen || !dlsym) return 0;
     void *library = dlopen("libtvm_ffi.so", LAZY | NOLOAD);
-    return library ? dlsym(library, name) : 0;
+    if (!library) return 0;
+    void *address = dlsym(library, name);
+    /* It stays loaded by those who loaded it. */
+    if (dlclose) dlclose(library);
+    return address;
 }
 
 /* Raises; `kind` names a Python exception. Always -1. Where no libtvm_ffi takes the message of a

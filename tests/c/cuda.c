@@ -12,8 +12,10 @@ void fake_clear(void);
 void fake_devices(int32_t count, int32_t capability, int32_t pools);
 void fake_fail(const char *function, int32_t result);
 void *fake_context(int32_t device);
-void fake_set_current(void *context);
-int32_t fake_depth(void), fake_loaded_modules(void), fake_allocations(void);
+void *fake_primary(int32_t device);
+void fake_end(void *context), fake_begin(void *context), fake_set_current(void *context);
+void fake_fault(void *context, int32_t result), fake_stream(void *stream, void *context);
+int32_t fake_depth(void), fake_loaded_modules(void), fake_allocations(void), fake_misuses(void);
 
 static _Alignas(16) float a_data[1024], b_data[1024], c_data[1024];
 static int64_t thousand[1] = {1000}, other[1] = {999}, zero[1] = {0}, huge[1] = {70000};
@@ -50,8 +52,10 @@ static Cell real(double value) {
 }
 
 static DLTensor A, B, C;
+static void *const STREAM = (void *)0x5712ea;
 
 static void reset(int64_t *shape, int32_t device) {
+    if (device >= 0 && device < 8) fake_stream(STREAM, fake_primary(device));
     A = vector(a_data, shape, device);
     B = vector(b_data, shape, device);
     C = vector(c_data, shape, device);
@@ -62,8 +66,6 @@ static int32_t add_packed(void) {
     Cell cells[3] = {cell(&A), cell(&B), cell(&C)}, result = {0, 0, {0}};
     return __tvm_ffi_add(NULL, cells, 3, &result);
 }
-
-static void *const STREAM = (void *)0x5712ea;
 
 /* The log has this line. */
 #define EXPECT_LOG(...) \
@@ -76,13 +78,16 @@ static void *const STREAM = (void *)0x5712ea;
         } \
     } while (0)
 
+/* Memory that is neither the mark of a context nor given back. */
+static int32_t temporaries(void) { return fake_allocations() - fake_loaded_modules(); }
+
 #define ADDRESS(x) (uint64_t)(uintptr_t)(x)
 
 static void launches(void) {
     reset(thousand, 0);
     EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
     EXPECT_LOG("init 0\n");
-    EXPECT_LOG("retain 0\nload on 0\nattribute 8 of chain_0 is 65536\npool 1 1 0\n"
+    EXPECT_LOG("retain 0\nload on 0\nattribute 8 of chain_0 is 151552\nalloc 1\npool 1 1 0\n"
                "pool attribute 4 is ffffffffffffffff\n");
     EXPECT_LOG("launch add on 0 stream 0x5712ea grid 4 1 1 block 256 1 1 shared 0 params %" PRIx64
                " %" PRIx64 " %" PRIx64 " 3e8\n",
@@ -118,7 +123,7 @@ static void launches(void) {
     unsigned long long t = 0, t1 = 0, u = 0;
     char format[256];
     snprintf(format, sizeof format,
-             "launch chain_0 on 0 stream 0x5712ea grid 1000 2 1 block 32 4 2 shared 65536 params "
+             "launch chain_0 on 0 stream 0x5712ea grid 1000 2 1 block 32 4 2 shared 151552 params "
              "%" PRIx64 " bff8000000000000 3c00 fd 1 %%llx 7d7\n", ADDRESS(a_data));
     at = strstr(fake_log(), "launch chain_0");
     EXPECT(at && sscanf(at, format, &t) == 1);
@@ -129,7 +134,7 @@ static void launches(void) {
     EXPECT(at && sscanf(at, format, &u, &t1) == 2);
     EXPECT(t == t1 && u == t + 4096 && t % 256 == 0);
     EXPECT(at && strstr(at, "\nfree stream 0x5712ea\n"));
-    EXPECT(fake_allocations() == 0);
+    EXPECT(temporaries() == 0);
 
     Cell cells[7] = {cell(&A), real(-1.5), real(1), number(INT, -3), number(BOOL, 1), cell(&C),
                      number(INT, 2)}, result = {0, 0, {0}};
@@ -225,7 +230,7 @@ static void failing(const char *function, int32_t result, const char *message, i
     EXPECT(fake_depth() == 0);
     fake_fail(function, 0);
     EXPECT(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL) == 0);
-    EXPECT(fake_allocations() == 0);
+    EXPECT(temporaries() == 0);
 }
 
 /* In the order of a call: what fails is tried again by the next one. */
@@ -252,6 +257,16 @@ static void failures_of_the_driver(void) {
                  "the CUDA driver refuses the PTX of the module: a PTX JIT compilation failed "
                  "(CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 7; fatal (in `add");
     fake_fail("cuModuleLoadDataEx", 0);
+    /* 1 is for temporaries alone. */
+    fake_fail("cuModuleLoadDataEx", 2);
+    EXPECT(add(a_data, b_data, c_data, 1000, NULL) == 3);
+    EXPECT(strstr(m_last_error(), "loading the PTX: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"));
+    fake_fail("cuModuleLoadDataEx", 0);
+    fake_fail("cuMemAlloc_v2", 2);
+    EXPECT(add(a_data, b_data, c_data, 1000, NULL) == 3);
+    EXPECT(strstr(m_last_error(), "memory in the context: out of memory"));
+    EXPECT(fake_loaded_modules() == 0);
+    fake_fail("cuMemAlloc_v2", 0);
     fake_fail("cuModuleGetFunction", 2);
     EXPECT_ERROR(add_dl(&A, &B, &C, NULL), m_last_error(), "no kernel `add`: out of memory");
     EXPECT(fake_loaded_modules() == 0);
@@ -270,6 +285,86 @@ static void failures_of_the_driver(void) {
             "launching kernel `chain_0`: an illegal memory access was encountered "
             "(CUDA_ERROR_ILLEGAL_ADDRESS) (in `chain(", 3);
     failing("cuLaunchKernel", 12345, "launching kernel `chain_0`: unknown error (no name)", 3);
+    failing("cuPointerGetAttribute", 700, "the CUDA context: an illegal memory access", 3);
+    /* Of two failures the first one is told. */
+    fake_fail("cuMemFreeAsync", 1);
+    EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
+                 "freeing the temporary tensors: invalid argument");
+    fake_fail("cuLaunchKernel", 700);
+    EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
+                 "launching kernel `chain_0`: an illegal memory access");
+    fake_fail("cuMemFreeAsync", 0);
+    fake_fail("cuLaunchKernel", 0);
+    EXPECT(fake_misuses() == 0);
+}
+
+/* A kernel that does not fit the GPU is refused, the others of its module are not. */
+static void small_gpus(void) {
+    for (int32_t round = 0; round < 2; round++) {
+        fake_devices(2, 86, 1);
+        reset(thousand, 0);
+        EXPECT(add_dl(&A, &B, &C, NULL) == 0);
+        EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
+                     "kernel `chain_0` needs 151552 bytes of shared memory for a block, this GPU "
+                     "(no GPU 0) has 101376: the key `gpus` of the manifest says which targets "
+                     "have as much (in `chain(");
+        EXPECT(chain(a_data, 0, 0, 0, false, c_data, 1000, 2, NULL) == 3);
+        EXPECT(!strstr(fake_log(), "launch chain"));
+        EXPECT(temporaries() == 0);
+    }
+    EXPECT(fake_misuses() == 0);
+}
+
+/* A context at the address of one that was destroyed, or a primary one that was reset, has nothing
+ * of what was loaded before. */
+static void lives(void) {
+    void *own = fake_context(0);
+    fake_set_current(own);
+    for (int i = 0; i < 5; i++) {
+        reset(thousand, 0);
+        EXPECT(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL) == 0);
+        EXPECT_LOG("load on 0\n");
+        EXPECT(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL) == 0);
+        EXPECT(fake_loaded_modules() == 1);
+        fake_end(own);
+        fake_begin(own);
+    }
+    /* A place for another context is that of one that is gone. */
+    void *others[3] = {fake_context(0), fake_context(1), fake_context(0)};
+    for (int i = 0; i < 9; i++) {
+        int32_t device = i % 3 == 1;
+        fake_set_current(others[i % 3]);
+        reset(thousand, device);
+        EXPECT(add_dl(&A, &B, &C, NULL) == 0);
+        if (i < 3) EXPECT_LOG("load on %d\n", (int)device);
+        if (i >= 3) EXPECT(!strstr(fake_log(), "load"));
+        EXPECT_LOG("launch add on %d", (int)device);
+    }
+    fake_set_current(NULL);
+    for (int i = 0; i < 3; i++) {
+        reset(thousand, 1);
+        EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
+        EXPECT_LOG("load on 1\n");
+        fake_end(fake_primary(1));
+        fake_begin(fake_primary(1));
+    }
+    /* What an earlier kernel has broken stays so, until the context is another one. */
+    reset(thousand, 0);
+    EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
+    fake_fault(fake_primary(0), 700);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_ERROR(add_dl(&A, &B, &C, STREAM), m_last_error(),
+                     "the CUDA context: an illegal memory access was encountered "
+                     "(CUDA_ERROR_ILLEGAL_ADDRESS) (in `add");
+    }
+    fake_end(fake_primary(0));
+    fake_begin(fake_primary(0));
+    EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
+    /* A stream of another context. */
+    fake_stream(STREAM, own);
+    EXPECT_ERROR(add_dl(&A, &B, &C, STREAM), m_last_error(),
+                 "launching kernel `add`: invalid resource handle (CUDA_ERROR_INVALID_HANDLE)");
+    EXPECT(fake_misuses() == 0);
 }
 
 /* The caller's context if it is of the tensors' device, else the primary one for a while. */
@@ -315,7 +410,7 @@ static void threads(void) {
     for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
     for (int i = 0; i < THREADS; i++) EXPECT(!failed[i]);
     EXPECT(fake_loaded_modules() == 1);
-    EXPECT(fake_allocations() == 0);
+    EXPECT(temporaries() == 0);
 }
 
 /* Devices without memory pools. */
@@ -325,7 +420,7 @@ static void no_pools(void) {
     EXPECT(chain_dl(&A, 0, 0, 0, false, &C, 2, STREAM) == 0);
     EXPECT_LOG("alloc 6144\n");
     EXPECT_LOG("wait stream 0x5712ea\nfree\n");
-    EXPECT(fake_allocations() == 0);
+    EXPECT(temporaries() == 0);
     fake_fail("cuMemAlloc_v2", 2);
     EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
                  "out of memory for the temporary tensors, 6144 bytes");
@@ -334,7 +429,7 @@ static void no_pools(void) {
     fake_fail("cuStreamSynchronize", 700);
     EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
                  "freeing the temporary tensors: an illegal memory access");
-    EXPECT(fake_allocations() == 0);
+    EXPECT(temporaries() == 0);
 }
 
 int main(int argc, char **argv) {
@@ -344,6 +439,7 @@ int main(int argc, char **argv) {
     } parts[] = {
         {"launches", launches}, {"checks", checks}, {"failures", failures_of_the_driver},
         {"contexts", contexts}, {"threads", threads}, {"no_pools", no_pools},
+        {"small_gpus", small_gpus}, {"lives", lives},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (argc != 2 || strcmp(argv[1], parts[i].name)) continue;

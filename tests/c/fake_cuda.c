@@ -2,7 +2,12 @@
  * in a log, and fails where a test tells it to. Memory of its devices is that of the process.
  *
  * A launch is logged with the values of its parameters, by the types that stand in the PTX; with
- * `fake_on_launch` a test can do what the kernel would do. */
+ * `fake_on_launch` a test can do what the kernel would do.
+ *
+ * What was made in a context is gone with it: the context counts its lives, and what is of another
+ * life is refused and counted (`fake_misuses`), as is what was released too often. A context in
+ * which a kernel failed answers everything with that failure. A stream is used in its own context
+ * only. After the driver's end every function fails. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,16 +19,22 @@ typedef int32_t (*LaunchFn)(const char *ptx, const char *kernel, const uint32_t 
                             const uint32_t *block, uint32_t shared, int32_t count,
                             const int32_t *sizes, void **params);
 
-enum { DEVICES = 8, FAILURES = 8, PARAMS = 64, ALLOCATIONS = 256 };
+enum { DEVICES = 8, FAILURES = 32, PARAMS = 64, ALLOCATIONS = 256, STREAMS = 8 };
 
 typedef struct {
     int32_t device;
     int32_t primary;
+    int32_t life; /* even: there is none */
+    int32_t fault;
+    int32_t modules;
 } Context;
 
+/* Modules and functions are never freed, so that those of an ended life are known. */
 typedef struct {
     char *ptx;
     Context *context;
+    int32_t life;
+    int32_t unloaded;
 } Module;
 
 typedef struct {
@@ -31,6 +42,7 @@ typedef struct {
     char name[128];
     int32_t params;
     int32_t sizes[PARAMS];
+    uint32_t dynamic; /* bytes of shared memory that launches may ask for */
 } Function;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,11 +56,18 @@ static struct {
     int32_t result;
 } failures[FAILURES];
 static Context primaries[DEVICES];
-static int32_t retained[DEVICES], modules;
+static int32_t retained[DEVICES], modules, misuses, ended;
 static struct {
     uint64_t address;
     size_t bytes;
+    uint64_t id;
+    Context *context;
 } allocations[ALLOCATIONS];
+static uint64_t allocated;
+static struct {
+    void *stream;
+    Context *context;
+} streams[STREAMS];
 static _Thread_local Context *stack[16];
 static _Thread_local int32_t depth;
 
@@ -80,6 +99,9 @@ void fake_on_launch(LaunchFn run) { on_launch = run; }
 /* Milliseconds between two events, instead of 2. */
 void fake_on_elapsed(float (*elapsed)(void)) { on_elapsed = elapsed; }
 int32_t fake_loaded_modules(void) { return modules; }
+/* How often something was used that is gone, or given back that was not taken. */
+int32_t fake_misuses(void) { return misuses; }
+int32_t fake_retained(int32_t device) { return retained[device]; }
 int32_t fake_allocations(void) {
     int32_t count = 0;
     pthread_mutex_lock(&lock);
@@ -97,12 +119,43 @@ uint64_t fake_memory(uint64_t address, uint64_t *bytes) {
     }
     return 0;
 }
-/* Makes a context current that is not a primary one; null makes none current. */
+/* A context that is not a primary one. */
 void *fake_context(int32_t device) {
     Context *context = calloc(1, sizeof *context);
     context->device = device;
+    context->life = 1;
     return context;
 }
+void *fake_primary(int32_t device) { return &primaries[device]; }
+/* Ends a context, with all that was made in it. */
+void fake_end(void *ended_context) {
+    Context *context = ended_context;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (!allocations[i].address || allocations[i].context != context) continue;
+        free((void *)(uintptr_t)allocations[i].address);
+        allocations[i].address = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    __atomic_add_fetch(&modules, -context->modules, __ATOMIC_SEQ_CST);
+    context->life++;
+    context->fault = context->modules = 0;
+}
+/* Another context at the address of one that has ended; so is a primary one that is reset. */
+void fake_begin(void *context) { ((Context *)context)->life++; }
+/* Everything in the context fails with `result` from now on. */
+void fake_fault(void *context, int32_t result) { ((Context *)context)->fault = result; }
+/* Says which context a stream is of. */
+void fake_stream(void *stream, void *context) {
+    for (int i = 0; i < STREAMS; i++) {
+        if (streams[i].stream && streams[i].stream != stream) continue;
+        streams[i].stream = stream;
+        streams[i].context = context;
+        return;
+    }
+    abort();
+}
+/* Makes a context current; null makes none current. */
 void fake_set_current(void *context) {
     depth = context != NULL;
     stack[0] = context;
@@ -133,14 +186,65 @@ static int32_t result_of(const char *function) {
 
 #define ENTER() \
     do { \
-        int32_t failure = result_of(__func__); \
+        int32_t failure = ended ? DEINITIALIZED : result_of(__func__); \
         if (failure) { \
             note("%s fails with %d\n", __func__, (int)failure); \
             return failure; \
         } \
     } while (0)
 
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, INVALID_PTX = 218 };
+/* In functions that work in the current context. */
+#define ENTER_CONTEXT() \
+    do { \
+        ENTER(); \
+        if (!current()) return INVALID_CONTEXT; \
+        if (current()->fault) return current()->fault; \
+    } while (0)
+
+#define ENTER_STREAM(stream) \
+    do { \
+        ENTER_CONTEXT(); \
+        if (!is_stream(stream)) return INVALID_HANDLE; \
+    } while (0)
+
+enum {
+    INVALID_VALUE = 1,
+    DEINITIALIZED = 4,
+    INVALID_CONTEXT = 201,
+    INVALID_PTX = 218,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500
+};
+
+__attribute__((destructor)) static void end(void) { ended = 1; }
+
+static int32_t misuse(int32_t result) {
+    __atomic_add_fetch(&misuses, 1, __ATOMIC_SEQ_CST);
+    return result;
+}
+
+static Context *current(void) { return depth ? stack[depth - 1] : NULL; }
+
+static int is_stream(const void *stream) {
+    for (int i = 0; i < STREAMS && stream; i++) {
+        if (streams[i].stream == stream) return streams[i].context == current();
+    }
+    return !stream;
+}
+
+static int is_there(const Module *module) {
+    return !module->unloaded && module->life == module->context->life;
+}
+
+/* Bytes of shared memory that a block can have. */
+static int32_t most_shared(void) {
+    switch (capability) {
+    case 75: return 64 << 10;
+    case 80: case 87: return 163 << 10;
+    case 90: case 100: case 103: return 227 << 10;
+    default: return 99 << 10;
+    }
+}
 
 static uint64_t allocate(size_t bytes) {
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -149,22 +253,27 @@ static uint64_t allocate(size_t bytes) {
         if (allocations[i].address) continue;
         allocations[i].address = (uint64_t)(uintptr_t)memory;
         allocations[i].bytes = bytes;
+        allocations[i].id = ++allocated;
+        allocations[i].context = current();
         pthread_mutex_unlock(&lock);
-        return allocations[i].address;
+        return (uint64_t)(uintptr_t)memory;
     }
     abort();
 }
 
-static void release(uint64_t address) {
+static int32_t release(uint64_t address) {
+    int found = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < ALLOCATIONS; i++) {
-        if (allocations[i].address == address) allocations[i].address = 0;
+        if (allocations[i].address != address) continue;
+        allocations[i].address = 0;
+        found = 1;
     }
     pthread_mutex_unlock(&lock);
+    if (!found) return misuse(INVALID_VALUE);
     free((void *)(uintptr_t)address);
+    return 0;
 }
-
-static Context *current(void) { return depth ? stack[depth - 1] : NULL; }
 
 /* Sizes of the parameters of an entry, from its text: `.param .u64 name`. -1 if it is not there. */
 static int32_t find_params(const char *ptx, const char *name, int32_t *sizes) {
@@ -197,9 +306,12 @@ int32_t cuGetErrorName(int32_t result, const char **name) {
     switch (result) {
     case 1: *name = "CUDA_ERROR_INVALID_VALUE"; return 0;
     case 2: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return 0;
+    case 4: *name = "CUDA_ERROR_DEINITIALIZED"; return 0;
     case 100: *name = "CUDA_ERROR_NO_DEVICE"; return 0;
     case 101: *name = "CUDA_ERROR_INVALID_DEVICE"; return 0;
+    case 201: *name = "CUDA_ERROR_INVALID_CONTEXT"; return 0;
     case 218: *name = "CUDA_ERROR_INVALID_PTX"; return 0;
+    case 400: *name = "CUDA_ERROR_INVALID_HANDLE"; return 0;
     case 700: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return 0;
     default: return INVALID_VALUE;
     }
@@ -209,9 +321,12 @@ int32_t cuGetErrorString(int32_t result, const char **string) {
     switch (result) {
     case 1: *string = "invalid argument"; return 0;
     case 2: *string = "out of memory"; return 0;
+    case 4: *string = "driver shutting down"; return 0;
     case 100: *string = "no CUDA-capable device is detected"; return 0;
     case 101: *string = "invalid device ordinal"; return 0;
+    case 201: *string = "invalid device context"; return 0;
     case 218: *string = "a PTX JIT compilation failed"; return 0;
+    case 400: *string = "invalid resource handle"; return 0;
     case 700: *string = "an illegal memory access was encountered"; return 0;
     default: return INVALID_VALUE;
     }
@@ -240,15 +355,25 @@ int32_t cuDeviceGetName(char *name, int32_t length, int32_t device) {
 int32_t cuDeviceGetAttribute(int32_t *value, int32_t attribute, int32_t device) {
     ENTER();
     if (device < 0 || device >= devices) return 101;
-    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : pools;
-    return 0;
+    switch (attribute) {
+    case 75: *value = capability / 10; return 0;
+    case 76: *value = capability % 10; return 0;
+    case 97: *value = most_shared(); return 0;
+    case 115: *value = pools; return 0;
+    default: return INVALID_VALUE;
+    }
 }
 
 int32_t cuDevicePrimaryCtxRetain(void **context, int32_t device) {
     ENTER();
     note("retain %d\n", (int)device);
-    primaries[device] = (Context){device, 1};
-    retained[device]++;
+    pthread_mutex_lock(&lock);
+    if (!retained[device]++) {
+        primaries[device].device = device;
+        primaries[device].primary = 1;
+        primaries[device].life++;
+    }
+    pthread_mutex_unlock(&lock);
     *context = &primaries[device];
     return 0;
 }
@@ -256,7 +381,8 @@ int32_t cuDevicePrimaryCtxRetain(void **context, int32_t device) {
 int32_t cuDevicePrimaryCtxRelease_v2(int32_t device) {
     ENTER();
     note("release %d\n", (int)device);
-    retained[device]--;
+    if (retained[device] <= 0) return misuse(INVALID_CONTEXT);
+    if (!--retained[device]) fake_end(&primaries[device]);
     return 0;
 }
 
@@ -275,6 +401,7 @@ int32_t cuCtxGetDevice(int32_t *device) {
 
 int32_t cuCtxPushCurrent_v2(void *context) {
     ENTER();
+    if (((Context *)context)->life % 2 == 0) return misuse(INVALID_CONTEXT);
     stack[depth++] = context;
     return 0;
 }
@@ -293,31 +420,34 @@ int32_t cuModuleLoadDataEx(void **module, const void *image, uint32_t count, int
         if (options[i] != 5 || options[i + 1] != 6) continue;
         snprintf(values[i], (size_t)values[i + 1], "ptxas application ptx input, line 7; fatal\n");
     }
-    ENTER();
-    if (!current()) return INVALID_CONTEXT;
+    ENTER_CONTEXT();
     Module *loaded = calloc(1, sizeof *loaded);
     loaded->ptx = strdup(image);
     loaded->context = current();
+    loaded->life = current()->life;
     *module = loaded;
     __atomic_add_fetch(&modules, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&current()->modules, 1, __ATOMIC_SEQ_CST);
     note("load on %d\n", (int)current()->device);
     return 0;
 }
 
 int32_t cuModuleUnload(void *module) {
-    ENTER();
+    ENTER_CONTEXT();
     Module *loaded = module;
+    if (!is_there(loaded)) return misuse(INVALID_HANDLE);
     note("unload\n");
-    free(loaded->ptx);
-    free(loaded);
+    loaded->unloaded = 1;
     __atomic_add_fetch(&modules, -1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&loaded->context->modules, -1, __ATOMIC_SEQ_CST);
     return 0;
 }
 
 int32_t cuModuleGetFunction(void **function, void *module, const char *name) {
-    ENTER();
+    ENTER_CONTEXT();
     Function *found = calloc(1, sizeof *found);
     found->module = module;
+    found->dynamic = 48 << 10;
     snprintf(found->name, sizeof found->name, "%s", name);
     found->params = find_params(found->module->ptx, name, found->sizes);
     if (found->params < 0) return NOT_FOUND;
@@ -326,17 +456,24 @@ int32_t cuModuleGetFunction(void **function, void *module, const char *name) {
 }
 
 int32_t cuFuncSetAttribute(void *function, int32_t attribute, int32_t value) {
-    ENTER();
-    note("attribute %d of %s is %d\n", (int)attribute, ((Function *)function)->name, (int)value);
+    ENTER_CONTEXT();
+    Function *changed = function;
+    if (attribute == 8) {
+        if (value < 0 || value > most_shared()) return INVALID_VALUE;
+        changed->dynamic = (uint32_t)value;
+    }
+    note("attribute %d of %s is %d\n", (int)attribute, changed->name, (int)value);
     return 0;
 }
 
 int32_t cuLaunchKernel(void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx,
                        uint32_t by, uint32_t bz, uint32_t shared, void *stream, void **params,
                        void **extra) {
-    ENTER();
+    ENTER_STREAM(stream);
     Function *launched = function;
-    if (launched->module->context != current()) return INVALID_CONTEXT;
+    if (!is_there(launched->module)) return misuse(INVALID_HANDLE);
+    if (launched->module->context != current()) return misuse(INVALID_CONTEXT);
+    if (shared > launched->dynamic) return INVALID_VALUE;
     if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || extra) {
         return INVALID_VALUE;
     }
@@ -357,40 +494,54 @@ int32_t cuLaunchKernel(void *function, uint32_t gx, uint32_t gy, uint32_t gz, ui
 }
 
 int32_t cuMemAlloc_v2(uint64_t *address, size_t bytes) {
-    ENTER();
+    ENTER_CONTEXT();
     *address = allocate(bytes);
     note("alloc %zu\n", bytes);
     return 0;
 }
 
 int32_t cuMemFree_v2(uint64_t address) {
-    ENTER();
-    release(address);
+    ENTER_CONTEXT();
     note("free\n");
-    return 0;
+    return release(address);
+}
+
+int32_t cuPointerGetAttribute(void *value, int32_t attribute, uint64_t address) {
+    ENTER();
+    if (current() && current()->fault) return current()->fault;
+    int32_t result = INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ALLOCATIONS && attribute == 7; i++) {
+        if (address - allocations[i].address >= allocations[i].bytes) continue;
+        if (!allocations[i].address) continue;
+        *(uint64_t *)value = allocations[i].id;
+        result = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 int32_t cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
-    ENTER();
+    ENTER_CONTEXT();
     memcpy((void *)(uintptr_t)to, from, bytes);
     return 0;
 }
 
 int32_t cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
-    ENTER();
+    ENTER_CONTEXT();
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return 0;
 }
 
 int32_t cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
-    ENTER();
+    ENTER_STREAM(stream);
     note("copy %zu stream %p\n", bytes, stream);
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return 0;
 }
 
 int32_t cuStreamSynchronize(void *stream) {
-    ENTER();
+    ENTER_STREAM(stream);
     note("wait stream %p\n", stream);
     return 0;
 }
@@ -409,7 +560,7 @@ int32_t cuEventDestroy_v2(void *event) {
 }
 
 int32_t cuEventRecord(void *event, void *stream) {
-    ENTER();
+    ENTER_STREAM(stream);
     (void)event;
     note("event stream %p\n", stream);
     return 0;
@@ -451,7 +602,7 @@ int32_t cuMemPoolSetAttribute(void *pool, int32_t attribute, void *value) {
 }
 
 int32_t cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *stream) {
-    ENTER();
+    ENTER_STREAM(stream);
     (void)pool;
     *address = allocate(bytes);
     note("alloc %zu from the pool stream %p\n", bytes, stream);
@@ -459,8 +610,7 @@ int32_t cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, voi
 }
 
 int32_t cuMemFreeAsync(uint64_t address, void *stream) {
-    ENTER();
-    release(address);
+    ENTER_STREAM(stream);
     note("free stream %p\n", stream);
-    return 0;
+    return release(address);
 }

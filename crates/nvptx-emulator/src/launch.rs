@@ -5,6 +5,7 @@ use crate::decode::{self, BUFFER_BITS};
 use crate::error::{Error, Result};
 use crate::exec::{self, Setup};
 use crate::memory::{Access, Buffer, BufferId, ByteSet, Element, Memory};
+use crate::needs::Machine;
 use crate::parse;
 use crate::parse::ast::{Space, Var};
 use crate::report::{Finding, Kind, Report};
@@ -16,8 +17,6 @@ use std::sync::Arc;
 pub const MAX_THREADS: u32 = 1024;
 /// The most bytes of static shared memory.
 pub const MAX_STATIC_SHARED: u32 = 48 * 1024;
-/// The most bytes of shared memory of a block, static and dynamic (sm_90 and sm_100).
-pub const MAX_SHARED: u32 = 227 * 1024;
 
 /// PTX text, parsed and decoded.
 ///
@@ -30,6 +29,7 @@ pub struct Module {
     source: Arc<str>,
     version: String,
     target: String,
+    machine: Machine,
     kernels: Vec<Kernel>,
     vars: Vec<Var>,
 }
@@ -45,12 +45,14 @@ impl Module {
     /// Parses PTX text. Anything that is not known is an error with its line.
     pub fn parse(text: &str) -> Result<Module> {
         let file = parse::parse(text)?;
-        let decode = |entry| decode::decode(entry, &file.vars);
+        let machine = Machine::new(&file.version, &file.target)?;
+        let decode = |entry| decode::decode(entry, &file.vars, machine);
         let kernels = file.entries.iter().map(decode).collect::<Result<Vec<_>>>()?;
         let is_stored = |var: &&Var| matches!(var.space, Space::Global | Space::Const);
         let vars = file.vars.iter().filter(is_stored).cloned().collect();
         let source = Arc::from(text);
-        Ok(Module { source, version: file.version, target: file.target, kernels, vars })
+        let (version, target) = (file.version, file.target);
+        Ok(Module { source, version, target, machine, kernels, vars })
     }
 
     /// The names of the kernels, in the order of the text.
@@ -71,6 +73,11 @@ impl Module {
     /// The bytes of static shared memory that a kernel uses.
     pub fn static_shared(&self, kernel: &str) -> Option<u32> {
         self.kernels.iter().find(|k| k.name == kernel).map(|k| k.static_bytes)
+    }
+
+    /// The bytes of shared memory that a block can have on the GPU of the text's `.target`.
+    pub fn max_shared(&self) -> u32 {
+        self.machine.max_shared()
     }
 
     fn kernel(&self, name: &str) -> Result<&Kernel> {
@@ -234,7 +241,7 @@ impl<'a> Launch<'a> {
     /// in the report.
     pub fn run(&self, memory: &mut Memory) -> Result<Report> {
         let kernel = self.module.kernel(&self.kernel)?;
-        self.check(kernel)?;
+        self.check(kernel, self.module.machine)?;
         let params = self.parameters(kernel, memory)?;
         self.module.place_variables(memory);
         let setup = Setup {
@@ -279,7 +286,7 @@ impl<'a> Launch<'a> {
         Ok(report)
     }
 
-    fn check(&self, kernel: &Kernel) -> Result<()> {
+    fn check(&self, kernel: &Kernel, machine: Machine) -> Result<()> {
         let fail = |message: String| Err(Error::launch(format!("`{}`: {message}", kernel.name)));
         let [x, y, z] = self.block;
         let threads = u64::from(x) * u64::from(y) * u64::from(z);
@@ -309,11 +316,10 @@ impl<'a> Launch<'a> {
                 kernel.static_bytes
             ));
         }
-        if kernel.static_bytes + self.shared > MAX_SHARED {
-            return fail(format!(
-                "{} bytes of shared memory, the limit is {MAX_SHARED}",
-                kernel.static_bytes + self.shared
-            ));
+        let (shared, most) =
+            (kernel.static_bytes.saturating_add(self.shared), machine.max_shared());
+        if shared > most {
+            return fail(format!("{shared} bytes of shared memory, the limit is {most}"));
         }
         Ok(())
     }

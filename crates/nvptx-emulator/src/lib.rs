@@ -63,6 +63,7 @@ mod float;
 mod lanes;
 mod launch;
 mod memory;
+mod needs;
 mod parse;
 mod report;
 mod shadow;
@@ -70,7 +71,7 @@ mod ty;
 
 pub use counters::{Counters, InstructionCount};
 pub use error::Error;
-pub use launch::{Launch, MAX_SHARED, MAX_STATIC_SHARED, MAX_THREADS, Module};
+pub use launch::{Launch, MAX_STATIC_SHARED, MAX_THREADS, Module};
 pub use memory::{Access, BufferId, Element, Memory};
 pub use report::{Finding, Kind, Report};
 

@@ -106,7 +106,8 @@ fn launches_that_cannot_start() {
     fails(good.clone().block([2048, 1, 1]), "beyond the limits");
     fails(good.clone().grid([1, 70000, 1]), "beyond the limits");
     fails(good.clone().grid([1 << 22, 1, 1]), "the emulator runs at most");
-    fails(good.shared(300_000), "300000 bytes of shared memory, the limit is 232448");
+    // More than the target's GPU has, though another one would have it.
+    fails(good.shared(200_000), "200000 bytes of shared memory, the limit is 166912");
 }
 
 /// What nvcc and Triton write around the instructions.

@@ -31,7 +31,7 @@ fn run(op: &str, bits: usize, a: &[u64], b: &[u64], c: &[u64], count: usize) -> 
         body += &format!("st.global.b{bits} [%pd+{}], %d{i};\n", i * 32 * 8);
     }
     let text = format!(
-        ".version 8.0\n.target sm_90\n.address_size 64\n.entry t(.param .u64 a, .param .u64 b, \
+        ".version 8.4\n.target sm_90\n.address_size 64\n.entry t(.param .u64 a, .param .u64 b, \
          .param .u64 c, .param .u64 d) {{\n.reg .b{bits} %a<8>, %b<8>, %c<8>, %d<8>;\n\
          .reg .b64 %pa, %pb, %pc, %pd, %at; .reg .b32 %lane;\nmov.u32 %lane, %tid.x;\n\
          mul.wide.u32 %at, %lane, 8;\nld.param.u64 %pa, [a];\nld.param.u64 %pb, [b];\n\
@@ -221,7 +221,7 @@ fn matrices_of_shared_memory() {
     // Thread t of group g gets columns 2t and 2t + 1 of row g, or the transposed.
     let body = |trans: &str| {
         format!(
-            ".version 8.0\n.target sm_90\n.address_size 64\n.entry t(.param .u64 p) {{\n\
+            ".version 8.4\n.target sm_90\n.address_size 64\n.entry t(.param .u64 p) {{\n\
              .shared .align 16 .b8 s[512]; .shared .align 16 .b8 u[512];\n\
              .reg .b32 %r<16>; .reg .b64 %rd<4>; .reg .b16 %h<2>;\n\
              ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, s;\n\

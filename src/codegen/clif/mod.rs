@@ -72,6 +72,7 @@ pub fn compile_object(
     let bytes = module.finish().emit().expect("an object in memory is written");
     let listing = notes.map(|notes| match target.arch {
         Arch::X86_64 => listing::x86_listing(&bytes, &notes),
+        Arch::Aarch64 => listing::arm_listing(&bytes, &notes),
         _ => listing::text_listing(&notes),
     });
     Ok(Object { bytes, listing })

@@ -6,6 +6,7 @@
 //! temporaries and the values of [`LaunchParam::Index`] from the run-time integers of a call.
 
 use crate::ir::Expr;
+use crate::target::Target;
 
 /// The PTX of a module.
 #[derive(Clone, Debug)]
@@ -83,6 +84,12 @@ impl PtxKernel {
         bytes.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))
     }
 
+    /// Whether a GPU has the shared memory of all launches.
+    pub fn fits(&self, gpu: &Target) -> bool {
+        let most = gpu.gpu.map_or(0, |gpu| gpu.shared_bytes);
+        self.launches.iter().all(|launch| launch.shared() <= most)
+    }
+
     /// What the host computes for a call, all of type `index`: the bytes of each temporary, then
     /// for each launch its grid and its [`LaunchParam::Index`]es.
     pub fn numbers(&self) -> Vec<Expr> {
@@ -99,6 +106,11 @@ impl PtxKernel {
 }
 
 impl Launch {
+    /// Bytes of shared memory of a block.
+    pub fn shared(&self) -> u32 {
+        self.static_shared + self.dynamic_shared
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         self.block.iter().product()

@@ -50,13 +50,10 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     let (mut compiled, mut notes) = (Vec::new(), Vec::new());
     let fast_math = target.gpu.is_some_and(|gpu| gpu.fast_math);
     for kernel in kernels {
-        compiled.push(compile_kernel(
-            &mut module,
-            kernel,
-            (&mut names, &mut tables),
-            &mut notes,
-            fast_math,
-        ));
+        let one =
+            compile_kernel(&mut module, kernel, (&mut names, &mut tables), &mut notes, fast_math);
+        notes.extend(too_small(&one, target));
+        compiled.push(one);
     }
     let ptx = match module.finish() {
         Ok(ptx) => ptx,
@@ -64,6 +61,27 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     };
     let version = (u32::from(ptx.version.major), u32::from(ptx.version.minor));
     Ok(PtxModule { text: ptx.text, version, kernels: compiled, notes })
+}
+
+/// A note if some of the GPUs that the module is for have too little shared memory for a kernel.
+fn too_small(kernel: &PtxKernel, target: &Target) -> Option<String> {
+    let (large, small): (Vec<Target>, Vec<Target>) =
+        target.promised_gpus().into_iter().partition(|gpu| kernel.fits(gpu));
+    if small.is_empty() {
+        return None;
+    }
+    let list = |targets: &[Target]| {
+        let names = targets.iter().map(|gpu| gpu.name.strip_prefix("nvptx-").unwrap_or(gpu.name));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let shared = kernel.launches.iter().map(Launch::shared).max().unwrap_or(0);
+    Some(format!(
+        "`{}` needs {shared} bytes of shared memory for a block: {} have them, {} do not, and its \
+         calls fail there",
+        kernel.name,
+        list(&large),
+        list(&small),
+    ))
 }
 
 /// The builder's name for a target.

@@ -81,7 +81,8 @@ impl Decoder {
 
     fn access(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         let is_load = mods.root != "st";
-        let strong = mods.one_of(&["relaxed", "acquire", "release", "volatile", "mmio"]).is_some();
+        let mmio = mods.has("mmio");
+        let strong = mods.one_of(&["relaxed", "acquire", "release", "volatile"]).is_some() || mmio;
         mods.has("weak");
         mods.one_of(SCOPES);
         let space = self.space(mods);
@@ -97,7 +98,9 @@ impl Decoder {
             "L1::evict_last",
             "L1::no_allocate",
         ]);
-        mods.one_of(&["L2::64B", "L2::128B", "L2::256B"]);
+        if is_load {
+            mods.one_of(&["L2::64B", "L2::128B", "L2::256B"]);
+        }
         let count = match mods.one_of(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
             Some("v4") => 4,

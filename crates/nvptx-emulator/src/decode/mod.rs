@@ -15,6 +15,7 @@ mod operand;
 use self::mods::Mods;
 use self::op::{Inst, Kernel, Op, ParamSlot, SharedVar, Special, Use};
 use crate::error::{Error, Result};
+use crate::needs::Machine;
 use crate::parse::ast::{Arg, Entry, RawInst, Space, StmtKind, Var};
 use crate::ty::{Class, Ty};
 use std::collections::HashMap;
@@ -30,9 +31,9 @@ pub(crate) const WINDOW_BYTES: u64 = 1 << 36;
 /// The unmapped bytes between two shared variables; banks stay as they were.
 const SHARED_GAP: u32 = 1024;
 
-/// Decodes one kernel; `vars` are the variables of the module.
-pub(crate) fn decode(entry: &Entry, vars: &[Var]) -> Result<Kernel> {
-    let mut decoder = Decoder::new(entry, vars)?;
+/// Decodes one kernel of a text for `machine`; `vars` are the variables of the module.
+pub(crate) fn decode(entry: &Entry, vars: &[Var], machine: Machine) -> Result<Kernel> {
+    let mut decoder = Decoder::new(entry, vars, machine)?;
     decoder.collect_labels(entry)?;
     decoder.layout_shared(entry, vars)?;
     let mut next_scope = 1;
@@ -101,11 +102,12 @@ struct Decoder {
     consts64: HashMap<u64, u32>,
     specials: HashMap<String, (Ty, u32)>,
     name_ids: HashMap<String, u32>,
+    machine: Machine,
     line: u32,
 }
 
 impl Decoder {
-    fn new(entry: &Entry, vars: &[Var]) -> Result<Self> {
+    fn new(entry: &Entry, vars: &[Var], machine: Machine) -> Result<Self> {
         let mut names = HashMap::new();
         let mut module_buffer = MODULE_BUFFERS;
         for var in vars {
@@ -169,6 +171,7 @@ impl Decoder {
             consts64: HashMap::new(),
             specials: HashMap::new(),
             name_ids: HashMap::new(),
+            machine,
             line: entry.line,
         })
     }
@@ -319,6 +322,7 @@ impl Decoder {
         let mut mods = Mods::new(&raw.op, self.line);
         let op = self.operation(&mut mods, &raw.args)?;
         mods.finish()?;
+        self.machine.check(&raw.op, raw.args.len(), self.line)?;
         let end = self.kernel.uses.len() as u32;
         let name = match self.name_ids.get(&raw.op) {
             Some(id) => *id,

@@ -1,9 +1,12 @@
-//! The assembly listing: for x86 the object's code disassembled, entries included, in GNU syntax;
-//! for the other families Cranelift's own text of each kernel's functions. Comments name the
-//! loop IR statement that the code below them belongs to. At the head of an innermost loop of a
+//! The assembly listing: for x86 and aarch64 the object's code disassembled, entries included, in
+//! GNU syntax; for riscv64 Cranelift's own text of each kernel's functions. Comments name the loop
+//! IR statement that the code below them belongs to. At the head of an innermost loop of a
 //! vectorized nest stands what one iteration consists of, and at the end a table of these loops.
 
+mod arm;
 mod tally;
+
+pub(super) use arm::arm_listing;
 
 use crate::codegen::simd::{NestCode, NestLoop};
 use cranelift_codegen::CompiledCode;
@@ -74,25 +77,12 @@ pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
             relocations.insert(offset, symbol.name().unwrap_or_default().to_string());
         }
     }
-    let mut functions: Vec<(u64, u64, String, bool)> = file
-        .symbols()
-        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
-        .map(|symbol| {
-            let name = symbol.name().unwrap_or_default().to_string();
-            (symbol.address(), symbol.size(), name, symbol.is_global())
-        })
-        .collect();
-    functions.sort();
     let mut out = String::from("        .text\n");
     let mut loops = Vec::new();
-    for (start, size, name, global) in functions {
+    for function in functions(&file) {
+        function.write_head(&mut out);
+        let Function { start, size, name, .. } = function;
         let (from, to) = (start as usize, (start + size) as usize);
-        if global {
-            let _ = writeln!(out, "\n        .globl {name}");
-        } else {
-            out.push('\n');
-        }
-        let _ = writeln!(out, "        .type {name}, @function\n{name}:");
         let notes = notes.iter().find(|notes| notes.name == name);
         let comments = notes.map_or(&[][..], |notes| &notes.comments);
         let nest = notes.and_then(|notes| notes.nest.as_ref());
@@ -104,6 +94,43 @@ pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     }
     out.push_str(&tally::table(&loops));
     out
+}
+
+/// A function of an object.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Function {
+    start: u64,
+    size: u64,
+    name: String,
+    global: bool,
+}
+
+impl Function {
+    fn write_head(&self, out: &mut String) {
+        let name = &self.name;
+        if self.global {
+            let _ = writeln!(out, "\n        .globl {name}");
+        } else {
+            out.push('\n');
+        }
+        let _ = writeln!(out, "        .type {name}, @function\n{name}:");
+    }
+}
+
+/// Those of an object, in order.
+fn functions(file: &object::File<'_>) -> Vec<Function> {
+    let mut functions: Vec<Function> = file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+        .map(|symbol| Function {
+            start: symbol.address(),
+            size: symbol.size(),
+            name: symbol.name().unwrap_or_default().to_string(),
+            global: symbol.is_global(),
+        })
+        .collect();
+    functions.sort();
+    functions
 }
 
 /// The listing where no disassembler is at hand.
