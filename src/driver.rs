@@ -5,7 +5,7 @@
 use crate::codegen::Object;
 use crate::codegen::clif::{self, ObjectOptions};
 use crate::codegen::ptx::{self, PtxModule};
-use crate::diag::{Diag, Result, Sources};
+use crate::diag::{Diag, Result, Sources, hints};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::{join_divisions, simplify_kernel};
@@ -269,7 +269,10 @@ pub fn load(
 ) -> std::result::Result<Program, (Sources, Failure)> {
     match trace.phase("parse", &String::new, || load_program(path, loader)) {
         Ok((program, diags)) if diags.is_empty() => Ok(program),
-        Ok((program, diags)) => Err((program.sources, Failure::User(diags))),
+        Ok((program, mut diags)) => {
+            hints::give(&mut diags, &program.sources);
+            Err((program.sources, Failure::User(diags)))
+        }
         Err(failure) => Err((Sources::default(), failure)),
     }
 }
@@ -283,7 +286,7 @@ pub fn elaborate(
     let kernels = options.kernels.as_deref();
     let graphs = trace
         .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
-        .map_err(Failure::User)?;
+        .map_err(|diags| wrong(program, diags))?;
     let graphs = trace.phase("contract_floats", &String::new, || match options.fp_contract {
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,
@@ -315,10 +318,10 @@ pub fn schedule(
                 &mut notes,
             )
         })?
-        .map_err(Failure::User)?;
+        .map_err(|diags| wrong(program, diags))?;
     trace.notes.append(&mut notes);
     let (placed, diags) = place(schedules, trace)?;
-    if diags.is_empty() { Ok(placed) } else { Err(Failure::User(diags)) }
+    if diags.is_empty() { Ok(placed) } else { Err(wrong(program, diags)) }
 }
 
 /// Applies every schedule, built or not, for this target or others: all errors in them, each once.
@@ -343,7 +346,13 @@ pub fn check_schedules(
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
     let mut seen = HashSet::new();
     diags.retain(|diag| seen.insert((diag.code, diag.span)));
-    if diags.is_empty() { Ok(()) } else { Err(Failure::User(diags)) }
+    if diags.is_empty() { Ok(()) } else { Err(wrong(program, diags)) }
+}
+
+/// The errors of a program, with hints.
+fn wrong(program: &Program, mut diags: Vec<Diag>) -> Failure {
+    hints::give(&mut diags, &program.sources);
+    Failure::User(diags)
 }
 
 /// Adds the kernels that pack inputs ahead, and those that read them packed.

@@ -1,6 +1,6 @@
 //! Targets: names, features, lanes, limits.
 
-use crate::diag::{Diag, Result};
+use crate::diag::{Diag, Result, hints};
 use crate::ir::DType;
 use std::fmt;
 
@@ -157,6 +157,7 @@ impl Target {
                     if let Some(close) = crate::diag::closest(base, names) {
                         diag = diag.help(format!("did you mean `{close}`?"));
                     }
+                    hints::give_option(&mut diag, base);
                     return Err(Box::new(diag));
                 }
             }

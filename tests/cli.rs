@@ -684,6 +684,16 @@ fn what_the_tuner_wrote_is_used_on_its_target() {
 }
 
 #[test]
+fn an_intermediate_tensor_is_not_kept() {
+    let dir = scratch();
+    let text = "kernel k(n = 4) {\n    compute P[i: n] = 1.0\n    output C[i: n] = P[i]\n}\n";
+    let file = write(dir.path(), "k.te", text);
+    let text = fails(&["run", &file, "--output", "P=p.npy"], 1, "`P` is an intermediate tensor");
+    assert!(text.contains("declare it by `output P[…] = …` in place of `compute`"), "{text}");
+    fails(&["run", &file, "--output", "Q=p.npy"], 1, "has no output `Q`");
+}
+
+#[test]
 fn run_takes_modules_and_numpy_files() {
     let dir = scratch();
     let out = path(dir.path(), "mm.so");

@@ -14,9 +14,11 @@
 //! | `#! schedule fast` | as `--schedule`; after the target |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
+//! | `#! next` | `error`: another program begins here |
 //! | `#= text` | an expected line |
 //! | `… #~ E0204: text` | a diagnostic on this line |
 //! | `#~^ E0204: text` | one on the line above the marks; `#~0`: without a place |
+//! | `#~> text` | the help of the last mark; where it is a hint for newcomers it must be there |
 //!
 //! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
 //! selects files by a part of their path (`make golden T=name`).
@@ -37,8 +39,10 @@ use std::path::{Path, PathBuf};
 use support::Disk;
 use tec::codegen::clif::ObjectOptions;
 use tec::diag::Diag;
+use tec::diag::hints::{Hint, TABLE};
 use tec::driver::{self, Failure, FpContract, Options, Trace};
 use tec::ir::print::{Style, print_kernel};
+use tec::lang::Loader;
 use tec::target::Target;
 
 #[test]
@@ -82,6 +86,8 @@ struct Head {
     options: Options,
     vars: Vec<(String, i64)>,
     seed: u64,
+    /// What is wrong with the targets.
+    targets: Vec<Diag>,
 }
 
 fn parse_head(text: &str) -> Result<Head, String> {
@@ -91,6 +97,7 @@ fn parse_head(text: &str) -> Result<Head, String> {
         options: Options::new(Target::parse("x86-avx2").expect("a target")),
         vars: Vec::new(),
         seed: 0,
+        targets: Vec::new(),
     };
     let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is no number"));
     for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
@@ -100,10 +107,15 @@ fn parse_head(text: &str) -> Result<Head, String> {
                 head.command = command.to_string();
                 head.args = args.iter().map(|arg| arg.to_string()).collect();
             }
-            ["target", name] => {
-                let target = Target::parse(name).map_err(|diag| diag.to_string())?;
-                head.options = Options { defines: head.options.defines, ..Options::new(target) };
-            }
+            ["target", name] => match Target::parse(name) {
+                Ok(target) => {
+                    let defines = head.options.defines;
+                    head.options = Options { defines, ..Options::new(target) };
+                }
+                Err(diag) if head.command == "error" => head.targets.push(*diag),
+                Err(diag) => return Err(diag.to_string()),
+            },
+            ["next"] if head.command == "error" => {}
             ["opt", level] => head.options.opt = number(level)? as u8,
             ["schedule", name] => head.options.schedule = Some((None, name.to_string())),
             ["fp-contract", "fast"] => head.options.fp_contract = FpContract::Fast,
@@ -259,12 +271,18 @@ fn diff(expected: &[&str], actual: &[&str]) -> String {
 /// The diagnostics of a program are exactly its `#~` marks.
 fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     let mut expected: Vec<(usize, String)> = Vec::new();
+    let mut helps: Vec<(usize, String)> = Vec::new();
     let mut last_of_program = 0;
     for (index, line) in text.lines().enumerate() {
         if !line.trim_start().starts_with("#~") {
             last_of_program = index + 1;
         }
         let Some((_, mark)) = line.split_once("#~") else { continue };
+        if let Some(help) = mark.strip_prefix('>') {
+            let (line, _) = expected.last().ok_or("a help without an error")?;
+            helps.push((*line, help.trim().to_string()));
+            continue;
+        }
         let (number, mark) = match (mark.strip_prefix('^'), mark.strip_prefix('0')) {
             (Some(mark), _) => (last_of_program, mark),
             (_, Some(mark)) => (0, mark),
@@ -275,22 +293,25 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     if expected.is_empty() {
         return Err("no `#~` says which error is expected".to_string());
     }
-    let mut trace = Trace::default();
-    let (sources, failure) = match driver::load(path, &Disk, &mut trace) {
-        Err(failed) => failed,
-        Ok(program) => match front(&program, head, &mut trace) {
-            Ok(()) => return Err("the program is accepted".to_string()),
-            Err(failure) => (program.sources, failure),
-        },
-    };
-    let Failure::User(diags) = failure else { return Err(failure_text(failure)) };
-    let mut actual: Vec<(usize, String)> = diags
-        .iter()
-        .map(|diag| {
-            let line = diag.span.map_or(0, |span| sources.line_column(span).0);
-            (line, diag.to_string())
-        })
-        .collect();
+    let diags = diagnose(path, text, head)?;
+    let told = |at: usize, help: &str| helps.iter().any(|(line, text)| *line == at && text == help);
+    for (line, diag) in diags.iter().filter(|(_, diag)| diag.hint.is_some()) {
+        let help = diag.help.as_deref().unwrap_or_default();
+        if !told(*line, help) {
+            return Err(format!("line {line}: no mark `#~> {help}`"));
+        }
+    }
+    for (at, help) in &helps {
+        let helps: Vec<&str> = diags
+            .iter()
+            .filter_map(|(line, diag)| (line == at).then_some(diag.help.as_deref()?))
+            .collect();
+        if !helps.contains(&help.as_str()) {
+            return Err(format!("line {at}: not the help `{help}` but {helps:?}"));
+        }
+    }
+    let mut actual: Vec<(usize, String)> =
+        diags.iter().map(|(line, diag)| (*line, diag.to_string())).collect();
     actual.sort();
     expected.sort();
     if actual == expected {
@@ -301,6 +322,66 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
         only.map(|(line, text)| format!("  {sign} line {line}: {text}\n")).collect::<String>()
     };
     Err(show(&expected, &actual, '-') + &show(&actual, &expected, '+'))
+}
+
+/// What is wrong with each program of a file, with the lines.
+fn diagnose(path: &str, text: &str, head: &Head) -> Result<Vec<(usize, Diag)>, String> {
+    if !head.targets.is_empty() {
+        return Ok(head.targets.iter().map(|diag| (0, diag.clone())).collect());
+    }
+    let mut found = Vec::new();
+    let starts = text.match_indices("\n#! next\n").map(|(at, _)| at + 1);
+    let starts: Vec<usize> = [0].into_iter().chain(starts).collect();
+    for (i, start) in starts.iter().enumerate() {
+        let end = starts.get(i + 1).copied().unwrap_or(text.len());
+        // Empty lines in place of what stands before keep the numbers of lines.
+        let part = "\n".repeat(text[..*start].matches('\n').count()) + &text[*start..end];
+        let loader: &dyn Loader = match starts.len() {
+            1 => &Disk,
+            _ => &Part(path, &part),
+        };
+        let mut trace = Trace::default();
+        let (sources, failure) = match driver::load(path, loader, &mut trace) {
+            Err(failed) => failed,
+            Ok(program) => match front(&program, head, &mut trace) {
+                Ok(()) => return Err(format!("the program is accepted\n{}", part.trim())),
+                Err(failure) => (program.sources, failure),
+            },
+        };
+        let Failure::User(diags) = failure else { return Err(failure_text(failure)) };
+        let line = |diag: &Diag| diag.span.map_or(0, |span| sources.line_column(span).0);
+        found.extend(diags.into_iter().map(|diag| (line(&diag), diag)));
+    }
+    Ok(found)
+}
+
+/// One program of a file.
+struct Part<'a>(&'a str, &'a str);
+
+impl Loader for Part<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        if path == self.0 { Ok(self.1.as_bytes().to_vec()) } else { Disk.read(path) }
+    }
+}
+
+/// Every row of the table of hints is shown by a golden file, so that none is dead.
+#[test]
+fn every_hint_is_shown() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/error");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    let mut shown = std::collections::HashSet::new();
+    driver::with_stack(|| {
+        for file in &files {
+            let bytes = std::fs::read(file).expect("a golden file");
+            let text = String::from_utf8_lossy(&bytes);
+            let head = parse_head(&text).expect("a head");
+            let diags = diagnose(file.to_str().expect("UTF-8"), &text, &head).expect("errors");
+            shown.extend(diags.into_iter().filter_map(|(_, diag)| diag.hint));
+        }
+    });
+    let missing: Vec<&Hint> = TABLE.iter().filter(|hint| !shown.contains(hint.pattern)).collect();
+    assert!(missing.is_empty(), "{} in no golden file: {missing:#?}", missing.len());
 }
 
 /// `#= has TEXT` and `#= not TEXT`, each somewhere in the listing or nowhere.

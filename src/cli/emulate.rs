@@ -55,7 +55,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
         text.push_str(&emulation.describe());
         right &= emulation.is_clean();
         print(&text)?;
-        write_outputs(args, kernel, &values, &all, reporter)?;
+        write_outputs(args, kernel, &values, (&all, Some(&source)), reporter)?;
     }
     Ok(right)
 }

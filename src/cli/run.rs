@@ -191,7 +191,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
             different |= !same;
         }
         print(&text)?;
-        write_outputs(args, &kernel, &values, &all, reporter)?;
+        write_outputs(args, &kernel, &values, (&all, session.source.as_ref()), reporter)?;
     }
     if different { Err(Error::Silent) } else { Ok(()) }
 }
@@ -229,12 +229,19 @@ pub fn write_outputs(
     args: &Args,
     kernel: &Kernel,
     values: &[Value],
-    all: &[&Kernel],
+    (all, source): (&[&Kernel], Option<&Source>),
     reporter: &Reporter,
 ) -> Result<(), Error> {
     for text in &args.output {
         let (name, path) = split("--output", text)?;
         let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
+        let graphs = source.into_iter().flat_map(|source| &source.placed);
+        let mut stages = graphs.flat_map(|placed| &placed.schedule.graph.stages);
+        if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {
+            let text = format!("`{name}` is an intermediate tensor, which nothing keeps");
+            let help = format!("declare it by `output {name}[…] = …` in place of `compute`");
+            return Err(Diag::global("E0543", text).help(help).into());
+        }
         find("output", name, kernel, all, &is_output)?;
         if let Some((_, tensor)) = outputs(kernel, values).find(|(known, _)| *known == name) {
             reporter.write(&[npy::to_file(path, tensor)])?;

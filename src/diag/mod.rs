@@ -5,7 +5,9 @@
 //! ([`bug!`](crate::bug), exit status 101).
 
 pub mod codes;
+pub mod hints;
 mod render;
+pub mod scan;
 
 pub use render::render;
 
@@ -76,6 +78,8 @@ pub struct Diag {
     pub notes: Vec<String>,
     /// What to write instead, where it is known.
     pub help: Option<String>,
+    /// The pattern of the row of [`hints::TABLE`] that `help` comes from, if it does.
+    pub hint: Option<&'static str>,
 }
 
 impl Diag {
@@ -87,7 +91,7 @@ impl Diag {
     /// An error without a place.
     pub fn global(code: &'static str, message: impl Into<String>) -> Diag {
         let (label, related, notes, help) = (None, Vec::new(), Vec::new(), None);
-        Diag { code, span: None, message: message.into(), label, related, notes, help }
+        Diag { code, span: None, message: message.into(), label, related, notes, help, hint: None }
     }
 
     /// Adds the text beside the caret.

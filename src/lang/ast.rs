@@ -21,7 +21,7 @@ pub struct File {
 /// A top-level item.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Item {
-    /// `import "file.te"`.
+    /// `import "file.te" as name`.
     Import(Import),
     /// `def f(a, b) = expr`.
     Def(Def),
@@ -33,11 +33,13 @@ pub enum Item {
     Schedule(Schedule),
 }
 
-/// `import "file.te"`.
+/// `import "file.te" as name`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Import {
     /// The text between the quotes.
     pub path: String,
+    /// What stands before the names of its items, if they are not used as they are.
+    pub alias: Option<Name>,
     /// The quoted text.
     pub span: Span,
 }
@@ -218,7 +220,7 @@ pub enum ExprKind {
     Cast(Expr, Name),
     /// `A[i, j]`.
     Index(Name, Vec<Expr>),
-    /// `f(x, axis=k)`.
+    /// `f(x, axis=k)`; the name of an item imported under a name has a dot: `nn.f`.
     Call(Name, Vec<Arg>),
     /// `target.lanes(T)`: only in schedules.
     DottedCall(Vec<Name>, Vec<Arg>),

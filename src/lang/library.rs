@@ -8,6 +8,9 @@ pub(super) const LIB: &[(&str, &str)] = &[
     ("nn.te", include_str!("../../lib/nn.te")),
 ];
 
+/// The names under which messages show those files.
+pub const LIBRARY: [&str; 2] = ["lib/intrinsics.te", "lib/nn.te"];
+
 /// `lib/intrinsics.te`: a kernel for each intrinsic that `tensorize` knows.
 pub fn intrinsics() -> Program {
     let (program, errors) = load_program("lib/intrinsics.te", &Embedded);
@@ -39,6 +42,8 @@ mod tests {
             .filter(|name| name.ends_with(".te"))
             .collect();
         names.sort();
+        let shown: Vec<String> = names.iter().map(|name| format!("lib/{name}")).collect();
+        assert_eq!(shown, LIBRARY);
         assert_eq!(names, LIB.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>());
     }
 }

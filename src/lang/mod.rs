@@ -5,6 +5,6 @@ mod library;
 mod parse;
 mod source;
 
-pub use library::intrinsics;
+pub use library::{LIBRARY, intrinsics};
 pub use parse::parse_file;
-pub use source::{Loader, Program, load_program};
+pub use source::{Imported, Loader, Program, load_program};

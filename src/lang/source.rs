@@ -24,8 +24,8 @@ pub struct Program {
     pub sources: Sources,
     /// Parsed, by the same index; the first is the file given to `tec`.
     pub files: Vec<ast::File>,
-    /// Which files each file imports directly, by index.
-    pub imports: Vec<Vec<u32>>,
+    /// What each file imports itself.
+    pub imports: Vec<Vec<Imported>>,
     /// The schedules that name a kernel, in source order: file and item.
     schedules: HashMap<String, Vec<Place>>,
     /// Those of a name, or of none.
@@ -34,7 +34,7 @@ pub struct Program {
 
 impl Program {
     /// A program of parsed files.
-    pub fn new(sources: Sources, files: Vec<ast::File>, imports: Vec<Vec<u32>>) -> Program {
+    pub fn new(sources: Sources, files: Vec<ast::File>, imports: Vec<Vec<Imported>>) -> Program {
         let mut schedules: HashMap<_, Vec<_>> = HashMap::new();
         let mut named: HashMap<_, Vec<_>> = HashMap::new();
         for (at, file) in files.iter().enumerate() {
@@ -73,6 +73,17 @@ impl Program {
     }
 }
 
+/// A file as another one imports it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Imported {
+    /// Index of the file.
+    pub file: u32,
+    /// What stands before the names of its items; they are used as they are without it.
+    pub alias: Option<ast::Name>,
+    /// The quoted path in the `import`.
+    pub span: Span,
+}
+
 /// Reads and parses `path` and, recursively, what it imports: beside the importing file, then in
 /// the embedded `lib/`. Each file once; a cycle is an error. The program is returned beside the
 /// errors so that they can be shown.
@@ -104,7 +115,7 @@ struct Reading<'a> {
     loader: &'a dyn Loader,
     sources: Sources,
     files: Vec<ast::File>,
-    imports: Vec<Vec<u32>>,
+    imports: Vec<Vec<Imported>>,
     /// By index of file.
     keys: Vec<Key>,
     /// The index of each.
@@ -136,9 +147,10 @@ impl Reading<'_> {
         self.open.push(index);
         let mut seen = HashSet::new();
         for import in imports {
-            if let Some(imported) = self.import(index, &import)
-                && seen.insert(imported)
+            if let Some(file) = self.import(index, &import)
+                && (import.alias.is_some() || seen.insert(file))
             {
+                let imported = Imported { file, alias: import.alias, span: import.span };
                 self.imports[index as usize].push(imported);
             }
         }
@@ -298,7 +310,9 @@ mod tests {
         assert_eq!(errors, []);
         let paths: Vec<_> = program.sources.files.iter().map(|file| &file.path).collect();
         assert_eq!(paths, ["a/main.te", "a/x.te", "b/y.te"]);
-        assert_eq!(program.imports, [vec![1, 2], vec![2], vec![]]);
+        let imported = |file: &Vec<Imported>| file.iter().map(|one| one.file).collect::<Vec<_>>();
+        let imports: Vec<Vec<u32>> = program.imports.iter().map(imported).collect();
+        assert_eq!(imports, [vec![1, 2], vec![2], vec![]]);
         assert_eq!(program.files[2].items.len(), 1);
     }
 

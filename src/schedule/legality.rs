@@ -288,7 +288,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let diag = Diag::new("E0333", span, text);
     Err(Box::new(match commutes {
         true => diag
-            .note(format!("the source adds {dtype} {before}; another order rounds differently"))
+            .note(format!("the source combines {dtype} {before}; {}", why_order(reduction)))
             .help(
                 "keep the reduction axes in their order, or allow another one: `reassociate=true`",
             ),
@@ -301,6 +301,21 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
             ))
             .help("keep the reduction axes in their order"),
     }))
+}
+
+/// Why the order shows in the result of a commutative reducer of floats.
+fn why_order(reduction: &Reduction) -> String {
+    match reduction.combiner.name.as_str() {
+        name @ ("max" | "min") => {
+            let sign = if name == "max" { '>' } else { '<' };
+            format!(
+                "`{name}(a, b)` is `if a {sign} b then a else b`: it does not round, but after a \
+                 NaN it begins anew, and of 0.0 and -0.0 it takes the later, so with these another \
+                 order gives another result"
+            )
+        }
+        _ => "another order rounds differently".to_string(),
+    }
 }
 
 /// Whether some stage meets its terms in another order than the source's, and that matters.

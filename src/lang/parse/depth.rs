@@ -1,6 +1,6 @@
 //! How deep a text is nested, found before the parser recurses into it.
 
-use super::scan::{Kind, Token, tokens};
+use crate::diag::scan::{Kind, Token, tokens};
 use crate::diag::{Diag, Result, Span};
 
 /// The deepest nesting that is parsed.

@@ -1,9 +1,9 @@
-//! pest's syntax errors in the words of the language: what was expected, what was found, and for
-//! common slips what to write instead.
+//! pest's syntax errors in the words of the language: what was expected, what was found, and what
+//! may have been meant. What is written in other languages has its hints in `diag::hints`.
 
 use super::Rule;
 use super::depth::too_deep;
-use super::scan::{Kind, Token, tokens};
+use crate::diag::scan::{Kind, RESERVED, Token, tokens};
 use crate::diag::{Diag, Span, closest};
 use pest::error::{Error, ErrorVariant, InputLocation};
 
@@ -275,48 +275,35 @@ fn chained(place: &Place) -> Option<Diag> {
     if !is_comparison || !place.expects_operator() {
         return None;
     }
-    Some(
-        Diag::new("E0107", place.span(), "comparisons do not chain")
-            .help("join two comparisons by `and`: `a < b and b < c`"),
-    )
+    Some(Diag::new("E0107", place.span(), "comparisons do not chain"))
 }
+
+/// Signs of other languages.
+const FOREIGN: [&str; 20] = [
+    ";", "&&", "||", "!", "**", "?", "'", "->", "=>", "::", ":=", "@", "$", "`", "\\", "+=", "-=",
+    "*=", "/=", "/*",
+];
 
 /// `;`, `&&`, `!` and other signs that the language does not have.
 fn foreign_sign(place: &Place) -> Option<Diag> {
     let found = place.found.filter(|token| token.kind == Kind::Sign)?;
-    let help = match found.text {
-        ";" => "statements need no semicolons",
-        "&&" => "write `and`",
-        "||" => "write `or`",
-        "!" => "write `not`",
-        "**" => "a power is `pow(x, y)`",
-        "?" => "a choice is `if c then a else b`",
-        "'" => "a string stands in double quotes",
-        "->" | "=>" | "::" | ":=" | "@" | "$" | "`" | "\\" => "",
-        "+=" | "-=" | "*=" | "/=" => "a value is computed once, by `=`",
-        "/*" => "a comment begins with `#` and ends with its line",
-        "//" if place.expects_expression() || place.expects_statement() => {
-            "a comment begins with `#`"
-        }
-        "×" | "·" | "⋅" => "write `*`",
-        "÷" => "write `/`, or `//` for integers",
-        "≤" => "write `<=`",
-        "≥" => "write `>=`",
-        "≠" => "write `!=`",
-        "–" | "—" | "−" => "write `-`",
-        "“" | "”" | "‘" | "’" | "„" => "a string stands in double quotes: `\"`",
-        text if !text.is_ascii() => "outside comments and strings a file is ASCII",
-        _ => return None,
-    };
+    let is_comment =
+        found.text == "//" && (place.expects_expression() || place.expects_statement());
+    if !is_comment && !FOREIGN.contains(&found.text) && found.text.is_ascii() {
+        return None;
+    }
     let message = format!("the language has no {}", quote(found.text));
     let message = if found.text == "//" { "unexpected `//`".to_string() } else { message };
     let diag = Diag::new("E0106", place.span(), message);
-    Some(if help.is_empty() { diag } else { diag.help(help) })
+    Some(match found.text.is_ascii() {
+        true => diag,
+        false => diag.help("outside comments and strings a file is ASCII"),
+    })
 }
 
 /// `let input = 1`
 fn reserved_name(place: &Place) -> Option<Diag> {
-    let found = place.found.filter(|token| is_reserved(token.text))?;
+    let found = place.found.filter(|token| RESERVED.contains(&token.text))?;
     let is_name = place.expects(Rule::name)
         || place.expects(Rule::param)
         || place.expects(Rule::axis)
@@ -345,28 +332,6 @@ fn reserved_name(place: &Place) -> Option<Diag> {
     Some(Diag::new("E0104", place.span(), message).help(help))
 }
 
-fn is_reserved(word: &str) -> bool {
-    starts_statement(word)
-        || matches!(
-            word,
-            "import"
-                | "def"
-                | "reducer"
-                | "kernel"
-                | "schedule"
-                | "then"
-                | "else"
-                | "in"
-                | "or"
-                | "and"
-                | "not"
-                | "as"
-                | "identity"
-                | "true"
-                | "false"
-        )
-}
-
 const KERNEL_STATEMENTS: [&str; 7] =
     ["input", "reduce", "compute", "output", "let", "assume", "assert"];
 const SCHEDULE_STATEMENTS: [&str; 6] =
@@ -381,21 +346,11 @@ fn starts_statement(word: &str) -> bool {
 fn help(place: &Place) -> Option<String> {
     let found = place.found();
     if place.expects_expression() {
-        return match found {
-            "if" | "not" => Some(format!("as an operand, `{found}` needs parentheses")),
-            _ => None,
-        };
-    }
-    if found == "=" && place.expects_operator() && !place.expects(Rule::rbracket) {
-        return Some("equality is `==`".to_string());
-    }
-    if found == "[" && place.before.is_some_and(|before| before.text == "]") {
-        return Some("all indices stand in one pair of brackets: `A[i, j]`".to_string());
+        return None;
     }
     if place.in_schedule && place.expects(Rule::dot) {
         let name = place.before?.text;
         return match place.found?.kind {
-            _ if found == "=" => Some(format!("a new name is declared by `let {name} = …`")),
             Kind::Word => closest(name, SCHEDULE_STATEMENTS)
                 .map(|word| format!("did you mean `{word}` for `{name}`?")),
             _ => None,
@@ -414,14 +369,10 @@ fn help(place: &Place) -> Option<String> {
             _ => None,
         };
     }
-    if place.expects(Rule::else_kw) && matches!(found, "elif" | "elseif" | "elsif") {
-        return Some("write `else if`".to_string());
-    }
     if place.expects_statement() {
         return statement_help(place, found);
     }
-    let ends_if = place.expects(Rule::then_kw) && (found == ":" || found == "{");
-    ends_if.then(|| "a choice of values is `if c then a else b`".to_string())
+    None
 }
 
 /// What to write instead of a wrong beginning of a statement.
@@ -429,18 +380,6 @@ fn statement_help(place: &Place, found: &str) -> Option<String> {
     let word = place.found.filter(|token| token.kind == Kind::Word)?;
     if ITEMS.contains(&found) {
         return None;
-    }
-    match found {
-        "elif" | "elseif" | "elsif" => return Some("write `else if`".to_string()),
-        "return" if !place.in_schedule => {
-            return Some("a result is declared by `output C[i: n] = …`".to_string());
-        }
-        "for" | "while" if !place.in_schedule => {
-            return Some(
-                "a kernel has no loops: a stage computes every element of its axes".into(),
-            );
-        }
-        _ => {}
     }
     let (own, others, other_place) = match place.in_schedule {
         true => (&SCHEDULE_STATEMENTS[..], &KERNEL_STATEMENTS[..], "kernel"),

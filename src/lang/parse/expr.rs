@@ -190,6 +190,11 @@ impl Builder {
         let (index, args) = (parts.take(Rule::index), parts.take(Rule::args));
         let index = index.map(|pair| self.exprs(pair, in_schedule)).transpose()?;
         let args = args.map(|pair| self.args(pair, in_schedule)).transpose()?;
+        if let ([module, item], Some(_), false) = (&path[..], &args, in_schedule) {
+            // An item of a file that is imported under a name.
+            let text = format!("{}.{}", module.text, item.text);
+            path = vec![Name { text, span: module.span.to(item.span) }];
+        }
         let is_dotted = path.len() > 1;
         if is_dotted && (!in_schedule || index.is_some()) {
             let text: Vec<&str> = path.iter().map(|name| name.text.as_str()).collect();

@@ -6,7 +6,6 @@
 mod depth;
 mod error;
 mod expr;
-mod scan;
 mod schedule;
 
 use super::ast::{
@@ -142,10 +141,12 @@ impl Builder {
         })
     }
 
-    /// `import = "import" string`
+    /// `import = "import" string ("as" name)?`
     fn import(&self, pair: Pair) -> Import {
-        let path = Parts::of(pair).next();
-        Import { span: self.span(&path), path: string(&path) }
+        let mut parts = Parts::of(pair);
+        let path = parts.next();
+        let alias = parts.take(Rule::name).map(|name| self.name(name));
+        Import { span: self.span(&path), path: string(&path), alias }
     }
 
     /// `def = "def" name "(" names? ")" "=" expr`

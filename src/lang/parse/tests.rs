@@ -2,6 +2,7 @@
 
 use super::super::ast::{Arg, Expr, ExprKind, Schedule, ScheduleStmtKind, UnaryOp};
 use super::*;
+use crate::diag::{SourceFile, Sources, hints};
 
 fn parse(text: &str) -> File {
     parse_file(text, 0).unwrap_or_else(|diag| panic!("{diag}\n{text}"))
@@ -356,7 +357,10 @@ const MISTAKES: [(&str, &str, &str, &str); 52] = [
 fn mistakes_in_kernels() {
     for (body, token, message, help) in MISTAKES {
         let text = format!("kernel k() {{\n    {body}\n}}\n");
-        let diag = error(&text);
+        let mut diags = [error(&text)];
+        let files = vec![SourceFile { path: String::new(), text: text.clone() }];
+        hints::give(&mut diags, &Sources { files });
+        let [diag] = diags;
         let span = diag.span.unwrap();
         assert_eq!(diag.to_string(), message, "{body}");
         assert_eq!(&text[span.start as usize..span.end as usize], token, "{body}");

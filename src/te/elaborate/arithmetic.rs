@@ -89,7 +89,7 @@ impl<'a> Elaborator<'a> {
                 (_, Some(value)) => Expr::float(ty.compute(), -value),
                 _ => crate::bug!("a constant without a value"),
             };
-            return Value::Scalar(Typed { ty, expr: negated, size });
+            return Value::Scalar(Typed { ty, expr: negated, size, choice: None });
         }
         self.grown(Typed::new(ty, Expr::unary(ir_op, expr), size), span)
     }

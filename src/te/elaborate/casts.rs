@@ -28,20 +28,57 @@ impl<'a> Elaborator<'a> {
         if operands.iter().any(|(value, _)| matches!(value, Value::Poison)) {
             return None;
         }
-        let typed = |(value, expr): &Operand<'_, 'a>| match value {
-            Value::Scalar(typed) => Some((typed.ty, *expr)),
+        let fixed = |(value, expr): &Operand<'_, 'a>| match value {
+            Value::Scalar(typed) if typed.choice.is_none() => Some((typed.ty, *expr)),
             _ => None,
         };
-        let Some((ty, first)) = operands.iter().find_map(typed) else {
+        let Some((ty, first)) = operands.iter().find_map(fixed) else {
             return Some(default_type(operands.iter().map(|(value, _)| *value)));
         };
-        for (other, expr) in operands.iter().filter_map(typed) {
-            if other != ty {
-                self.error(self.mix((ty, first), (other, expr), what, span));
+        for (value, expr) in operands {
+            let Value::Scalar(other) = value else { continue };
+            if other.ty != ty && !other.adapts_to(ty) {
+                if !self.is_untyped_told(&[first, *expr], ty, other.ty) {
+                    self.error(self.mix((ty, first), (other.ty, *expr), what, span));
+                }
                 return None;
             }
         }
         Some(ty)
+    }
+
+    /// Whether the error of a mix comes of a stage without a type, and that is told, once.
+    fn is_untyped_told(&mut self, exprs: &[&ast::Expr], a: SourceType, b: SourceType) -> bool {
+        let stored = SourceType::Data(DType::Int64);
+        let wanted = if a == stored { b } else { a };
+        let read = exprs.iter().find_map(|expr| self.untyped_reads.get(&expr.span));
+        let (Some((name, declared)), SourceType::Data(dtype)) = (read, wanted) else {
+            return false;
+        };
+        let (name, declared) = (name.clone(), *declared);
+        if a != stored && b != stored || self.muted || dtype == DType::Bool {
+            return false;
+        }
+        if self.told_untyped.insert(declared) {
+            let span = exprs.iter().find(|expr| self.untyped_reads.contains_key(&expr.span));
+            let span = span.expect("it is one of them").span;
+            let message = format!("`{name}` is `int64` here, and `{dtype}` is needed");
+            let diag = Diag::new("E0207", span, message);
+            let related = format!("nothing gives `{name}` a type, so it is `int64`");
+            let help = format!("give it the type where it is declared: `{name}[…]: {dtype} = …`");
+            self.error(diag.related(declared, related).help(help));
+        }
+        true
+    }
+
+    /// Refuses a stage's value of another type than the stage is declared with.
+    pub fn wrong_element(&mut self, expr: &'a ast::Expr, found: SourceType, declared: DType) {
+        if self.is_untyped_told(&[expr], found, SourceType::Data(declared)) {
+            return;
+        }
+        let message = format!("the stage is declared `{declared}`, its expression is `{found}`");
+        let help = format!("write `{}`", self.with_cast(expr, declared));
+        self.error(Diag::new("E0228", expr.span, message).help(help));
     }
 
     fn mix(
@@ -52,18 +89,19 @@ impl<'a> Elaborator<'a> {
         span: Span,
     ) -> Diag {
         let diag = Diag::new("E0207", span, format!("`{a}` and `{b}` do not mix in {what}"));
-        let bools = [a, b].contains(&SourceType::Data(DType::Bool));
-        let (narrow, wide) = match rank(a) <= rank(b) {
-            true => (a_expr, b),
-            false => (b_expr, a),
-        };
-        match wide {
-            _ if bools => diag.help("compare, or cast the `bool` to a number with `as`"),
-            SourceType::Index => diag,
-            SourceType::Data(dtype) => {
-                diag.help(format!("write `{}`", self.with_cast(narrow, dtype)))
-            }
+        if [a, b].contains(&SourceType::Data(DType::Bool)) {
+            return diag.help("compare, or cast the `bool` to a number with `as`");
         }
+        let Some(dtype) = wider(a, b) else {
+            let signed = if a == SourceType::Data(DType::Uint64) { b_expr } else { a_expr };
+            let cast = self.with_cast(signed, DType::Uint64);
+            return diag.help(format!("write `{cast}` if it is never negative"));
+        };
+        let casts = [(a, a_expr), (b, b_expr)]
+            .into_iter()
+            .filter(|(ty, _)| *ty != SourceType::Data(dtype))
+            .map(|(_, expr)| format!("`{}`", self.with_cast(expr, dtype)));
+        diag.help(format!("write {}", casts.collect::<Vec<_>>().join(" and ")))
     }
 
     /// A value as one of type `ty`, which constants take. `None` if it cannot (reported).
@@ -71,6 +109,9 @@ impl<'a> Elaborator<'a> {
         let wrong = match value {
             Value::Poison => return None,
             Value::Scalar(typed) if typed.ty == ty => return Some(typed.clone()),
+            Value::Scalar(typed) if typed.adapts_to(ty) => {
+                return self.adapt_choice(typed, expr, ty);
+            }
             Value::Int(int) => match ty {
                 SourceType::Data(DType::Bool) => None,
                 SourceType::Index if is_exact(int, DType::Int64) => return constant(value, ty),
@@ -111,6 +152,20 @@ impl<'a> Elaborator<'a> {
         }
         self.error(diag);
         None
+    }
+
+    /// A choice between constants as one of type `ty`.
+    fn adapt_choice(
+        &mut self,
+        typed: &Typed,
+        expr: &'a ast::Expr,
+        ty: SourceType,
+    ) -> Option<Typed> {
+        let choice = typed.choice.clone()?;
+        let then = self.adapt((&choice.then, expr), ty)?;
+        let otherwise = self.adapt((&choice.otherwise, expr), ty)?;
+        let chosen = (choice.make)(choice.condition.clone(), then.expr, otherwise.expr);
+        Some(Typed { ty, expr: chosen, size: typed.size, choice: Some(choice) })
     }
 
     /// Operands as values of one type, with the nodes of all together.
@@ -169,6 +224,14 @@ impl<'a> Elaborator<'a> {
     /// an operand a constant of a 16-bit float type is rounded to `float32`.)
     pub fn adapt_stored(&mut self, operand: Operand<'_, 'a>, dtype: DType) -> Option<Typed> {
         let ty = SourceType::Data(dtype);
+        if let Value::Scalar(Typed { choice: Some(choice), size, .. }) = operand.0
+            && dtype.is_half()
+        {
+            let then = self.adapt_stored((&choice.then, operand.1), dtype)?;
+            let otherwise = self.adapt_stored((&choice.otherwise, operand.1), dtype)?;
+            let chosen = (choice.make)(choice.condition.clone(), then.expr, otherwise.expr);
+            return Some(Typed { ty, expr: chosen, size: *size, choice: None });
+        }
         let typed = self.adapt(operand, ty)?;
         let Some(real) = operand.0.as_real().filter(|_| dtype.is_half()) else {
             return Some(typed);
@@ -264,14 +327,31 @@ fn has_bit_operation(expr: &Expr) -> bool {
     found
 }
 
-/// How much a type holds: casts go from the lower to the higher.
-fn rank(ty: SourceType) -> u32 {
-    match ty {
-        SourceType::Index => 0,
-        SourceType::Data(dtype) if dtype.is_float() => {
-            1000 + dtype.bits() + u32::from(dtype == DType::BFloat16)
+/// The least type in which two values of other types are compared and computed without wrapping;
+/// none for uint64 with what may be negative. No integer becomes a float of 16 bits, whose integers
+/// end at 2048 or earlier.
+fn wider(a: SourceType, b: SourceType) -> Option<DType> {
+    let of = |ty| match ty {
+        SourceType::Index => DType::Int64,
+        SourceType::Data(dtype) => dtype,
+    };
+    let (a, b) = (of(a), of(b));
+    match (a.is_float(), b.is_float()) {
+        (true, true) if a.bits() == b.bits() => Some(DType::Float32),
+        (true, true) => Some(if a.bits() > b.bits() { a } else { b }),
+        (false, false) if a.is_signed() == b.is_signed() => {
+            Some(if a.bits() >= b.bits() { a } else { b })
         }
-        SourceType::Data(dtype) => 2 * dtype.bits() + u32::from(!dtype.is_signed()),
+        (false, false) => {
+            let (signed, unsigned) = if a.is_signed() { (a, b) } else { (b, a) };
+            let holds = |dtype: &DType| dtype.bits() > unsigned.bits();
+            let types = [signed, DType::Int16, DType::Int32, DType::Int64];
+            types.into_iter().find(|dtype| holds(dtype) && dtype.bits() >= signed.bits())
+        }
+        (float, _) => {
+            let float = if float { a } else { b };
+            Some(if float.is_half() { DType::Float32 } else { float })
+        }
     }
 }
 
@@ -282,6 +362,8 @@ fn default_type<'v>(values: impl IntoIterator<Item = &'v Value>) -> SourceType {
         match value {
             Value::Real(_) => return SourceType::Data(DType::Float32),
             Value::Int(_) => ty = SourceType::Index,
+            Value::Scalar(typed) if typed.ty.is_float() => return typed.ty,
+            Value::Scalar(typed) => ty = typed.ty,
             _ => {}
         }
     }
@@ -337,7 +419,7 @@ pub fn cast(typed: &Typed, dtype: DType) -> Typed {
         return Typed::new(ty, Expr::cast(DType::Float32, rounded), typed.size + 1);
     }
     if typed.expr.ty.dtype == ty.compute() {
-        return Typed { ty, ..typed.clone() };
+        return Typed { ty, choice: None, ..typed.clone() };
     }
     Typed::new(ty, Expr::cast(ty.compute(), typed.expr.clone()), typed.size)
 }

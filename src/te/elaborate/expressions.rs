@@ -4,12 +4,13 @@ use super::arithmetic::too_large;
 use super::constants::{self, NumberError};
 use super::items::Function;
 use super::reals::Real;
-use super::values::{Entry, SourceType, Typed, Value};
+use super::values::{Choice, Entry, SourceType, Typed, Value};
 use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::{DType, Expr};
 use crate::lang::ast::{self, ExprKind};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// The names of a kernel.
 pub type Scope<'a> = HashMap<&'a str, Entry>;
@@ -158,8 +159,6 @@ impl<'a> Elaborator<'a> {
         let mut diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));
         if let Some(close) = closest(text, known.iter().copied()) {
             diag = diag.help(format!("did you mean `{close}`?"));
-        } else if text == "index" {
-            diag = diag.help("write `int64`: `index` is the type of axes, not of elements");
         } else if self.items.function(name.span.file, text).is_some()
             || self.items.kernel(name.span.file, text).is_some()
         {
@@ -203,7 +202,6 @@ impl<'a> Elaborator<'a> {
                 let message = format!("unknown type `{}`", name.text);
                 let diag = Diag::new("E0201", name.span, message);
                 match closest(&name.text, all) {
-                    _ if name.text == "index" => diag.help("write `int64`"),
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag.note(format!("types: {}", all.join(", "))),
                 }
@@ -264,6 +262,9 @@ impl<'a> Elaborator<'a> {
         };
         let load = Expr::load(buffer, exprs);
         self.load_spans.insert(load.id(), span);
+        if let Some(declared) = tensor.untyped {
+            self.untyped_reads.insert(span, (tensor.name.clone(), declared));
+        }
         let expr = Expr::cast(buffer.dtype.compute_type(), load);
         self.grown(Typed::new(SourceType::Data(buffer.dtype), expr, size), span)
     }
@@ -320,10 +321,13 @@ impl<'a> Elaborator<'a> {
         if let Value::Bool(chosen) = cond
             && std::ptr::fn_addr_eq(make, lazily)
         {
-            return Value::Scalar(Typed { ty, expr: if *chosen { x } else { y }, size });
+            return Value::Scalar(Typed::new(ty, if *chosen { x } else { y }, size));
         }
         let size = size.saturating_add(condition.size);
-        self.grown(Typed::new(ty, make(condition.expr, x, y), size), span)
+        let choice = Choice::new(&condition.expr, then.0, otherwise.0, make);
+        let mut typed = Typed::new(ty, make(condition.expr, x, y), size);
+        typed.choice = choice.map(Rc::new);
+        self.grown(typed, span)
     }
 
     /// A call inside an expression: a built-in function or a `def`.
@@ -346,15 +350,47 @@ impl<'a> Elaborator<'a> {
             }
             Some(Function::Builtin(builtin)) => self.call_builtin(builtin, name, args, expr, env),
             None => {
-                self.error(self.unknown_function(name));
+                if let Some(diag) = self.called_value(name, env) {
+                    self.error(diag);
+                }
                 Value::Poison
             }
         }
     }
 
+    /// The error for a call of a name that is no function; none for one that is wrong already.
+    fn called_value(&self, name: &ast::Name, env: Env<'_, 'a>) -> Option<Diag> {
+        let text = name.text.as_str();
+        let entry = env.scope.and_then(|scope| scope.get(text)).map(|entry| &entry.value);
+        let found = match env.locals.get(text).or(entry) {
+            None => return Some(self.unknown_function(name)),
+            Some(Value::Poison) => return None,
+            Some(value) => value.describe(),
+        };
+        let message = format!("`{text}` is {found}, not a function");
+        Some(Diag::new("E0214", name.span, message))
+    }
+
     /// The error for a call of something that is no function.
     pub fn unknown_function(&self, name: &ast::Name) -> Diag {
         let file = name.span.file;
+        if self.items.kernel(file, &name.text).is_none()
+            && let Some((alias, item)) = name.text.split_once('.')
+            && let Some(import) = self.items.imported_as(file, alias)
+        {
+            let message = format!("`{alias}` has no `{item}`");
+            let members = self.items.function_names(file);
+            let members = members.into_iter().filter_map(|name| name.split_once('.'));
+            let members = members.filter(|(other, _)| *other == alias).map(|(_, member)| member);
+            let close = closest(item, members).map(|close| format!("{alias}.{close}"));
+            let diag = Diag::new("E0201", name.span, message);
+            let diag = diag.related(import, format!("`{alias}` is imported here"));
+            return match (close, self.items.elsewhere(file, item)) {
+                (Some(close), _) => diag.help(format!("did you mean `{close}`?")),
+                (_, Some(path)) => diag.help(in_another_file(path)),
+                (None, None) => diag,
+            };
+        }
         if self.items.kernel(file, &name.text).is_some() {
             let message = format!("the kernel `{}` is used inside an expression", name.text);
             return Diag::new("E0214", name.span, message)
@@ -366,8 +402,8 @@ impl<'a> Elaborator<'a> {
         }
         match closest(&name.text, self.items.function_names(file)) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => match self.items.elsewhere(&name.text) {
-                Some(path) => diag.help(format!("it is in another file: `import \"{path}\"`")),
+            None => match self.items.elsewhere(file, &name.text) {
+                Some(path) => diag.help(in_another_file(path)),
                 None => diag,
             },
         }
@@ -422,6 +458,10 @@ impl<'a> Elaborator<'a> {
         self.calls.pop();
         value
     }
+}
+
+fn in_another_file(path: &str) -> String {
+    format!("it is in another file: `import \"{path}\"`")
 }
 
 /// The error for a reduction inside an expression.

@@ -10,7 +10,8 @@ use super::reserved::reserved_name;
 use super::{Elaborator, own_kernels};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::DType;
-use crate::lang::{Program, ast};
+use crate::lang::{Imported, LIBRARY, Program, ast};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// What a name before `(` stands for.
@@ -66,8 +67,8 @@ impl<'a> Item<'a> {
 /// The items that each file sees.
 pub struct Items<'a> {
     program: &'a Program,
-    /// By file, then by name.
-    visible: Vec<HashMap<&'a str, Item<'a>>>,
+    /// By file, then by name; that of a file imported under a name has a dot: `nn.f`.
+    visible: Vec<HashMap<Cow<'a, str>, Item<'a>>>,
     /// Nodes of each `def`'s body when expanded, saturating, by the address of the `def`; none
     /// for the recursive ones.
     def_nodes: HashMap<*const ast::Def, Option<u64>>,
@@ -84,7 +85,13 @@ impl<'a> Items<'a> {
                 let mut names = HashMap::new();
                 for source in sources(program, file) {
                     for item in own(source) {
-                        names.entry(item.name().text.as_str()).or_insert(item);
+                        names.entry(Cow::from(&item.name().text)).or_insert(item);
+                    }
+                }
+                for (alias, imported) in aliases(program, file) {
+                    for item in own(imported.file as usize) {
+                        let name = format!("{}.{}", alias.text, item.name().text);
+                        names.entry(Cow::from(name)).or_insert(item);
                     }
                 }
                 names
@@ -116,9 +123,9 @@ impl<'a> Items<'a> {
     }
 
     /// Every name that a file may call, for "did you mean".
-    pub fn function_names(&self, file: u32) -> Vec<&'a str> {
+    pub fn function_names(&self, file: u32) -> Vec<&str> {
         let visible = self.visible.get(file as usize);
-        let mut names: Vec<&'a str> = visible.iter().flat_map(|v| v.keys().copied()).collect();
+        let mut names: Vec<&str> = visible.iter().flat_map(|v| v.keys().map(|n| &**n)).collect();
         for name in REDUCTIONS.into_iter().chain(Builtin::names()) {
             names.push(name);
         }
@@ -126,13 +133,26 @@ impl<'a> Items<'a> {
         names
     }
 
-    /// The file that declares a name, whoever sees it.
-    pub fn elsewhere(&self, name: &str) -> Option<&'a str> {
+    /// Where a file imports something under a name.
+    pub fn imported_as(&self, file: u32, alias: &str) -> Option<Span> {
+        let imported = aliases(self.program, file as usize).find(|(name, _)| name.text == alias);
+        imported.map(|(_, imported)| imported.span)
+    }
+
+    /// The path by which a file imports the one that declares a name, whoever sees it.
+    pub fn elsewhere(&self, file: u32, name: &str) -> Option<&'a str> {
+        let name = name.rsplit('.').next().unwrap_or(name);
         let declares = |file: &ast::File| {
             file.items.iter().filter_map(Item::of).any(|item| item.name().text == name)
         };
         let index = self.program.files.iter().position(declares)?;
-        self.program.sources.files.get(index).map(|file| file.path.as_str())
+        let path = |index: usize| &self.program.sources.files[index].path[..];
+        let folder = |path: &'a str| path.rfind('/').map_or("", |slash| &path[..=slash]);
+        let (found, own) = (path(index), folder(path(file as usize)));
+        // A file of the library is shown as `lib/nn.te`, and imported as `nn.te`.
+        let is_library = !own.ends_with("lib/") && LIBRARY.iter().any(|name| *name == found);
+        let own = if is_library { "lib/" } else { own };
+        Some(found.strip_prefix(own).unwrap_or(found))
     }
 
     /// Nodes of a `def`'s body when expanded; none if it is recursive.
@@ -141,11 +161,18 @@ impl<'a> Items<'a> {
     }
 }
 
-/// A file and what it imports, each once.
+/// A file and those whose items it uses by their own names, each once.
 fn sources(program: &Program, file: usize) -> Vec<usize> {
-    // Of the imports each is there once.
-    let imports = program.imports.get(file).into_iter().flatten().map(|import| *import as usize);
-    std::iter::once(file).chain(imports.filter(|import| *import != file)).collect()
+    // Of these imports each is there once.
+    let imports = program.imports.get(file).into_iter().flatten();
+    let plain = imports.filter(|import| import.alias.is_none()).map(|import| import.file as usize);
+    std::iter::once(file).chain(plain.filter(|import| *import != file)).collect()
+}
+
+/// What a file imports under a name.
+fn aliases(program: &Program, file: usize) -> impl Iterator<Item = (&ast::Name, &Imported)> {
+    let imports = program.imports.get(file).into_iter().flatten();
+    imports.filter_map(|import| Some((import.alias.as_ref()?, import)))
 }
 
 impl<'a> Elaborator<'a> {
@@ -190,29 +217,44 @@ impl<'a> Elaborator<'a> {
                     }
                     continue;
                 }
+                let import = self.import_of(file, source);
                 let place = match other.file as usize == file {
                     true => other,
-                    false => self.import_span(file, source),
+                    false => import,
                 };
                 let diag = Diag::new("E0202", place, format!("`{text}` is declared in two files"));
                 let here = format!("a {} is here", item.what());
+                let import = self.text(import);
                 self.error(
-                    diag.related(other, format!("a {what} is here")).related(name.span, here),
+                    diag.related(other, format!("a {what} is here")).related(name.span, here).help(
+                        format!(
+                            "import the file under a name, `import {import} as other`, and write \
+                             `other.{text}(…)`"
+                        ),
+                    ),
                 );
             }
         }
+        self.check_aliases(file, &seen);
     }
 
-    /// The `import` in `file` that names another file.
-    fn import_span(&self, file: usize, imported: usize) -> Span {
-        let last = |path: &'a str| path.rsplit('/').next().unwrap_or(path);
-        let wanted = last(&self.program.sources.files[imported].path);
-        let imports = self.program.files[file].items.iter().filter_map(|item| match item {
-            ast::Item::Import(import) => Some(import),
-            _ => None,
-        });
-        let by_name = imports.clone().find(|import| last(&import.path) == wanted);
-        by_name.or(imports.clone().next()).expect("it imports something").span
+    /// The names that files are imported under, apart from each other and from the file's own.
+    fn check_aliases(&mut self, file: usize, items: &HashMap<&str, Item<'a>>) {
+        let mut seen: HashMap<&str, Span> = HashMap::new();
+        for (alias, _) in aliases(self.program, file) {
+            let text = alias.text.as_str();
+            let item = items.get(text).map(|item| (item.name().span, item.what()));
+            let first = seen.insert(text, alias.span).map(|span| (span, "import"));
+            let Some((span, what)) = first.or(item) else { continue };
+            let diag = Diag::new("E0202", alias.span, format!("`{text}` is declared twice"));
+            self.error(diag.related(span, format!("the {what} is here")));
+        }
+    }
+
+    /// The `import` in `file` that makes the names of another one its own.
+    fn import_of(&self, file: usize, imported: usize) -> Span {
+        let is_it = |one: &&Imported| one.alias.is_none() && one.file as usize == imported;
+        self.program.imports[file].iter().find(is_it).expect("it is imported").span
     }
 
     fn check_builtin_name(&mut self, item: Item<'a>) {
@@ -376,6 +418,18 @@ impl<'a> Elaborator<'a> {
         settings
     }
 
+    /// `KERNEL.SCHEDULE.t` for each schedule of these kernels with a parameter or knob `t`.
+    fn full_settings(&self, kernels: &[&'a ast::Kernel], name: &str) -> Vec<String> {
+        let mut full = Vec::new();
+        for kernel in kernels {
+            let kernel = &kernel.name.text;
+            let settings = self.schedule_settings(kernel).into_iter();
+            let settings = settings.filter(|s| s.split_once('.').is_some_and(|(_, t)| t == name));
+            full.extend(settings.map(|setting| format!("{kernel}.{setting}")));
+        }
+        full
+    }
+
     /// Every `-D` names a parameter of a kernel or schedule of the file.
     pub fn check_defines(&mut self) {
         for (kernel_name, name, _) in self.defines {
@@ -410,6 +464,14 @@ impl<'a> Elaborator<'a> {
                 None => format!("-D: no kernel has a parameter `{name}`"),
             };
             let diag = Diag::global("E0217", message);
+            let full = self.full_settings(&kernels, name);
+            if let (Some(first), false) = (full.first(), dotted) {
+                let all: Vec<String> = full.iter().map(|full| format!("`-D {full}=…`")).collect();
+                let help = format!("write {}", all.join(" or "));
+                let (schedule, _) = first.rsplit_once('.').unwrap_or((first, ""));
+                self.error(diag.note(format!("the schedule `{schedule}` has one")).help(help));
+                continue;
+            }
             self.error(match closest(name, params.iter().copied()) {
                 Some(close) => diag.help(format!("did you mean `{close}`?")),
                 None if params.is_empty() => diag,

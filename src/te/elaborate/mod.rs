@@ -101,6 +101,10 @@ struct Elaborator<'a> {
     operators: Vec<&'a ast::Kernel>,
     /// Where each load of the current stage stands.
     load_spans: HashMap<usize, Span>,
+    /// Reads of stages that nothing gives a type, by place: the stage and its declaration.
+    untyped_reads: HashMap<Span, (String, Span)>,
+    /// Those stages for which it was reported.
+    told_untyped: HashSet<Span>,
     /// Nodes visited in the bodies of `def`s for the current expression.
     def_nodes: u64,
     /// How many bodies of `def`s are being expanded.
@@ -132,6 +136,8 @@ impl<'a> Elaborator<'a> {
             building: None,
             operators: Vec::new(),
             load_spans: HashMap::new(),
+            untyped_reads: HashMap::new(),
+            told_untyped: HashSet::new(),
             def_nodes: 0,
             def_depth: 0,
             operator_statements: 0,

@@ -7,7 +7,7 @@
 
 use super::expressions::count;
 use super::statements::Frame;
-use super::values::{SourceType, Tensor, Typed, Value};
+use super::values::{SourceType, Tensor, Value};
 use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::arith::Facts;
@@ -294,7 +294,7 @@ impl<'a> Elaborator<'a> {
         let typed = dtype.and_then(|dtype| self.adapt((&value, expr), SourceType::Data(dtype)));
         self.calls.extend(calls);
         match typed {
-            Some(Typed { ty, expr, size }) => Value::Scalar(Typed { ty, expr, size }),
+            Some(typed) => Value::Scalar(typed),
             None => Value::Poison,
         }
     }

@@ -13,22 +13,33 @@ use crate::te::{Axis, Body, Stage};
 use std::collections::HashSet;
 use std::rc::Rc;
 
+/// What a stage computes.
+struct Made {
+    dtypes: Vec<DType>,
+    body: Body,
+    axes: Vec<Axis>,
+    /// Neither the stage nor its value says the type.
+    is_untyped: bool,
+}
+
 impl<'a> Elaborator<'a> {
     /// Adds a stage to the graph and its tensors to the kernel's names.
     pub fn stage(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) {
         self.load_spans.clear();
+        self.untyped_reads.clear();
         frame.has_output |= stage.output;
         let shape = self.axes(frame, stage);
         let types = self.element_types(frame, stage);
         let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));
-        let made = made.filter(|(dtypes, _, axes)| self.check_stage_shapes(stage, dtypes, axes));
+        let made = made.filter(|made| self.check_stage_shapes(stage, &made.dtypes, &made.axes));
         let tensors = match made {
-            Some((dtypes, body, axes)) => self.push_stage(frame, stage, dtypes, body, axes),
+            Some(made) => self.push_stage(frame, stage, made),
             None => {
                 let wrong = |(name, _): &(ast::Name, _)| Tensor {
                     name: name.text.clone(),
                     rank: stage.axes.len(),
                     buffer: None,
+                    untyped: None,
                 };
                 stage.names.iter().map(|name| Rc::new(wrong(name))).collect()
             }
@@ -123,11 +134,11 @@ impl<'a> Elaborator<'a> {
         locals: &Locals<'a>,
         types: Vec<Option<DType>>,
         axes: Vec<Axis>,
-    ) -> Option<(Vec<DType>, Body, Vec<Axis>)> {
+    ) -> Option<Made> {
         let env = Env { scope: Some(&frame.scope), locals, element: true };
         if let Some(call) = self.reduction_call(&stage.body) {
             let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types, &axes)?;
-            return Some((dtypes, Body::Reduce(reduction), axes));
+            return Some(Made { dtypes, body: Body::Reduce(reduction), axes, is_untyped: false });
         }
         let [explicit] = types[..] else {
             let message = "several results need a tuple reduction, such as `argmax`";
@@ -137,7 +148,12 @@ impl<'a> Elaborator<'a> {
         let value = self.eval_whole(&stage.body, env);
         let value = self.number(value, &stage.body);
         let (dtype, typed) = self.element_value((&value, &stage.body), explicit, false)?;
-        Some((vec![dtype], Body::Map(vec![typed.expr]), axes))
+        let is_index = match &value {
+            Value::Scalar(typed) => typed.ty == SourceType::Index,
+            value => matches!(value, Value::Int(_)),
+        };
+        let (dtypes, body) = (vec![dtype], Body::Map(vec![typed.expr]));
+        Some(Made { dtypes, body, axes, is_untyped: is_index && explicit.is_none() })
     }
 
     /// A value with the element type it is stored with. With an explicit type a constant adapts
@@ -151,7 +167,7 @@ impl<'a> Elaborator<'a> {
         let (value, expr) = operand;
         let Some(explicit) = explicit else { return self.stored(operand) };
         let typed = match value {
-            Value::Scalar(typed) => typed,
+            Value::Scalar(typed) if !typed.adapts_to(SourceType::Data(explicit)) => typed,
             _ => return Some((explicit, self.adapt_stored(operand, explicit)?)),
         };
         let fits = match typed.ty {
@@ -168,10 +184,7 @@ impl<'a> Elaborator<'a> {
                 },
             ));
         }
-        let message =
-            format!("the stage is declared `{explicit}`, its expression is `{}`", typed.ty);
-        let help = format!("write `{}`", self.with_cast(expr, explicit));
-        self.error(Diag::new("E0228", expr.span, message).help(help));
+        self.wrong_element(expr, typed.ty, explicit);
         None
     }
 
@@ -194,10 +207,9 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
-        dtypes: Vec<DType>,
-        body: Body,
-        axes: Vec<Axis>,
+        made: Made,
     ) -> Vec<Rc<Tensor>> {
+        let Made { dtypes, body, axes, is_untyped } = made;
         let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
         let full_name = |name: &ast::Name| match &frame.operator {
             Some(operator) if stage.output => operator.result.clone(),
@@ -213,8 +225,9 @@ impl<'a> Elaborator<'a> {
         }
         let first = &stage.names[0].0;
         let tensors = stage.names.iter().zip(&buffers).map(|((name, _), buffer)| {
+            let untyped = is_untyped.then_some(name.span);
             let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
-            Rc::new(Tensor { name, rank, buffer })
+            Rc::new(Tensor { name, rank, buffer, untyped })
         });
         let tensors = tensors.collect();
         let load_spans = self.loads_of(&body);

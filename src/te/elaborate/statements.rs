@@ -120,7 +120,8 @@ impl<'a> Elaborator<'a> {
             if let Some(buffer) = buffer.clone() {
                 self.graph.inputs.push(Input::Tensor { buffer, layout_free, span: name.span });
             }
-            Value::Tensor(Rc::new(Tensor { name: name.text.clone(), rank: shape.len(), buffer }))
+            let (name, rank, untyped) = (name.text.clone(), shape.len(), None);
+            Value::Tensor(Rc::new(Tensor { name, rank, buffer, untyped }))
         };
         self.declare(frame, name, Entry { value, what: "input", span: name.span });
     }

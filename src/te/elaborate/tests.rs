@@ -474,8 +474,10 @@ fn names_of_several_files() {
     assert_eq!(
         errors_of(&files, &[]),
         [
-            "E0202:2: `f` is declared in two files",
-            "E0202:3: `own` is declared in two files",
+            "E0202:2: `f` is declared in two files [import the file under a name, `import \"sub/y.te\" \
+             as other`, and write `other.f(…)`]",
+            "E0202:3: `own` is declared in two files [import the file under a name, `import \"x.te\" \
+             as other`, and write `other.own(…)`]",
             "E0201:4: unknown function `hidden` [it is in another file: `import \"sub/z.te\"`]",
         ]
     );

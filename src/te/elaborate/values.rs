@@ -56,12 +56,55 @@ pub struct Typed {
     pub expr: Expr,
     /// Nodes of `expr` written out as a tree, saturating.
     pub size: u64,
+    /// Set where the value is one of two constants, which take another type as one alone does.
+    pub choice: Option<Rc<Choice>>,
+}
+
+/// `if c then 255 else 0`, with what it was made of.
+#[derive(Debug)]
+pub struct Choice {
+    /// The condition.
+    pub condition: Expr,
+    /// A constant, or a choice again.
+    pub then: Value,
+    /// The same.
+    pub otherwise: Value,
+    /// What makes an expression of the three.
+    pub make: fn(Expr, Expr, Expr) -> Expr,
+}
+
+impl Choice {
+    /// None if not all values are numbers without a type of their own.
+    pub fn new(
+        condition: &Expr,
+        then: &Value,
+        otherwise: &Value,
+        make: fn(Expr, Expr, Expr) -> Expr,
+    ) -> Option<Choice> {
+        let is_free = |value: &Value| match value {
+            Value::Int(_) | Value::Real(_) => true,
+            Value::Scalar(typed) => typed.choice.is_some(),
+            _ => false,
+        };
+        let (condition, then, otherwise) = (condition.clone(), then.clone(), otherwise.clone());
+        (is_free(&then) && is_free(&otherwise)).then_some(Choice {
+            condition,
+            then,
+            otherwise,
+            make,
+        })
+    }
 }
 
 impl Typed {
     /// A value with as many nodes as its operands and one more.
     pub fn new(ty: SourceType, expr: Expr, operands: u64) -> Typed {
-        Typed { ty, expr, size: operands.saturating_add(1) }
+        Typed { ty, expr, size: operands.saturating_add(1), choice: None }
+    }
+
+    /// Whether it is a choice between constants that are numbers of type `ty` too.
+    pub fn adapts_to(&self, ty: SourceType) -> bool {
+        self.choice.is_some() && (ty.is_float() || (ty.is_int() && self.ty.is_int()))
     }
 }
 
@@ -74,6 +117,8 @@ pub struct Tensor {
     pub rank: usize,
     /// None if the declaration was wrong; reading it gives [`Value::Poison`].
     pub buffer: Option<Buffer>,
+    /// The declaration, where neither that nor the value gave the elements their type.
+    pub untyped: Option<Span>,
 }
 
 /// A declared reduction axis; each stage that reduces over it makes its own variable.

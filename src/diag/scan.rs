@@ -3,7 +3,7 @@
 
 /// What a token looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// An identifier or a reserved word.
     Word,
     /// What begins with a digit and goes on like a number, also a malformed one.
@@ -18,13 +18,17 @@ pub(super) enum Kind {
 
 /// A token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'i> {
+pub struct Token<'i> {
+    /// What it looks like.
     pub kind: Kind,
+    /// Its first byte.
     pub start: usize,
+    /// As written.
     pub text: &'i str,
 }
 
 impl Token<'_> {
+    /// One past its last byte.
     pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -36,8 +40,39 @@ const SIGNS: [&str; 20] = [
     "*=", "/=", ":=", "::",
 ];
 
+/// The reserved words of the language.
+pub const RESERVED: [&str; 27] = [
+    "import",
+    "def",
+    "reducer",
+    "kernel",
+    "schedule",
+    "input",
+    "reduce",
+    "compute",
+    "output",
+    "let",
+    "if",
+    "then",
+    "else",
+    "assume",
+    "assert",
+    "for",
+    "in",
+    "use",
+    "knob",
+    "or",
+    "and",
+    "not",
+    "as",
+    "identity",
+    "true",
+    "false",
+    "auto_inline_injective",
+];
+
 /// All tokens of a text from the byte `at` on, which begins one.
-pub(super) fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
+pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
     let mut at = at;
     std::iter::from_fn(move || {
         at = skip_blank(text, at);
