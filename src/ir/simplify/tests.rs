@@ -13,7 +13,7 @@ fn bin(op: BinOp, a: &Expr, b: &Expr) -> Expr {
     Expr::binary(op, a.clone(), b.clone())
 }
 
-/// Loop variables `i` in 0..14 and `j` in 0..100, `k` in 0..3, run-time `n`, `m` at least 0.
+/// Loop variables `i` in 0..14 and `j` in 0..100, `k` in 0..3, `n`, `m` as extents of tensors are.
 struct Names {
     facts: Facts,
     i: Expr,
@@ -28,6 +28,7 @@ fn names() -> Names {
     let runtime = ["n", "m"].map(Var::index);
     for var in &runtime {
         facts.assume(&Expr::le(index(0), Expr::var(var)));
+        facts.assume(&Expr::le(Expr::var(var), index(1 << 47)));
     }
     let loops = [("i", 14), ("j", 100), ("k", 3)].map(|(name, extent)| {
         let var = Var::index(name);
@@ -122,6 +123,24 @@ fn comparisons() {
     check(facts, &inside, "(j < 5)");
     let both = Expr::or(cmp(BinOp::Lt, i, &index(1)), cmp(BinOp::Ge, i, &index(13)));
     check(facts, &Expr::not(Expr::not(both)), "((i < 1) || (13 <= i))");
+}
+
+/// A run-time integer may have any value: no term moves where a sum might not fit 64 bits.
+#[test]
+fn any_integer() {
+    let Names { facts, i, n, .. } = &names();
+    let [s, t] = ["s", "t"].map(|name| Expr::var(&Var::index(name)));
+    let cmp = |op, a: &Expr, b: &Expr| bin(op, a, b);
+    check(facts, &cmp(BinOp::Lt, i, &s), "(i < s)");
+    check(facts, &cmp(BinOp::Lt, i, &sub(&t, &s)), "(i < (t - s))");
+    check(facts, &cmp(BinOp::Lt, &sub(&s, &index(5)), n), "(s < (n + 5))");
+    check(facts, &cmp(BinOp::Lt, &sub(&s, i), &index(0)), "(s < i)");
+    check(
+        facts,
+        &div(&add(&add(&mul(i, &index(16)), &s), &t), &index(16)),
+        "floordiv((((i*16) + s) + t), 16)",
+    );
+    check(facts, &div(&add(&mul(i, &index(16)), &s), &index(16)), "(i + floordiv(s, 16))");
 }
 
 #[test]
