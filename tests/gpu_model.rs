@@ -56,6 +56,7 @@ const CASES: &[Case] = &[
     case("broadcast_add", "broadcast_add", "continuous", "m1=64 m2=64 n2=64", [0.25, 0.25]),
     case("broadcast_add", "broadcast_add", "alternate", "m1=64 m2=64 n2=64", [0.25, 0.25]),
     case("matmul_bf16", "matmul_bf16", "tensor", "n=256", [0.0, 0.0]),
+    case("matmul_bf16", "matmul_bf16", "tensor", "n=256 tensor.stages=3", [0.0, 0.0]),
 ];
 
 /// The schedules that files do not have.

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Disk, ptxas};
-use tec::codegen::ptx::PtxModule;
+use tec::codegen::ptx::{PtxModule, compile_ptx};
 use tec::driver::{self, Options, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Tensor, Value};
@@ -35,13 +35,13 @@ const SIZES: &[(&str, &[&str])] = &[
     ("vector_add", &["n=1", "n=64", "n=1000"]),
     ("broadcast_add", &["m1=40 n1=1 m2=40 n2=50", "m1=1 n1=600 m2=70 n2=600"]),
     ("matmul", &["n=64", "n=128 m=64 l=96", "n=130 m=70 l=36"]),
-    ("matmul_bf16", &["n=256 m=128 l=192"]),
+    ("matmul_bf16", &["n=256 m=128 l=192", "n=128 l=192 tensor.stages=3"]),
     ("conv", &["oc=8 ic=3 nh=20 nw=33", "oc=6 ic=4 nh=9 kh=1 ph=0", "oc=4 ic=2 nh=17 sh=2"]),
     ("depthwise_conv", &["ic=3 nh=20 nw=67", "ic=5 nh=16 ph=0 sh=2"]),
     ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("avg_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("batch_norm", &["c=3 n=40", "c=1 n=5"]),
-    ("pipelined", &["n=64 m=64 l=16", "n=16 m=16 l=160", "n=33 m=16 l=31"]),
+    ("pipelined", &["n=64 m=64 l=16", "n=16 m=16 l=160", "n=33 m=16 l=31", "plain.stages=5"]),
 ];
 
 /// A schedule for GPUs of a sample.
@@ -250,6 +250,91 @@ fn ptxas_takes_every_sample() {
     });
 }
 
+/// Sizes at which tiles cross the border: conditions take registers.
+#[test]
+fn ptxas_spills_little_at_the_border() {
+    let Some(ptxas) = ptxas() else { return };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/matmul.te");
+    let sample = Sample { file, kernel: "matmul".to_string(), schedule: "fast".to_string() };
+    driver::with_stack(|| {
+        for (size, arch) in [("n=1001", "sm_75"), ("n=1001", "sm_90"), ("n=1000", "sm_80")] {
+            let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
+            let (registers, spills) = assemble(&ptxas, &compiled.ptx.text, arch).expect("PTX");
+            let what = format!("{size} on {arch}: {registers} registers, {spills} bytes");
+            assert!(registers <= 160 && spills <= 32, "{what}");
+        }
+    });
+}
+
+/// What the back end tells the user of a kernel.
+fn notes(compiled: &Compiled) -> Vec<String> {
+    let kernel = std::slice::from_ref(&compiled.kernel);
+    compile_ptx(kernel, &compiled.target).expect("PTX").notes
+}
+
+/// Every copy of a pipeline is asynchronous, however many stages it has: where one stage begins is
+/// a multiple of its size, though a remainder by 3 is computed outside of the loops.
+#[test]
+fn pipelines_copy_asynchronously_with_any_number_of_stages() {
+    driver::with_stack(|| {
+        for (kernel, size) in [("matmul_bf16", "n=128 l=512"), ("pipelined", "n=64 m=64 l=160")] {
+            let all = samples().into_iter().filter(|one| one.kernel == kernel);
+            let sample = all.last().expect("it has a schedule");
+            let copies = |stages: usize| {
+                let defines = format!("{size} {}.stages={stages}", sample.schedule);
+                let compiled = compile(&sample, &defines, "nvptx-sm_80").expect("it compiles");
+                let slow = notes(&compiled).into_iter().find(|note| note.contains("registers"));
+                assert_eq!(slow, None);
+                let ptx = compiled.ptx;
+                assert!(!ptx.text.contains("st.shared"), "{kernel}, {stages} stages");
+                ptx.text.matches("cp.async.c").count() - ptx.text.matches("commit_group").count()
+            };
+            // A group before the loop for each stage but the last, and one in it.
+            let group = copies(4) / 4;
+            assert!(group > 0);
+            for stages in 2..=6 {
+                assert_eq!(copies(stages), stages * group, "{kernel}, {stages} stages");
+            }
+        }
+    });
+}
+
+/// A module for sm_80 is one for sm_86, too, which has less shared memory.
+#[test]
+fn kernels_that_do_not_fit_every_gpu_are_noted() {
+    let all = samples().into_iter().filter(|one| one.kernel == "matmul_bf16");
+    let sample = all.last().expect("it has a schedule");
+    let notes_of = |target: &'static str| {
+        let compile = || compile(&sample, "tensor.stages=6", target).expect("it compiles");
+        driver::with_stack(|| notes(&compile()))
+    };
+    let expected = "`matmul_bf16` needs 113664 bytes of shared memory for a block: sm_80, sm_87, \
+                    sm_90, sm_100 have them, sm_86, sm_89, sm_120 do not, and its calls fail there";
+    assert_eq!(notes_of("nvptx-sm_80"), [expected]);
+    assert_eq!(notes_of("nvptx-sm_90a"), [""; 0]);
+}
+
+/// What `cp.async` does not copy is named.
+#[test]
+fn copies_through_registers_are_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("bytes.te");
+    let text = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ptx/pipeline.te"),
+    );
+    let text = text.expect("the sample");
+    let text = text.replace("input A: float32", "input A: bfloat16");
+    let text = text.replace("A[x, k] *", "(A[x, k] as float32) *");
+    std::fs::write(&file, text).expect("it is written");
+    let (kernel, schedule) = ("pipelined".to_string(), "plain".to_string());
+    let sample = Sample { file, kernel, schedule };
+    let notes =
+        driver::with_stack(|| notes(&compile(&sample, "", "nvptx-sm_80").expect("it compiles")));
+    let expected = "the pipeline of `pipelined` copies `A.shared` through registers, where threads \
+                    wait for it: it is copied in pieces of 2 bytes, `cp.async` takes 4, 8 or 16";
+    assert_eq!(notes, [expected]);
+}
+
 // ---- modules ----
 
 /// Memory of the driver in `tests/c/fake_cuda.c`: where an address's block begins, and its bytes.
@@ -355,8 +440,9 @@ fn modules_launch_what_the_emulator_runs() {
         on_launch(emulate_launch as *const std::ffi::c_void);
         opened
     };
-    let gpu = Gpu::open().expect("the driver starts");
     driver::with_stack(|| {
+        // Its context is current for this thread alone.
+        let gpu = Gpu::open().expect("the driver starts");
         for (number, sample) in samples().into_iter().enumerate() {
             let size = if sample.kernel.starts_with("matmul") { "n=128" } else { "" };
             let compiled = compile(&sample, size, "nvptx-sm_80").expect("it compiles");

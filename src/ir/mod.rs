@@ -9,6 +9,7 @@ mod stmt;
 mod types;
 
 pub mod arith;
+pub mod async_copy;
 pub mod copy;
 pub mod cost;
 pub mod empty;

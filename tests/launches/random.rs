@@ -119,7 +119,7 @@ impl Generator {
             _ => (vec![int(rows), int(row)], None),
         };
         // Those of one loop have one number of stages.
-        let stages = 2 + (self.threads[0] % 3) as u32;
+        let stages = 2 + (self.threads[0] % 6) as u32;
         let how = match (double, self.below(2)) {
             (false, _) => Buffering::Single,
             (true, 0) => Buffering::Double,

@@ -9,7 +9,7 @@
 use super::emit::{Base, Emitter, Memory, Place, Val, constant_bits, view};
 use super::number::Number;
 use super::range::WORD;
-use crate::ir::arith::{Interval, gcd};
+use crate::ir::arith::{Interval, divisor, gcd};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
 use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
@@ -209,6 +209,10 @@ impl Emitter<'_> {
     /// Whether every value of an index is a multiple of `n`.
     pub(super) fn is_multiple(&mut self, index: &Expr, n: u32) -> bool {
         if self.poly(index).is_multiple_of(i128::from(n)) {
+            return true;
+        }
+        let value_of = |var: &Var| self.definitions.get(var).cloned();
+        if divisor(index, &value_of) % i128::from(n) == 0 {
             return true;
         }
         let rest = Expr::binary(BinOp::FloorMod, index.clone(), Expr::index(i64::from(n)));

@@ -12,10 +12,34 @@
 //! on, as one cached block that is made of another one, is copied through registers.
 
 use super::emit::{Emitter, Memory, Place};
+use crate::ir::async_copy::{Copied, PIECES, read_in};
 use crate::ir::visit::{walk_expr, walk_stmt};
-use crate::ir::{Buffer, Const, Expr, ExprKind, Scope, Stmt};
+use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
-use std::collections::HashSet;
+
+/// A copy that needs no registers.
+struct Copy<'e> {
+    from: Memory,
+    cond: Option<&'e Expr>,
+    /// Elements copied at once, and how many there are.
+    chunk: usize,
+    lanes: u32,
+    /// The first element on both sides, and how far the next one is.
+    to_first: (&'e Expr, i64),
+    from_first: (&'e Expr, i64),
+}
+
+/// Why a store into shared memory is no asynchronous copy.
+enum Why {
+    /// It is not meant to be one.
+    NotAsked,
+    /// It is no copy of what the launch only reads.
+    Computed,
+    /// The group itself reads it.
+    Read,
+    /// So many bytes at once.
+    Size(u32),
+}
 
 impl Emitter<'_> {
     /// Copies, if the store is such a copy.
@@ -25,63 +49,31 @@ impl Emitter<'_> {
         index: &Expr,
         value: &Expr,
     ) -> bool {
-        let (value, cond) = match &value.kind {
-            ExprKind::IfThenElse(cond, value, other) if self.in_group && is_zero(other) => {
-                (super::expr::same_half(value).unwrap_or(value), Some(cond))
+        let copy = match self.plan_copy((buffer, to), index, value) {
+            Ok(copy) => copy,
+            Err(why) => {
+                self.note_no_copy(buffer, &why);
+                return false;
             }
-            _ => (value, None),
         };
-        let ExprKind::Load { buffer: source, indices, mask: None } = &value.kind else {
-            return false;
-        };
-        let Place::Memory(from) = self.place(source) else { return false };
-        let ([from_index], true) = (&indices[..], self.copies_async || self.in_group) else {
-            return false;
-        };
-        let spaces = (to.space, from.space) == (Space::Shared, Space::Global);
-        if self.in_group && self.read_in_group.contains(buffer) {
-            return false;
-        }
-        if !spaces || !from.read_only || source.dtype != buffer.dtype || self.guard.is_some() {
-            return false;
-        }
-        if cond.is_some_and(|cond| !cond.ty.is_scalar()) {
-            return false;
-        }
         let bytes = buffer.dtype.bytes() as u32;
-        let chunk = self.chunk(buffer, to, index).min(self.chunk(source, &from, from_index));
-        let size = chunk as u32 * bytes;
-        // Elements that do not follow each other are copied one by one, a step apart.
-        let ((to_first, to_step), (from_first, from_step)) = match (&index.kind, &from_index.kind) {
-            (ExprKind::Ramp(to, to_step), ExprKind::Ramp(from, from_step))
-                if index.ty.lanes > 1 =>
-            {
-                let (Some(to_step), Some(from_step)) = (to_step.as_int(), from_step.as_int())
-                else {
-                    return false;
-                };
-                ((to, to_step as i64), (from, from_step as i64))
-            }
-            _ if self.in_group && index.ty.is_scalar() => ((index, 1), (from_index, 1)),
-            _ => return false,
-        };
-        if !matches!(size, 4 | 8 | 16) {
-            return false;
-        }
-        let wanted = cond.map(|cond| {
+        let size = copy.chunk as u32 * bytes;
+        let wanted = copy.cond.map(|cond| {
             let pred = self.expr(cond).reg().expect("conditions are predicates");
             let pred = pred.typed().expect("conditions are predicates");
             let (all, none) = (Operand::int(Ty::U32, size.into()), Operand::int(Ty::U32, 0));
             let wanted = self.e.selp(all, none, pred);
             wanted.typed::<U32>().expect("a count of bytes")
         });
-        let (to_first, from_first) =
-            (self.address(to, bytes, to_first), self.address(&from, bytes, from_first));
+        let (to_first, from_first) = (
+            self.address(to, bytes, copy.to_first.0),
+            self.address(&copy.from, bytes, copy.from_first.0),
+        );
         let how = if size == 16 { CpAsync::cg() } else { CpAsync::ca(size) };
-        for at in (0..index.ty.lanes).step_by(chunk) {
+        for at in (0..copy.lanes).step_by(copy.chunk) {
             let offset = i64::from(at * bytes);
-            let to = to_first.clone().plus(offset * to_step);
-            let from = from_first.clone().plus(offset * from_step);
+            let to = to_first.clone().plus(offset * copy.to_first.1);
+            let from = from_first.clone().plus(offset * copy.from_first.1);
             match wanted {
                 None => self.e.cp_async(how, to, from),
                 Some(wanted) => self.e.cp_async_zero_fill(how, to, from, wanted),
@@ -91,17 +83,71 @@ impl Emitter<'_> {
         true
     }
 
+    fn plan_copy<'e>(
+        &mut self,
+        (buffer, to): (&Buffer, &Memory),
+        index: &'e Expr,
+        value: &'e Expr,
+    ) -> Result<Copy<'e>, Why> {
+        if to.space != Space::Shared || !(self.copies_async || self.in_group) {
+            return Err(Why::NotAsked);
+        }
+        let copied = Copied::of(value, buffer.dtype, self.in_group).ok_or(Why::Computed)?;
+        let Place::Memory(from) = self.place(copied.source) else { return Err(Why::Computed) };
+        if from.space != Space::Global || !from.read_only || self.guard.is_some() {
+            return Err(Why::Computed);
+        }
+        if self.in_group && self.read_in_group.contains(buffer) {
+            return Err(Why::Read);
+        }
+        let chunk = self.chunk(buffer, to, index);
+        let chunk = chunk.min(self.chunk(copied.source, &from, copied.index));
+        let size = chunk as u32 * buffer.dtype.bytes() as u32;
+        // Elements that do not follow each other are copied one by one, a step apart.
+        let (to_first, from_first) = match (&index.kind, &copied.index.kind) {
+            (ExprKind::Ramp(to, to_step), ExprKind::Ramp(from, from_step))
+                if index.ty.lanes > 1 =>
+            {
+                let (Some(to_step), Some(from_step)) = (to_step.as_int(), from_step.as_int())
+                else {
+                    return Err(Why::Computed);
+                };
+                ((to, to_step as i64), (from, from_step as i64))
+            }
+            _ if self.in_group && index.ty.is_scalar() => ((index, 1), (copied.index, 1)),
+            _ => return Err(Why::Computed),
+        };
+        if !PIECES.contains(&size) {
+            return Err(Why::Size(size));
+        }
+        let (lanes, cond) = (index.ty.lanes, copied.cond);
+        Ok(Copy { from, cond, chunk, lanes, to_first, from_first })
+    }
+
+    /// A pipeline asks for copies beside the work: where there is none, the user is told.
+    fn note_no_copy(&mut self, buffer: &Buffer, why: &Why) {
+        if !self.in_group {
+            return;
+        }
+        let why = match why {
+            Why::NotAsked => return,
+            Why::Computed => "it is no plain copy of an input".to_string(),
+            Why::Read => "another stage of the pipeline is made of it".to_string(),
+            Why::Size(bytes) => {
+                let unit = if *bytes == 1 { "byte" } else { "bytes" };
+                format!("it is copied in pieces of {bytes} {unit}, `cp.async` takes 4, 8 or 16")
+            }
+        };
+        let note = (buffer.name.clone(), why);
+        if !self.synchronous.contains(&note) {
+            self.synchronous.push(note);
+        }
+    }
+
     /// Copies that are waited for together.
     pub(super) fn copy_group(&mut self, body: &Stmt) {
         let outer = std::mem::replace(&mut self.in_group, true);
-        let mut read = HashSet::new();
-        walk_stmt(body, &mut |_| {}, &mut |expr| {
-            walk_expr(expr, &mut |expr| {
-                if let ExprKind::Load { buffer, .. } = &expr.kind {
-                    read.insert(buffer.clone());
-                }
-            });
-        });
+        let read = read_in(body);
         let around = std::mem::replace(&mut self.read_in_group, read);
         self.stmt(body);
         self.read_in_group = around;
@@ -148,15 +194,4 @@ fn uses_shared(stmt: &Stmt) -> bool {
         },
     );
     meets || reads
-}
-
-fn is_zero(expr: &Expr) -> bool {
-    match &expr.kind {
-        ExprKind::Broadcast(scalar) => is_zero(scalar),
-        ExprKind::Cast(inner) => is_zero(inner),
-        // Minus zero is another value.
-        ExprKind::Const(Const::Int(value)) => *value == 0,
-        ExprKind::Const(Const::Float(value)) => value.to_bits() == 0,
-        _ => false,
-    }
 }

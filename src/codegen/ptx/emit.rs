@@ -109,6 +109,10 @@ pub(super) struct Emitter<'a> {
     pub(super) shared_is_dynamic: bool,
     /// Buffers of which vectors are never aligned, with the lanes of one.
     pub(super) unaligned: Vec<(String, u32)>,
+    /// What a pipeline copies through registers, and why.
+    pub(super) synchronous: Vec<(String, String)>,
+    /// What variables of `let`s were defined as, of those that are indices.
+    pub(super) definitions: HashMap<Var, Expr>,
     /// The buffers that each vector access wants aligned, and to how many bytes.
     pub(super) alignments: HashMap<Buffer, u32>,
     next_memory: u32,
@@ -152,6 +156,8 @@ impl<'a> Emitter<'a> {
             shared_is_dynamic,
             alignments: HashMap::new(),
             unaligned: Vec::new(),
+            synchronous: Vec::new(),
+            definitions: HashMap::new(),
             next_memory: 0,
         }
     }

@@ -69,6 +69,12 @@ pub(super) fn emit_entry(
              odd indices, and a vector access is aligned to its size"
         ));
     }
+    for (buffer, why) in &emitter.synchronous {
+        notes.push(format!(
+            "the pipeline of `{name}` copies `{buffer}` through registers, where threads wait for \
+             it: {why}"
+        ));
+    }
     Launch {
         name: name.to_string(),
         grid: piece.grid.clone(),
@@ -135,6 +141,7 @@ impl Emitter<'_> {
                     let range = self.ranges.of(value);
                     self.ranges.bind(var, range);
                     self.facts.define(var, value);
+                    self.definitions.insert(var.clone(), value.clone());
                 }
                 None => self.ranges.bind_runtime(var, facts),
             }

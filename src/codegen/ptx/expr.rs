@@ -1,6 +1,7 @@
 //! Expressions to instructions. Vectors are done lane by lane.
 
 use super::emit::{Emitter, Val, constant_bits, ty_of, view};
+use crate::ir::async_copy::narrowed_back;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
 use std::collections::HashSet;
@@ -568,23 +569,4 @@ fn has_load(expr: &Expr) -> bool {
         found
     }
     search(expr, &mut HashSet::new())
-}
-
-/// What a cast of `wide` to a half is, if `wide` was a half of that very type before: widening is
-/// exact.
-fn narrowed_back(to: DType, wide: &Expr) -> Option<&Expr> {
-    match &wide.kind {
-        ExprKind::Cast(half) if wide.ty.dtype == DType::Float32 => {
-            (to.is_half() && half.ty.dtype == to).then_some(half)
-        }
-        _ => None,
-    }
-}
-
-/// The half that a value is, if it was only widened and narrowed.
-pub(super) fn same_half(value: &Expr) -> Option<&Expr> {
-    match &value.kind {
-        ExprKind::Cast(wide) => narrowed_back(value.ty.dtype, wide),
-        _ => None,
-    }
 }

@@ -3,6 +3,7 @@
 
 use super::address::Term;
 use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
+use crate::ir::async_copy::elements_at_once;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
 use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
 
@@ -131,8 +132,7 @@ impl Emitter<'_> {
             }
             Place::Memory(memory) => memory,
         };
-        let same = super::expr::same_half(value).unwrap_or(value);
-        if mask.is_none() && self.copy_async((buffer, &memory), index, same) {
+        if mask.is_none() && self.copy_async((buffer, &memory), index, value) {
             *self.changes.entry(memory.id).or_insert(0) += 1;
             return;
         }
@@ -213,24 +213,18 @@ impl Emitter<'_> {
 
     /// How many lanes are loaded or stored at once: as many as are provably aligned.
     pub(super) fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
+        let bytes = buffer.dtype.bytes() as u32;
+        let chunk = elements_at_once(buffer.dtype, index, memory.align, |base, n| {
+            self.is_multiple(base, n)
+        });
+        if chunk > 1 {
+            let wanted = self.alignments.entry(buffer.clone()).or_insert(1);
+            *wanted = (*wanted).max(chunk * bytes);
+            return chunk as usize;
+        }
         let ExprKind::Ramp(base, stride) = &index.kind else { return 1 };
         if stride.as_int() != Some(1) {
             return 1;
-        }
-        let bytes = buffer.dtype.bytes() as u32;
-        // Halves are packed, so that eight make a vector of four words.
-        let most = if buffer.dtype.is_half() { 8 } else { 4 };
-        for chunk in [8, 4, 2] {
-            let size = chunk * bytes;
-            if chunk <= most
-                && size <= memory.align.min(16)
-                && index.ty.lanes.is_multiple_of(chunk)
-                && self.is_multiple(base, chunk)
-            {
-                let wanted = self.alignments.entry(buffer.clone()).or_insert(1);
-                *wanted = (*wanted).max(size);
-                return chunk as usize;
-            }
         }
         let lanes = index.ty.lanes;
         if lanes.is_multiple_of(2) && bytes < memory.align && self.is_odd(base) {

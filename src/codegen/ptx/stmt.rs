@@ -40,6 +40,7 @@ impl Emitter<'_> {
                     let range = self.ranges.of(value);
                     self.ranges.bind(var, range);
                     self.facts.define(var, value);
+                    self.definitions.insert(var.clone(), value.clone());
                 }
                 self.stmt(body);
             }

@@ -10,6 +10,7 @@
 
 mod assume;
 mod atoms;
+mod divisor;
 mod extremes;
 mod interval;
 mod linear;
@@ -20,6 +21,7 @@ mod ranges;
 pub(crate) mod tests;
 
 pub(crate) use atoms::{Key, build_sum};
+pub(crate) use divisor::divisor;
 pub(crate) use interval::Interval;
 pub(crate) use linear::{Linear, collect};
 pub(crate) use poly::{Poly, floor_div, floor_mod, gcd};

@@ -9,6 +9,8 @@ use super::nest::{
 };
 use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
+use crate::ir::arith::divisor;
+use crate::ir::async_copy::{Copied, PIECES, elements_at_once, read_in};
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use std::collections::{HashMap, HashSet};
@@ -65,6 +67,8 @@ pub(super) struct Walker<'a> {
     pub(super) guards: Vec<Expr>,
     /// In a launch: whether what is at hand is copied while threads go on.
     pub(super) copying: bool,
+    /// What the group of copies at hand reads.
+    read_in_group: HashSet<Buffer>,
     /// In a launch: what threads fetched into registers and have not used, by what access, when.
     pub(super) fetched: HashMap<Buffer, (usize, Moment)>,
     /// In a launch: stores to shared memory so far.
@@ -124,6 +128,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         storing: None,
         guards: Vec::new(),
         copying: false,
+        read_in_group: HashSet::new(),
         fetched: HashMap::new(),
         shared_stores: 0,
         met: None,
@@ -193,8 +198,11 @@ impl Walker<'_> {
             }
             Stmt::Store { buffer, indices, value, mask, nontemporal } => {
                 self.past = *nontemporal && self.wide;
+                let group = self.copying;
+                self.copying = group && self.is_copied(buffer, &indices[0], value);
                 self.store(buffer, &indices[0], value, mask.as_ref());
                 self.past = false;
+                self.copying = group;
             }
             Stmt::Let { var, value, body } => {
                 self.indices.define(var, value);
@@ -228,7 +236,9 @@ impl Walker<'_> {
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
             Stmt::CopyGroup { body } => {
                 let outer = std::mem::replace(&mut self.copying, true);
+                let around = std::mem::replace(&mut self.read_in_group, read_in(body));
                 self.stmt(body);
+                self.read_in_group = around;
                 self.copying = outer;
             }
             Stmt::AwaitCopies { in_flight } => {
@@ -238,6 +248,25 @@ impl Walker<'_> {
             }
             Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
         }
+    }
+
+    /// Whether a store of a group is a copy that needs no registers, as the back end emits it.
+    fn is_copied(&self, buffer: &Buffer, index: &Expr, value: &Expr) -> bool {
+        let Some(copied) = Copied::of(value, buffer.dtype, true) else { return false };
+        let written = !self.open.is_empty() && self.is_stored_in(0, copied.source);
+        let global = matches!(copied.source.scope, Scope::Global | Scope::Constant);
+        if buffer.scope != Scope::Shared
+            || !global
+            || written
+            || self.read_in_group.contains(buffer)
+        {
+            return false;
+        }
+        let value_of = |var: &Var| self.defined.get(var).cloned();
+        let is_multiple = |base: &Expr, n: u32| divisor(base, &value_of) % i128::from(n) == 0;
+        let at_once = |index| elements_at_once(buffer.dtype, index, 16, is_multiple);
+        let size = at_once(index).min(at_once(copied.index)) * buffer.dtype.bytes() as u32;
+        PIECES.contains(&size)
     }
 
     /// Where the target has the instruction, its terms cost as much as one.

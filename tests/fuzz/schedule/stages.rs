@@ -289,7 +289,7 @@ impl Model {
             return;
         }
         let (target, at) = self.pick(&fitting);
-        let stages = self.int(2, 4);
+        let stages = self.int(2, 7);
         let kids = vec![self.number(stages)];
         let name = &self.stages[target].loops[at].name;
         let call = format!("{}.pipeline({name}, stages=$)", self.stages[target].name);
