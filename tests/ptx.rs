@@ -440,8 +440,9 @@ fn modules_launch_what_the_emulator_runs() {
         on_launch(emulate_launch as *const std::ffi::c_void);
         opened
     };
-    let gpu = Gpu::open().expect("the driver starts");
     driver::with_stack(|| {
+        // Its context is current for this thread alone.
+        let gpu = Gpu::open().expect("the driver starts");
         for (number, sample) in samples().into_iter().enumerate() {
             let size = if sample.kernel.starts_with("matmul") { "n=128" } else { "" };
             let compiled = compile(&sample, size, "nvptx-sm_80").expect("it compiles");
