@@ -154,6 +154,14 @@ struct cuda_call {
     int32_t packed;
 };
 
+/* What `src/codegen/entry/launch.rs` writes. */
+_Static_assert(sizeof(struct cuda_param) == 8, "PARAM");
+_Static_assert(sizeof(struct cuda_launch) == 36, "LAUNCH");
+_Static_assert(sizeof(struct cuda_kernel) == 32, "HEADER");
+_Static_assert(__builtin_offsetof(struct cuda_call, device) == 72, "call::DEVICE");
+_Static_assert(sizeof(struct cuda_call) == 80, "call::SIZE");
+_Static_assert(sizeof(struct cuda_state) == 16, "the state of a text");
+
 static const void *blob_at(const struct cuda_call *call, uint32_t offset) {
     return (const char *)call->kernel + offset;
 }

@@ -97,6 +97,14 @@ struct extent {
     uint32_t unused;
 };
 
+/* What `src/codegen/entry` writes byte by byte, or reads at constant offsets. */
+_Static_assert(sizeof(struct any) == 16, "an argument of tvm-ffi");
+_Static_assert(sizeof(struct tensor) == 48, "a DLTensor");
+_Static_assert(__builtin_offsetof(struct tensor, byte_offset) == 40, "a DLTensor");
+_Static_assert(sizeof(struct signature) == 40, "HEADER of plan.rs");
+_Static_assert(sizeof(struct param) == 24, "PARAM of plan.rs");
+_Static_assert(sizeof(struct extent) == 16, "EXTENT of plan.rs");
+
 /* ---- called by compiled code ---- */
 
 /* Features of this CPU; KNOWN once they were looked up. */

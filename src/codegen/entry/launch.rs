@@ -235,6 +235,9 @@ impl<'a> Cuda<'a> {
         ] {
             put_u32(&mut header, word);
         }
+        assert_eq!(header.len(), HEADER, "struct cuda_kernel");
+        assert_eq!(launches.len(), LAUNCH * kernel.launches.len(), "struct cuda_launch");
+        assert_eq!(records.len(), PARAM * params, "struct cuda_param");
         [header, names, dynamic, launches, records, texts.bytes].concat()
     }
 }

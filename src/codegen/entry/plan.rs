@@ -174,6 +174,9 @@ impl Plan {
         for message in messages {
             put_u32(&mut offsets, texts.add(message));
         }
+        assert_eq!(header.len(), HEADER, "struct signature");
+        assert_eq!(records.len(), PARAM * self.params.len(), "struct param");
+        assert_eq!(extents.len(), EXTENT * extent_total, "struct extent");
         [header, records, extents, offsets, texts.bytes].concat()
     }
 }
