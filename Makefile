@@ -36,7 +36,7 @@ test-python: $(VENV)/ready  ## the tests in Python, with the debug build
 test-oracle: $(VENV)/ready  ## the NumPy oracle: its own tests, then a few hundred programs
 	$(CARGO) build
 	TEC=target/debug/tec $(PY) -m pytest -q tests/oracle
-	TEC=target/debug/tec $(PY) -m tests.oracle 400 0
+	TEC=target/debug/tec $(PY) -m tests.oracle 400 0 --no-auto
 
 oracle: build $(VENV)/ready  ## N random programs from SEED on, judged by the NumPy oracle
 	TEC=$(TEC) $(PY) -m tests.oracle $(N) $(SEED)

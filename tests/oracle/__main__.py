@@ -185,7 +185,7 @@ def variants(rng: random.Random, have: list[str]) -> list[Variant]:
     return out
 
 
-def run_batch(first: int, count: int, seed: int, have: list[str]) -> Tally:
+def run_batch(first: int, count: int, seed: int, have: list[str], auto: bool = False) -> Tally:
     """A batch of programs."""
     tally = Tally(programs=count)
     kernels = []
@@ -203,7 +203,7 @@ def run_batch(first: int, count: int, seed: int, have: list[str]) -> Tally:
         agreed: dict[str, bool] = {}
         for number, variant in enumerate(variants(rng, have)):
             run_variant(batch, variant, number, made, agreed, tally, rng, f"seed {seed}")
-        if first // BATCH % 2 == 0 and batch.kernels:
+        if auto and first // BATCH % 2 == 0 and batch.kernels:
             run_auto(batch, rng.choice(batch.kernels), made, tally, rng, f"seed {seed}", have)
         run_prepacked(batch, variants(rng, have)[0], made, agreed, tally, rng, f"seed {seed}")
         for kernel in batch.kernels:
@@ -320,7 +320,7 @@ def run_prepacked(batch: Batch, variant: Variant, made: Made, agreed: dict[str, 
                                           call.what, seed, ("raw", "end", call.fixed)))
 
 
-def work(job: tuple[int, int, int, list[str]]) -> Tally:
+def work(job: tuple[int, int, int, list[str], bool]) -> Tally:
     """A batch in a worker."""
     return run_batch(*job)
 
@@ -349,6 +349,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--show", type=int, default=20, help="findings to print")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
+    parser.add_argument("--no-auto", dest="auto", action="store_false",
+                        help="no schedules of the compiler's own, which take a debug build long")
     parser.add_argument("--refusals", action="store_true", help="what was refused with which code")
     options = parser.parse_args()
     have = targets()
@@ -360,7 +362,7 @@ def main() -> int:
     total = Tally()
     shown: set[str] = set()
     end = options.first + options.programs
-    jobs = [(i, min(BATCH, end - i), options.seed, have)
+    jobs = [(i, min(BATCH, end - i), options.seed, have, options.auto)
             for i in range(options.first, end, BATCH)]
     with multiprocessing.Pool(options.jobs, maxtasksperchild=20) as pool:
         for tally in pool.imap(work, jobs):

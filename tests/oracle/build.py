@@ -13,7 +13,7 @@ from .program import Kernel, Line
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ERROR = re.compile(r"^error\[(E\d+)\]: (.*)\n +--> [^\n]*?:(\d+):\d+$", re.M)
-LIMIT = 120.0
+LIMIT = 300.0
 
 
 def tec() -> str:
