@@ -69,7 +69,6 @@ class Generator:
 
     rng: random.Random
     name: str
-    special: bool = True  # also NaN, infinities, data that makes sums inexact
     types: list[str] = field(default_factory=list)
     dims: list[E] = field(default_factory=list)
 

@@ -287,4 +287,4 @@ def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
-             (neighbours, 0.10), (transposed, 0.05))
+             (neighbours, 0.10), (transposed, 0.05), (functions.program, 0.04))
