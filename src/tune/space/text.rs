@@ -1,5 +1,6 @@
 //! The text of a schedule while it grows: groups of directives, each under a comment.
 
+use crate::diag::scan::RESERVED;
 use crate::schedule::Schedule;
 use crate::te::Input;
 use std::collections::HashSet;
@@ -11,45 +12,14 @@ pub(super) struct Text {
     names: HashSet<String>,
 }
 
-/// Words that have a meaning of their own where a name may stand.
-const RESERVED: &[&str] = &[
-    "import",
-    "def",
-    "reducer",
-    "kernel",
-    "schedule",
-    "input",
-    "reduce",
-    "compute",
-    "output",
-    "let",
-    "if",
-    "then",
-    "else",
-    "assume",
-    "assert",
-    "for",
-    "in",
-    "use",
-    "knob",
-    "or",
-    "and",
-    "not",
-    "as",
-    "identity",
-    "true",
-    "false",
-    "auto_inline_injective",
-    "target",
-    "global",
-    "local",
-    "shared",
-];
+/// Words that are not reserved and have a meaning of their own where a name may stand.
+const TAKEN: [&str; 4] = ["target", "global", "local", "shared"];
 
 impl Text {
     pub(super) fn new(schedule: &Schedule) -> Text {
         let graph = &schedule.graph;
-        let mut names: HashSet<String> = RESERVED.iter().map(|word| word.to_string()).collect();
+        let words = RESERVED.iter().chain(&TAKEN);
+        let mut names: HashSet<String> = words.map(|word| word.to_string()).collect();
         names.extend(graph.params.iter().chain(&graph.consts).map(|(name, _)| name.clone()));
         names.extend(graph.vars.iter().map(|var| var.name().to_string()));
         names.extend(graph.inputs.iter().map(|input| match input {
