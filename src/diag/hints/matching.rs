@@ -93,7 +93,7 @@ impl<'t, 'p> Match<'t, 'p> {
         };
         if let Some(name) = named(element, '$') {
             let (name, end) = name.split_once(':').unwrap_or((name, ""));
-            return match token.text.strip_suffix(end).filter(|rest| is_value && *rest != "") {
+            return match token.text.strip_suffix(end).filter(|rest| is_value && !rest.is_empty()) {
                 Some(value) => self.fits_captured(name, value.to_string(), rest, at + 1),
                 None => false,
             };

@@ -150,7 +150,7 @@ impl<'a> Items<'a> {
         let folder = |path: &'a str| path.rfind('/').map_or("", |slash| &path[..=slash]);
         let (found, own) = (path(index), folder(path(file as usize)));
         // A file of the library is shown as `lib/nn.te`, and imported as `nn.te`.
-        let is_library = !own.ends_with("lib/") && LIBRARY.iter().any(|name| *name == found);
+        let is_library = !own.ends_with("lib/") && LIBRARY.contains(&found);
         let own = if is_library { "lib/" } else { own };
         Some(found.strip_prefix(own).unwrap_or(found))
     }
