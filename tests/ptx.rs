@@ -278,8 +278,8 @@ fn notes(compiled: &Compiled) -> Vec<String> {
 fn pipelines_copy_asynchronously_with_any_number_of_stages() {
     driver::with_stack(|| {
         for (kernel, size) in [("matmul_bf16", "n=128 l=512"), ("pipelined", "n=64 m=64 l=160")] {
-            let all = samples().into_iter().filter(|one| one.kernel == kernel);
-            let sample = all.last().expect("it has a schedule");
+            let mut all = samples().into_iter().filter(|one| one.kernel == kernel);
+            let sample = all.next_back().expect("it has a schedule");
             let copies = |stages: usize| {
                 let defines = format!("{size} {}.stages={stages}", sample.schedule);
                 let compiled = compile(&sample, &defines, "nvptx-sm_80").expect("it compiles");
@@ -302,8 +302,8 @@ fn pipelines_copy_asynchronously_with_any_number_of_stages() {
 /// A module for sm_80 is one for sm_86, too, which has less shared memory.
 #[test]
 fn kernels_that_do_not_fit_every_gpu_are_noted() {
-    let all = samples().into_iter().filter(|one| one.kernel == "matmul_bf16");
-    let sample = all.last().expect("it has a schedule");
+    let mut all = samples().into_iter().filter(|one| one.kernel == "matmul_bf16");
+    let sample = all.next_back().expect("it has a schedule");
     let notes_of = |target: &'static str| {
         let compile = || compile(&sample, "tensor.stages=6", target).expect("it compiles");
         driver::with_stack(|| notes(&compile()))

@@ -147,7 +147,7 @@ fn refusal(graph: &Graph, target: &Target, text: &str) -> Option<String> {
     };
     let source = tec::diag::SourceFile { path: String::new(), text: text.to_string() };
     let sources = tec::diag::Sources { files: vec![source] };
-    let program = Program { sources, files: vec![file], imports: vec![Vec::new()] };
+    let program = Program::new(sources, vec![file], vec![Vec::new()]);
     let item = program.files[0].items.iter().find_map(|item| match item {
         tec::lang::ast::Item::Schedule(schedule) => Some(schedule),
         _ => None,

@@ -427,7 +427,7 @@ fn covers(span: &Span, width: &Expr, facts: &Facts) -> bool {
 const MAX_WIDTH: i128 = 1 << 20;
 
 /// A box that is as wide as the domain is the domain.
-fn clip_to(span: Span, extent: &Expr, facts: &Facts) -> Span {
+pub(super) fn clip_to(span: Span, extent: &Expr, facts: &Facts) -> Span {
     let domain = whole(extent, facts);
     let wide = span.width.as_int().is_some_and(|width| width > MAX_WIDTH)
         && !facts.prove(&Expr::le(span.width.clone(), domain.width.clone()));

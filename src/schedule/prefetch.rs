@@ -5,7 +5,7 @@
 //! The box covers all that is read in one iteration, by the stage and by those attached inside, as
 //! for `compute_at`. Loops are built from it by `build_loops`.
 
-use super::bounds::{Inference, Loop, is_vectorized, loop_min};
+use super::bounds::{Inference, Loop, clip_to, is_vectorized, loop_min};
 use super::directives::{Call, Value};
 use super::legality::Point;
 use super::region::{Ranges, Span as Range};
@@ -108,6 +108,9 @@ fn boxes_of(inference: &Inference, id: StageId, prefetch: &Prefetch) -> Result<V
                     .note("an index depends on data, or is no sum of multiples of axes"),
             ));
         };
+        let dims = region.into_iter().zip(&buffer.shape);
+        let region: Vec<Range> =
+            dims.map(|(range, extent)| clip_to(range, extent, &inference.facts)).collect();
         let var = &stage.axis(prefetch.axis).var;
         let later = Expr::add(Expr::var(var), Expr::index(prefetch.distance));
         let later = |min: &Expr| substitute(min, &mut |v| (v == var).then(|| later.clone()));
