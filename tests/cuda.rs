@@ -587,7 +587,9 @@ fn without_a_gpu_the_model_decides_and_says_so() {
     assert!(success, "{text}");
     let head = format!("# plus on {TARGET}: an estimate, nothing was measured (there is no CUDA");
     assert!(text.contains(&head) && text.contains("the best is estimated to take "), "{text}");
-    for part in ["7 candidates", "# launches ", "schedule plus.blocks", "so nothing is recorded"] {
+    for part in
+        ["7 candidates", "# launches ", "schedule plus.tuned for nvptx", "so nothing is recorded"]
+    {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     assert!(!dir.path().join("p.records.jsonl").exists());
@@ -597,7 +599,7 @@ fn without_a_gpu_the_model_decides_and_says_so() {
     let output = command.env("TEC_CUDA_LIBRARY", "./nothing.so").output().expect("it runs");
     assert!(output.status.success());
     let best = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(best.contains("schedule plus for nvptx-sm_80 {"), "{best}");
+    assert!(best.contains("schedule plus.tuned for nvptx-sm_80 {"), "{best}");
     std::fs::write(dir.path().join("p.te"), format!("{TUNED}\n{best}")).unwrap();
     let args = ["run", "p.te", "--target", TARGET, "--emulate", "--verify"];
     let (success, text) = tec(&dir, &args, "./nothing.so", "");

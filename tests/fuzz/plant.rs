@@ -4,7 +4,7 @@ use crate::judge::{self, Judged, Verdict};
 use crate::run::{Setup, Source};
 use tec::driver::{Options, with_stack};
 use tec::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs};
-use tec::ir::{BinOp, Expr, ExprKind, Kernel, Scope, Stmt};
+use tec::ir::{BinOp, Buffer, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use tec::schedule::{Attach, Placed, Relation};
 use tec::target::Target;
 
@@ -44,7 +44,12 @@ pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) 
         let setup = Setup { program, options: options.clone() };
         let Ok(judged) = judge::interpret(&setup.case(), &setup.options()) else { return false };
         let mut planted = false;
-        let body = in_nests(judged.kernel.body.clone(), false, &mut |expr| {
+        let arguments = judged.kernel.params.iter().filter_map(|param| match param {
+            Param::Tensor { buffer, .. } => Some(buffer.clone()),
+            _ => None,
+        });
+        let arguments: Vec<Buffer> = arguments.collect();
+        let body = in_nests(judged.kernel.body.clone(), (&arguments, false), &mut |expr| {
             let damaged = plant(&expr);
             planted |= damaged.is_some();
             damaged.unwrap_or(expr)
@@ -69,14 +74,19 @@ pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) 
     }
 }
 
-/// Rewrites the expressions of the nests of the wide back end.
-fn in_nests(stmt: Stmt, inside: bool, f: &mut dyn FnMut(Expr) -> Expr) -> Stmt {
+/// Rewrites what the nests of the wide back end store in arguments, which are fenced. Damage to a
+/// temporary on the stack could end the process instead of being found.
+fn in_nests(
+    stmt: Stmt,
+    (arguments, inside): (&[Buffer], bool),
+    f: &mut dyn FnMut(Expr) -> Expr,
+) -> Stmt {
     let inside = inside || matches!(stmt, Stmt::SimdKernel { .. });
     match stmt {
-        Stmt::Store { .. } if inside => {
+        Stmt::Store { ref buffer, .. } if inside && arguments.contains(buffer) => {
             rewrite_exprs(stmt, &mut |expr| rewrite_expr(expr, &mut *f))
         }
-        other => map_stmts(other, &mut |inner| in_nests(inner, inside, f)),
+        other => map_stmts(other, &mut |stmt| in_nests(stmt, (arguments, inside), f)),
     }
 }
 
