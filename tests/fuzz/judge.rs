@@ -171,6 +171,7 @@ pub fn interpret_damaged(
             let actual = match run_in_order(kernel, &mut values, Order::Shuffled(case.seed)) {
                 Ok(()) => Ok(values),
                 Err(Trap::Check(message)) => Err(message),
+                Err(Trap::Memory(_)) => return Err(Verdict::TooLarge),
                 Err(Trap::Bug(message)) => {
                     let text = print_kernel(kernel, Style::Full);
                     return wrong(format!("trap (shuffled, {form}): {message}"), text);
@@ -219,9 +220,7 @@ pub fn run(
         Ok(Ok(())) => Ok(Ok(values)),
         Ok(Err(Trap::Check(message))) => Ok(Err(message)),
         // Splits of splits with tails make a box of many elements that nobody reads.
-        Ok(Err(Trap::Bug(message))) if message.starts_with("no memory for") => {
-            Err(Verdict::TooLarge)
-        }
+        Ok(Err(Trap::Memory(_))) => Err(Verdict::TooLarge),
         Ok(Err(Trap::Bug(message))) => {
             wrong(format!("trap ({form}): {message}"), print_kernel(kernel, Style::Full))
         }
