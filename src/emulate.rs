@@ -54,7 +54,7 @@ impl<'a> Emulator<'a> {
         check(kernel, args)?;
         let launched = &self.ptx.kernels[index];
         let numbers = self.numbers(kernel, launched, args)?;
-        let mut call = Call::new(kernel, launched, args, &numbers);
+        let mut call = Call::new(kernel, launched, args, &numbers)?;
         let mut next = launched.workspaces.len();
         for launch in &launched.launches {
             let (grid, rest) = numbers[next..].split_at(3);
@@ -87,6 +87,7 @@ fn check(kernel: &Kernel, args: &mut [Value]) -> Result<()> {
 fn failed(trap: &Trap) -> Box<Diag> {
     match trap {
         Trap::Check(message) => Box::new(Diag::global("E0525", message.clone())),
+        Trap::Memory(message) => Box::new(Diag::global("E0543", message.clone())),
         Trap::Bug(message) => crate::bug!("{message}"),
     }
 }
@@ -111,7 +112,12 @@ enum Argument {
 }
 
 impl<'a> Call<'a> {
-    fn new(kernel: &'a Kernel, launched: &PtxKernel, args: &[Value], numbers: &[i64]) -> Call<'a> {
+    fn new(
+        kernel: &'a Kernel,
+        launched: &PtxKernel,
+        args: &[Value],
+        numbers: &[i64],
+    ) -> Result<Call<'a>> {
         let mut memory = Memory::new();
         let argument = |(param, arg): (&Param, &Value)| match (param, arg) {
             (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
@@ -133,10 +139,18 @@ impl<'a> Call<'a> {
         };
         let params = kernel.params.iter().zip(args).map(argument).collect();
         let workspaces = launched.workspaces.iter().zip(numbers);
-        let workspaces = workspaces
-            .map(|(workspace, bytes)| memory.workspace(&workspace.name, (*bytes).max(0) as usize))
-            .collect();
-        Call { kernel, memory, params, workspaces, report: None }
+        let workspaces = workspaces.map(|(workspace, bytes)| {
+            let bytes = (*bytes).max(0) as usize;
+            // With what the emulator keeps of its bytes; else the process would be ended.
+            if Vec::<u8>::new().try_reserve_exact(bytes.saturating_mul(2)).is_err() {
+                let text = format!("no memory for `{}`, {bytes} bytes", workspace.name);
+                let help = "give smaller sizes, with `-D` or `--var`";
+                return Err(Box::new(Diag::global("E0543", text).help(help)));
+            }
+            Ok(memory.workspace(&workspace.name, bytes))
+        });
+        let workspaces = workspaces.collect::<Result<_>>()?;
+        Ok(Call { kernel, memory, params, workspaces, report: None })
     }
 
     /// Makes a launch; how many numbers beyond the grid it took.

@@ -459,14 +459,6 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
 }
 
-/// Arguments that are larger than the memory are refused, not asked for.
-#[test]
-fn what_does_not_fit_into_memory_is_refused() {
-    let message = fails(&["run", MATMUL, "-D", "n=500000"], 1, "E0543");
-    assert!(message.contains("the arguments of `matmul` take 3000.0 GB"), "{message}");
-    fails(&["run", MATMUL, "--threads", "513"], 2, "not in 1..=512");
-}
-
 #[test]
 fn a_closed_pipe_is_no_error() {
     let tec = env!("CARGO_BIN_EXE_tec");

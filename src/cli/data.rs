@@ -84,8 +84,8 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
                         );
                         return Err(Box::new(Diag::global("E0542", text)));
                     }
-                    None if *output => zeros(buffer.dtype, shape),
-                    None => random_tensor(buffer.dtype, shape, &mut random),
+                    None if *output => zeros(buffer, shape)?,
+                    None => random_tensor(buffer, shape, &mut random)?,
                 })
             }
             Param::Scalar { var, dtype } => scalar_value(var, *dtype, given, &mut random)?,
@@ -194,15 +194,25 @@ fn round_to(dtype: DType, value: f64) -> f64 {
     Expr::float(dtype, value).as_float().expect("a float constant")
 }
 
-/// A tensor of zeros.
-pub fn zeros(dtype: DType, shape: Vec<i64>) -> Tensor {
+/// Zeros for `buffer`, whose extents are `shape`.
+pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
     let count: i64 = shape.iter().product();
-    Tensor { dtype, data: vec![0; count as usize * dtype.bytes() as usize], shape }
+    let bytes = count as usize * buffer.dtype.bytes() as usize;
+    let mut data = Vec::new();
+    // The process may have less than the system.
+    if data.try_reserve_exact(bytes).is_err() {
+        let text = format!("no memory for `{}` of shape {shape:?}, {bytes} bytes", buffer.name);
+        let help = "give smaller sizes, with `-D` or `--var`";
+        return Err(Box::new(Diag::global("E0543", text).help(help)));
+    }
+    data.resize(bytes, 0);
+    Ok(Tensor { dtype: buffer.dtype, data, shape })
 }
 
 /// Uniform in [0, 1) for floats, 0 to 99 for integers.
-fn random_tensor(dtype: DType, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Tensor {
-    let mut tensor = zeros(dtype, shape);
+fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Result<Tensor> {
+    let dtype = buffer.dtype;
+    let mut tensor = zeros(buffer, shape)?;
     for element in tensor.data.chunks_exact_mut(dtype.bytes() as usize) {
         match dtype {
             DType::Float64 => element.copy_from_slice(&random.random::<f64>().to_le_bytes()),
@@ -219,7 +229,7 @@ fn random_tensor(dtype: DType, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Tens
             _ => element[0] = random.random_range(0..100),
         }
     }
-    tensor
+    Ok(tensor)
 }
 
 /// The value of an element, for statistics; integers beyond 2^53 are rounded.

@@ -5,12 +5,15 @@ use super::report::{Error, Reporter};
 use super::run::outputs;
 use super::session::Source;
 use super::tune::verify::bound;
+use crate::diag::Diag;
 use crate::driver::{self, Failure, Trace};
+use crate::ir::arith::Facts;
 use crate::ir::interp::{Tensor, Trap, Value};
 use crate::ir::print::{Style, print_kernel};
-use crate::ir::visit::walk_stmt;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::{substitute, walk_stmt};
 use crate::ir::warp::WarpProduct;
-use crate::ir::{Kernel, Stmt};
+use crate::ir::{Expr, Kernel, Param, Stmt, Var};
 
 /// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its
 /// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts
@@ -91,9 +94,11 @@ pub fn verify(
     let naive = driver::lower_naively(graph, &options.target).map_err(failed)?;
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
     let interpret = |kernel: &Kernel, mut values: Vec<Value>| -> Result<Vec<Value>, Error> {
+        check_memory(kernel, &values)?;
         let result = driver::interpret(kernel, &mut values, &mut Trace::default());
         match result.map_err(failed)? {
             Ok(()) => Ok(values),
+            Err(Trap::Memory(what)) => Err(no_memory(kernel, &what).into()),
             Err(Trap::Check(message) | Trap::Bug(message)) => {
                 let ir = print_kernel(kernel, Style::Full);
                 let pass = "interpret".to_string();
@@ -139,6 +144,69 @@ pub fn verify(
         }
     }
     Ok(all)
+}
+
+/// Bytes that the interpreter needs for an element: its value, and whether it was written.
+const ELEMENT_BYTES: u64 = 9;
+
+/// Refuses what takes the interpreter more memory than there is: the system might end the process.
+/// Its temporaries are those of the plain program, which may be larger than the schedule's.
+fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
+    let value_of = |var: &Var| {
+        let at = kernel.params.iter().position(|param| match param {
+            Param::Runtime { var: own, .. } => own == var,
+            _ => false,
+        });
+        at.and_then(|at| match values[at] {
+            Value::Index(value) => Some(Expr::index(value)),
+            _ => None,
+        })
+    };
+    // What depends on a loop is part of a tensor.
+    let extent = |extent: &Expr| {
+        let value = simplify_expr(&substitute(extent, &mut |var| value_of(var)), &Facts::new());
+        value.as_int().map_or(1, |value| u64::try_from(value).unwrap_or(0))
+    };
+    let elements = values.iter().map(|value| match value {
+        Value::Tensor(tensor) => tensor.data.len() as u64 / tensor.dtype.bytes(),
+        _ => 0,
+    });
+    let (mut needed, mut most) = (elements.sum::<u64>(), (0, String::new()));
+    let mut see = |stmt: &Stmt| {
+        if let Stmt::Allocate { buffer, .. } = stmt {
+            let extents: Vec<u64> = buffer.shape.iter().map(&extent).collect();
+            let count = match extents.contains(&0) {
+                true => 0,
+                false => extents.iter().fold(1, |count: u64, extent| count.saturating_mul(*extent)),
+            };
+            needed = needed.saturating_add(count);
+            if count > most.0 {
+                let extents: Vec<String> = extents.iter().map(u64::to_string).collect();
+                most = (count, format!("`{}[{}]`", buffer.name, extents.join(", ")));
+            }
+        }
+    };
+    walk_stmt(&kernel.body, &mut see, &mut |_| {});
+    let bytes = needed.saturating_mul(ELEMENT_BYTES);
+    match data::available_memory() {
+        Some(free) if free < bytes => {
+            let with = match most.0 {
+                0 => String::new(),
+                _ => format!(" with {}", most.1),
+            };
+            let (bytes, free) = (bytes as f64 / 1e9, free as f64 / 1e9);
+            let what = format!("it takes {bytes:.1} GB{with}, and {free:.1} GB of memory are free");
+            Err(no_memory(kernel, &what).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `what` is too large for the interpreter.
+fn no_memory(kernel: &Kernel, what: &str) -> Box<Diag> {
+    let text = format!("the interpreter cannot run `{}`: {what}", kernel.name);
+    let help = "give smaller sizes, with `-D` or `--var`, or leave `--verify` out";
+    Box::new(Diag::global("E0543", text).help(help))
 }
 
 /// A line about an output beside the interpreter's, and whether it is what it has to be.

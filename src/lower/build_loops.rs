@@ -17,9 +17,9 @@ use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisId, AxisKind, Factor, Guard, Placed, PrefetchBox, Relation, Schedule,
-    Stage, StageBounds, StageId, attach_depth, infer_bounds, loop_min, mark_unrolled, over_loops,
-    strides,
+    Annotation, Attach, AxisId, AxisKind, FEW_STEPS, Factor, Guard, Placed, PrefetchBox, Schedule,
+    Stage, StageBounds, StageId, attach_depth, infer_bounds, loop_min, mark_unrolled, needed,
+    over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -333,9 +333,6 @@ fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer 
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 
-/// So many iterations that do nothing are not worth a smaller extent that is no constant.
-const FEW_STEPS: i128 = 65_536;
-
 fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {
     let leaf = stage.leaves[at];
     let body = mark_unrolled(stage, leaf, body);
@@ -359,28 +356,13 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
 /// of 40 elements makes 40 parts, and `factor=` may be larger than the whole.
 fn steps_that_count(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
-    let split = stage.relations.iter().find_map(|relation| match relation {
-        Relation::Split { parent, outer, inner, factor, .. } => match factor {
-            Factor::Outer(_) if *outer == leaf => Some((*parent, Some(*inner))),
-            Factor::Inner(_) if *inner == leaf => Some((*parent, None)),
-            _ => None,
-        },
-        Relation::Fuse { .. } => None,
-    });
-    let Some((parent, inner)) = split else { return extent };
-    let whole = &bounds.extents[parent.0];
-    match inner {
-        Some(inner) => {
-            // Never more than there are parts.
-            let part = &bounds.extents[inner.0];
-            let sum = Expr::sub(Expr::add(whole.clone(), part.clone()), Expr::index(1));
-            simplify_expr(&Expr::binary(BinOp::FloorDiv, sum, part.clone()), &Facts::new())
-        }
-        None => match (extent.as_int(), whole.as_int()) {
-            (Some(factor), Some(whole)) if whole < factor => Expr::int(DType::Index, whole),
-            (Some(FEW_STEPS..), None) => Expr::binary(BinOp::Min, extent, whole.clone()),
-            _ => extent,
-        },
+    let needed = needed(&stage.relations, &bounds.extents, leaf);
+    let Some((needed, factor)) = needed else { return extent };
+    let needed = simplify_expr(&needed, &Facts::new());
+    let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);
+    match factor {
+        Factor::Inner(_) if few && needed.as_int().is_none() => extent,
+        _ => needed,
     }
 }
 

@@ -539,8 +539,41 @@ fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Opt
     depth
 }
 
-/// The extent of every axis, from the box on.
+/// So many iterations that do nothing are not worth a smaller extent that is no constant.
+pub const FEW_STEPS: i128 = 65_536;
+
+/// The extent of every axis, from the box on. Where parts of a split are split again or fused,
+/// those with a constant extent may run far beyond what there is, and a loop made of them asks each
+/// time: such parts get no more iterations than there can be.
 pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
+    let mut capped = vec![false; stage.axes.len()];
+    let extents = extents_with(stage, shape, facts, &capped);
+    let mut parts_of: HashMap<AxisId, Vec<AxisId>> = HashMap::new();
+    for relation in &stage.relations {
+        let together: Vec<AxisId> = match relation {
+            Relation::Split { parent, .. } => vec![*parent],
+            Relation::Fuse { parts, .. } => {
+                parts.iter().flat_map(|p| parts_of.get(p).cloned().unwrap_or(vec![*p])).collect()
+            }
+        };
+        let beyond = |axis: &&AxisId| needed(&stage.relations, &extents, **axis).is_some();
+        let beyond: Vec<&AxisId> = together.iter().filter(beyond).collect();
+        let steps = beyond.iter().filter_map(|axis| extents[axis.0].as_int());
+        if steps.fold(1i128, i128::saturating_mul) >= FEW_STEPS {
+            beyond.iter().for_each(|axis| capped[axis.0] = true);
+        }
+        if let Relation::Fuse { fused, .. } = relation {
+            parts_of.insert(*fused, together);
+        }
+    }
+    match capped.contains(&true) {
+        true => extents_with(stage, shape, facts, &capped),
+        false => extents,
+    }
+}
+
+/// [`axis_extents`], `capped` where an axis is to have no more iterations than are needed.
+fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -> Vec<Expr> {
     let mut extents: Vec<Expr> = vec![Expr::index(1); stage.axes.len()];
     extents[..shape.len()].clone_from_slice(shape);
     for (axis, extent) in stage.te.reduce_axes().iter().zip(&mut extents[shape.len()..]) {
@@ -559,6 +592,11 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
                     Factor::Outer(p) => (Expr::index(*p), divide_up(&extent, *p)),
                 };
                 (extents[outer.0], extents[inner.0]) = (out, inn);
+                for axis in [outer, inner].into_iter().filter(|axis| capped[axis.0]) {
+                    if let Some((needed, _)) = needed(&stage.relations, &extents, *axis) {
+                        extents[axis.0] = simplify_expr(&needed, facts);
+                    }
+                }
             }
             Relation::Fuse { parts, fused, .. } => {
                 let product = parts.iter().map(|part| extents[part.0].clone()).reduce(Expr::mul);
@@ -570,6 +608,39 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
     extents
 }
 
+/// How far the outer part of a split goes in a step, where the inner one has so many iterations.
+pub(super) fn step_of(factor: Factor, inner: &Expr) -> Expr {
+    match factor {
+        Factor::Inner(step) => Expr::index(step),
+        Factor::Outer(_) => inner.clone(),
+    }
+}
+
+/// How many iterations of `axis` have something to do, if a split gave it a constant extent that
+/// may be more; and the split's factor.
+pub fn needed(relations: &[Relation], extents: &[Expr], axis: AxisId) -> Option<(Expr, Factor)> {
+    relations.iter().find_map(|relation| {
+        let Relation::Split { parent, outer, inner, factor, .. } = relation else { return None };
+        let whole = &extents[parent.0];
+        match factor {
+            Factor::Outer(_) if *outer == axis => {
+                // Never more than there are parts.
+                let part = &extents[inner.0];
+                let sum = Expr::sub(Expr::add(whole.clone(), part.clone()), Expr::index(1));
+                Some((Expr::binary(BinOp::FloorDiv, sum, part.clone()), *factor))
+            }
+            Factor::Inner(step) if *inner == axis => match whole.as_int() {
+                Some(whole) if whole >= i128::from(*step) => None,
+                _ => {
+                    let least = Expr::binary(BinOp::Min, Expr::index(*step), whole.clone());
+                    Some((least, *factor))
+                }
+            },
+            _ => None,
+        }
+    })
+}
+
 /// The value of every axis over the loops, and the splits (as indices of relations) whose tail
 /// is a shift.
 pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<usize>) {
@@ -577,8 +648,8 @@ pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<us
     let mut shifted = Vec::new();
     for (at, relation) in stage.relations.iter().enumerate().rev() {
         match relation {
-            Relation::Split { parent, outer, inner, tail, .. } => {
-                let step = extents[inner.0].clone();
+            Relation::Split { parent, outer, inner, factor, tail, .. } => {
+                let step = step_of(*factor, &extents[inner.0]);
                 let mut first = Expr::mul(values[outer.0].clone(), step.clone());
                 if *tail == Some(Tail::Shift) {
                     shifted.push(at);

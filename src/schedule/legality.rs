@@ -3,9 +3,9 @@
 //! [`check_attachment`] looks at the stages around an attached stage, [`check_placed`] at loops
 //! whose extents are known. What names and kinds tell is checked by the directives themselves.
 
-use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized};
+use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized, step_of};
 use super::state::{
-    Annotation, Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail,
+    Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
 use super::threads::ThreadIndex;
 use crate::diag::{Diag, Result, Span};
@@ -398,10 +398,12 @@ fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
 
 fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()> {
     for relation in &stage.relations {
-        let Relation::Split { parent, outer, inner, tail, span, .. } = relation else { continue };
+        let Relation::Split { parent, outer, inner, factor, tail, span } = relation else {
+            continue;
+        };
         match tail {
             Some(Tail::Shift) => {
-                check_shift(stage, bounds, facts, (*parent, *outer, *inner), *span)?
+                check_shift(stage, bounds, facts, (*parent, *outer, *inner, *factor), *span)?
             }
             Some(Tail::Mask)
                 if !leaves_of(stage, *inner).any(|leaf| is_vectorized(stage, leaf)) =>
@@ -424,11 +426,12 @@ fn check_shift(
     stage: &Stage,
     bounds: &StageBounds,
     facts: &Facts,
-    (parent, outer, inner): (AxisId, AxisId, AxisId),
+    (parent, outer, inner, factor): (AxisId, AxisId, AxisId, Factor),
     span: Span,
 ) -> Result<()> {
     let name = &stage.axis(parent).name;
-    let (extent, step) = (&bounds.extents[parent.0], &bounds.extents[inner.0]);
+    let extent = &bounds.extents[parent.0];
+    let step = step_of(factor, &bounds.extents[inner.0]);
     // All steps together reach beyond the end, so some of them overlap.
     let reach = Expr::mul(bounds.extents[outer.0].clone(), step.clone());
     let overlap = !facts.prove(&Expr::le(reach, extent.clone()));
@@ -442,7 +445,7 @@ fn check_shift(
     }
     if !facts.prove(&Expr::le(step.clone(), extent.clone())) {
         let (extent, step) =
-            (crate::ir::print::print_expr(extent), crate::ir::print::print_expr(step));
+            (crate::ir::print::print_expr(extent), crate::ir::print::print_expr(&step));
         let text = format!("`tail=shift` needs at least one whole step of {step} in {extent}");
         return Err(Box::new(
             Diag::new("E0335", span, text).help("write `tail=guard`, or `assume` that it fits"),

@@ -31,7 +31,8 @@ pub mod threads;
 mod tree;
 
 pub use bounds::{
-    Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, over_loops,
+    FEW_STEPS, Guard, Loop, Placed, StageBounds, attach_depth, infer_bounds, loop_min, needed,
+    over_loops,
 };
 
 pub(crate) use inline::inline_stages;

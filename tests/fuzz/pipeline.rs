@@ -32,26 +32,26 @@ struct Pipeline {
     stages: Vec<StageInfo>,
     /// Extents to draw from.
     dims: Vec<Ext>,
+    /// See [`empty_pipeline`].
+    empty: bool,
     tags: BTreeSet<String>,
     names: usize,
 }
 
 /// Program number `number` of a run; no schedule yet.
 pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
-    let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x51ed_270b_93d1_77c5) ^ number);
-    let mut pipeline = Pipeline {
-        rng,
-        name: name.to_string(),
-        tensors: Vec::new(),
-        inputs: Vec::new(),
-        body: Vec::new(),
-        items: Vec::new(),
-        stages: Vec::new(),
-        dims: Vec::new(),
-        tags: BTreeSet::new(),
-        names: 0,
-    };
-    pipeline.program(number)
+    Pipeline::new(seed, number, name).program(number)
+}
+
+/// One whose tensors have extents `v` and `w`, with the first 0 and the other beyond any memory: to
+/// compute nothing takes no time.
+pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
+    let mut pipeline = Pipeline::new(seed, number, name);
+    pipeline.empty = true;
+    let mut program = pipeline.program(number);
+    let huge = pipeline.pick(&[1 << 40, 1 << 40, 1 << 40, 1 << 31, 1 << 62]);
+    program.vars = vec![("v".to_string(), 0), ("w".to_string(), huge)];
+    program
 }
 
 /// An expression that needs brackets as an operand.
@@ -71,6 +71,22 @@ fn leaf(text: impl Into<String>) -> Node {
 }
 
 impl Pipeline {
+    fn new(seed: u64, number: u64, name: &str) -> Pipeline {
+        Pipeline {
+            rng: ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x51ed_270b_93d1_77c5) ^ number),
+            name: name.to_string(),
+            tensors: Vec::new(),
+            inputs: Vec::new(),
+            body: Vec::new(),
+            items: Vec::new(),
+            stages: Vec::new(),
+            dims: Vec::new(),
+            empty: false,
+            tags: BTreeSet::new(),
+            names: 0,
+        }
+    }
+
     fn int(&mut self, low: i64, high: i64) -> i64 {
         self.rng.random_range(low..=high)
     }
@@ -99,7 +115,12 @@ impl Pipeline {
             params.push(Node::stmt(format!("{name} = $"), vec![leaf(value.to_string())]));
             self.dims.push(Ext::plain(name, true, value));
         }
-        if self.chance(35) {
+        if self.empty {
+            self.tag("empty, but for a huge extent");
+            // While shapes are drawn all extents are small.
+            self.dims = ["v", "w"].map(|name| Ext::plain(name, false, 4)).to_vec();
+            params.extend(["v: var", "w: var"].map(|form| Node::stmt(form, vec![])));
+        } else if self.chance(35) {
             let value = self.pick(&[0, 1, 2, 3, 5, 6, 8, 8, 11, 16]);
             params.push(Node::stmt("v: var", vec![]));
             vars.push(("v".to_string(), value));
@@ -111,8 +132,8 @@ impl Pipeline {
         }
         let ty = self.any_type();
         let rank = self.pick(&[1, 2, 2, 2, 3]);
-        let mut shape = Vec::new();
-        for _ in 0..rank {
+        let mut shape = if self.empty { self.dims.clone() } else { Vec::new() };
+        while shape.len() < rank {
             let dims = self.dims.clone();
             shape.push(self.pick(&dims));
         }

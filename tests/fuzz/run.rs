@@ -3,7 +3,7 @@
 use crate::damage::be_quiet;
 use crate::generate::generate;
 use crate::judge::{self, Case, Judged, Verdict};
-use crate::pipeline::pipeline;
+use crate::pipeline::{empty_pipeline, pipeline};
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
@@ -24,6 +24,8 @@ use tec::tune::{Space, space};
 
 /// Programs that share a module.
 const BATCH: u64 = 20;
+/// In one program of so many the tensors are empty, but for a huge extent.
+const EMPTY: u64 = 10;
 /// Findings after which there is no point in going on.
 const MAX_FINDINGS: usize = 8;
 
@@ -96,6 +98,7 @@ impl Source {
     pub fn program(self, seed: u64, number: u64) -> Program {
         let name = format!("p{number}");
         match self {
+            Source::Plain if number % EMPTY == 3 => empty_pipeline(seed, number, &name),
             Source::Plain => generate(seed, number, &name),
             Source::Threads => {
                 let mut program = pipeline(seed, number, &name);
@@ -104,11 +107,13 @@ impl Source {
                 }
                 program
             }
+            Source::Auto if number % EMPTY == 7 => empty_pipeline(seed, number, &name),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have everything else that the language has.
                 let mut program = match number % 5 {
+                    _ if number % EMPTY == 5 => empty_pipeline(seed, number, &name),
                     4 => generate(seed, number, &name),
                     _ => pipeline(seed, number, &name),
                 };

@@ -134,9 +134,13 @@ impl Shrinker {
         let mut changed = false;
         for at in 0..self.best.program.vars.len() {
             while self.best.program.vars[at].1 > 0 {
-                let mut program = self.best.program.clone();
-                program.vars[at].1 -= 1;
-                if !self.attempt(program) {
+                let value = self.best.program.vars[at].1;
+                let smaller = [value / 2, value - 1].into_iter().any(|value| {
+                    let mut program = self.best.program.clone();
+                    program.vars[at].1 = value;
+                    self.attempt(program)
+                });
+                if !smaller {
                     break;
                 }
                 changed = true;

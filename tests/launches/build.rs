@@ -124,7 +124,7 @@ fn outputs_for(kernel: &Kernel, n: i64) -> Result<Vec<Vec<f32>>, String> {
     for order in [Order::Ascending, Order::Shuffled(1), Order::Shuffled(2)] {
         let mut args = arguments(kernel, n);
         interp::run_in_order(kernel, &mut args, order).map_err(|trap| match trap {
-            Trap::Check(text) | Trap::Bug(text) => text,
+            Trap::Check(text) | Trap::Memory(text) | Trap::Bug(text) => text,
         })?;
         let floats = |value: &Value| {
             let Value::Tensor(tensor) = value else { panic!("tensors only") };

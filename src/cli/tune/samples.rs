@@ -68,6 +68,7 @@ fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize
     let result = driver::interpret(&kernel, &mut values, &mut Trace::default());
     match result {
         Ok(Ok(())) => {}
+        Ok(Err(Trap::Memory(text))) => return Err(Trouble::Unsampled(text)),
         Ok(Err(Trap::Check(text) | Trap::Bug(text))) => return Err(Trouble::Wrong(text)),
         Err(failure) => return Err(Trouble::Wrong(format!("{failure:?}"))),
     }

@@ -185,7 +185,7 @@ impl Machine<'_> {
         for shared in &launch.shared {
             let shape: Vec<i64> = shared.shape.iter().map(|reg| self.get(*reg) as i64).collect();
             let memory = Memory::unwritten(shape.clone());
-            let mut memory = memory.ok_or(Fault::Allocation { shape })?;
+            let mut memory = memory.ok_or(Fault::Allocation { buffer: shared.buffer, shape })?;
             memory.shadows = vec![Shadow::default(); memory.data.len()];
             self.memory[shared.buffer as usize] = memory;
         }

@@ -1,9 +1,9 @@
 //! The machine that executes compiled statements.
 
-use super::Trap;
 use super::code::{Access, Code, Culprit, Op, Pc, Reg};
 use super::launch::{Now, Order, Race, Shadow, Stop};
 use super::scalar;
+use super::{Trap, no_memory};
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::reference;
 use crate::ir::{BinOp, DType, Intrinsic};
@@ -64,7 +64,7 @@ pub(super) enum Fault {
     Overflow,
     Outside { buffer: u32, detail: String },
     Unwritten { buffer: u32, index: i64 },
-    Allocation { shape: Vec<i64> },
+    Allocation { buffer: u32, shape: Vec<i64> },
     Race { buffer: u32, index: i64, race: Race },
     Parted { other: u32 },
     Check(String),
@@ -238,8 +238,9 @@ impl<'a> Machine<'a> {
                 let shape: Vec<i64> =
                     allocation.shape.iter().map(|reg| self.get(*reg) as i64).collect();
                 let memory = Memory::unwritten(shape.clone());
-                let memory = memory.ok_or(Fault::Allocation { shape })?;
-                self.memory[allocation.buffer as usize] = memory;
+                let buffer = allocation.buffer;
+                let memory = memory.ok_or(Fault::Allocation { buffer, shape })?;
+                self.memory[buffer as usize] = memory;
             }
             Op::Launch { launch } => self.launch(launch, pc)?,
             Op::BeginAssert { assert } => self.assert = Some(assert),
@@ -397,7 +398,7 @@ impl<'a> Machine<'a> {
             Fault::Unwritten { buffer, index } => {
                 format!("read of {}[{index}], which was never written", name(buffer))
             }
-            Fault::Allocation { shape } => format!("no memory for the extents {shape:?}"),
+            Fault::Allocation { buffer, shape } => return no_memory(name(buffer), &shape),
             Fault::Race { buffer, index, race } => {
                 format!("race for {}[{index}]: {}", name(buffer), self.now.describe(race))
             }

@@ -48,6 +48,8 @@ pub enum Value {
 pub enum Trap {
     /// An entry check failed, with the formatted message.
     Check(String),
+    /// There is no memory for a tensor; says which.
+    Memory(String),
     /// A bug: an index outside its buffer, a read of an element never written, an `index`
     /// overflow, an ill-typed node, a race, threads that do not meet.
     Bug(String),
@@ -211,10 +213,10 @@ fn execute(
         machine.memory[id] = if *output {
             outputs.push((position, id));
             Memory::unwritten(tensor.shape.clone())
-                .ok_or_else(|| Trap::Bug(format!("no memory for {}", buffer.name)))?
         } else {
             read_tensor(tensor)
-        };
+        }
+        .ok_or_else(|| no_memory(&buffer.name, &tensor.shape))?;
     }
     machine.run()?;
     for (position, id) in outputs {
@@ -225,11 +227,18 @@ fn execute(
     Ok(())
 }
 
-fn read_tensor(tensor: &Tensor) -> Memory {
-    let bytes = tensor.dtype.bytes() as usize;
-    let data = tensor.data.chunks_exact(bytes);
-    let data = data.map(|raw| scalar::from_memory(tensor.dtype, raw)).collect();
-    Memory { shape: tensor.shape.clone(), data, ..Memory::default() }
+fn no_memory(name: &str, shape: &[i64]) -> Trap {
+    let extents: Vec<String> = shape.iter().map(i64::to_string).collect();
+    Trap::Memory(format!("no memory for `{name}[{}]`", extents.join(", ")))
+}
+
+/// None if there is no memory for it.
+fn read_tensor(tensor: &Tensor) -> Option<Memory> {
+    let elements = tensor.data.chunks_exact(tensor.dtype.bytes() as usize);
+    let mut data = Vec::new();
+    data.try_reserve_exact(elements.len()).ok()?;
+    data.extend(elements.map(|raw| scalar::from_memory(tensor.dtype, raw)));
+    Some(Memory { shape: tensor.shape.clone(), data, ..Memory::default() })
 }
 
 /// Elements that were never written keep what the caller had there.

@@ -8,6 +8,7 @@ use crate::diag::Diag;
 use crate::ir::arith::Interval;
 use crate::ir::visit::substitute;
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use crate::te::Axis;
 
 /// Proves that one `index` operation cannot overflow, refuses it or checks it at the entry. Its
 /// operands were or will be visited on their own.
@@ -63,7 +64,8 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
         // Evaluating both ends is the check: it fails where one overflows. They are evaluated as
         // written, at their corner: in another order, what fits could overflow on the way.
         Some((least, most)) if walker.guards.is_empty() => {
-            let cond = Expr::le(at_corner(expr, &least.at), at_corner(expr, &most.at));
+            let corner = |values| at_corner(expr, values, &walker.axes);
+            let cond = Expr::le(corner(&least.at), corner(&most.at));
             walker.add_check(Check { cond, message, values: Vec::new() });
         }
         _ => {
@@ -82,10 +84,12 @@ fn refuse(walker: &mut Walker, expr: &Expr, axes: &[(Var, i64, i64)], point: &[i
     walker.refuse(diag.note("axes and extents are computed with 64 bits"));
 }
 
-/// `expr` with these variables at these values.
-fn at_corner(expr: &Expr, values: &[(Var, Expr)]) -> Expr {
+/// `expr` with these variables at these values, and at their first one those that cancel out.
+fn at_corner(expr: &Expr, values: &[(Var, Expr)], axes: &[Axis]) -> Expr {
     substitute(expr, &mut |var| {
-        values.iter().find(|(other, _)| other == var).map(|(_, value)| value.clone())
+        let value = values.iter().find(|(other, _)| other == var).map(|(_, value)| value);
+        let first = || axes.iter().find(|axis| axis.var == *var).map(|axis| &axis.min);
+        value.or_else(first).cloned()
     })
 }
 

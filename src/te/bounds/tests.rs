@@ -383,7 +383,9 @@ fn checks_agree_with_the_interpreter() {
                     assert!(trap.is_err(), "refused without need: {needless}");
                 }
                 Err(Trap::Check(_)) => {}
-                Err(Trap::Bug(what)) => panic!("seed {seed}: {what} with {sizes:?}\n{text}"),
+                Err(Trap::Memory(what) | Trap::Bug(what)) => {
+                    panic!("seed {seed}: {what} with {sizes:?}\n{text}")
+                }
             }
         }
     }
