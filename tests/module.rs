@@ -447,6 +447,7 @@ fn only_the_interface_is_visible() {
             "TVMFFIStringFromByteArray weak",
             "__tls_get_addr",
             "clock_gettime",
+            "dlclose weak",
             "dlopen weak",
             "dlsym weak",
             "getenv",

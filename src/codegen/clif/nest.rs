@@ -6,7 +6,7 @@ use super::listing::FunctionNotes;
 use super::storage::Place;
 use super::task::{Field, Uses};
 use crate::codegen::simd::{Closure, compile_nest};
-use crate::ir::Stmt;
+use crate::ir::{DType, Stmt};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::CallConv;
 use cranelift_module::{FuncId, Linkage, Module};
@@ -37,6 +37,12 @@ impl Emitter<'_, '_> {
         for var in uses.vars {
             if let Some(binding) = self.vars.get(&var) {
                 let ty = self.b.func.dfg.value_type(binding.value);
+                if let (Ok(low), Ok(high)) = (binding.range.0.try_into(), binding.range.1.try_into())
+                    && var.ty() == DType::Index.into()
+                    && binding.range != DType::Index.int_range()
+                {
+                    closure.ranges.push((var.clone(), low, high));
+                }
                 closure.vars.push((var, add(binding.value, ty)));
             }
         }

@@ -455,21 +455,35 @@ impl Selector<'_> {
             if known && terms.len() > 1 && !seen.insert(terms.clone()) {
                 let scope = self.scopes.iter().rev();
                 if scope.clone().all(|scope| !scope.differences.contains_key(&terms)) {
-                    let difference = self.saturated_difference(&a, &b);
+                    let difference = match self.is_moderate(&a) && self.is_moderate(&b) {
+                        true => (self.sum(&terms, 0), 0),
+                        false => (self.saturated_difference(&a, &b), constant),
+                    };
                     let scope = self.scopes.last_mut().expect("a scope");
-                    scope.differences.insert(terms, (difference, constant));
+                    scope.differences.insert(terms, difference);
                 }
             }
+        }
+    }
+
+    /// Whether an index is known to be so far from the ends of 64 bits that differences fit.
+    pub(super) fn is_moderate(&self, index: &Expr) -> bool {
+        let limit = 1 << 60;
+        match self.facts.const_bounds(index) {
+            (Some(low), Some(high)) => -limit < low && high < limit,
+            _ => false,
         }
     }
 
     /// `a - b`, or what is nearest to it in 64 bits: it compares with small numbers as the
     /// difference does.
     fn saturated_difference(&mut self, a: &Expr, b: &Expr) -> VReg {
-        let (x, y) = (self.index_value(a), self.index_value(b));
+        let x = self.index_value(a);
         let sign = self.b.modify(Code::Sar_rm64_imm8, x, &[Arg::Imm(63)]);
         let largest = self.b.imm(i64::MAX);
         let nearest = self.b.modify(Code::Xor_r64_rm64, sign, &[Arg::Use(largest)]);
+        // Late, since few registers are free here.
+        let y = self.index_value(b);
         let difference = self.b.sub(x, y);
         self.b.cmov(Cond::O, nearest, difference)
     }

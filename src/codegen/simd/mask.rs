@@ -143,6 +143,17 @@ impl Selector<'_> {
     /// more than there are. The difference of two indices may need 65 bits: where it is not
     /// negative it is right as a number without sign, otherwise the comparison decides.
     fn lanes_below(&mut self, base: &Expr, bound: &Expr, lanes: u32, inclusive: bool) -> VReg {
+        if self.is_moderate(base) && self.is_moderate(bound) {
+            let count = Expr::sub(bound.clone(), base.clone());
+            let count = Expr::add(count, Expr::index(inclusive.into()));
+            let count = self.index_value(&count);
+            let zero = self.b.imm(0);
+            self.b.cmp_imm(count, 0);
+            let count = self.b.cmov(Cond::L, zero, count);
+            let most = self.b.imm(lanes.into());
+            self.b.cmp_imm(count, lanes.into());
+            return self.b.cmov(Cond::G, most, count);
+        }
         let (from, to) = (self.index_value(base), self.index_value(bound));
         let distance = self.b.sub(to, from);
         let most = self.b.imm(lanes.into());

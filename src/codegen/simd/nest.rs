@@ -5,6 +5,7 @@ use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::mask::MaskKey;
 use super::plan::{self, Carried};
+use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
@@ -73,6 +74,8 @@ pub(super) struct Scope {
 pub struct Closure {
     /// Variables, the offset of each and the type of its value there.
     pub vars: Vec<(Var, u32)>,
+    /// The smallest and the largest value of those that are not any number of 64 bits.
+    pub ranges: Vec<(Var, i64, i64)>,
     /// Buffers and the offset of the address of each.
     pub buffers: Vec<(Buffer, u32)>,
 }
@@ -88,6 +91,8 @@ pub(super) struct Selector<'c> {
     pub(super) atoms: Atoms,
     /// Variables that stand for arithmetic on others.
     pub(super) lets: HashMap<Var, Expr>,
+    /// What is known of variables from around, and of loops.
+    pub(super) facts: Facts,
     /// Allocated buffers in memory: offsets in the frame.
     pub(super) frames: HashMap<Buffer, u32>,
     /// Allocated buffers in registers: the parts and their values now. A part is named by its
@@ -120,6 +125,7 @@ impl<'c> Selector<'c> {
             scopes: vec![Scope::default()],
             atoms: Atoms::default(),
             lets: HashMap::new(),
+            facts: Facts::new(),
             frames: HashMap::new(),
             registers: HashMap::new(),
             memo: HashMap::new(),
@@ -132,6 +138,10 @@ impl<'c> Selector<'c> {
             open_loops: Vec::new(),
         };
         selector.closure_pointer = selector.b.first_argument();
+        for (var, low, high) in &closure.ranges {
+            selector.facts.assume(&Expr::le(Expr::index(*low), Expr::var(var)));
+            selector.facts.assume(&Expr::le(Expr::var(var), Expr::index(*high)));
+        }
         selector
     }
 
@@ -351,6 +361,8 @@ impl<'c> Selector<'c> {
         carried: &[Carried],
         body: &Stmt,
     ) {
+        self.facts.push();
+        self.facts.bind(var, min, extent);
         let moving = self.moving_pointers(var, min, body);
         self.pointers_before(body);
         self.constants_before(body, carried.len());
@@ -420,6 +432,7 @@ impl<'c> Selector<'c> {
         if moving.by_leaders {
             self.forget_captured();
         }
+        self.facts.pop();
     }
 
     /// What the caller gave is read again where it is wanted: in a loop that needs all registers
