@@ -101,7 +101,7 @@ class Evaluator:
 
     def _fused(self, e: E, env: Env) -> np.ndarray | None:
         """`+` and `-` with a product on the left, or else on the right: one rounding."""
-        left, right = e.args
+        left, right = (without_identity(x) for x in e.args)
         product, other = (left, right) if left.op == "*" else (right, left)
         if product.op != "*":
             return None
@@ -233,7 +233,7 @@ class Evaluator:
         return state
 
     def _is_fused(self, r: Reduction) -> bool:
-        term = r.terms[0]
+        term = without_identity(r.terms[0])
         return (r.fn == "sum" and term.op == "*" and term.type in FLOATS
                 and self.rules.contract)
 
@@ -243,7 +243,7 @@ class Evaluator:
         A term has the type that it says: one of a 16-bit type is rounded before it is combined.
         """
         if self._is_fused(r):
-            return [self._value(x, env) for x in r.terms[0].args]
+            return [self._value(x, env) for x in without_identity(r.terms[0]).args]
         return [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
 
     def _start(self, r: Reduction) -> list[np.ndarray]:
@@ -288,6 +288,13 @@ class Evaluator:
     def _own(self, own: Reducer, old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:
         env = dict(zip(own.left + own.right, old + new))
         return [self._value(x, env) for x in own.results]
+
+
+def without_identity(e: E) -> E:
+    """`e` without casts to the type that it has already, which do nothing."""
+    while e.op == "cast" and e.args[0].type == e.type:
+        e = e.args[0]
+    return e
 
 
 def limit(word: str, t: str) -> np.ndarray:

@@ -30,7 +30,11 @@ def _rsqrt(x: np.ndarray) -> np.ndarray:
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.power(x, y)
+    # The 80-bit function of some C libraries is wrong for infinite numbers; all results are exact
+    # in 64 bits there.
+    special = np.isinf(x) | np.isinf(y)
+    exact_results = np.power(x.astype(np.float64), y.astype(np.float64))
+    return np.where(special, exact_results, np.power(x, y))
 
 
 FUNCTIONS = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "rsqrt": _rsqrt,
