@@ -37,7 +37,8 @@ impl Emitter<'_, '_> {
         for var in uses.vars {
             if let Some(binding) = self.vars.get(&var) {
                 let ty = self.b.func.dfg.value_type(binding.value);
-                if let (Ok(low), Ok(high)) = (binding.range.0.try_into(), binding.range.1.try_into())
+                if let (Ok(low), Ok(high)) =
+                    (binding.range.0.try_into(), binding.range.1.try_into())
                     && var.ty() == DType::Index.into()
                     && binding.range != DType::Index.int_range()
                 {
