@@ -3,7 +3,7 @@
 //! [`check_attachment`] looks at the stages around an attached stage, [`check_placed`] at loops
 //! whose extents are known. What names and kinds tell is checked by the directives themselves.
 
-use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized, step_of};
+use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized, needed, step_of};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
@@ -144,6 +144,26 @@ pub(super) fn check_placed(placed: &Placed, facts: &Facts) -> Result<()> {
     super::threads::check_launches(placed)
 }
 
+/// Lanes of a split whose factor may be larger than the axis: beyond this they are refused, since
+/// each vector of them runs, if only to find that it is outside.
+const MAX_IDLE_LANES: i128 = 1 << 20;
+
+/// A vectorized loop has no absurd number of lanes beyond the axis that it is a part of.
+fn check_lanes(
+    stage: &Stage,
+    bounds: &StageBounds,
+    leaf: AxisId,
+    (lanes, span): (i128, Span),
+) -> Result<()> {
+    if lanes <= MAX_IDLE_LANES || needed(&stage.relations, &bounds.extents, leaf).is_none() {
+        return Ok(());
+    }
+    let name = &stage.axis(leaf).name;
+    let text = format!("`{name}` would be {lanes} lanes, more than the axis may have elements");
+    let help = format!("split by the lanes of a vector: `{}.split(…, factor=8)`", stage.te.name);
+    Err(Box::new(Diag::new("E0332", span, text).help(help)))
+}
+
 /// Lanes and copies are counted at compile time.
 fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
     for leaf in &stage.leaves {
@@ -153,7 +173,10 @@ fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
             continue;
         };
         let extent = &bounds.extents[leaf.0];
-        if extent.as_int().is_some() {
+        if let Some(lanes) = extent.as_int() {
+            if how == Annotation::Vectorize {
+                check_lanes(stage, bounds, *leaf, (lanes, span))?;
+            }
             continue;
         }
         let extent = crate::ir::print::print_expr(extent);

@@ -104,7 +104,7 @@ impl Model {
         let inner_lanes = tail == Some("mask");
         // More parts, or larger ones, than there are iterations.
         if tail.is_none() && self.chance(8) {
-            factor = self.pick(&[61, 64, 130]);
+            factor = self.pick(&[61, 64, 130, 1 << 16, 1 << 31, 1 << 40]);
         }
         if inner_lanes && (old.reduce || !self.lanes_fit(stage, at)) && !self.breaks() {
             return;
