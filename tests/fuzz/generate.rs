@@ -196,6 +196,9 @@ impl Generator {
                 _ => self.map_stage(None, &mut body),
             }
         }
+        if self.chance(40) {
+            self.alias(&mut body);
+        }
         if self.chance(10) {
             self.bystander();
         }

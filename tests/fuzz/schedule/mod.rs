@@ -168,7 +168,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let mut kinds = wishes(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
-    if kinds.contains(&"alias of the kernel") || model.chance(10) {
+    if kinds.contains(&"alias of the kernel") || model.chance(75) {
         model.call_by_aliases(program);
     }
     if kinds.contains(&"for TARGET") || model.chance(10) {
