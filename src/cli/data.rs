@@ -306,19 +306,14 @@ pub fn beyond(actual: &Tensor, expected: &Tensor, scale: &Tensor, bound: f64) ->
     (0..count).filter(far).count()
 }
 
-/// The values, each replaced by the largest finite one in magnitude; what is no float stays.
-pub fn largest(tensor: &Tensor) -> Tensor {
-    let size = tensor.dtype.bytes() as usize;
-    let count = tensor.data.len() / size;
-    let finite = (0..count).filter(|at| element(tensor, *at).is_finite());
-    let magnitude = |at: &usize| element(tensor, *at).abs();
-    let Some(at) = finite.max_by(|a, b| magnitude(a).total_cmp(&magnitude(b))) else {
-        return tensor.clone();
-    };
-    if !tensor.dtype.is_float() {
-        return tensor.clone();
-    }
-    Tensor { data: tensor.data[at * size..][..size].repeat(count), ..tensor.clone() }
+/// How many elements differ by more than `bound` times the largest finite magnitude of what is
+/// expected; by anything, where they are no floats.
+pub fn beyond_largest(actual: &Tensor, expected: &Tensor, bound: f64) -> usize {
+    let count = expected.data.len() / expected.dtype.bytes() as usize;
+    let magnitudes = (0..count).map(|at| element(expected, at).abs());
+    let largest = magnitudes.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let bound = if expected.dtype.is_float() { bound * largest } else { 0.0 };
+    beyond(actual, expected, &ones(expected), bound)
 }
 
 /// A scale of 1 for each element.

@@ -57,7 +57,7 @@ impl Allowed {
                 (far, "2^-13 of their absolute terms".to_string())
             }
             Allowed::PartOfLargest => {
-                let far = data::beyond(actual, expected, &data::largest(expected), FAST_BOUND);
+                let far = data::beyond_largest(actual, expected, FAST_BOUND);
                 (far, "2^-10 of the largest".to_string())
             }
         })
@@ -246,7 +246,7 @@ fn compare_orders(
         return (format!("{name}: the same bits in the source's order\n"), true);
     }
     let data::Difference { elements, absolute, ulp } = difference;
-    let beyond = data::beyond(of_schedule, of_source, &data::largest(of_source), bound);
+    let beyond = data::beyond_largest(of_schedule, of_source, bound);
     let line = format!(
         "{name}: {elements} elements differ from the source's order, by {absolute:e} at most, \
          {ulp} ULP, {beyond} by more than {bound:e} of the largest\n"

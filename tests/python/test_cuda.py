@@ -59,6 +59,8 @@ def driver(tmp_path_factory):
     os.environ["TEC_CUDA_LIBRARY"] = str(path)
     library = ctypes.CDLL(str(path))
     library.fake_log.restype = ctypes.c_char_p
+    library.fake_primary.restype = ctypes.c_void_p
+    library.fake_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     return library
 
 
@@ -85,13 +87,23 @@ def test_tensors_on_a_gpu_are_launched(module, log):
     assert set(line.split(" params ")[1].split()) == addresses, line
 
 
-def test_the_stream_is_that_of_tvm_ffi(module, log):
+def test_the_stream_is_that_of_tvm_ffi(module, driver, log):
+    driver.fake_stream(0xABC0, driver.fake_primary(1))
     tensors = [OnGpu(1000, device=1) for _ in range(3)]
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 1), 0xABC0):
         module.vector_add(*tensors)
     assert " on 1 stream 0xabc0 " in log()
     module.vector_add(*tensors)
     assert " on 1 stream (nil) " in log()
+
+
+def test_a_stream_of_another_device_is_refused(module, driver, log):
+    driver.fake_stream(0xABC8, driver.fake_primary(0))
+    tensors = [OnGpu(1000, device=1) for _ in range(3)]
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 1), 0xABC8):
+        with pytest.raises(RuntimeError, match="invalid resource handle "):
+            module.vector_add(*tensors)
+    assert "launch" not in log()
 
 
 def test_wrong_tensors_are_refused(module, log):

@@ -52,7 +52,7 @@ pub fn verdict(actual: &[&[u8]], expected: &[Tensor], bound: Option<f64>) -> Ver
         }
         differs = true;
         ulp = f64::max(ulp, difference.ulp);
-        wrong |= bound.is_none_or(|bound| is_beyond(&actual, expected, bound));
+        wrong |= bound.is_none_or(|bound| data::beyond_largest(&actual, expected, bound) > 0);
     }
     let ulp = ulp as u64;
     match (differs, wrong) {
@@ -60,19 +60,6 @@ pub fn verdict(actual: &[&[u8]], expected: &[Tensor], bound: Option<f64>) -> Ver
         (true, false) => Verdict::Within { ulp },
         (true, true) => Verdict::Wrong { ulp },
     }
-}
-
-/// Whether an element is farther off than `bound` times the largest magnitude.
-fn is_beyond(actual: &Tensor, expected: &Tensor, bound: f64) -> bool {
-    let count = expected.data.len() / expected.dtype.bytes() as usize;
-    let magnitudes = (0..count).map(|at| data::element(expected, at).abs());
-    let largest = magnitudes.filter(|value| value.is_finite()).fold(0.0, f64::max);
-    let bound = if expected.dtype.is_float() { bound * largest } else { 0.0 };
-    (0..count).any(|at| {
-        let (x, y) = (data::element(actual, at), data::element(expected, at));
-        let near = (x - y).abs() <= bound || x == y || x.is_nan() && y.is_nan();
-        !near
-    })
 }
 
 #[cfg(test)]
