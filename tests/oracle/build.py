@@ -112,15 +112,20 @@ class Batch:
             alone, messages = run(command + [str(self.path), *options])
             if alone not in (0, 1) or alone == 1 and not ERROR.search(messages):
                 detail = f"exit {alone}: {messages.strip()[-600:]}"
-                self.troubles.append(Trouble(kernel, (command[0], *options), detail))
+                self.troubles.append(Trouble(kernel, without_output(options), detail))
                 found = True
             else:
                 keep.append(kernel)
         if not found:
             detail = f"exit {code} for the whole file only: {text.strip()[-600:]}"
-            self.troubles.append(Trouble(everything[0], (command[0], *options), detail))
+            self.troubles.append(Trouble(everything[0], without_output(options), detail))
             keep = keep[1:]
         self.kernels = keep
+
+
+def without_output(options: tuple[str, ...]) -> tuple[str, ...]:
+    """The options before `-o`."""
+    return options[:options.index("-o")] if "-o" in options else options
 
 
 def without(lines: tuple[Line, ...], bad: set[int]) -> tuple[Line, ...]:

@@ -52,6 +52,8 @@ class Evaluator:
     # these, and may refuse.
     possible: bool = False
     loose: np.ndarray = field(default_factory=lambda: np.array(True))
+    # What a read outside of its tensor gives; the nearest element if there is none.
+    filler: int | None = None
 
     def evaluate(self, e: E, env: Env) -> np.ndarray:
         """The values of `e` for all points of `env`."""
@@ -122,15 +124,20 @@ class Evaluator:
     def _read(self, tensor: np.ndarray, at: list[np.ndarray]) -> np.ndarray:
         if not at:
             return tensor[()]
+        anywhere = np.array(False)
         for x, n in zip(at, tensor.shape):
             away = (x < 0) | (x >= n)
             self.outside |= bool((away & self.mask).any())
             self.possible |= bool((away & self.loose).any())
+            anywhere = anywhere | away
         at = list(np.broadcast_arrays(*at))
         if tensor.size == 0:
-            return np.zeros(at[0].shape, tensor.dtype)
+            return np.full(at[0].shape, self.filler or 0, tensor.dtype)
         clipped = [np.clip(x, 0, n - 1) for x, n in zip(at, tensor.shape)]
-        return tensor[tuple(clipped)]
+        read = tensor[tuple(clipped)]
+        if self.filler is None:
+            return read
+        return np.where(anywhere, np.asarray(self.filler).astype(tensor.dtype), read)
 
     def _apply(self, op: str, t: str, of: str, a: list[np.ndarray]) -> np.ndarray:
         """An operation on values; `of` is the type of the operands, `t` of the result."""
@@ -175,8 +182,7 @@ class Evaluator:
 
     def run(self) -> None:
         """Computes all stages."""
-        for promise in self.kernel.assumes:
-            self.outside |= not self.evaluate(promise, {})
+        self.outside |= not self.keeps_promises()
         for stage in self.kernel.stages:
             shape = self.extents([x for _, x in stage.axes])
             with np.errstate(all="ignore"):
@@ -185,6 +191,10 @@ class Evaluator:
                 if not self.planted("unrounded"):
                     value = exact.store(t, np.asarray(value))
                 self.values[name] = np.broadcast_to(value, shape).copy()
+
+    def keeps_promises(self) -> bool:
+        """Whether every `assume` holds."""
+        return all(self.evaluate(promise, {}) for promise in self.kernel.assumes)
 
     def extents(self, shape: Any) -> tuple[int, ...]:
         """Extents as numbers; a negative one refuses the call."""

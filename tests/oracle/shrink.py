@@ -40,7 +40,7 @@ class Shrinker:
                                       "--no-sidecars"], 30)
             if self.kind == "compiler":
                 self.detail = text.strip()[-400:]
-                return status not in (0, 1)
+                return status not in (0, 1, 2)
             if status != 0:
                 return False
             try:
