@@ -65,6 +65,8 @@ pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
 fn is_written_out(var: &Var, extent: &Expr, body: &Stmt) -> bool {
     let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return false };
     let (stores, waits) = count_stores(body);
+    // A body that stores nothing is still copied.
+    let stores = stores.max(1);
     let local = count * stores <= MAX_STORES && indexes_local(body, var);
     let short = count * stores <= MAX_SHORT && !waits;
     local || short
@@ -123,4 +125,22 @@ pub(super) fn elements(buffer: &Buffer) -> Option<i128> {
     extents
         .map(|extent| extent.as_int().map(|n| n.max(0)))
         .try_fold(1i128, |product, extent| product.checked_mul(extent?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_loops_without_stores_stay_loops() {
+        let empty = |count: i64| Stmt::For {
+            var: Var::index("i"),
+            min: Expr::index(0),
+            extent: Expr::index(count),
+            kind: ForKind::Serial,
+            body: Box::new(Stmt::Block(Vec::new())),
+        };
+        assert!(!unroll_locals(empty(0x7fff_ffff)).1);
+        assert!(unroll_locals(empty(MAX_SHORT as i64)).1);
+    }
 }
