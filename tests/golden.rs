@@ -1,15 +1,15 @@
-//! Golden tests: `tests/golden/COMMAND/NAME.te` holds the directives, the program and what the
-//! compiler says of it.
+//! Golden tests: `tests/golden/COMMAND/NAME.te` holds directives, a program and what is expected.
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `#! test lower --simple` | what is printed must be the `#=` lines; `--full`, `after=PASS` |
-//! | `#! test lower --schedule` | the text of the schedule must be the `#=` lines |
+//! | `#! test lower --simple` | the printed IR must equal the `#=` lines; `--full`, `after=PASS` |
+//! | `#! test lower --simple pass=PASS` | the same, with the IR before and after one pass |
+//! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
 //! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `fuzz/judge.rs` |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
-//! | `#! seed 7` | `run`: where the random data begin |
+//! | `#! seed 7` | `run`: the seed of the random data |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
 //! | `#! schedule fast` | as `--schedule`; after the target |
 //! | `#! target x86-avx2` | the target; this one if none is given |
@@ -18,10 +18,14 @@
 //! | `#= text` | an expected line |
 //! | `… #~ E0204: text` | a diagnostic on this line |
 //! | `#~^ E0204: text` | one on the line above the marks; `#~0`: without a place |
-//! | `#~> text` | the help of the last mark; where it is a hint for newcomers it must be there |
+//! | `#~> text` | the help of the last mark; hints for newcomers must be marked |
 //!
-//! `TEC_BLESS=1` rewrites the `#=` lines (`make bless T=name`); it never writes `#~`. `TEC_GOLDEN`
-//! selects files by a part of their path (`make golden T=name`).
+//! Every file is one test, named by its path: `cargo test --test golden lower/simplify`.
+//! `TEC_GOLDEN` selects files by a part of their path (`make golden T=name`). `TEC_BLESS=1`
+//! rewrites the `#=` lines (`make bless T=name`); it never writes `#~`.
+//!
+//! `lower/PASS` holds the tests of one pass of `driver::PASSES`: what it does, what it declines and
+//! what it leaves alone next to it.
 
 #[allow(dead_code)]
 #[path = "fuzz/data.rs"]
@@ -35,36 +39,60 @@ mod rewrite;
 #[allow(dead_code)]
 mod support;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use support::Disk;
 use tec::codegen::clif::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};
 use tec::driver::{self, Failure, FpContract, Options, Trace};
+use tec::ir::Kernel;
 use tec::ir::print::{Style, print_kernel};
 use tec::lang::Loader;
 use tec::target::Target;
 
-#[test]
-fn goldens() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+/// The directory of the golden files.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+
+/// What every pass needs: it transforms, it declines, it changes nothing next to it.
+const TESTS_PER_PASS: usize = 3;
+
+fn main() {
+    let args = Arguments::from_args();
     let filter = std::env::var("TEC_GOLDEN").unwrap_or_default();
     let bless = std::env::var_os("TEC_BLESS").is_some();
+    let files = golden_files("");
+    let selected = files.into_iter().filter(|file| file.to_str().unwrap().contains(&filter));
+    let mut tests: Vec<Trial> =
+        selected.map(|file| test(test_name(&file), move || run_file(&file, bless))).collect();
+    if tests.is_empty() {
+        eprintln!("no golden test matches `{filter}`");
+        std::process::exit(1);
+    }
+    if filter.is_empty() {
+        tests.push(test("every_hint_is_shown".to_string(), every_hint_is_shown));
+        tests.push(test("every_pass_has_tests".to_string(), every_pass_has_tests));
+    }
+    libtest_mimic::run(&args, tests).exit();
+}
+
+/// A test with a stack that is large enough for the compiler.
+fn test(name: String, run: impl FnOnce() -> Result<(), String> + Send + 'static) -> Trial {
+    Trial::test(name, || driver::with_stack(run).map_err(Failed::from))
+}
+
+/// `lower/simplify/folds_constants`.
+fn test_name(file: &Path) -> String {
+    let name = file.strip_prefix(ROOT).expect("a golden file").with_extension("");
+    name.to_str().expect("UTF-8").to_string()
+}
+
+/// The golden files of a directory under [`ROOT`].
+fn golden_files(directory: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    collect(&root, &mut files);
+    collect(&Path::new(ROOT).join(directory), &mut files);
     files.sort();
-    files.retain(|file| file.to_str().unwrap().contains(&filter));
-    assert!(!files.is_empty(), "no golden test matches `{filter}`");
-    let mut failures = Vec::new();
-    driver::with_stack(|| {
-        for file in &files {
-            if let Err(message) = run_file(file, bless) {
-                failures.push(format!("{}\n{message}", file.display()));
-            }
-        }
-    });
-    println!("{} golden files", files.len());
-    assert!(failures.is_empty(), "{} failed\n\n{}", failures.len(), failures.join("\n\n"));
+    files
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
@@ -159,13 +187,20 @@ fn failure_text(failure: Failure) -> String {
     }
 }
 
+/// The printed IR of every kernel: at the end, after one pass, or around one pass.
 fn lower(path: &str, head: &Head) -> Result<String, String> {
     let style = match head.args.iter().any(|arg| arg == "--full") {
         true => Style::Full,
         false => Style::Simple,
     };
-    let after = head.args.iter().find_map(|arg| arg.strip_prefix("after="));
-    let last = after.unwrap_or(driver::LAST_READABLE_PASS);
+    let pass_named = |key: &str| -> Result<Option<&str>, String> {
+        let name = head.args.iter().find_map(|arg| arg.strip_prefix(key));
+        match name {
+            Some(name) if !driver::pass_names().contains(&name) => Err(format!("no pass `{name}`")),
+            name => Ok(name),
+        }
+    };
+    let (after, around) = (pass_named("after=")?, pass_named("pass=")?);
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
     let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
@@ -177,14 +212,41 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
             text.push_str(&format!("{}\n", graph.schedule.text));
             continue;
         }
-        let kernel =
-            driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)?;
+        let mut through = |last: &str| {
+            driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)
+        };
+        let kernel = through(around.or(after).unwrap_or(driver::LAST_READABLE_PASS))?;
         if graphs.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
         }
-        text.push_str(&print_kernel(&kernel, style));
+        match around {
+            None => text.push_str(&print_kernel(&kernel, style)),
+            Some(pass) => {
+                let before = through(pass_before(pass)?)?;
+                text.push_str(&print_change(&before, &kernel, style)?);
+            }
+        }
     }
     Ok(text)
+}
+
+/// The pass in front of one.
+fn pass_before(pass: &str) -> Result<&'static str, String> {
+    let names = driver::pass_names();
+    let at = names.iter().position(|name| *name == pass).expect("a pass");
+    let before = at.checked_sub(1).ok_or_else(|| format!("nothing is lowered before `{pass}`"))?;
+    Ok(names[before])
+}
+
+/// Both kernels, or one where the pass changed nothing.
+fn print_change(before: &Kernel, after: &Kernel, style: Style) -> Result<String, String> {
+    let [old, new] = [before, after].map(|kernel| print_kernel(kernel, style));
+    let full = |kernel| print_kernel(kernel, Style::Full);
+    match (old == new, full(before) == full(after)) {
+        (_, true) => Ok(format!("-- unchanged\n{new}")),
+        (false, false) => Ok(format!("-- before\n{old}-- after\n{new}")),
+        (true, false) => Err("only --full shows what the pass changed".to_string()),
+    }
 }
 
 /// Elaborates a program and applies all its schedules.
@@ -249,8 +311,8 @@ fn compare(file: &Path, text: &str, actual: &str, bless: bool) -> Result<(), Str
         std::fs::write(file, blessed).expect("a golden file can be written");
         return Ok(());
     }
-    let name = file.file_stem().unwrap().to_str().unwrap();
-    Err(format!("{}\nto accept it: make bless T={name}", diff(&expected, &actual)))
+    let accept = format!("make bless T={}", test_name(file));
+    Err(format!("{}\nto accept it: {accept}", diff(&expected, &actual)))
 }
 
 /// A line-by-line difference around the common head and tail.
@@ -364,24 +426,50 @@ impl Loader for Part<'_> {
     }
 }
 
-/// Every row of the table of hints is shown by a golden file, so that none is dead.
-#[test]
-fn every_hint_is_shown() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/error");
-    let mut files = Vec::new();
-    collect(&root, &mut files);
+/// Every row of the table of hints is shown by a golden file.
+fn every_hint_is_shown() -> Result<(), String> {
     let mut shown = std::collections::HashSet::new();
-    driver::with_stack(|| {
-        for file in &files {
-            let bytes = std::fs::read(file).expect("a golden file");
-            let text = String::from_utf8_lossy(&bytes);
-            let head = parse_head(&text).expect("a head");
-            let diags = diagnose(file.to_str().expect("UTF-8"), &text, &head).expect("errors");
-            shown.extend(diags.into_iter().filter_map(|(_, diag)| diag.hint));
-        }
-    });
+    for file in golden_files("error") {
+        let bytes = std::fs::read(&file).expect("a golden file");
+        let text = String::from_utf8_lossy(&bytes);
+        let head = parse_head(&text)?;
+        let diags = diagnose(file.to_str().expect("UTF-8"), &text, &head)?;
+        shown.extend(diags.into_iter().filter_map(|(_, diag)| diag.hint));
+    }
     let missing: Vec<&Hint> = TABLE.iter().filter(|hint| !shown.contains(hint.pattern)).collect();
-    assert!(missing.is_empty(), "{} in no golden file: {missing:#?}", missing.len());
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{} in no golden file: {missing:#?}", missing.len())),
+    }
+}
+
+/// `lower/PASS` exists for every pass; its files show a change and a decline.
+fn every_pass_has_tests() -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for pass in driver::PASSES {
+        let directory = format!("lower/{}", pass.name);
+        if !Path::new(ROOT).join(&directory).is_dir() {
+            wrong.push(format!("{directory} does not exist"));
+            continue;
+        }
+        let texts = golden_files(&directory).into_iter().map(|file| {
+            let text = std::fs::read_to_string(&file).expect("a golden file");
+            if !text.contains(&format!(" pass={}\n", pass.name)) {
+                wrong.push(format!("{}: no `pass={}`", file.display(), pass.name));
+            }
+            text
+        });
+        let texts: Vec<String> = texts.collect();
+        if texts.len() < TESTS_PER_PASS {
+            wrong.push(format!("{directory} has {} files", texts.len()));
+        }
+        for part in ["-- after", "-- unchanged"] {
+            if !texts.iter().any(|text| text.contains(&format!("\n#= {part}\n"))) {
+                wrong.push(format!("no file of {directory} has `{part}`"));
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
 /// `#= has TEXT` and `#= not TEXT`, each somewhere in the listing or nowhere.
