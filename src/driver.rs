@@ -21,9 +21,9 @@ use crate::te::{self, Graph};
 use crate::tune;
 use crate::tune::model::{self, Estimate, MachineModel};
 use crate::tune::search::Guess;
+use rustc_hash::FxHashSet;
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -344,7 +344,7 @@ pub fn check_schedules(
         diags.extend(built.err().map(|diag| *diag));
     }
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     diags.retain(|diag| seen.insert((diag.code, diag.span)));
     if diags.is_empty() { Ok(()) } else { Err(wrong(program, diags)) }
 }

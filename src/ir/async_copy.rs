@@ -3,7 +3,7 @@
 
 use super::visit::{walk_expr, walk_stmt};
 use super::{Buffer, Const, DType, Expr, ExprKind, Stmt};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Bytes that `cp.async` copies at once.
 pub const PIECES: [u32; 3] = [4, 8, 16];
@@ -64,8 +64,8 @@ pub fn elements_at_once(
 }
 
 /// What a group reads: it has to be there before the group is waited for, so it is no copy.
-pub fn read_in(body: &Stmt) -> HashSet<Buffer> {
-    let mut read = HashSet::new();
+pub fn read_in(body: &Stmt) -> FxHashSet<Buffer> {
+    let mut read = FxHashSet::default();
     walk_stmt(body, &mut |_| {}, &mut |expr| {
         walk_expr(expr, &mut |expr| {
             if let ExprKind::Load { buffer, .. } = &expr.kind {

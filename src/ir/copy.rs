@@ -3,17 +3,17 @@
 
 use super::visit::{map_exprs, map_stmts, rewrite_expr};
 use super::{Buffer, Expr, ExprKind, Stmt, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A copy in which every variable and buffer bound inside is a new one, those of GPU indices
 /// excepted, and free variables are replaced by what `free` has for them.
-pub fn fresh_copy(stmt: &Stmt, free: &HashMap<Var, Expr>) -> Stmt {
-    Copier { vars: free.clone(), buffers: HashMap::new() }.stmt(stmt.clone())
+pub fn fresh_copy(stmt: &Stmt, free: &FxHashMap<Var, Expr>) -> Stmt {
+    Copier { vars: free.clone(), buffers: FxHashMap::default() }.stmt(stmt.clone())
 }
 
 struct Copier {
-    vars: HashMap<Var, Expr>,
-    buffers: HashMap<Buffer, Buffer>,
+    vars: FxHashMap<Var, Expr>,
+    buffers: FxHashMap<Buffer, Buffer>,
 }
 
 impl Copier {

@@ -5,7 +5,7 @@ use super::visit::{for_each_child, for_each_expr, for_each_stmt, substitute};
 use super::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
 };
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Work as expressions over the run-time integers (constants where shapes are).
 #[derive(Clone, Debug)]
@@ -42,18 +42,19 @@ pub fn count_work(kernel: &Kernel) -> Work {
 /// as often as in the first iteration. Of two branches the costlier one counts, or the one that can
 /// be counted.
 pub fn count_steps(stmt: &Stmt, known: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
-    Steps { known, first: HashMap::new() }.of(stmt)
+    Steps { known, first: FxHashMap::default() }.of(stmt)
 }
 
 struct Steps<'a> {
     known: &'a dyn Fn(&Expr) -> bool,
     /// What the variables of the loops around are in their first iterations.
-    first: HashMap<Var, Expr>,
+    first: FxHashMap<Var, Expr>,
 }
 
 impl Steps<'_> {
     fn of(&mut self, stmt: &Stmt) -> Option<Expr> {
-        let (mut own, mut seen) = (u64::from(matches!(stmt, Stmt::Store { .. })), HashSet::new());
+        let (mut own, mut seen) =
+            (u64::from(matches!(stmt, Stmt::Store { .. })), FxHashSet::default());
         for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
         let own = Expr::index(own as i64);
         match stmt {
@@ -103,7 +104,7 @@ fn bounded(
 }
 
 /// Those of an expression that are not in `seen`, by their ids.
-fn count_nodes(expr: &Expr, seen: &mut HashSet<usize>) -> u64 {
+fn count_nodes(expr: &Expr, seen: &mut FxHashSet<usize>) -> u64 {
     if expr.ty.dtype == DType::Index || !seen.insert(expr.id()) {
         return 0;
     }

@@ -11,7 +11,7 @@ use super::visit::{
     for_each_child, for_each_expr, for_each_stmt, map_stmts, substitute, walk_expr,
 };
 use super::{Buffer, Expr, ExprKind, ForKind, Kernel, Param, Stmt, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// More questions than this are not asked before one loop.
 const MOST: usize = 12;
@@ -38,7 +38,7 @@ pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
 
 struct Guard {
     /// In how many statements of the whole kernel each buffer is written or read.
-    accesses: HashMap<Buffer, usize>,
+    accesses: FxHashMap<Buffer, usize>,
     /// Extents that are positive here.
     known: Vec<Expr>,
 }
@@ -73,13 +73,13 @@ impl Guard {
     }
 
     /// Buffers that nobody uses outside of a statement.
-    fn private(&self, stmt: &Stmt) -> HashSet<Buffer> {
+    fn private(&self, stmt: &Stmt) -> FxHashSet<Buffer> {
         let inside = count_accesses(stmt);
         let is_all = |(buffer, count): &(Buffer, usize)| self.accesses.get(buffer) == Some(count);
         inside.into_iter().filter(is_all).map(|(buffer, _)| buffer).collect()
     }
 
-    fn acts(&self, stmt: &Stmt, private: &HashSet<Buffer>) -> Acts {
+    fn acts(&self, stmt: &Stmt, private: &FxHashSet<Buffer>) -> Acts {
         match stmt {
             Stmt::Store { buffer, .. } if private.contains(buffer) => Acts::Never,
             Stmt::Prefetch { .. } | Stmt::Evaluate(_) => Acts::Never,
@@ -181,15 +181,15 @@ fn question(lists: &[Vec<Expr>]) -> Option<Expr> {
 }
 
 /// In how many statements each buffer is written or read.
-fn count_accesses(stmt: &Stmt) -> HashMap<Buffer, usize> {
-    let mut counts: HashMap<Buffer, usize> = HashMap::new();
+fn count_accesses(stmt: &Stmt) -> FxHashMap<Buffer, usize> {
+    let mut counts: FxHashMap<Buffer, usize> = FxHashMap::default();
     count_in_stmt(stmt, &mut counts);
     counts
 }
 
-fn count_in_stmt(stmt: &Stmt, counts: &mut HashMap<Buffer, usize>) {
-    let mut seen = HashSet::new();
-    let mut touched = HashSet::new();
+fn count_in_stmt(stmt: &Stmt, counts: &mut FxHashMap<Buffer, usize>) {
+    let mut seen = FxHashSet::default();
+    let mut touched = FxHashSet::default();
     if let Stmt::Store { buffer, .. } = stmt {
         touched.insert(buffer.clone());
     }
@@ -201,7 +201,7 @@ fn count_in_stmt(stmt: &Stmt, counts: &mut HashMap<Buffer, usize>) {
 }
 
 /// Each node once: an expression may share parts.
-fn note_loads(expr: &Expr, seen: &mut HashSet<usize>, loaded: &mut HashSet<Buffer>) {
+fn note_loads(expr: &Expr, seen: &mut FxHashSet<usize>, loaded: &mut FxHashSet<Buffer>) {
     if !seen.insert(expr.id()) {
         return;
     }

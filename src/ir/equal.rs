@@ -1,8 +1,8 @@
 //! Structural equality and hashing of expressions.
 
 use super::{Const, Expr, ExprKind};
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
 
 /// Whether two expressions are built alike: same operations, same variables and buffers (by
 /// identity), same constants (floats by their bits).
@@ -58,7 +58,7 @@ fn equal_consts(a: Const, b: Const) -> bool {
 /// expression it has seen, so that addresses stay unique.
 #[derive(Default)]
 pub struct ExprHasher {
-    known: HashMap<usize, (Expr, u64)>,
+    known: FxHashMap<usize, (Expr, u64)>,
 }
 
 impl ExprHasher {
@@ -67,7 +67,7 @@ impl ExprHasher {
         if let Some((_, hash)) = self.known.get(&expr.id()) {
             return *hash;
         }
-        let mut state = DefaultHasher::new();
+        let mut state = FxHasher::default();
         std::mem::discriminant(&expr.kind).hash(&mut state);
         expr.ty.hash(&mut state);
         match &expr.kind {

@@ -3,7 +3,7 @@
 
 use super::visit::{for_each_child, for_each_stmt, map_stmts, walk_stmt};
 use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An index of a launch.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub fn has_meeting(stmt: &Stmt) -> bool {
 /// Which variables have values that may differ between the threads of a block.
 #[derive(Clone, Default, Debug)]
 pub struct Varying {
-    vars: HashSet<Var>,
+    vars: FxHashSet<Var>,
 }
 
 impl Varying {
@@ -127,10 +127,10 @@ impl Varying {
     /// Whether an expression has the same value in all threads of a block that evaluate it
     /// without a meeting in between.
     pub fn agrees(&self, expr: &Expr) -> bool {
-        self.agrees_in(expr, &mut HashMap::new())
+        self.agrees_in(expr, &mut FxHashMap::default())
     }
 
-    fn agrees_in(&self, expr: &Expr, known: &mut HashMap<usize, bool>) -> bool {
+    fn agrees_in(&self, expr: &Expr, known: &mut FxHashMap<usize, bool>) -> bool {
         if let Some(known) = known.get(&expr.id()) {
             return *known;
         }

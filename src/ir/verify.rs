@@ -12,7 +12,7 @@ use super::print::print_expr;
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use super::{Stmt, Type};
 use super::{UnOp, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The first violation of the IR's rules, as text that names the node.
 pub fn verify_kernel(kernel: &Kernel) -> Result<(), String> {
@@ -55,26 +55,26 @@ pub fn verify_kernel(kernel: &Kernel) -> Result<(), String> {
 
 #[derive(Default)]
 struct Verifier {
-    in_scope: HashSet<Var>,
-    ever_bound: HashSet<Var>,
-    visible: HashSet<Buffer>,
-    read_only: HashSet<Buffer>,
+    in_scope: FxHashSet<Var>,
+    ever_bound: FxHashSet<Var>,
+    visible: FxHashSet<Buffer>,
+    read_only: FxHashSet<Buffer>,
     /// Whether accesses of a buffer have one flat index, by the first one met.
-    flat: HashMap<Buffer, bool>,
+    flat: FxHashMap<Buffer, bool>,
     in_checks: bool,
     /// The launch around.
     launch: Option<Launch>,
     /// The variables of all launches' indices.
-    launched: HashSet<Var>,
+    launched: FxHashSet<Var>,
     /// Nodes verified in the current scope, kept so that addresses stay unique.
-    known: HashMap<usize, Expr>,
+    known: FxHashMap<usize, Expr>,
 }
 
 /// What a launch has told so far.
 #[derive(Default)]
 struct Launch {
     /// Variable and extent of each index met.
-    dims: HashMap<&'static str, (Var, Expr)>,
+    dims: FxHashMap<&'static str, (Var, Expr)>,
     varying: Varying,
     /// Where control flow may differ between threads: a description of the innermost place.
     divergent: Option<String>,

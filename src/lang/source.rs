@@ -6,7 +6,7 @@
 use super::library::LIB;
 use super::{ast, parse_file};
 use crate::diag::{Diag, SourceFile, Sources, Span, closest};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How imports are found; the command line gives one that reads the disk, tests one in memory.
 pub trait Loader {
@@ -27,16 +27,16 @@ pub struct Program {
     /// What each file imports itself.
     pub imports: Vec<Vec<Imported>>,
     /// The schedules that name a kernel, in source order: file and item.
-    schedules: HashMap<String, Vec<Place>>,
+    schedules: FxHashMap<String, Vec<Place>>,
     /// Those of a name, or of none.
-    named: HashMap<(String, Option<String>), Vec<Place>>,
+    named: FxHashMap<(String, Option<String>), Vec<Place>>,
 }
 
 impl Program {
     /// A program of parsed files.
     pub fn new(sources: Sources, files: Vec<ast::File>, imports: Vec<Vec<Imported>>) -> Program {
-        let mut schedules: HashMap<_, Vec<_>> = HashMap::new();
-        let mut named: HashMap<_, Vec<_>> = HashMap::new();
+        let mut schedules: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let mut named: FxHashMap<_, Vec<_>> = FxHashMap::default();
         for (at, file) in files.iter().enumerate() {
             for (item, schedule) in file.items.iter().enumerate() {
                 if let ast::Item::Schedule(schedule) = schedule {
@@ -119,7 +119,7 @@ struct Reading<'a> {
     /// By index of file.
     keys: Vec<Key>,
     /// The index of each.
-    known: HashMap<Key, u32>,
+    known: FxHashMap<Key, u32>,
     /// The files whose imports are being read, outermost first.
     open: Vec<u32>,
     errors: Vec<Diag>,
@@ -145,7 +145,7 @@ impl Reading<'_> {
         self.files.push(parsed);
         self.imports.push(Vec::new());
         self.open.push(index);
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         for import in imports {
             if let Some(file) = self.import(index, &import)
                 && (import.alias.is_some() || seen.insert(file))
@@ -281,9 +281,9 @@ fn normalize(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use rustc_hash::FxHashMap;
 
-    struct Memory(HashMap<&'static str, Vec<u8>>);
+    struct Memory(FxHashMap<&'static str, Vec<u8>>);
 
     impl Loader for Memory {
         fn read(&self, path: &str) -> Result<Vec<u8>, String> {
@@ -349,14 +349,15 @@ mod tests {
             ["`a/nm.te`: no such file", "the library that comes with tec has no `nm.te`"]
         );
         assert_eq!(errors[0].help.as_deref(), Some("the library has `nn.te`"));
-        let missing = load_program("none.te", &Memory(HashMap::new())).1;
+        let missing = load_program("none.te", &Memory(FxHashMap::default())).1;
         assert_eq!(missing[0].to_string(), "E0120: cannot read `none.te`: no such file");
     }
 
     #[test]
     fn encodings() {
         let bytes = b"def a() = 1\n# caf\xe9\n".to_vec();
-        let (program, errors) = load_program("x.te", &Memory(HashMap::from([("x.te", bytes)])));
+        let (program, errors) =
+            load_program("x.te", &Memory(FxHashMap::from_iter([("x.te", bytes)])));
         assert_eq!(errors[0].to_string(), "E0121: the file is not UTF-8: byte 0xe9 at offset 17");
         assert_eq!(program.sources.line_column(errors[0].span.unwrap()), (2, 6));
         let (program, errors) = load(&[("x.te", "\u{feff}def a() = 1")]);

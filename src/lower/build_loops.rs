@@ -23,7 +23,7 @@ use crate::schedule::{
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Bytes that a processor reads at once, on every target of this version.
 const CACHE_LINE: i64 = 64;
@@ -62,16 +62,16 @@ pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
 struct Nests<'a> {
     placed: &'a Placed,
     /// Buffers of attached stages are as large as their boxes.
-    boxes: HashMap<Buffer, (Buffer, StageId)>,
+    boxes: FxHashMap<Buffer, (Buffer, StageId)>,
     /// Per consumer: who is attached inside which of its loops, in order of computation.
-    attached: HashMap<StageId, Vec<(Option<usize>, StageId)>>,
+    attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>>,
 }
 
 impl<'a> Nests<'a> {
     fn new(placed: &'a Placed) -> Nests<'a> {
         let schedule = &placed.schedule;
-        let mut boxes = HashMap::new();
-        let mut attached: HashMap<StageId, Vec<(Option<usize>, StageId)>> = HashMap::new();
+        let mut boxes = FxHashMap::default();
+        let mut attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>> = FxHashMap::default();
         for id in schedule.order.iter().copied() {
             let stage = schedule.stage(id);
             if let Attach::At { stage: consumer, axis, .. } = stage.attach {

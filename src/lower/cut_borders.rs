@@ -18,7 +18,7 @@ use crate::ir::visit::{
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Iterations from which on a vectorized loop is cut: three vectors of the longest kind.
 const LONG: i128 = 48;
@@ -96,12 +96,12 @@ impl Cutter {
         let room = room / parts.len() as i128;
         let parts = parts.into_iter().map(|(from, to)| {
             if to - from == 1 {
-                let value = HashMap::from([(head.var.clone(), bound(from))]);
+                let value = FxHashMap::from_iter([(head.var.clone(), bound(from))]);
                 let part = self.simple(fresh_copy(body, &value));
                 return self.stmt(part, room);
             }
             let var = Var::index(head.var.name());
-            let free = HashMap::from([(head.var.clone(), Expr::var(&var))]);
+            let free = FxHashMap::from_iter([(head.var.clone(), Expr::var(&var))]);
             let (min, extent) = (bound(from), bound(to - from));
             self.facts.push();
             self.facts.bind(&var, &min, &extent);

@@ -12,18 +12,18 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Stmt};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Flattens body and checks.
 pub fn flatten_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let mut plain = Plain::new();
+    let mut plain = Plain::default();
     let checks = flatten_stmt(kernel.checks, &mut plain);
     let body = flatten_stmt(kernel.body, &mut plain);
     Ok(Kernel { checks, body, ..kernel })
 }
 
 /// For each allocated buffer with strides, the one without.
-type Plain = HashMap<Buffer, Buffer>;
+type Plain = FxHashMap<Buffer, Buffer>;
 
 fn flatten_stmt(stmt: Stmt, plain: &mut Plain) -> Stmt {
     let stmt = map_exprs(stmt, &mut |expr| flatten_loads(expr, plain));

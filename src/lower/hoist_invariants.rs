@@ -17,7 +17,7 @@ use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
 use crate::target::Target;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Hoists out of every loop, innermost first, then shares within statements.
 pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -33,7 +33,7 @@ pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
 /// Numbers for the new variables, in the manner of TVM's `cse_var_1`; and what nothing writes.
 struct Names {
     last: usize,
-    inputs: HashSet<Buffer>,
+    inputs: FxHashSet<Buffer>,
 }
 
 impl Names {
@@ -85,16 +85,16 @@ fn hoist_loop(stmt: Stmt, names: &mut Names) -> Stmt {
 /// Takes invariant expressions out of one loop's body.
 struct Hoister<'a> {
     /// Variables bound by the loop or inside it.
-    bound: HashSet<Var>,
+    bound: FxHashSet<Var>,
     /// Buffers that the loop writes.
-    stored: HashSet<Buffer>,
+    stored: FxHashSet<Buffer>,
     /// Threads meet in the loop.
     meets: bool,
     /// By node; the expression keeps the address taken.
-    known: HashMap<usize, (Expr, Traits)>,
+    known: FxHashMap<usize, (Expr, Traits)>,
     lets: Vec<(Var, Expr)>,
     /// Positions in `lets` by hash of the value.
-    by_hash: HashMap<u64, Vec<usize>>,
+    by_hash: FxHashMap<u64, Vec<usize>>,
     hasher: ExprHasher,
     names: &'a mut Names,
 }
@@ -110,8 +110,8 @@ struct Traits {
 
 impl<'a> Hoister<'a> {
     fn new(var: &Var, body: &Stmt, names: &'a mut Names) -> Hoister<'a> {
-        let mut bound = HashSet::from([var.clone()]);
-        let mut stored = HashSet::new();
+        let mut bound = FxHashSet::from_iter([var.clone()]);
+        let mut stored = FxHashSet::default();
         walk_stmt(
             body,
             &mut |stmt| match stmt {
@@ -125,7 +125,7 @@ impl<'a> Hoister<'a> {
             },
             &mut |_| {},
         );
-        let (known, by_hash) = (HashMap::new(), HashMap::new());
+        let (known, by_hash) = (FxHashMap::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
         let meets = has_meeting(body);
         Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
@@ -251,7 +251,7 @@ fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
 
 fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) -> Expr {
     let mut sharer = Sharer::default();
-    sharer.count(expr, false, &HashSet::new());
+    sharer.count(expr, false, &FxHashSet::default());
     if sharer.seen.iter().all(|seen| !seen.is_shared()) {
         return expr.clone();
     }
@@ -282,7 +282,7 @@ impl Seen {
 #[derive(Default)]
 struct Sharer {
     hasher: ExprHasher,
-    by_hash: HashMap<u64, Vec<usize>>,
+    by_hash: FxHashMap<u64, Vec<usize>>,
     seen: Vec<Seen>,
 }
 
@@ -294,7 +294,7 @@ impl Sharer {
     }
 
     /// Counts the costly expressions, those that use a variable of an inner `let` excepted.
-    fn count(&mut self, expr: &Expr, lazy: bool, inner: &HashSet<Var>) {
+    fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
         if is_costly(expr) && (inner.is_empty() || !mentions(expr, inner)) {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
@@ -346,7 +346,7 @@ impl Sharer {
     }
 }
 
-fn mentions(expr: &Expr, vars: &HashSet<Var>) -> bool {
+fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
     let mut found = expr.as_var().is_some_and(|var| vars.contains(var));
     for_each_child(expr, &mut |child| found = found || mentions(child, vars));
     found

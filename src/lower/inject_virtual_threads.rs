@@ -19,7 +19,7 @@ use crate::ir::visit::{
 };
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// As in TVM: fewer are written out.
 const LOOP_FROM: i64 = 16;
@@ -38,10 +38,10 @@ fn inject(stmt: Stmt) -> Stmt {
                 crate::bug!("an unknown number of virtual threads");
             };
             if count == 1 {
-                return fresh_copy(&body, &HashMap::from([(var, Expr::index(0))]));
+                return fresh_copy(&body, &FxHashMap::from_iter([(var, Expr::index(0))]));
             }
             let touched = Touched::find(&var, &body);
-            Injector { var, count, touched, copies: HashMap::new() }.stmt(*body)
+            Injector { var, count, touched, copies: FxHashMap::default() }.stmt(*body)
         }
         other => other,
     }
@@ -49,16 +49,16 @@ fn inject(stmt: Stmt) -> Stmt {
 
 /// What differs between the virtual threads.
 struct Touched {
-    vars: HashSet<Var>,
+    vars: FxHashSet<Var>,
     /// Allocated inside.
-    own: HashSet<Buffer>,
+    own: FxHashSet<Buffer>,
     /// Those of them whose contents differ.
-    buffers: HashSet<Buffer>,
+    buffers: FxHashSet<Buffer>,
 }
 
 impl Touched {
     fn find(var: &Var, body: &Stmt) -> Touched {
-        let mut own = HashSet::new();
+        let mut own = FxHashSet::default();
         walk_stmt(
             body,
             &mut |stmt| {
@@ -68,8 +68,8 @@ impl Touched {
             },
             &mut |_| {},
         );
-        let vars = HashSet::from([var.clone()]);
-        let mut touched = Touched { vars, own, buffers: HashSet::new() };
+        let vars = FxHashSet::from_iter([var.clone()]);
+        let mut touched = Touched { vars, own, buffers: FxHashSet::default() };
         // Contents flow from buffer to buffer, also around loops.
         loop {
             let known = (touched.vars.len(), touched.buffers.len());
@@ -101,10 +101,10 @@ impl Touched {
     }
 
     fn expr(&self, expr: &Expr) -> bool {
-        self.expr_in(expr, &mut HashMap::new())
+        self.expr_in(expr, &mut FxHashMap::default())
     }
 
-    fn expr_in(&self, expr: &Expr, known: &mut HashMap<usize, bool>) -> bool {
+    fn expr_in(&self, expr: &Expr, known: &mut FxHashMap<usize, bool>) -> bool {
         if let Some(known) = known.get(&expr.id()) {
             return *known;
         }
@@ -135,7 +135,7 @@ struct Injector {
     count: i64,
     touched: Touched,
     /// For a buffer met, the one with a copy for each virtual thread.
-    copies: HashMap<Buffer, Buffer>,
+    copies: FxHashMap<Buffer, Buffer>,
 }
 
 impl Injector {
@@ -181,7 +181,7 @@ impl Injector {
     fn replicate(&self, stmt: &Stmt) -> Stmt {
         let copy = |value: Expr| {
             let own = self.redirect(stmt.clone(), &value);
-            fresh_copy(&own, &HashMap::from([(self.var.clone(), value)]))
+            fresh_copy(&own, &FxHashMap::from_iter([(self.var.clone(), value)]))
         };
         if self.count < LOOP_FROM {
             return Stmt::Block((0..self.count).map(|at| copy(Expr::index(at))).collect());

@@ -17,7 +17,7 @@ use crate::ir::visit::{map_stmts, substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic;
 /// `around`: the ranges of the loops around it.
@@ -49,7 +49,7 @@ pub fn match_intrinsic(
         .take(at.unwrap_or(0))
         .find(|leaf| matches!(stage.axis(**leaf).annotation, Some((Annotation::Vectorize, _))));
     let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
-    let mut unifier = Unifier { vars: Vec::new(), parts: HashMap::new(), facts: around };
+    let mut unifier = Unifier { vars: Vec::new(), parts: FxHashMap::default(), facts: around };
     let unified = match lanes {
         Some(name) => Err(format!("loop `{name}` around it is vectorized")),
         None => unifier.stmt(&pattern, nest),
@@ -89,7 +89,7 @@ fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
     let count = extent.as_int().expect("compared with the intrinsic's") as i64;
     let term = |at: i64| {
         let at = if reversed { count - 1 - at } else { at };
-        fresh_copy(&body, &HashMap::from([(var.clone(), Expr::index(at))]))
+        fresh_copy(&body, &FxHashMap::from_iter([(var.clone(), Expr::index(at))]))
     };
     Stmt::Block((0..count).map(term).collect())
 }
@@ -114,7 +114,7 @@ struct Unifier {
     /// Variables of the intrinsic with those of the nest, outermost first.
     vars: Vec<(Var, Var)>,
     /// Which part of which buffer a tensor of the intrinsic stands for.
-    parts: HashMap<Buffer, Part>,
+    parts: FxHashMap<Buffer, Part>,
     /// The ranges of all variables.
     facts: Facts,
 }

@@ -16,7 +16,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs, substitute, walk_expr};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Copies of loop bodies that one kernel may get.
 const MAX_COPIES: usize = 64;
@@ -132,7 +132,7 @@ impl Partitioner {
         match head.extent.as_int() {
             Some(..=0) => return Stmt::nothing(),
             Some(1) => {
-                let value = HashMap::from([(head.var.clone(), head.min.clone())]);
+                let value = FxHashMap::from_iter([(head.var.clone(), head.min.clone())]);
                 return self.stmt(fresh_copy(&body, &value));
             }
             _ => {}
@@ -214,7 +214,7 @@ impl Partitioner {
             }
             let part = if holds { &main } else { &body };
             let var = Var::index(head.var.name());
-            let free = HashMap::from([(head.var.clone(), Expr::var(&var))]);
+            let free = FxHashMap::from_iter([(head.var.clone(), Expr::var(&var))]);
             let part = fresh_copy(part, &free);
             self.copies += 1;
             let head = Head { var, min: from, extent, kind: head.kind.clone() };
@@ -255,7 +255,7 @@ impl Partitioner {
         let main = without(body.clone(), found);
         self.facts.push();
         self.facts.assume(&cond);
-        let then = Box::new(self.stmt(fresh_copy(&main, &HashMap::new())));
+        let then = Box::new(self.stmt(fresh_copy(&main, &FxHashMap::default())));
         self.facts.pop();
         self.copies += 2;
         let otherwise = match alone {

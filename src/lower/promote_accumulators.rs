@@ -18,7 +18,7 @@ use crate::ir::visit::{
 };
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// More elements of one buffer than this stay in memory, and more bytes: what the 32 registers of
 /// AVX-512 hold.
@@ -95,7 +95,7 @@ impl Promoter {
     /// `stores` stand immediately before `nest`.
     fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt) -> Stmt {
         let mut promoted = Vec::new();
-        let mut tried = HashSet::new();
+        let mut tried = FxHashSet::default();
         for position in 0..stores.len() {
             let Stmt::Store { buffer, .. } = &stores[position] else { continue };
             // Registers are where they belong, those made here among them.
@@ -224,7 +224,7 @@ impl Elements {
     /// stored.
     fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
-        for_each_load(expr, &mut HashSet::new(), &mut |buffer, index, its| {
+        for_each_load(expr, &mut FxHashSet::default(), &mut |buffer, index, its| {
             let known = match (its, mask) {
                 (None, _) => true,
                 (Some(its), Some(mask)) => equal(its, mask),
@@ -278,12 +278,12 @@ impl Elements {
 
     /// `stmt` with every access to the elements made one to the registers.
     fn redirect(&self, stmt: Stmt) -> Stmt {
-        let mut done = HashMap::new();
+        let mut done = FxHashMap::default();
         let stmt = rewrite_exprs(stmt, &mut |expr| self.redirect_expr(expr, &mut done));
         self.redirect_stores(stmt)
     }
 
-    fn redirect_expr(&self, expr: &Expr, done: &mut HashMap<usize, (Expr, Expr)>) -> Expr {
+    fn redirect_expr(&self, expr: &Expr, done: &mut FxHashMap<usize, (Expr, Expr)>) -> Expr {
         if let Some((_, result)) = done.get(&expr.id()) {
             return result.clone();
         }
@@ -355,7 +355,7 @@ impl Element {
 /// Calls `f` with buffer, index and mask of every load, once for a shared one.
 fn for_each_load(
     expr: &Expr,
-    seen: &mut HashSet<usize>,
+    seen: &mut FxHashSet<usize>,
     f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>),
 ) {
     if !seen.insert(expr.id()) {
@@ -367,8 +367,8 @@ fn for_each_load(
     for_each_child(expr, &mut |child| for_each_load(child, seen, f));
 }
 
-fn bound_vars(stmt: &Stmt) -> HashSet<Var> {
-    let mut bound = HashSet::new();
+fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
+    let mut bound = FxHashSet::default();
     walk_stmt(
         stmt,
         &mut |s| {
@@ -382,7 +382,7 @@ fn bound_vars(stmt: &Stmt) -> HashSet<Var> {
 }
 
 /// An index that reads memory is left alone too: the loop might change what it reads.
-fn mentions(expr: &Expr, vars: &HashSet<Var>) -> bool {
+fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
     let mut found = false;
     walk_expr(expr, &mut |e| {
         found |= matches!(e.kind, ExprKind::Load { .. })

@@ -9,7 +9,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::visit::map_stmts;
 use crate::ir::{Expr, ForKind, Kernel, Stmt};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The schedule's checks refuse more.
 const MAX_COPIES: i128 = 65_536;
@@ -32,7 +32,7 @@ fn unroll(stmt: Stmt) -> Stmt {
     }
     let copy = |at: i128| {
         let value = Expr::add(min.clone(), Expr::index(at as i64));
-        fresh_copy(&body, &HashMap::from([(var.clone(), value)]))
+        fresh_copy(&body, &FxHashMap::from_iter([(var.clone(), value)]))
     };
     Stmt::Block((0..count).map(copy).collect())
 }

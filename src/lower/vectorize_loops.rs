@@ -12,7 +12,7 @@ use crate::diag::Result;
 use crate::ir::visit::{map_children, map_stmts, substitute, walk_expr, walk_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Vectorizes every loop that is marked so.
 pub fn vectorize_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -31,7 +31,7 @@ fn vectorize(stmt: Stmt) -> Stmt {
     if lanes <= 1 {
         return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
     }
-    Lanes { var, min, lanes, vectors: HashMap::new(), conditions: Vec::new() }.body(*body)
+    Lanes { var, min, lanes, vectors: FxHashMap::default(), conditions: Vec::new() }.body(*body)
 }
 
 /// A loop on its way into vectors.
@@ -40,7 +40,7 @@ struct Lanes {
     min: Expr,
     lanes: u32,
     /// Variables of `let`s whose values differ between lanes.
-    vectors: HashMap<Var, Var>,
+    vectors: FxHashMap<Var, Var>,
     /// The conditions around, as they were for one lane.
     conditions: Vec<Expr>,
 }
@@ -56,7 +56,7 @@ impl Lanes {
 
     fn serial(&self, stmt: &Stmt) -> Stmt {
         let var = Var::index(self.var.name());
-        let free = HashMap::from([(self.var.clone(), Expr::var(&var))]);
+        let free = FxHashMap::from_iter([(self.var.clone(), Expr::var(&var))]);
         let guarded = self.conditions.iter().rev().fold(stmt.clone(), |body, cond| Stmt::If {
             cond: cond.clone(),
             then: Box::new(body),

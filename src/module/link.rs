@@ -10,7 +10,7 @@ use crate::target::{Arch, Target};
 use libwild::{
     FileSystem, FileType, InputFileData, Linker, OutputFileData, OutputOptions, error as wild,
 };
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -96,10 +96,10 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
 
 /// Paths and contents; clones share one table.
 #[derive(Clone, Default)]
-struct MemoryFiles(Arc<Mutex<HashMap<PathBuf, Arc<[u8]>>>>);
+struct MemoryFiles(Arc<Mutex<FxHashMap<PathBuf, Arc<[u8]>>>>);
 
 impl MemoryFiles {
-    fn table(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<[u8]>>> {
+    fn table(&self) -> MutexGuard<'_, FxHashMap<PathBuf, Arc<[u8]>>> {
         self.0.lock().expect("no holder of the lock panics")
     }
 

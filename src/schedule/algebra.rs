@@ -20,7 +20,7 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, substitute};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Body, Reduction};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// `S.merge(P)`: the sum that `P` is moves into `S`, which reads nothing else of it.
 pub fn merge(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -195,7 +195,7 @@ fn element_of(expr: &Expr, buffer: &Buffer) -> Option<Vec<Expr>> {
 
 /// How often a body reads a tensor, shared expressions counted once.
 fn reads_of(body: &Body, buffer: &Buffer) -> usize {
-    fn visit(expr: &Expr, buffer: &Buffer, seen: &mut HashSet<usize>, found: &mut usize) {
+    fn visit(expr: &Expr, buffer: &Buffer, seen: &mut FxHashSet<usize>, found: &mut usize) {
         if !seen.insert(expr.id()) {
             return;
         }
@@ -203,7 +203,7 @@ fn reads_of(body: &Body, buffer: &Buffer) -> usize {
         *found += usize::from(reads);
         for_each_child(expr, &mut |child| visit(child, buffer, seen, found));
     }
-    let (mut seen, mut found) = (HashSet::new(), 0);
+    let (mut seen, mut found) = (FxHashSet::default(), 0);
     body.for_each_expr(&mut |expr| visit(expr, buffer, &mut seen, &mut found));
     found
 }
@@ -387,7 +387,7 @@ fn factors_of(expr: &Expr) -> Vec<Expr> {
 
 /// Whether an expression depends on a variable.
 fn mentions(expr: &Expr, var: &Var) -> bool {
-    fn visit(expr: &Expr, var: &Var, seen: &mut HashSet<usize>) -> bool {
+    fn visit(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> bool {
         if !seen.insert(expr.id()) {
             return false;
         }
@@ -395,5 +395,5 @@ fn mentions(expr: &Expr, var: &Var) -> bool {
         for_each_child(expr, &mut |child| found = found || visit(child, var, seen));
         found
     }
-    visit(expr, var, &mut HashSet::new())
+    visit(expr, var, &mut FxHashSet::default())
 }

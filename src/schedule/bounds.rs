@@ -18,7 +18,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Part, Scope, UnOp, Var};
 use crate::te::Body;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A schedule whose every extent is known: what loops are built from.
 #[derive(Clone, Debug)]
@@ -137,15 +137,15 @@ pub(super) struct Read {
 }
 
 /// Who reads what.
-pub(super) struct Reads(HashMap<StageId, Vec<Read>>);
+pub(super) struct Reads(FxHashMap<StageId, Vec<Read>>);
 
 impl Reads {
     fn of(schedule: &Schedule) -> Reads {
-        let mut producers: HashMap<&Buffer, StageId> = HashMap::new();
+        let mut producers: FxHashMap<&Buffer, StageId> = FxHashMap::default();
         for id in &schedule.order {
             producers.extend(schedule.stage(*id).te.buffers.iter().map(|buffer| (buffer, *id)));
         }
-        let mut reads: HashMap<StageId, Vec<Read>> = HashMap::new();
+        let mut reads: FxHashMap<StageId, Vec<Read>> = FxHashMap::default();
         for by in schedule.order.iter().copied() {
             let body = &schedule.stage(by).te.body;
             let mut find = |expr: &Expr, initial: bool| {
@@ -273,7 +273,7 @@ impl Inference {
     fn region(&self, id: StageId, reads: &[Read], around: &[Loop], facts: &Facts) -> Vec<Span> {
         let domain = &self.schedule.stage(id).te.axes;
         let mut region: Vec<Option<Span>> = vec![None; domain.len()];
-        let mut readers: HashMap<StageId, HashMap<Var, Span>> = HashMap::new();
+        let mut readers: FxHashMap<StageId, FxHashMap<Var, Span>> = FxHashMap::default();
         for read in reads {
             let roots =
                 readers.entry(read.by).or_insert_with(|| self.root_spans(read.by, around, facts));
@@ -325,7 +325,7 @@ impl Inference {
         }
         let te = &self.schedule.stage(reader).te;
         let bounds = self.bounds[reader.0].as_ref().expect("consumers come first");
-        let roots: HashMap<&Var, &Expr> = te
+        let roots: FxHashMap<&Var, &Expr> = te
             .axes
             .iter()
             .chain(te.reduce_axes())
@@ -349,10 +349,10 @@ impl Inference {
     }
 
     /// The loops of a stage and around it that run while those of `around` stand still.
-    fn moving_loops(&self, id: StageId, around: &[Loop], facts: &Facts) -> HashMap<Var, Span> {
+    fn moving_loops(&self, id: StageId, around: &[Loop], facts: &Facts) -> FxHashMap<Var, Span> {
         let stage = self.schedule.stage(id);
         let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
-        let mut moving: HashMap<Var, Span> = HashMap::new();
+        let mut moving: FxHashMap<Var, Span> = FxHashMap::default();
         let own = stage.leaves.iter().map(|leaf| {
             let axis = stage.axis(*leaf);
             (axis.var.clone(), loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
@@ -372,12 +372,12 @@ impl Inference {
         id: StageId,
         around: &[Loop],
         facts: &Facts,
-    ) -> HashMap<Var, Span> {
+    ) -> FxHashMap<Var, Span> {
         let stage = self.schedule.stage(id);
         let bounds = self.bounds[id.0].as_ref().expect("consumers come first");
         let moving = self.moving_loops(id, around, facts);
         let ranges = Ranges { moving: &moving, facts };
-        let mut spans = HashMap::new();
+        let mut spans = FxHashMap::default();
         let reduce = stage.te.reduce_axes();
         for (axis, value) in stage.te.axes.iter().chain(reduce).zip(&bounds.values) {
             let domain = {
@@ -548,7 +548,7 @@ pub const FEW_STEPS: i128 = 65_536;
 pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
     let mut capped = vec![false; stage.axes.len()];
     let extents = extents_with(stage, shape, facts, &capped);
-    let mut parts_of: HashMap<AxisId, Vec<AxisId>> = HashMap::new();
+    let mut parts_of: FxHashMap<AxisId, Vec<AxisId>> = FxHashMap::default();
     for relation in &stage.relations {
         let together: Vec<AxisId> = match relation {
             Relation::Split { parent, .. } => vec![*parent],

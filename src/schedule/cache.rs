@@ -13,7 +13,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::visit::{map_children, substitute, walk_expr};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Axis, Body, Input};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// `C.cache_write(SCOPE)`: a new stage takes what `C` computes, `C` copies it.
 pub fn cache_write(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -103,7 +103,7 @@ pub fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         load_spans: Vec::new(),
     };
     rename(schedule, &mut te, scope.name(), scope);
-    let copies: HashMap<Buffer, Buffer> =
+    let copies: FxHashMap<Buffer, Buffer> =
         source.buffers.iter().cloned().zip(te.buffers.iter().cloned()).collect();
     for reader in &readers {
         let body = &mut schedule.stage_mut(*reader).te.body;
@@ -302,12 +302,16 @@ pub(super) fn load(buffer: &Buffer, indices: Vec<Expr>) -> Expr {
 
 /// Reads the copies instead of the source. An expression that stands in several places is
 /// rewritten once.
-pub(super) fn redirect(body: &mut Body, copies: &HashMap<Buffer, Buffer>, layout: Option<&Layout>) {
+pub(super) fn redirect(
+    body: &mut Body,
+    copies: &FxHashMap<Buffer, Buffer>,
+    layout: Option<&Layout>,
+) {
     fn visit(
         expr: &Expr,
-        copies: &HashMap<Buffer, Buffer>,
+        copies: &FxHashMap<Buffer, Buffer>,
         layout: Option<&Layout>,
-        done: &mut HashMap<usize, Expr>,
+        done: &mut FxHashMap<usize, Expr>,
     ) -> Expr {
         if let Some(done) = done.get(&expr.id()) {
             return done.clone();
@@ -326,7 +330,7 @@ pub(super) fn redirect(body: &mut Body, copies: &HashMap<Buffer, Buffer>, layout
         done.insert(expr.id(), new.clone());
         new
     }
-    let mut done = HashMap::new();
+    let mut done = FxHashMap::default();
     // The old expressions stay alive until the end, so that no address is used twice.
     let old = body.clone();
     body.map_exprs(&mut |expr| visit(expr, copies, layout, &mut done));

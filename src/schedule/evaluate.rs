@@ -13,7 +13,7 @@ use crate::lang::Program;
 use crate::lang::ast::{self, Expr, ExprKind, Name, ParamKind, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A schedule may run so many statements, its loops and `use` written out.
 const MAX_STATEMENTS: usize = 100_000;
@@ -75,10 +75,10 @@ pub(super) struct Evaluator<'a> {
     pub(super) target: &'a Target,
     defines: &'a Defines,
     /// Parameters and constants of the kernel.
-    constants: HashMap<String, Value>,
+    constants: FxHashMap<String, Value>,
     pub(super) schedule: Schedule,
     /// Names of the running schedule, innermost last.
-    scopes: Vec<HashMap<&'a str, Value>>,
+    scopes: Vec<FxHashMap<&'a str, Value>>,
     /// The schedules that are running: each uses the next.
     running: Vec<&'a ast::Schedule>,
     knobs: Vec<Knob>,
@@ -88,7 +88,7 @@ pub(super) struct Evaluator<'a> {
 impl<'a> Evaluator<'a> {
     /// Runs a schedule in a scope of its own; `used` is the `use` that names it.
     fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
-        let outer = std::mem::replace(&mut self.scopes, vec![HashMap::new()]);
+        let outer = std::mem::replace(&mut self.scopes, vec![FxHashMap::default()]);
         self.running.push(item);
         for param in &item.params {
             let value = self.parameter(item, param, used)?;
@@ -159,7 +159,7 @@ impl<'a> Evaluator<'a> {
                 return refuse("E0310", item.span, text);
             }
             let values = parts.iter().map(|part| self.eval(part)).collect::<Result<Vec<_>>>()?;
-            self.scopes.push(HashMap::new());
+            self.scopes.push(FxHashMap::default());
             for (name, value) in names.iter().zip(values) {
                 self.declare(name, value)?;
             }

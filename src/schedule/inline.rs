@@ -9,7 +9,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::visit::{map_children, substitute};
 use crate::ir::{Buffer, Expr, ExprKind};
 use crate::te::Body;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A body has at most this many nodes after inlining.
 const MAX_NODES: usize = 1 << 18;
@@ -28,7 +28,7 @@ pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     if !schedule.order.iter().any(|id| is_inline(schedule, *id)) {
         return Ok(());
     }
-    let mut values: HashMap<Buffer, Inlined> = HashMap::new();
+    let mut values: FxHashMap<Buffer, Inlined> = FxHashMap::default();
     for id in schedule.order.clone() {
         let mut body = schedule.stage(id).te.body.clone();
         let mut nodes = 0;
@@ -66,7 +66,7 @@ pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
 /// The expression without reads of inlined stages, and one of them.
 fn inline_expr(
     expr: &Expr,
-    values: &HashMap<Buffer, Inlined>,
+    values: &FxHashMap<Buffer, Inlined>,
     schedule: &Schedule,
 ) -> (Expr, Option<StageId>) {
     let mut used = None;
@@ -76,7 +76,7 @@ fn inline_expr(
 
 fn rewrite(
     expr: &Expr,
-    values: &HashMap<Buffer, Inlined>,
+    values: &FxHashMap<Buffer, Inlined>,
     schedule: &Schedule,
     used: &mut Option<StageId>,
 ) -> Expr {

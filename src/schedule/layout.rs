@@ -417,7 +417,7 @@ impl Checker<'_> {
             digit.modulus.map_or(value, |modulus| value % modulus)
         };
         let last = self.source[low.axis].as_int().unwrap_or(1 << 16).min(1 << 16) as i64;
-        let met: std::collections::HashSet<(i64, i64)> =
+        let met: rustc_hash::FxHashSet<(i64, i64)> =
             (0..last).map(|of| (value(low, of), value(high, of))).collect();
         let pairs = (0..64).flat_map(|high| (0..64).map(move |low| (low, high)));
         let never = pairs.into_iter().find(|pair| !met.contains(pair));

@@ -13,7 +13,7 @@ use crate::ir::Expr;
 use crate::ir::arith::Facts;
 use crate::ir::visit::for_each_child;
 use crate::te::{Body, Reduction};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// More copies of a statement are not written out.
 const MAX_UNROLLED: i128 = 65_536;
@@ -272,12 +272,12 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
 
 /// The operations of one element, with those of its indices; what is shared counts once.
 fn count_operations(stage: &crate::te::Stage) -> i128 {
-    fn visit(expr: &Expr, seen: &mut HashSet<usize>) {
+    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>) {
         if seen.insert(expr.id()) {
             for_each_child(expr, &mut |child| visit(child, seen));
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let values = match &stage.body {
         Body::Map(values) => values,
         Body::Reduce(Reduction { terms, .. }) => terms,

@@ -15,7 +15,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
 use crate::ir::{Buffer, Expr, ExprKind};
 use crate::te::{Body, Input};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The farthest `distance`.
 const MAX_DISTANCE: i64 = 1 << 20;
@@ -188,7 +188,7 @@ fn read_region(
         if reads.is_empty() || !point.encloses(by, false) {
             continue;
         }
-        let moving: HashMap<_, _> = inference.root_spans(by, around, &facts);
+        let moving: FxHashMap<_, _> = inference.root_spans(by, around, &facts);
         let ranges = Ranges { moving: &moving, facts: &facts };
         for indices in reads {
             let new = indices.iter().map(|index| ranges.span(&simplify_expr(index, &facts)));

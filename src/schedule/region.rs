@@ -8,7 +8,7 @@ use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// `min ..= min + width`: `min` over the fixed variables, `width` over run-time integers only.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Span {
 /// Where variables run, and what is known of those that stand still.
 pub(super) struct Ranges<'a> {
     /// The variables that run, each with all that it covers; every other one is fixed.
-    pub(super) moving: &'a HashMap<Var, Span>,
+    pub(super) moving: &'a FxHashMap<Var, Span>,
     /// What is known of the fixed ones.
     pub(super) facts: &'a Facts,
 }
@@ -248,7 +248,7 @@ mod tests {
                 let width = Expr::index(size - 1);
                 (var.clone(), Span { min: Expr::index(0), width })
             });
-            let spans: HashMap<Var, Span> = spans.collect();
+            let spans: FxHashMap<Var, Span> = spans.collect();
             let vars: Vec<Var> = fixed.iter().chain(&moving).cloned().collect();
             let expr = simplify_expr(&index(&mut random, &vars, 4), &facts);
             let ranges = Ranges { moving: &spans, facts: &facts };

@@ -13,7 +13,7 @@ use crate::lang::Program;
 use crate::lang::ast::{self, Item, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The name of the schedules that `tec tune` and `tec best` write.
 pub const TUNED: &str = "tuned";
@@ -188,7 +188,7 @@ fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
 /// replaces.
 fn standing<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
     let mut all: Vec<&ast::Schedule> = program.schedules_of(kernel).collect();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     all.reverse();
     all.retain(|item| {
         let target = item.target.as_ref().map(|target| &target.text[..]);
@@ -298,7 +298,7 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
 /// `default` is the plain loop nest and `auto` what the compiler makes. What `tec tune` wrote is
 /// replaced by the next of the same file.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
-    let mut seen: HashMap<_, Span> = HashMap::new();
+    let mut seen: FxHashMap<_, Span> = FxHashMap::default();
     let mut diags = Vec::new();
     for item in items(program) {
         diags.extend(item.target.as_ref().and_then(check_target));

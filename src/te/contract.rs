@@ -9,7 +9,7 @@
 use super::{Body, Graph, Reduction};
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Fuses products into sums and turns division by constants into multiplication, as
 /// `--fp-contract fast` says.
@@ -47,7 +47,7 @@ fn is_computed_float(expr: &Expr) -> bool {
 /// Rewrites bottom up; a node that several expressions share is rewritten once.
 #[derive(Default)]
 struct Contractor {
-    done: HashMap<usize, Expr>,
+    done: FxHashMap<usize, Expr>,
 }
 
 impl Contractor {

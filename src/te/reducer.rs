@@ -13,7 +13,7 @@ use super::Combiner;
 use crate::ir::interp::{Evaluator, decode_float, decode_int, encode_float, encode_int};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// What is wrong with a combiner, with the values that show it; sets `commutative` otherwise.
 /// Proved for known forms, sampled for the rest (with a tolerance for floats).
@@ -74,7 +74,7 @@ impl<'a> Trial<'a> {
         let small = small_samples(&dtypes, &domain, if slow { 4 } else { 9 });
         let count = if slow { RANDOM_TRIPLES / 20 } else { RANDOM_TRIPLES };
         let random = random_samples(&dtypes, &domain, 3 * count);
-        let different: HashSet<&Sample> = small.iter().chain(&random).collect();
+        let different: FxHashSet<&Sample> = small.iter().chain(&random).collect();
         if combiner.domain.is_some() && different.len() < LEAST_SAMPLES {
             let found = different.len();
             return Err(format!("only {found} of the values tried satisfy its `where`"));
@@ -251,7 +251,7 @@ impl Domain {
 
 /// Whether the interpreter must evaluate mathematical functions.
 fn calls_functions(exprs: &[Expr]) -> bool {
-    fn visit(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         if !seen.insert(expr.id()) {
             return false;
         }
@@ -259,7 +259,7 @@ fn calls_functions(exprs: &[Expr]) -> bool {
         for_each_child(expr, &mut |child| found |= visit(child, seen));
         found
     }
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     exprs.iter().any(|expr| visit(expr, &mut seen))
 }
 

@@ -15,12 +15,12 @@ use crate::ir::print::print_expr;
 use crate::ir::visit::for_each_child;
 use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::te::{Body, Graph, Input, Reduction, Stage};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// A line for each input and each stage.
 pub fn print_dag(graph: &Graph) -> String {
     let mut text = String::new();
-    let mut shown: HashSet<&str> = HashSet::new();
+    let mut shown: FxHashSet<&str> = FxHashSet::default();
     for stage in &graph.stages {
         let read = buffers_of(&stage.body);
         for input in &graph.inputs {
@@ -84,8 +84,8 @@ fn list(values: &[Expr]) -> String {
     if values.len() == 1 { values[0].clone() } else { format!("({})", values.join(", ")) }
 }
 
-fn buffers_of(body: &Body) -> HashSet<Buffer> {
-    fn visit(expr: &Expr, seen: &mut HashSet<usize>, found: &mut HashSet<Buffer>) {
+fn buffers_of(body: &Body) -> FxHashSet<Buffer> {
+    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut FxHashSet<Buffer>) {
         if !seen.insert(expr.id()) {
             return;
         }
@@ -94,7 +94,7 @@ fn buffers_of(body: &Body) -> HashSet<Buffer> {
         }
         for_each_child(expr, &mut |child| visit(child, seen, found));
     }
-    let (mut seen, mut found) = (HashSet::new(), HashSet::new());
+    let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
     body.for_each_expr(&mut |expr| visit(expr, &mut seen, &mut found));
     found
 }

@@ -8,8 +8,8 @@
 
 use crate::ir::{Buffer, Const, Expr, ExprKind, Var};
 use crate::te::{Axis, Body, Graph, Input, Stage};
+use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The hash of a graph after `contract_floats`, as 32 hexadecimal digits.
@@ -47,12 +47,12 @@ pub fn canonical_text(graph: &Graph) -> String {
 #[derive(Default)]
 struct Writer {
     text: String,
-    vars: HashMap<Var, String>,
-    buffers: HashMap<Buffer, usize>,
+    vars: FxHashMap<Var, String>,
+    buffers: FxHashMap<Buffer, usize>,
     /// Numbers of nodes by what they are, operands by number.
-    nodes: HashMap<String, usize>,
+    nodes: FxHashMap<String, usize>,
     /// Numbers of nodes by address, while the variables in them are what they are.
-    known: HashMap<usize, usize>,
+    known: FxHashMap<usize, usize>,
 }
 
 impl Writer {

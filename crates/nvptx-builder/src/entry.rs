@@ -3,11 +3,11 @@
 //! The instructions are methods too, one file of `ops` for each family.
 
 use crate::error::{Error, ErrorKind};
+use crate::names::Names;
 use crate::needs::Feature;
 use crate::reg::*;
 use crate::target::{Target, Version};
 use crate::ty::*;
-use std::collections::HashSet;
 use std::fmt::Write;
 
 /// A kernel: what `.visible .entry` declares.
@@ -31,7 +31,7 @@ pub struct Entry {
     named: Vec<String>,
     /// The declarations of registers with names.
     declared: Vec<String>,
-    names: HashSet<String>,
+    names: Names,
     labels: Vec<LabelState>,
     vars: Vec<String>,
     static_shared: u64,
@@ -75,7 +75,7 @@ impl Entry {
             counts: [0; Class::ALL.len()],
             named: Vec::new(),
             declared: Vec::new(),
-            names: HashSet::new(),
+            names: Names::default(),
             labels: Vec::new(),
             vars: Vec::new(),
             static_shared: 0,
@@ -213,17 +213,7 @@ impl Entry {
     /// A name that no other symbol of the module has: the entry's, then the wanted one.
     fn symbol_name(&mut self, wanted: &str) -> String {
         let wanted = format!("{}_{}", self.name, identifier(wanted));
-        self.unique(wanted)
-    }
-
-    fn unique(&mut self, wanted: String) -> String {
-        let mut name = wanted.clone();
-        let mut count = 1;
-        while !self.names.insert(name.clone()) {
-            count += 1;
-            name = format!("{wanted}_{count}");
-        }
-        name
+        self.names.unique(wanted)
     }
 
     // ---- registers ----
@@ -264,13 +254,11 @@ impl Entry {
     /// name (`%r1`), or of an array's.
     fn register_name(&mut self, name: &str) -> String {
         let wanted = format!("%{}", identifier(name));
-        let mut name = wanted.clone();
-        let mut count = 1;
-        while name.ends_with(|c: char| c.is_ascii_digit()) || !self.names.insert(name.clone()) {
-            count += 1;
-            name = format!("{wanted}_{count}x");
+        let is_free = !wanted.ends_with(|c: char| c.is_ascii_digit());
+        match is_free && self.names.insert(wanted.clone()) {
+            true => wanted,
+            false => self.names.numbered(wanted, "x"),
         }
-        name
     }
 
     pub(crate) fn fresh(&mut self, ty: Ty) -> Reg {
@@ -313,7 +301,7 @@ impl Entry {
 
     /// A label to branch to, not yet placed.
     pub fn label(&mut self, name: &str) -> Label {
-        let name = self.unique(format!("${}", identifier(name)));
+        let name = self.names.unique(format!("${}", identifier(name)));
         self.labels.push(LabelState { name, placed: false, used: false });
         Label(self.labels.len() as u32 - 1)
     }

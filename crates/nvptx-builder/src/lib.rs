@@ -3,6 +3,7 @@
 mod entry;
 mod error;
 mod module;
+mod names;
 mod needs;
 mod ops;
 mod reg;

@@ -2,10 +2,10 @@
 
 use crate::entry::{DYNAMIC_SHARED, Entry, identifier};
 use crate::error::{Error, ErrorKind, Errors};
+use crate::names::Names;
 use crate::reg::{Space, Symbol};
 use crate::target::{Target, Version};
 use crate::ty::Ty;
-use std::collections::HashSet;
 
 /// A module of PTX under construction.
 ///
@@ -34,7 +34,7 @@ pub struct Module {
     limit: Option<Version>,
     comments: Vec<String>,
     vars: Vec<String>,
-    names: HashSet<String>,
+    names: Names,
     entries: Vec<Entry>,
     errors: Vec<Error>,
 }
@@ -58,7 +58,7 @@ impl Module {
             limit: None,
             comments: Vec::new(),
             vars: Vec::new(),
-            names: HashSet::new(),
+            names: Names::default(),
             entries: Vec::new(),
             errors: Vec::new(),
         }
@@ -100,7 +100,7 @@ impl Module {
 
     /// Floats are written as their bits, so that no digit is lost.
     fn table(&mut self, space: Space, name: &str, ty: Ty, values: &[u64]) -> Symbol {
-        let name = self.unique(identifier(name));
+        let name = self.names.unique(identifier(name));
         let (space_name, ty) = (space.suffix(), ty.untyped());
         let values: Vec<String> = values.iter().map(|value| format!("0x{value:x}")).collect();
         let (len, align) = (values.len(), ty.bytes().max(4));
@@ -133,16 +133,6 @@ impl Module {
             instruction: format!(".entry {name}"),
             kind: ErrorKind::Form(message.to_string()),
         });
-    }
-
-    fn unique(&mut self, wanted: String) -> String {
-        let mut name = wanted.clone();
-        let mut count = 1;
-        while !self.names.insert(name.clone()) {
-            count += 1;
-            name = format!("{wanted}_{count}");
-        }
-        name
     }
 
     /// The text, or everything that is wrong.

@@ -14,7 +14,7 @@ use crate::te::Graph;
 use crate::tune::records::{Context, Machine, Parsed, Record};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Outcome, Verdict};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::path::{Path, PathBuf};
 
 /// The records of a search over one kernel.
@@ -66,7 +66,7 @@ impl Log {
         let (writer, mut parsed) = Writer::open(path)?;
         let (setup, records) = (setup.clone(), path.to_path_buf());
         let mut log = Log { context, setup, writer, records };
-        let known: HashSet<String> =
+        let known: FxHashSet<String> =
             parsed.records.iter().map(|record| record.schedule.clone()).collect();
         let left = leftovers(log.setup.clone(), log.owner())?;
         let left = left.into_iter().filter(|(job, _)| !known.contains(&job.text));

@@ -18,7 +18,8 @@ use crate::te::Graph;
 use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Job, Measure, TrialFailure};
-use std::collections::{BTreeSet, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -238,7 +239,7 @@ fn replay_kernel(
     };
     // In the same file what to measure stands beside what was measured.
     let known = if args.output.is_some() { &written.records[..] } else { before };
-    let mut seen: HashSet<String> =
+    let mut seen: FxHashSet<String> =
         known.iter().filter(done).map(|record| record.schedule.clone()).collect();
     let job = |record: &Record| {
         let (text, decisions) = (record.schedule.clone(), record.decisions.clone());

@@ -17,7 +17,7 @@ use crate::schedule::{Attach, AxisKind, Schedule, StageId, infer_bounds};
 use crate::te::{Graph, Stage};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Operations that the interpreter is given at most, which takes it about a minute.
 const MOST: f64 = 2e9;
@@ -99,7 +99,7 @@ fn choose(shape: &[i64], seed: u64) -> Vec<Vec<i64>> {
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut points = vec![split(0), split(count - 1)];
-    let mut seen = HashSet::from([0, count - 1]);
+    let mut seen = FxHashSet::from_iter([0, count - 1]);
     while points.len() < SAMPLES {
         let at = random.random_range(0..count);
         if seen.insert(at) {
@@ -174,7 +174,7 @@ impl Places<'_> {
 fn restrict(graph: &Graph, stage: &Stage) -> Graph {
     let at = graph.stages.iter().position(|one| one.buffers == stage.buffers);
     let at = at.expect("it is a stage of the graph");
-    let mut needed: HashSet<Buffer> = stage.buffers.iter().cloned().collect();
+    let mut needed: FxHashSet<Buffer> = stage.buffers.iter().cloned().collect();
     let mut stages: Vec<Stage> = Vec::new();
     for one in graph.stages[..=at].iter().rev() {
         if !one.buffers.iter().any(|buffer| needed.contains(buffer)) {

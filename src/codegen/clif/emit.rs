@@ -8,7 +8,7 @@ use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::{FuncId, Module};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A function with more instructions than this is refused: shared operands of lazy branches are
 /// compiled once per branch, so a small source can ask for very much code.
@@ -41,8 +41,8 @@ pub(super) struct Finished {
 pub(super) struct Emitter<'a, 'u> {
     pub(super) b: FunctionBuilder<'a>,
     pub(super) unit: &'a mut Unit<'u>,
-    pub(super) vars: HashMap<Var, Binding>,
-    pub(super) places: HashMap<Buffer, Place>,
+    pub(super) vars: FxHashMap<Var, Binding>,
+    pub(super) places: FxHashMap<Buffer, Place>,
     /// Number of loops around the current position.
     pub(super) depth: u32,
     /// Whether a condition or a loop that may be empty lies around the current position. Loads
@@ -70,10 +70,10 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) regions: u32,
     /// One line for each statement so far, if a listing is made.
     heads: Vec<String>,
-    memo: HashMap<usize, Value>,
+    memo: FxHashMap<usize, Value>,
     memo_log: Vec<usize>,
-    depths: HashMap<usize, u32>,
-    pub(super) ranges: HashMap<usize, (i128, i128)>,
+    depths: FxHashMap<usize, u32>,
+    pub(super) ranges: FxHashMap<usize, (i128, i128)>,
 }
 
 impl<'a, 'u> Emitter<'a, 'u> {
@@ -86,8 +86,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
         Emitter {
             b,
             unit,
-            vars: HashMap::new(),
-            places: HashMap::new(),
+            vars: FxHashMap::default(),
+            places: FxHashMap::default(),
             depth: 0,
             conditional: false,
             overflow: None,
@@ -101,10 +101,10 @@ impl<'a, 'u> Emitter<'a, 'u> {
             tasks: Vec::new(),
             regions: 0,
             heads: Vec::new(),
-            memo: HashMap::new(),
+            memo: FxHashMap::default(),
             memo_log: Vec::new(),
-            depths: HashMap::new(),
-            ranges: HashMap::new(),
+            depths: FxHashMap::default(),
+            ranges: FxHashMap::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::int::Division;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Operations that may be evaluated though their result is not wanted, instead of a branch.
 const SPECULATION_BUDGET: i32 = 10;
@@ -260,9 +260,9 @@ impl Emitter<'_, '_> {
     /// Evaluates, before the branch, what both sides certainly evaluate: without this a chain of
     /// conditions over shared operands would double with every link.
     fn evaluate_common(&mut self, t: &Expr, f: &Expr) {
-        let (mut in_then, mut seen) = (Vec::new(), HashSet::new());
+        let (mut in_then, mut seen) = (Vec::new(), FxHashSet::default());
         collect_certain(t, &mut seen, &mut in_then);
-        let (mut in_else, mut seen_else) = (Vec::new(), HashSet::new());
+        let (mut in_else, mut seen_else) = (Vec::new(), FxHashSet::default());
         collect_certain(f, &mut seen_else, &mut in_else);
         for expr in in_else.into_iter().filter(|expr| seen.contains(&expr.id())) {
             if matches!(expr.kind, ExprKind::IfThenElse(..)) {
@@ -332,7 +332,7 @@ impl Emitter<'_, '_> {
 }
 
 /// Appends, operands first, the subexpressions whose value certainly is needed for `expr`'s.
-fn collect_certain<'e>(expr: &'e Expr, seen: &mut HashSet<usize>, out: &mut Vec<&'e Expr>) {
+fn collect_certain<'e>(expr: &'e Expr, seen: &mut FxHashSet<usize>, out: &mut Vec<&'e Expr>) {
     if !seen.insert(expr.id()) {
         return;
     }

@@ -39,7 +39,7 @@ use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleR
 use cranelift_object::{ObjectBuilder, ObjectModule};
 use emit::{Emitter, Finished, clif_type};
 use listing::FunctionNotes;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 pub use storage::workspace_bytes;
 use task::{Task, task_signature};
 
@@ -91,7 +91,7 @@ pub fn compile_launchers(
     let baseline = isa::baseline_isa(&host, options.opt);
     let mut module = new_module(baseline.clone(), &options.module);
     let isa = isa::kernel_isa(&host, options.opt);
-    let (module_ref, constants) = (&mut module, HashMap::new());
+    let (module_ref, constants) = (&mut module, FxHashMap::default());
     let mut unit =
         Unit { module: module_ref, isa, target: &host, constants, notes: None, nests: 0 };
     let pairs = kernels.iter().zip(&ptx.kernels);
@@ -150,7 +150,7 @@ fn compile_kernels<'k>(
 ) -> Result<Vec<EntryKernel<'k>>> {
     kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
     let isa = isa::kernel_isa(target, options.opt);
-    let mut unit = Unit { module, isa, target, constants: HashMap::new(), notes, nests: 0 };
+    let mut unit = Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 };
     let sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
     kernels.iter().map(|kernel| unit.compile_kernel(kernel, sized(kernel))).collect()
 }
@@ -160,7 +160,7 @@ struct Unit<'u> {
     module: &'u mut ObjectModule,
     isa: OwnedTargetIsa,
     target: &'u Target,
-    constants: HashMap<Buffer, DataId>,
+    constants: FxHashMap<Buffer, DataId>,
     /// Filled for the listing, if one is made.
     notes: Option<&'u mut Vec<FunctionNotes>>,
     /// Number of nests of the wide back end so far.

@@ -13,7 +13,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::Variable;
 use cranelift_module::Module;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stack that one function may use for buffers.
 const STACK_BYTES: u64 = 4096;
@@ -372,20 +372,20 @@ struct Survey {
     allocated: Vec<Buffer>,
     constants: Vec<Buffer>,
     /// Accessed with an index that is not constant, or with different numbers of lanes.
-    varying: HashSet<Buffer>,
+    varying: FxHashSet<Buffer>,
     /// Lanes of the accesses of the others.
-    lanes: HashMap<Buffer, u32>,
+    lanes: FxHashMap<Buffer, u32>,
 }
 
 impl Survey {
     /// What the function of `stmt` accesses and allocates; of tasks only what it shares with them.
     fn of(stmt: &Stmt, in_task: bool) -> Survey {
         let mut survey = Survey::default();
-        survey.stmt(stmt, in_task, &mut HashSet::new());
+        survey.stmt(stmt, in_task, &mut FxHashSet::default());
         survey
     }
 
-    fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut HashSet<usize>) {
+    fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut FxHashSet<usize>) {
         match stmt {
             Stmt::SimdKernel { body } => return self.nest(body),
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
@@ -395,7 +395,9 @@ impl Survey {
         visit::for_each_expr(stmt, &mut |expr| self.scan(expr, seen));
         if !in_task && is_task(stmt) {
             let mut inner = Survey::default();
-            visit::for_each_stmt(stmt, &mut |body| inner.stmt(body, true, &mut HashSet::new()));
+            visit::for_each_stmt(stmt, &mut |body| {
+                inner.stmt(body, true, &mut FxHashSet::default())
+            });
             // Tasks know addresses only, so what they share is in memory.
             self.varying.extend(inner.varying);
             self.varying.extend(inner.lanes.into_keys());
@@ -460,7 +462,7 @@ impl Survey {
         }
     }
 
-    fn scan(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
+    fn scan(&mut self, expr: &Expr, seen: &mut FxHashSet<usize>) {
         if !seen.insert(expr.id()) {
             return;
         }

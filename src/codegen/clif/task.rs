@@ -19,7 +19,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_module::{FuncId, Linkage, Module};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// The loop of a function that is called in its place.
 pub(super) struct Task {
@@ -336,16 +336,16 @@ pub(super) struct Uses {
     pub(super) buffers: Vec<Buffer>,
     /// Tables of the module, which are no buffers of the function.
     pub(super) constants: Vec<Buffer>,
-    seen_vars: HashSet<Var>,
-    seen_buffers: HashSet<Buffer>,
-    seen: HashSet<usize>,
+    seen_vars: FxHashSet<Var>,
+    seen_buffers: FxHashSet<Buffer>,
+    seen: FxHashSet<usize>,
 }
 
 impl Uses {
     pub(super) fn of(body: &Stmt) -> Uses {
-        let mut inside = HashSet::new();
-        let mut own = HashSet::new();
-        let (mut uses, mut seen_lets) = (Uses::default(), HashSet::new());
+        let mut inside = FxHashSet::default();
+        let mut own = FxHashSet::default();
+        let (mut uses, mut seen_lets) = (Uses::default(), FxHashSet::default());
         visit::walk_stmt(
             body,
             &mut |stmt| match stmt {
@@ -404,7 +404,7 @@ impl Uses {
     }
 }
 
-fn bound_in_expr(expr: &Expr, seen: &mut HashSet<usize>, bound: &mut HashSet<Var>) {
+fn bound_in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, bound: &mut FxHashSet<Var>) {
     if !seen.insert(expr.id()) {
         return;
     }

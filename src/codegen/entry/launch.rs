@@ -11,7 +11,7 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Param, visit};
 use crate::target::Target;
 use cranelift_codegen::ir::{self, InstBuilder, StackSlot, Value, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// What the entries of a module for GPUs share.
 #[derive(Clone, Copy)]
@@ -252,7 +252,7 @@ pub(super) fn call_raw(env: &mut Env<'_, '_>, launch: FuncId, args: &[Value]) ->
 
 /// The places, among the parameters, of tensors that the kernel's own checks read.
 pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
-    let (mut read, mut seen) = (HashSet::new(), HashSet::new());
+    let (mut read, mut seen) = (FxHashSet::default(), FxHashSet::default());
     let mut on_expr = |expr: &Expr| collect_reads(expr, &mut read, &mut seen);
     visit::walk_stmt(&kernel.checks, &mut |_| {}, &mut on_expr);
     let is_read = |param: &Param| match param {
@@ -263,7 +263,7 @@ pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
 }
 
 /// Each expression once, however often it is shared.
-fn collect_reads(expr: &Expr, read: &mut HashSet<Buffer>, seen: &mut HashSet<usize>) {
+fn collect_reads(expr: &Expr, read: &mut FxHashSet<Buffer>, seen: &mut FxHashSet<usize>) {
     if !seen.insert(expr.id()) {
         return;
     }

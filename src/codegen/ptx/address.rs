@@ -13,7 +13,8 @@ use crate::ir::arith::{Interval, divisor, gcd};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
 use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
-use std::collections::{BTreeMap, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 /// More terms than this in one index are left as they stand.
 const MAX_TERMS: usize = 16;
@@ -306,7 +307,7 @@ impl Emitter<'_> {
 
     /// The loops around the place where all variables of an expression are known.
     pub(super) fn depth_of(&self, expr: &Expr) -> u32 {
-        fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut HashSet<usize>) -> u32 {
+        fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut FxHashSet<usize>) -> u32 {
             if let ExprKind::Var(var) = &expr.kind {
                 return emitter.vars.get(var).map_or(u32::MAX, |binding| binding.depth);
             }
@@ -318,7 +319,7 @@ impl Emitter<'_> {
             });
             depth
         }
-        walk(self, expr, &mut HashSet::new())
+        walk(self, expr, &mut FxHashSet::default())
     }
 
     /// `sum / scale` of terms with a common factor, and that factor.
@@ -444,10 +445,10 @@ impl Emitter<'_> {
     /// pointers that it moves on. The loop's scope is open and its variable is bound.
     pub(super) fn prepare_loop(&mut self, var: &Var, min: Val, body: &Stmt) -> Vec<Moving> {
         let mut accesses = Vec::new();
-        collect_accesses(body, &mut accesses, &mut HashSet::new());
+        collect_accesses(body, &mut accesses, &mut FxHashSet::default());
         let depth = self.loops.len();
         let mut moving = Vec::new();
-        let mut done = HashSet::new();
+        let mut done = FxHashSet::default();
         for (buffer, index) in accesses {
             let Some(Place::Memory(memory)) = self.places.get(&buffer).cloned() else { continue };
             let poly = self.poly(&index);
@@ -558,7 +559,7 @@ pub(super) fn pointer_type(space: Space) -> Ty {
 }
 
 /// The accesses inside a statement, and the index of the first lane of each that has one.
-fn collect_accesses(stmt: &Stmt, acc: &mut Vec<(Buffer, Expr)>, seen: &mut HashSet<usize>) {
+fn collect_accesses(stmt: &Stmt, acc: &mut Vec<(Buffer, Expr)>, seen: &mut FxHashSet<usize>) {
     let mut note = |buffer: &Buffer, index: &Expr| match &index.kind {
         ExprKind::Ramp(base, _) => acc.push((buffer.clone(), base.clone())),
         _ if index.ty.is_scalar() => acc.push((buffer.clone(), index.clone())),
@@ -567,7 +568,7 @@ fn collect_accesses(stmt: &Stmt, acc: &mut Vec<(Buffer, Expr)>, seen: &mut HashS
     if let Stmt::Store { buffer, indices, .. } = stmt {
         note(buffer, &indices[0]);
     }
-    fn scan(expr: &Expr, note: &mut dyn FnMut(&Buffer, &Expr), seen: &mut HashSet<usize>) {
+    fn scan(expr: &Expr, note: &mut dyn FnMut(&Buffer, &Expr), seen: &mut FxHashSet<usize>) {
         if !seen.insert(expr.id()) {
             return;
         }

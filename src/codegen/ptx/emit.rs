@@ -6,7 +6,7 @@ use super::scoped::Scoped;
 use crate::ir::arith::Facts;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
 use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A scalar value: a register or a constant. The types of the loop IR are held so: integers of 8
 /// and 16 bits in 32, extended; `index` in 32 or 64 bits, as its bounds allow; `bool` in a
@@ -55,10 +55,10 @@ pub(super) enum Base {
 /// Emits the code of one entry.
 pub(super) struct Emitter<'a> {
     pub(super) e: &'a mut Entry,
-    pub(super) places: HashMap<Buffer, Place>,
-    pub(super) vars: HashMap<Var, Binding>,
+    pub(super) places: FxHashMap<Buffer, Place>,
+    pub(super) vars: FxHashMap<Var, Binding>,
     /// The lanes of variables that are vectors.
-    pub(super) vectors: HashMap<Var, Vec<Val>>,
+    pub(super) vectors: FxHashMap<Var, Vec<Val>>,
     pub(super) ranges: Ranges,
     /// For proofs of alignment.
     pub(super) facts: Facts,
@@ -74,17 +74,17 @@ pub(super) struct Emitter<'a> {
     /// What loads gave, by buffer, its state, place and lanes.
     pub(super) loads: Scoped<super::memory::Loaded, Vec<Val>>,
     /// How often each buffer may have changed so far.
-    pub(super) changes: HashMap<u32, u32>,
+    pub(super) changes: FxHashMap<u32, u32>,
     /// How often all buffers that change may have changed.
     pub(super) all_changes: u32,
     /// Addresses at hand.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
     /// Polynomials of indices, by address of the node, which is held.
-    pub(super) polys: HashMap<usize, (Expr, super::address::Poly)>,
+    pub(super) polys: FxHashMap<usize, (Expr, super::address::Poly)>,
     /// Stores that wait, by level: code that runs as a whole or not.
     pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that a loop or a store changes.
-    pub(super) mutable: HashSet<Reg>,
+    pub(super) mutable: FxHashSet<Reg>,
     /// The loops around the current place, innermost last.
     pub(super) loops: Vec<Var>,
     /// Copies into shared memory need no registers here.
@@ -94,7 +94,7 @@ pub(super) struct Emitter<'a> {
     /// What is emitted is part of a group of copies.
     pub(super) in_group: bool,
     /// What that group reads: it has to be there before the group is waited for.
-    pub(super) read_in_group: HashSet<Buffer>,
+    pub(super) read_in_group: FxHashSet<Buffer>,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
     /// Float32 division and square roots are approximated.
@@ -112,9 +112,9 @@ pub(super) struct Emitter<'a> {
     /// What a pipeline copies through registers, and why.
     pub(super) synchronous: Vec<(String, String)>,
     /// What variables of `let`s were defined as, of those that are indices.
-    pub(super) definitions: HashMap<Var, Expr>,
+    pub(super) definitions: FxHashMap<Var, Expr>,
     /// The buffers that each vector access wants aligned, and to how many bytes.
-    pub(super) alignments: HashMap<Buffer, u32>,
+    pub(super) alignments: FxHashMap<Buffer, u32>,
     next_memory: u32,
 }
 
@@ -126,9 +126,9 @@ impl<'a> Emitter<'a> {
     pub(super) fn new(e: &'a mut Entry, facts: Facts, shared_is_dynamic: bool) -> Emitter<'a> {
         Emitter {
             e,
-            places: HashMap::new(),
-            vars: HashMap::new(),
-            vectors: HashMap::new(),
+            places: FxHashMap::default(),
+            vars: FxHashMap::default(),
+            vectors: FxHashMap::default(),
             ranges: Ranges::default(),
             facts,
             numbers: Numbers::default(),
@@ -137,27 +137,27 @@ impl<'a> Emitter<'a> {
             wide: Scoped::new(),
             sums: Scoped::new(),
             loads: Scoped::new(),
-            changes: HashMap::new(),
+            changes: FxHashMap::default(),
             all_changes: 0,
             pointers: Scoped::new(),
-            polys: HashMap::new(),
+            polys: FxHashMap::default(),
             pending: vec![Vec::new()],
-            mutable: HashSet::new(),
+            mutable: FxHashSet::default(),
             loops: Vec::new(),
             copies_async: false,
             copying: false,
             in_group: false,
-            read_in_group: HashSet::new(),
+            read_in_group: FxHashSet::default(),
             fast_math: false,
             lane: None,
             guard: None,
             dynamic_shared: 0,
             static_shared: 0,
             shared_is_dynamic,
-            alignments: HashMap::new(),
+            alignments: FxHashMap::default(),
             unaligned: Vec::new(),
             synchronous: Vec::new(),
-            definitions: HashMap::new(),
+            definitions: FxHashMap::default(),
             next_memory: 0,
         }
     }

@@ -11,7 +11,7 @@ use crate::ir::warp::WarpProduct;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use crate::target::Gpu;
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What tensors and temporaries begin at a multiple of: what vector accesses may ask for.
 pub(super) const TENSOR_ALIGNMENT: u32 = 16;
@@ -20,9 +20,9 @@ pub(super) const TENSOR_ALIGNMENT: u32 = 16;
 pub(super) struct Context<'a> {
     pub(super) kernel: &'a Kernel,
     /// Temporaries, by buffer.
-    pub(super) workspaces: &'a HashMap<Buffer, usize>,
+    pub(super) workspaces: &'a FxHashMap<Buffer, usize>,
     /// Tables of the module, by buffer.
-    pub(super) tables: &'a HashMap<Buffer, Symbol>,
+    pub(super) tables: &'a FxHashMap<Buffer, Symbol>,
     /// What holds wherever the kernel runs.
     pub(super) facts: Facts,
     /// `--fast-math`.
@@ -36,7 +36,7 @@ pub(super) fn emit_entry(
     name: &str,
     piece: &Piece,
     context: &Context<'_>,
-    (alignments, notes): (&mut HashMap<Buffer, u32>, &mut Vec<String>),
+    (alignments, notes): (&mut FxHashMap<Buffer, u32>, &mut Vec<String>),
 ) -> Launch {
     let survey = Survey::of(&piece.body);
     let shared = survey.shared_bytes();
@@ -255,22 +255,22 @@ fn param_type(param: &Param) -> Ty {
 struct Survey {
     allocated: Vec<Buffer>,
     /// Accessed with an index that is not constant, or under a mask.
-    varying: HashSet<Buffer>,
+    varying: FxHashSet<Buffer>,
     /// Warps multiply matrices.
     warp_products: bool,
     /// Written under a condition: where both sides of a choice are evaluated, an element may be
     /// read, and not used, that has no value.
-    conditional: HashSet<Buffer>,
+    conditional: FxHashSet<Buffer>,
 }
 
 impl Survey {
     fn of(stmt: &Stmt) -> Survey {
         let mut survey = Survey::default();
-        survey.stmt(stmt, false, &mut HashSet::new());
+        survey.stmt(stmt, false, &mut FxHashSet::default());
         survey
     }
 
-    fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut HashSet<usize>) {
+    fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut FxHashSet<usize>) {
         match stmt {
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
             Stmt::Store { buffer, indices, mask, .. } => {
@@ -294,7 +294,7 @@ impl Survey {
         for_each_stmt(stmt, &mut |inner| self.stmt(inner, inside_if, seen));
     }
 
-    fn expr(&mut self, expr: &Expr, seen: &mut HashSet<usize>) {
+    fn expr(&mut self, expr: &Expr, seen: &mut FxHashSet<usize>) {
         if !seen.insert(expr.id()) {
             return;
         }

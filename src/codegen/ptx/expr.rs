@@ -4,7 +4,7 @@ use super::emit::{Emitter, Val, constant_bits, ty_of, view};
 use crate::ir::async_copy::narrowed_back;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Operations that are evaluated under a predicate, though their result may not be wanted, instead
 /// of a branch.
@@ -558,7 +558,7 @@ fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
 
 /// Whether it reads memory.
 fn has_load(expr: &Expr) -> bool {
-    fn search(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+    fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         if matches!(expr.kind, ExprKind::Load { .. }) {
             return true;
         }
@@ -568,5 +568,5 @@ fn has_load(expr: &Expr) -> bool {
         });
         found
     }
-    search(expr, &mut HashSet::new())
+    search(expr, &mut FxHashSet::default())
 }

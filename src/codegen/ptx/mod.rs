@@ -39,14 +39,14 @@ use crate::ir::simplify::simplify_kernel;
 use crate::ir::{Buffer, Kernel, Param};
 use crate::target::Target;
 use nvptx_builder::{ErrorKind, Module, Symbol};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Makes the PTX of lowered kernels.
 pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     let mut module = Module::new(machine(target));
     module.comment(&format!("tec {}, target {target}", env!("CARGO_PKG_VERSION")));
-    let mut names: HashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
-    let mut tables = HashMap::new();
+    let mut names: FxHashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
+    let mut tables = FxHashMap::default();
     let (mut compiled, mut notes) = (Vec::new(), Vec::new());
     let fast_math = target.gpu.is_some_and(|gpu| gpu.fast_math);
     for kernel in kernels {
@@ -109,7 +109,7 @@ fn refuse(errors: &[nvptx_builder::Error], target: &Target) -> Box<Diag> {
 fn compile_kernel(
     module: &mut Module,
     kernel: &Kernel,
-    (names, tables): (&mut HashSet<String>, &mut HashMap<Buffer, Symbol>),
+    (names, tables): (&mut FxHashSet<String>, &mut FxHashMap<Buffer, Symbol>),
     notes: &mut Vec<String>,
     fast_math: bool,
 ) -> PtxKernel {
@@ -119,7 +119,7 @@ fn compile_kernel(
         kernel = simplify_kernel(kernel);
     }
     let split = split::split_kernel(&kernel);
-    let workspaces: HashMap<Buffer, usize> =
+    let workspaces: FxHashMap<Buffer, usize> =
         split.workspaces.iter().enumerate().map(|(at, one)| (one.0.clone(), at)).collect();
     let mut facts = Facts::new();
     for fact in &kernel.facts {
@@ -137,7 +137,7 @@ fn compile_kernel(
     }
     let context =
         entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
-    let mut alignments = HashMap::new();
+    let mut alignments = FxHashMap::default();
     let single = split.pieces.len() == 1;
     let mut launches = Vec::new();
     for (at, piece) in split.pieces.iter().enumerate() {
@@ -164,7 +164,7 @@ fn compile_kernel(
 }
 
 /// The name, or with underscores after it the first that is free.
-fn unique(names: &mut HashSet<String>, wanted: String) -> String {
+fn unique(names: &mut FxHashSet<String>, wanted: String) -> String {
     let mut name = wanted;
     while !names.insert(name.clone()) {
         name.push('_');

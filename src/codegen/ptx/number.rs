@@ -4,7 +4,7 @@
 //! where it stands.
 
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A value that depends on variables only.
 pub(super) type Number = u32;
@@ -26,12 +26,12 @@ enum Shape {
 /// The numbers given so far.
 #[derive(Default)]
 pub(super) struct Numbers {
-    shapes: HashMap<Shape, Number>,
-    vars: HashMap<Var, u32>,
+    shapes: FxHashMap<Shape, Number>,
+    vars: FxHashMap<Var, u32>,
     /// One expression for each number.
     exprs: Vec<Expr>,
     /// By address of the node, which is held.
-    memo: HashMap<usize, (Expr, Option<Number>)>,
+    memo: FxHashMap<usize, (Expr, Option<Number>)>,
 }
 
 impl Numbers {

@@ -11,7 +11,7 @@ use crate::ir::arith::Interval;
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{Address, Space};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// More values than this do not wait: registers are few.
 const MAX_WAITING: usize = 32;
@@ -49,10 +49,10 @@ impl Emitter<'_> {
 
     /// Whether a store waits: one to shared memory of a value from global memory.
     pub(super) fn may_wait(&self, memory: &Memory, value: &Expr) -> bool {
-        memory.space == Space::Shared && self.reads_global(value, &mut HashSet::new())
+        memory.space == Space::Shared && self.reads_global(value, &mut FxHashSet::default())
     }
 
-    fn reads_global(&self, expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+    fn reads_global(&self, expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         if !seen.insert(expr.id()) {
             return false;
         }
@@ -150,7 +150,9 @@ impl Emitter<'_> {
         if let Stmt::Store { buffer, indices, .. } = stmt {
             accesses.push((buffer.clone(), indices[0].clone()));
         }
-        for_each_expr(stmt, &mut |expr| collect_loads(expr, &mut accesses, &mut HashSet::new()));
+        for_each_expr(stmt, &mut |expr| {
+            collect_loads(expr, &mut accesses, &mut FxHashSet::default())
+        });
         for (buffer, index) in accesses {
             if let Some(Place::Memory(memory)) = self.places.get(&buffer) {
                 let id = memory.id;
@@ -208,7 +210,7 @@ impl Emitter<'_> {
     }
 }
 
-fn collect_loads(expr: &Expr, acc: &mut Vec<(Buffer, Expr)>, seen: &mut HashSet<usize>) {
+fn collect_loads(expr: &Expr, acc: &mut Vec<(Buffer, Expr)>, seen: &mut FxHashSet<usize>) {
     if !seen.insert(expr.id()) {
         return;
     }

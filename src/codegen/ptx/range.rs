@@ -5,14 +5,14 @@
 
 use crate::ir::arith::{Facts, Interval};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Bounds of variables and of the expressions over them.
 #[derive(Default)]
 pub(super) struct Ranges {
-    vars: HashMap<Var, Interval>,
+    vars: FxHashMap<Var, Interval>,
     /// By address of the node, which is held.
-    memo: HashMap<usize, (Expr, Interval)>,
+    memo: FxHashMap<usize, (Expr, Interval)>,
 }
 
 /// What a 32-bit signed integer holds.

@@ -1,18 +1,18 @@
 //! A table whose entries live as long as the scope they were made in.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
 /// What is known at a place, because the code before it on every path has computed it.
 pub(super) struct Scoped<K, V> {
-    map: HashMap<K, V>,
+    map: FxHashMap<K, V>,
     log: Vec<K>,
     marks: Vec<usize>,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Scoped<K, V> {
     pub(super) fn new() -> Scoped<K, V> {
-        Scoped { map: HashMap::new(), log: Vec::new(), marks: Vec::new() }
+        Scoped { map: FxHashMap::default(), log: Vec::new(), marks: Vec::new() }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {

@@ -7,7 +7,7 @@
 use super::launch::Workspace;
 use crate::ir::visit::{substitute, walk_expr, walk_stmt};
 use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A kernel taken apart.
 pub(super) struct Split {
@@ -30,20 +30,20 @@ pub(super) struct Piece {
     /// Tensors and temporaries in global memory, in the order of their first uses.
     pub buffers: Vec<Buffer>,
     /// Those that it writes.
-    pub written: HashSet<Buffer>,
+    pub written: FxHashSet<Buffer>,
     /// Tables, in the order of their first uses.
     pub tables: Vec<Buffer>,
     /// Variables that it does not bind, in the order of their first uses.
     pub free: Vec<Var>,
     /// What the free variables that are no parameters of the kernel stand for.
-    pub outer: HashMap<Var, Expr>,
+    pub outer: FxHashMap<Var, Expr>,
 }
 
 /// Takes a kernel apart.
 pub(super) fn split_kernel(kernel: &Kernel) -> Split {
     let mut splitter = Splitter {
         split: Split { workspaces: Vec::new(), pieces: Vec::new() },
-        outer: HashMap::new(),
+        outer: FxHashMap::default(),
         runtime: kernel.params.iter().filter_map(runtime_var).collect(),
         lets: Vec::new(),
     };
@@ -53,9 +53,9 @@ pub(super) fn split_kernel(kernel: &Kernel) -> Split {
 
 struct Splitter {
     split: Split,
-    outer: HashMap<Var, Expr>,
+    outer: FxHashMap<Var, Expr>,
     /// The kernel's run-time integers.
-    runtime: HashSet<Var>,
+    runtime: FxHashSet<Var>,
     /// What is computed around launches and the host does not compute: each does it.
     lets: Vec<(Var, Expr)>,
 }
@@ -114,12 +114,12 @@ impl Splitter {
             grid: std::array::from_fn(|_| Expr::index(1)),
             block: [1; 3],
             buffers: Vec::new(),
-            written: HashSet::new(),
+            written: FxHashSet::default(),
             tables: Vec::new(),
             free: Vec::new(),
             outer: self.outer.clone(),
         };
-        let mut extents: HashMap<String, Expr> = HashMap::new();
+        let mut extents: FxHashMap<String, Expr> = FxHashMap::default();
         walk_stmt(
             body,
             &mut |stmt| {
@@ -205,14 +205,14 @@ fn collect_uses(piece: &mut Piece) {
 #[derive(Default)]
 struct Uses {
     buffers: Vec<Buffer>,
-    seen: HashSet<Buffer>,
-    written: HashSet<Buffer>,
+    seen: FxHashSet<Buffer>,
+    written: FxHashSet<Buffer>,
     tables: Vec<Buffer>,
     free: Vec<Var>,
-    met: HashSet<Var>,
-    bound: HashSet<Var>,
+    met: FxHashSet<Var>,
+    bound: FxHashSet<Var>,
     /// Nodes seen, kept so that addresses stay unique.
-    known: HashMap<usize, Expr>,
+    known: FxHashMap<usize, Expr>,
 }
 
 impl Uses {

@@ -10,7 +10,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A buffer with more elements stays in memory: registers are 255.
 pub(super) const MAX_REGISTERS: i128 = 256;
@@ -41,7 +41,7 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     *changed = true;
     let copy = |at: i128| {
         let value = Expr::add(min.clone(), Expr::index(at as i64));
-        fresh_copy(body, &HashMap::from([(var.clone(), value)]))
+        fresh_copy(body, &FxHashMap::from_iter([(var.clone(), value)]))
     };
     Stmt::Block((0..count).map(copy).collect())
 }

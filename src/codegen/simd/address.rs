@@ -9,7 +9,8 @@ use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
 use iced_x86::Code;
 use regalloc2::VReg;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// What an index is made of and not taken apart: a variable, or an operation such as a quotient.
 pub(super) type Atom = usize;
@@ -62,8 +63,8 @@ fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
 #[derive(Default)]
 pub(super) struct Atoms {
     list: Vec<Expr>,
-    by_var: HashMap<Var, Atom>,
-    by_id: HashMap<usize, Atom>,
+    by_var: FxHashMap<Var, Atom>,
+    by_id: FxHashMap<usize, Atom>,
 }
 
 impl Atoms {
@@ -448,7 +449,7 @@ impl Selector<'_> {
     /// Computes before a loop what several conditions in its body compare with constants, as those
     /// of unrolled iterations at an end.
     pub(super) fn differences_before(&mut self, body: &Stmt) {
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         for (a, b) in plan::index_conditions(body) {
             let Some((terms, constant)) = self.difference(&a, &b) else { continue };
             let known = terms.iter().flat_map(|(product, _)| product).all(|a| self.is_known(*a));

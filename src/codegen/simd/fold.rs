@@ -5,7 +5,7 @@ use super::inst::{Arg, Func, Inst, Kind, Mem, Touch};
 use super::table::VOp;
 use iced_x86::Code;
 use regalloc2::{OperandKind, VReg};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Tidies a function; it computes the same.
 pub(super) fn fold(func: &mut Func) {
@@ -115,7 +115,7 @@ fn sets_flags(code: Code) -> bool {
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     let (ps, pd) = (forms(VOp::Fma231Ps, VOp::Fma213Ps), forms(VOp::Fma231Pd, VOp::Fma213Pd));
-    let other: HashMap<Code, Code> = ps.into_iter().chain(pd).collect();
+    let other: FxHashMap<Code, Code> = ps.into_iter().chain(pd).collect();
     for block in &mut func.blocks {
         let params = block.params.clone();
         for inst in &mut block.insts {
@@ -161,7 +161,7 @@ struct Pending {
 fn fold_loads(func: &mut Func) {
     let uses = count_uses(func);
     for block in &mut func.blocks {
-        let mut pending: HashMap<VReg, Pending> = HashMap::new();
+        let mut pending: FxHashMap<VReg, Pending> = FxHashMap::default();
         let mut gone = vec![false; block.insts.len()];
         for place in 0..block.insts.len() {
             let inst = &mut block.insts[place];
@@ -195,7 +195,7 @@ fn fold_loads(func: &mut Func) {
 }
 
 /// Puts a load in the place of the last source of an instruction, if it has such a form.
-fn fold_into(inst: &mut Inst, pending: &HashMap<VReg, Pending>) -> Option<Pending> {
+fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pending> {
     let fits = |reg: VReg, inst: &Inst| {
         let load = pending.get(&reg)?;
         match load.what {

@@ -10,7 +10,7 @@ use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// From so many pointers on, those of a loop that a run-time integer separates share one: there
 /// are 15 registers.
@@ -46,27 +46,27 @@ pub(super) struct LoadKey {
 /// What is known in a part of the program.
 #[derive(Default)]
 pub(super) struct Scope {
-    pub(super) vars: HashMap<Var, Val>,
-    pub(super) pointers: HashMap<Buffer, HashMap<Terms, VReg>>,
+    pub(super) vars: FxHashMap<Var, Val>,
+    pub(super) pointers: FxHashMap<Buffer, FxHashMap<Terms, VReg>>,
     /// Moving pointers that others in the loop are near to.
     pub(super) leaders: Vec<(Buffer, Terms, VReg)>,
     /// Distances from these.
     pub(super) strides: Vec<Stride>,
-    pub(super) atoms: HashMap<usize, VReg>,
-    pub(super) loads: HashMap<LoadKey, (Buffer, VReg)>,
+    pub(super) atoms: FxHashMap<usize, VReg>,
+    pub(super) loads: FxHashMap<LoadKey, (Buffer, VReg)>,
     /// Columns of tiles in registers.
-    pub(super) columns: HashMap<(Buffer, plan::TileColumn), VReg>,
+    pub(super) columns: FxHashMap<(Buffer, plan::TileColumn), VReg>,
     /// Constants that wait in registers: bits, bytes of an element, all of it.
-    pub(super) constants: HashMap<(u64, u64, Width), VReg>,
+    pub(super) constants: FxHashMap<(u64, u64, Width), VReg>,
     /// Multiples of indices: the index, and how many.
-    pub(super) multiples: HashMap<(Terms, i64, u32), VReg>,
+    pub(super) multiples: FxHashMap<(Terms, i64, u32), VReg>,
     /// What comparisons of indices with each other come to: differences, without their constants,
     /// that are compared with constants; the register has a constant of its own.
-    pub(super) differences: HashMap<Terms, (VReg, i64)>,
+    pub(super) differences: FxHashMap<Terms, (VReg, i64)>,
     /// Masks of the first bytes of a register.
-    pub(super) masks: HashMap<u64, VReg>,
+    pub(super) masks: FxHashMap<u64, VReg>,
     /// Masks that are constant or of the first lanes.
-    pub(super) lane_masks: HashMap<MaskKey, Val>,
+    pub(super) lane_masks: FxHashMap<MaskKey, Val>,
 }
 
 /// What the caller passes: a struct with the values of variables and the addresses of buffers.
@@ -90,18 +90,18 @@ pub(super) struct Selector<'c> {
     pub(super) scopes: Vec<Scope>,
     pub(super) atoms: Atoms,
     /// Variables that stand for arithmetic on others.
-    pub(super) lets: HashMap<Var, Expr>,
+    pub(super) lets: FxHashMap<Var, Expr>,
     /// What is known of variables from around, and of loops.
     pub(super) facts: Facts,
     /// Allocated buffers in memory: offsets in the frame.
-    pub(super) frames: HashMap<Buffer, u32>,
+    pub(super) frames: FxHashMap<Buffer, u32>,
     /// Allocated buffers in registers: the parts and their values now. A part is named by its
     /// first element; `None` before it is written.
-    pub(super) registers: HashMap<Buffer, HashMap<i64, Option<VReg>>>,
+    pub(super) registers: FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
     /// Values of this statement.
-    pub(super) memo: HashMap<usize, (Expr, Val)>,
+    pub(super) memo: FxHashMap<usize, (Expr, Val)>,
     /// Numbers of buffers, for [`super::inst::Access`].
-    pub(super) numbers: HashMap<Buffer, u32>,
+    pub(super) numbers: FxHashMap<Buffer, u32>,
     /// The order of the blocks in the code.
     pub(super) layout: Vec<BlockId>,
     /// The store at hand need not go to the caches.
@@ -124,12 +124,12 @@ impl<'c> Selector<'c> {
             closure_pointer: VReg::invalid(),
             scopes: vec![Scope::default()],
             atoms: Atoms::default(),
-            lets: HashMap::new(),
+            lets: FxHashMap::default(),
             facts: Facts::new(),
-            frames: HashMap::new(),
-            registers: HashMap::new(),
-            memo: HashMap::new(),
-            numbers: HashMap::new(),
+            frames: FxHashMap::default(),
+            registers: FxHashMap::default(),
+            memo: FxHashMap::default(),
+            numbers: FxHashMap::default(),
             layout: vec![0],
             nontemporal: false,
             aside: Vec::new(),
@@ -484,7 +484,7 @@ impl<'c> Selector<'c> {
         // What is in registers has no pointer; what the body allocates has none yet.
         accesses.retain(|(buffer, _)| self.has_address(buffer));
         let mut moving = Moving::default();
-        let mut distinct = HashSet::new();
+        let mut distinct = FxHashSet::default();
         for (buffer, index) in &accesses {
             distinct.insert((buffer.clone(), self.terms(index).0));
         }

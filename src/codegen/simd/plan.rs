@@ -8,7 +8,7 @@ use super::value::{bits_of, width_of};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use regalloc2::VReg;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A part of a buffer in registers: its first element.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option
     if let Some(parts) = tile_parts(buffer, body) {
         return Some(parts);
     }
-    let mut ranges: HashMap<i64, i64> = HashMap::new();
+    let mut ranges: FxHashMap<i64, i64> = FxHashMap::default();
     let mut fits = true;
     for_each_access(body, &mut |accessed, index, mask| {
         if accessed != buffer || !fits {
@@ -117,13 +117,13 @@ fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
 
 /// Calls `f` with every access of a statement: buffer, index, mask.
 pub(super) fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>)) {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     access_in_stmt(stmt, &mut seen, f);
 }
 
 type OnAccess<'f> = dyn FnMut(&Buffer, &Expr, Option<&Expr>) + 'f;
 
-fn access_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, f: &mut OnAccess) {
+fn access_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
     if let Stmt::Store { buffer, indices, mask, .. } = stmt {
         f(buffer, &indices[0], mask.as_ref());
     }
@@ -131,7 +131,7 @@ fn access_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, f: &mut OnAccess) {
     visit::for_each_stmt(stmt, &mut |inner| access_in_stmt(inner, seen, f));
 }
 
-fn access_in_expr(expr: &Expr, seen: &mut HashSet<usize>, f: &mut OnAccess) {
+fn access_in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
     if !seen.insert(expr.id()) {
         return;
     }
@@ -159,10 +159,10 @@ pub(super) fn partial_accesses(stmt: &Stmt) -> Vec<u64> {
 /// The parts of buffers in registers that a statement writes, in textual order.
 pub(super) fn changed_parts(
     stmt: &Stmt,
-    registers: &HashMap<Buffer, HashMap<i64, Option<VReg>>>,
+    registers: &FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
 ) -> Vec<Carried> {
     let mut changed = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     visit::walk_stmt(
         stmt,
         &mut |stmt| {
@@ -212,14 +212,14 @@ fn first_use(stmt: &Stmt, part: &Carried) -> Option<bool> {
 
 fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
     let mut reads = false;
-    access_in_expr(expr, &mut HashSet::new(), &mut |read, _, _| reads |= read == buffer);
+    access_in_expr(expr, &mut FxHashSet::default(), &mut |read, _, _| reads |= read == buffer);
     reads
 }
 
 /// The constants in all lanes that a loop's body computes with, if no loop is inside: bits, bytes
 /// of an element, width.
 pub(super) fn loop_constants(body: &Stmt) -> Vec<(u64, u64, Width)> {
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
     let mut innermost = true;
     visit::walk_stmt(
         body,
@@ -229,7 +229,7 @@ pub(super) fn loop_constants(body: &Stmt) -> Vec<(u64, u64, Width)> {
     if innermost { found } else { Vec::new() }
 }
 
-fn constants_in(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(u64, u64, Width)>) {
+fn constants_in(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut Vec<(u64, u64, Width)>) {
     if !seen.insert(expr.id()) {
         return;
     }
@@ -253,7 +253,7 @@ fn constants_in(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(u64, u6
 /// The comparisons in a loop's body that say how many lanes are true, of values from outside.
 pub(super) fn loop_comparisons(var: &Var, body: &Stmt) -> Vec<Expr> {
     let mut search = Comparisons::default();
-    let mut bound = HashSet::from([var.clone()]);
+    let mut bound = FxHashSet::from_iter([var.clone()]);
     visit::walk_stmt(
         body,
         &mut |stmt| {
@@ -275,8 +275,8 @@ pub(super) fn loop_comparisons(var: &Var, body: &Stmt) -> Vec<Expr> {
 #[derive(Default)]
 struct Comparisons {
     found: Vec<Expr>,
-    bound: HashSet<Var>,
-    seen: HashSet<usize>,
+    bound: FxHashSet<Var>,
+    seen: FxHashSet<usize>,
 }
 
 impl Comparisons {
@@ -333,8 +333,8 @@ pub(super) fn has_small_constants(index: &Expr) -> bool {
 }
 
 /// The buffers that a statement writes.
-pub(super) fn stored_buffers(stmt: &Stmt) -> HashSet<Buffer> {
-    let mut stored = HashSet::new();
+pub(super) fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
+    let mut stored = FxHashSet::default();
     visit::walk_stmt(
         stmt,
         &mut |stmt| {
@@ -367,12 +367,12 @@ pub(super) struct Strided {
 
 /// The accesses of that kind in a loop's body, outside of the loops in it.
 pub(super) fn run_time_strides(body: &Stmt) -> Vec<Strided> {
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
     strides_in_stmt(body, &mut seen, &mut found);
     found
 }
 
-fn strides_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, found: &mut Vec<Strided>) {
+fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Strided>) {
     let mut note = |buffer: &Buffer, index: &Expr, is_store: bool| {
         if let ExprKind::Ramp(_, stride) = &index.kind
             && stride.as_int().is_none()
@@ -395,17 +395,17 @@ fn strides_in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, found: &mut Vec<Strid
 
 /// The accesses of a loop's body outside of the loops in it, by their first index. Variables
 /// that stand for arithmetic are noted in `lets`.
-pub(super) fn direct_accesses(body: &Stmt, lets: &mut HashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
+pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
     let mut found = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     direct_in_stmt(body, lets, &mut seen, &mut found);
     found
 }
 
 fn direct_in_stmt(
     stmt: &Stmt,
-    lets: &mut HashMap<Var, Expr>,
-    seen: &mut HashSet<usize>,
+    lets: &mut FxHashMap<Var, Expr>,
+    seen: &mut FxHashSet<usize>,
     found: &mut Vec<(Buffer, Expr)>,
 ) {
     match stmt {
@@ -433,7 +433,7 @@ fn direct_in_stmt(
 /// The accesses of the loops in a statement.
 pub(super) fn inner_accesses(
     stmt: &Stmt,
-    lets: &mut HashMap<Var, Expr>,
+    lets: &mut FxHashMap<Var, Expr>,
     found: &mut Vec<(Buffer, Expr)>,
 ) {
     if let Stmt::For { body, .. } = stmt {
@@ -448,19 +448,19 @@ pub(super) fn needs_var(
     body: &Stmt,
     var: &Var,
     handled: &[(Buffer, Expr)],
-    lets: &HashMap<Var, Expr>,
+    lets: &FxHashMap<Var, Expr>,
 ) -> bool {
-    let handled: HashSet<(&Buffer, usize)> =
+    let handled: FxHashSet<(&Buffer, usize)> =
         handled.iter().map(|(buffer, index)| (buffer, index.id())).collect();
-    Search { var, handled: &handled, lets, seen: HashSet::new() }.in_stmt(body, true)
+    Search { var, handled: &handled, lets, seen: FxHashSet::default() }.in_stmt(body, true)
 }
 
 struct Search<'s> {
     var: &'s Var,
-    handled: &'s HashSet<(&'s Buffer, usize)>,
-    lets: &'s HashMap<Var, Expr>,
+    handled: &'s FxHashSet<(&'s Buffer, usize)>,
+    lets: &'s FxHashMap<Var, Expr>,
     /// Expressions that were searched, directly in the loop or further inside.
-    seen: HashSet<(usize, bool)>,
+    seen: FxHashSet<(usize, bool)>,
 }
 
 impl Search<'_> {

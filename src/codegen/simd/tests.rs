@@ -11,7 +11,8 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpCodeOperandKind,
 };
 use regalloc2::{Allocation, PReg, RegClass, VReg};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::Command;
 
@@ -40,7 +41,7 @@ const SOURCES: [&str; 18] = [
 
 /// Every instruction that a source names, by name.
 fn named_codes() -> BTreeMap<String, Code> {
-    let all: HashMap<String, Code> =
+    let all: FxHashMap<String, Code> =
         Code::values().map(|code| (format!("{code:?}"), code)).collect();
     let mut named = BTreeMap::new();
     for source in SOURCES {
@@ -222,7 +223,7 @@ fn assembled(examples: &[(String, Code, bool, Vec<u8>)]) -> Vec<Vec<u8>> {
     assert!(command.status().expect("an assembler").success());
     let data = std::fs::read(path("all.o")).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    let place: HashMap<&str, u64> =
+    let place: FxHashMap<&str, u64> =
         file.symbols().map(|symbol| (symbol.name().unwrap(), symbol.address())).collect();
     let code = file.section_by_name(".text").unwrap().data().unwrap();
     let at = |number: usize| place[&*format!("at_{number}")] as usize;
@@ -260,7 +261,7 @@ fn encodings_are_those_of_another_assembler() {
 fn forms_are_what_their_names_say() {
     use super::inst::Width::*;
     let named = named_codes();
-    let mut seen: HashMap<Code, VOp> = HashMap::new();
+    let mut seen: FxHashMap<Code, VOp> = FxHashMap::default();
     for op in VOp::ALL {
         for (width, evex, register) in [
             (X, false, "xmm"),

@@ -1,7 +1,7 @@
 //! The table itself; what each row gives is in `tests/golden/error/hint_*.te`.
 
 use super::*;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 #[test]
 fn every_help_repeats_only_what_its_pattern_matches() {
@@ -28,7 +28,7 @@ fn every_help_repeats_only_what_its_pattern_matches() {
 
 #[test]
 fn patterns_are_told_apart() {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     for hint in TABLE {
         assert!(seen.insert(hint.pattern), "`{}` stands twice", hint.pattern);
         assert!(hint.pattern.split(' ').filter(|element| *element == "@").count() <= 1);

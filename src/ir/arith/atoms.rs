@@ -6,7 +6,7 @@
 use super::linear;
 use super::poly::{Atom, Poly, floor_div, floor_mod, gcd};
 use crate::ir::{BinOp, Buffer, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Number of a structurally distinct expression.
@@ -50,13 +50,13 @@ pub(super) enum AtomKind {
 
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    keys: HashMap<NodeKey, Key>,
+    keys: FxHashMap<NodeKey, Key>,
     /// Keys of nodes by address; the expression is held so that the address stays taken.
-    key_memo: HashMap<usize, (Expr, Key)>,
+    key_memo: FxHashMap<usize, (Expr, Key)>,
     /// One expression per key.
     exprs: Vec<Expr>,
-    polys: HashMap<usize, (Expr, Rc<Poly>)>,
-    atoms: HashMap<AtomKind, Atom>,
+    polys: FxHashMap<usize, (Expr, Rc<Poly>)>,
+    atoms: FxHashMap<AtomKind, Atom>,
     atom_kinds: Vec<AtomKind>,
 }
 

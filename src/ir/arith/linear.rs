@@ -4,7 +4,7 @@
 //! handed down from parents to children in topological order.
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Terms in the order of their first occurrence, none with coefficient 0, none a sum itself; the
 /// same node once, but equal nodes at different places are different terms.
@@ -21,7 +21,7 @@ pub(crate) fn collect(expr: &Expr) -> Option<Linear> {
     if operands(expr).is_none() {
         return Some(Linear { terms: vec![(expr.clone(), 1)], constant: 0 });
     }
-    let mut sums = Sums { slots: HashMap::new(), order: Vec::new(), leaves: Vec::new() };
+    let mut sums = Sums { slots: FxHashMap::default(), order: Vec::new(), leaves: Vec::new() };
     sums.visit(expr);
     let Sums { slots, order, leaves } = sums;
     let mut coefficients = vec![0i128; slots.len()];
@@ -49,7 +49,7 @@ pub(crate) fn collect(expr: &Expr) -> Option<Linear> {
 
 struct Sums {
     /// Number of each node met, by [`Expr::id`].
-    slots: HashMap<usize, usize>,
+    slots: FxHashMap<usize, usize>,
     /// Sums, children before parents.
     order: Vec<Expr>,
     /// The other nodes, in the order of their first occurrence.

@@ -30,8 +30,8 @@ pub(crate) use prove::flatten_logic;
 use super::{Expr, Var};
 use atoms::Arena;
 use poly::Atom;
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Facts in force at a point of the program.
@@ -44,19 +44,19 @@ pub struct Facts {
     /// Each is at least 0.
     inequalities: Vec<Rc<Poly>>,
     /// Which of them mention an atom.
-    mentions: HashMap<Atom, Vec<usize>>,
+    mentions: FxHashMap<Atom, Vec<usize>>,
     /// None is 0.
     nonzero: Vec<Rc<Poly>>,
     /// Conditions of another kind, by key.
-    truths: HashMap<Key, bool>,
+    truths: FxHashMap<Key, bool>,
     /// One of each list holds.
     disjunctions: Vec<[Expr; 2]>,
     /// Constant bounds that follow from the inequalities.
-    ranges: HashMap<Atom, Interval>,
+    ranges: FxHashMap<Atom, Interval>,
     /// `(m, r)`: the atom is r modulo m.
-    congruences: HashMap<Atom, (i128, i128)>,
+    congruences: FxHashMap<Atom, (i128, i128)>,
     /// Loop variables: how deep they were bound, outermost 1.
-    rank: HashMap<Atom, u32>,
+    rank: FxHashMap<Atom, u32>,
     caches: RefCell<Vec<ranges::Cache>>,
     trail: Vec<Undo>,
     marks: Vec<usize>,
@@ -188,7 +188,7 @@ impl Facts {
     }
 }
 
-fn restore<V>(map: &mut HashMap<Atom, V>, atom: Atom, old: Option<V>) {
+fn restore<V>(map: &mut FxHashMap<Atom, V>, atom: Atom, old: Option<V>) {
     match old {
         Some(value) => map.insert(atom, value),
         None => map.remove(&atom),

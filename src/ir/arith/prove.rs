@@ -10,7 +10,7 @@ use super::atoms::{AtomKind, is_exact_integer};
 use super::poly::{Atom, Poly};
 use super::{Facts, Undo};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Effort per goal: one unit for each pair of inequalities combined, some for each new goal.
 const EFFORT: i32 = 900;
@@ -154,7 +154,7 @@ impl Facts {
 
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
-        let mut search = Search { effort: EFFORT, failed: HashMap::new() };
+        let mut search = Search { effort: EFFORT, failed: FxHashMap::default() };
         search.non_negative(self, &goal, DEPTH, splits)
     }
 
@@ -177,7 +177,7 @@ impl Facts {
 struct Search {
     effort: i32,
     /// Goals that could not be reached, with the depth allowed then.
-    failed: HashMap<Poly, u32>,
+    failed: FxHashMap<Poly, u32>,
 }
 
 impl Search {

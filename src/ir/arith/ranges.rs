@@ -5,13 +5,13 @@ use super::atoms::{AtomKind, Key};
 use super::interval::Interval;
 use super::poly::{Atom, Poly, floor_mod, gcd};
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Intervals already computed in one scope.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
-    atoms: HashMap<Atom, Interval>,
-    exprs: HashMap<Key, Interval>,
+    atoms: FxHashMap<Atom, Interval>,
+    exprs: FxHashMap<Key, Interval>,
 }
 
 impl Facts {

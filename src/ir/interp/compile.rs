@@ -12,7 +12,7 @@ use crate::ir::launch::{find_dims, has_meeting, has_threads, is_shared_stage};
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, Type};
 use crate::ir::{UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Compiles statements. `vars` are bound from outside; their registers are returned.
 pub fn compile_stmt(stmt: &Stmt, vars: &[Var]) -> Result<(Code, Vec<Reg>), String> {
@@ -33,24 +33,24 @@ pub fn compile_exprs(exprs: &[Expr], vars: &[Var]) -> Result<(Code, Vec<Reg>, Ve
 #[derive(Default)]
 struct Compiler {
     code: Code,
-    vars: HashMap<Var, Reg>,
-    buffers: HashMap<Buffer, u32>,
-    constants: HashMap<u64, Reg>,
+    vars: FxHashMap<Var, Reg>,
+    buffers: FxHashMap<Buffer, u32>,
+    constants: FxHashMap<u64, Reg>,
     scope: Option<u32>,
     /// How often each inner node of the statement is used.
-    uses: HashMap<usize, u32>,
+    uses: FxHashMap<usize, u32>,
     /// Registers of nodes computed on every way to here; one table per branch around.
-    known: Vec<HashMap<usize, Reg>>,
+    known: Vec<FxHashMap<usize, Reg>>,
     /// Nodes that are subroutines, with their result and their `done` register.
-    shared: HashMap<usize, (Reg, Reg)>,
+    shared: FxHashMap<usize, (Reg, Reg)>,
     /// Subroutines to be compiled.
     pending: Vec<Expr>,
     /// `Shared` instructions whose target is not known yet.
     calls: Vec<(usize, usize)>,
     /// What was known when the statement's first branch began.
-    before_branches: Option<HashMap<usize, Reg>>,
+    before_branches: Option<FxHashMap<usize, Reg>>,
     /// Extents of the indices of the launch around; none outside.
-    extents: Option<HashMap<&'static str, Expr>>,
+    extents: Option<FxHashMap<&'static str, Expr>>,
 }
 
 type Compiled<T> = Result<T, String>;
@@ -334,7 +334,7 @@ impl Compiler {
         for expr in exprs {
             self.count_uses(expr, &mut branches);
         }
-        self.known = vec![HashMap::new()];
+        self.known = vec![FxHashMap::default()];
         self.shared.clear();
         self.before_branches = None;
         if branches && self.uses.values().any(|uses| *uses > 1) {
@@ -367,12 +367,12 @@ impl Compiler {
             return Ok(());
         }
         let around = self.emit(Op::Jump { to: 0 });
-        let mut entries = HashMap::new();
+        let mut entries = FxHashMap::default();
         while let Some(expr) = self.pending.pop() {
             entries.insert(expr.id(), self.pc());
             let (result, done) = self.shared[&expr.id()];
             let before = self.before_branches.clone().unwrap_or_default();
-            self.known = vec![before, HashMap::new()];
+            self.known = vec![before, FxHashMap::default()];
             let a = self.node(&expr)?;
             self.emit(Op::Copy { d: result, a, n: expr.ty.lanes });
             self.emit(Op::Return { done });
@@ -431,7 +431,7 @@ impl Compiler {
         if self.before_branches.is_none() {
             self.before_branches = Some(self.known[0].clone());
         }
-        self.known.push(HashMap::new());
+        self.known.push(FxHashMap::default());
     }
 
     fn leave_branch(&mut self) {

@@ -23,7 +23,7 @@ use super::visit::{for_each_child, for_each_expr, for_each_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
 use super::{Scope, Stmt, UnOp, Var};
 use names::Names;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
 /// How much is shown.
@@ -77,14 +77,14 @@ struct Printer {
     names: Names,
     /// Numbers of shared nodes, by [`Expr::id`]: only inside expressions whose tree would be
     /// very much larger than the graph. `None` until the node has been printed.
-    labels: HashMap<usize, Option<usize>>,
+    labels: FxHashMap<usize, Option<usize>>,
     /// How many have been printed.
     labelled: usize,
 }
 
 impl Printer {
     fn new(style: Style) -> Printer {
-        let (out, names, labels) = (String::new(), Names::default(), HashMap::new());
+        let (out, names, labels) = (String::new(), Names::default(), FxHashMap::default());
         Printer { out, style, indent: 0, names, labels, labelled: 0 }
     }
 
@@ -546,18 +546,18 @@ fn is_negation(expr: &Expr) -> bool {
 }
 
 /// The nodes to be named in an expression whose tree is too large to be written out.
-fn shared_nodes(expr: &Expr) -> HashMap<usize, Option<usize>> {
-    let mut sizes = HashMap::new();
-    let mut shared = HashSet::new();
+fn shared_nodes(expr: &Expr) -> FxHashMap<usize, Option<usize>> {
+    let mut sizes = FxHashMap::default();
+    let mut shared = FxHashSet::default();
     let size = tree_size(expr, &mut sizes, &mut shared);
     if size <= TREE_LIMIT.max(4 * sizes.len() as u64) {
-        return HashMap::new();
+        return FxHashMap::default();
     }
     shared.into_iter().map(|id| (id, None)).collect()
 }
 
 /// Number of nodes of the tree, leaves being 1; `shared` gets the inner nodes met twice.
-fn tree_size(expr: &Expr, sizes: &mut HashMap<usize, u64>, shared: &mut HashSet<usize>) -> u64 {
+fn tree_size(expr: &Expr, sizes: &mut FxHashMap<usize, u64>, shared: &mut FxHashSet<usize>) -> u64 {
     if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) {
         return 1;
     }
@@ -575,7 +575,7 @@ fn tree_size(expr: &Expr, sizes: &mut HashMap<usize, u64>, shared: &mut HashSet<
 
 /// The tables that statements read, in the order they are first met.
 fn constant_buffers(stmts: &[&Stmt]) -> Vec<Buffer> {
-    fn in_expr(expr: &Expr, seen: &mut HashSet<usize>, tables: &mut Vec<Buffer>) {
+    fn in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
         if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) || !seen.insert(expr.id()) {
             return;
         }
@@ -587,11 +587,11 @@ fn constant_buffers(stmts: &[&Stmt]) -> Vec<Buffer> {
         }
         for_each_child(expr, &mut |child| in_expr(child, seen, tables));
     }
-    fn in_stmt(stmt: &Stmt, seen: &mut HashSet<usize>, tables: &mut Vec<Buffer>) {
+    fn in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
         for_each_expr(stmt, &mut |expr| in_expr(expr, seen, tables));
         for_each_stmt(stmt, &mut |inner| in_stmt(inner, seen, tables));
     }
-    let (mut seen, mut tables) = (HashSet::new(), Vec::new());
+    let (mut seen, mut tables) = (FxHashSet::default(), Vec::new());
     stmts.iter().for_each(|stmt| in_stmt(stmt, &mut seen, &mut tables));
     tables
 }

@@ -1,17 +1,17 @@
 //! Which name every variable and buffer is printed under.
 
 use crate::ir::{Buffer, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Names in force at a point of the text. Variables and buffers have name spaces of their own.
 #[derive(Default)]
 pub struct Names {
     /// The stages whose `produce` is around, outermost first.
     pub stages: Vec<String>,
-    vars: HashMap<Var, String>,
-    taken_vars: HashSet<String>,
-    buffers: HashMap<Buffer, String>,
-    taken_buffers: HashSet<String>,
+    vars: FxHashMap<Var, String>,
+    taken_vars: FxHashSet<String>,
+    buffers: FxHashMap<Buffer, String>,
+    taken_buffers: FxHashSet<String>,
 }
 
 impl Names {
@@ -79,7 +79,7 @@ impl Names {
 }
 
 /// `name`, or the first free of `name_2`, `name_3`, …
-fn numbered(name: &str, taken: &HashSet<String>) -> String {
+fn numbered(name: &str, taken: &FxHashSet<String>) -> String {
     if !taken.contains(name) {
         return name.to_string();
     }

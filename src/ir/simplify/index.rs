@@ -7,7 +7,7 @@ use crate::ir::arith::{
 };
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Sums with a number beyond this keep their form, so that no intermediate value of the new form
@@ -18,7 +18,7 @@ const LARGEST: u128 = 1 << 62;
 #[derive(Default)]
 pub(super) struct Sum {
     terms: Vec<(Expr, Rc<Poly>, i128)>,
-    at: HashMap<Rc<Poly>, usize>,
+    at: FxHashMap<Rc<Poly>, usize>,
     constant: i128,
 }
 

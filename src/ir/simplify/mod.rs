@@ -23,7 +23,7 @@ pub use kernel::{join_divisions, simplify_kernel};
 use super::arith::Facts;
 use super::visit::map_children;
 use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Visits of nodes under the facts of a branch, after which branches are simplified with what is
 /// known outside only: an expression that shares subterms can have exponentially many paths.
@@ -38,11 +38,11 @@ pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
 struct Simplifier {
     facts: Facts,
     /// Per open scope of facts: results by the address of the original, which is held.
-    memo: Vec<HashMap<usize, (Expr, Expr)>>,
+    memo: Vec<FxHashMap<usize, (Expr, Expr)>>,
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
-    replaced: HashMap<Var, Expr>,
+    replaced: FxHashMap<Var, Expr>,
     /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
-    met: HashSet<Var>,
+    met: FxHashSet<Var>,
     visits: usize,
     /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m` too. The listings of the book
     /// keep it, so the first simplification does.
@@ -51,15 +51,15 @@ struct Simplifier {
 
 impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
-        let (memo, replaced) = (vec![HashMap::new()], HashMap::new());
-        let met = HashSet::new();
+        let (memo, replaced) = (vec![FxHashMap::default()], FxHashMap::default());
+        let met = FxHashSet::default();
         Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.
     fn push(&mut self) {
         self.facts.push();
-        self.memo.push(HashMap::new());
+        self.memo.push(FxHashMap::default());
     }
 
     /// Closes it.
@@ -139,7 +139,7 @@ impl Simplifier {
         // What was simplified with another value of the same variable does not hold here.
         let again = !self.met.insert(var.clone());
         if again {
-            self.memo.push(HashMap::new());
+            self.memo.push(FxHashMap::default());
         }
         let trivial = matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_));
         let learns = !trivial && !new.ty.dtype.is_float();

@@ -5,13 +5,13 @@
 //! take the type of the operand they stand beside.
 
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Sub};
 use std::rc::Rc;
 
 /// The tables of one kernel, by name: each is made once, whatever the number of calls.
-pub type Tables = Rc<RefCell<HashMap<&'static str, Buffer>>>;
+pub type Tables = Rc<RefCell<FxHashMap<&'static str, Buffer>>>;
 
 /// The operations of one call, in the order in which they were written.
 pub struct Builder {
@@ -21,7 +21,7 @@ pub struct Builder {
     tables: Tables,
     nodes: RefCell<Vec<Op>>,
     /// The node of each operation, so that none is computed twice.
-    ids: RefCell<HashMap<Key, usize>>,
+    ids: RefCell<FxHashMap<Key, usize>>,
 }
 
 /// What tells two operations apart.

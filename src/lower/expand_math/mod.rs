@@ -32,7 +32,7 @@ use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, Intrinsic, Kernel, Stmt};
 use crate::target::Target;
 use builder::{Builder, Tables, Value};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Replaces mathematical functions by their fixed sequences of operations.
 pub fn expand_math(mut kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -50,7 +50,7 @@ pub fn expand_expr(expr: &Expr) -> Expr {
 #[derive(Default)]
 struct Ctx {
     /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
-    done: HashMap<usize, (Expr, Expr)>,
+    done: FxHashMap<usize, (Expr, Expr)>,
     tables: Tables,
     /// Float32 functions are approximated.
     fast: bool,

@@ -23,7 +23,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
 use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Gives every marked buffer its copies.
 pub fn inject_double_buffer(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -130,7 +130,7 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Ahead>) -> Stmt {
     let mut ahead: Vec<Stmt> = Vec::new();
     let mut behind: Vec<Stmt> = Vec::new();
     let mut waiting: Vec<Buffer> = Vec::new();
-    let mut halves: HashMap<Buffer, Buffer> = HashMap::new();
+    let mut halves: FxHashMap<Buffer, Buffer> = FxHashMap::default();
     let next = head.after(1);
     for double in &found {
         allocated.extend(double.add_copies(2, &mut halves));
@@ -208,7 +208,7 @@ impl Loop {
 
 impl Ahead {
     /// Its buffers with so many copies, which `copies` gets.
-    fn add_copies(&self, count: u32, copies: &mut HashMap<Buffer, Buffer>) -> Vec<Buffer> {
+    fn add_copies(&self, count: u32, copies: &mut FxHashMap<Buffer, Buffer>) -> Vec<Buffer> {
         let add = |buffer: &Buffer| {
             let whole = with_copies(buffer, count);
             copies.insert(buffer.clone(), whole.clone());
@@ -222,10 +222,10 @@ impl Ahead {
         &self,
         at: &Expr,
         head: &Loop,
-        copies: &HashMap<Buffer, Buffer>,
+        copies: &FxHashMap<Buffer, Buffer>,
         count: u32,
     ) -> Stmt {
-        let fill = fresh_copy(&self.fill, &HashMap::from([(head.var.clone(), at.clone())]));
+        let fill = fresh_copy(&self.fill, &FxHashMap::from_iter([(head.var.clone(), at.clone())]));
         into_copies(fill, copies, &head.copy(at, count))
     }
 }
@@ -247,7 +247,7 @@ fn with_copies(buffer: &Buffer, count: u32) -> Buffer {
 }
 
 /// Every access of the buffers goes to the copy `at`.
-fn into_copies(stmt: Stmt, copies: &HashMap<Buffer, Buffer>, at: &Expr) -> Stmt {
+fn into_copies(stmt: Stmt, copies: &FxHashMap<Buffer, Buffer>, at: &Expr) -> Stmt {
     let place = |buffer: Buffer, indices: Vec<Expr>| match copies.get(&buffer) {
         Some(whole) => {
             let mut indices = indices;

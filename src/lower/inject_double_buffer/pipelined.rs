@@ -16,14 +16,14 @@
 
 use super::{Ahead, Injected, Loop, into_copies};
 use crate::ir::{Buffering, Expr, Stmt};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Fills the buffers ahead, which are those of one pipeline; nothing changes if there are none.
 pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<Ahead>) -> Injected {
     let Some(Buffering::Pipeline(count)) = found.first().map(|one| one.how) else {
         return Injected { before: None, body, allocated: Vec::new() };
     };
-    let mut copies = HashMap::new();
+    let mut copies = FxHashMap::default();
     let allocated = found.iter().flat_map(|one| one.add_copies(count, &mut copies)).collect();
     let group = |at: &Expr, number: &Expr, later: bool| {
         let fills = found.iter().map(|one| one.fill_at(at, head, &copies, count)).collect();

@@ -8,7 +8,7 @@
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Elements of a thread beyond which there would be too few registers for the rest.
 const MAX_ELEMENTS: i128 = 16;
@@ -49,7 +49,7 @@ pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
         Stmt::store(&target, indices, Expr::load(&buffer, places.clone()))
     });
     // Every variable is bound once.
-    let store = fresh_copy(&store, &HashMap::new());
+    let store = fresh_copy(&store, &FxHashMap::default());
     Some(Staged { buffer, load, store })
 }
 
@@ -59,7 +59,7 @@ struct Search {
     loops: Vec<(Var, i128)>,
     buffer: Option<Buffer>,
     /// What changes before the second part.
-    written: HashSet<Buffer>,
+    written: FxHashSet<Buffer>,
 }
 
 impl Search {

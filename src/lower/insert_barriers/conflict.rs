@@ -10,7 +10,7 @@ use crate::ir::launch::{Dim, Varying};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// More pairs of accesses than this are not compared in one place: they count as a clash.
@@ -77,13 +77,13 @@ pub struct Clashes {
     facts: Facts,
     dims: Vec<Dim>,
     varying: Varying,
-    known: HashMap<Question, bool>,
+    known: FxHashMap<Question, bool>,
 }
 
 impl Clashes {
     /// For a launch with these indices; `facts` holds what is known around it.
     pub fn new(facts: Facts, dims: Vec<Dim>, varying: Varying) -> Clashes {
-        Clashes { accesses: Vec::new(), facts, dims, varying, known: HashMap::new() }
+        Clashes { accesses: Vec::new(), facts, dims, varying, known: FxHashMap::default() }
     }
 
     /// Whether one of the first accesses may clash with one of the second.
@@ -118,7 +118,7 @@ impl Clashes {
     fn compare(&self, first: &Access, second: &Access, edge: Option<&BackEdge>) -> bool {
         let mut facts = self.facts.clone();
         // What the second thread calls what the first one calls otherwise.
-        let mut names: HashMap<Var, Expr> = HashMap::new();
+        let mut names: FxHashMap<Var, Expr> = FxHashMap::default();
         let mut pairs: Vec<(Var, Expr)> = Vec::new();
         for dim in &self.dims {
             facts.bind(&dim.var, &Expr::index(0), &dim.extent);
@@ -179,7 +179,7 @@ impl Clashes {
         cases.into_iter().any(|value| {
             let mut facts = facts.clone();
             facts.define(var, &value);
-            let names = HashMap::from([(var.clone(), value)]);
+            let names = FxHashMap::from_iter([(var.clone(), value)]);
             let case = |index: &Expr| simplify_expr(&rename(index, &names), &facts);
             clash(&case(&a), &case(&b), &facts)
         })
@@ -193,7 +193,7 @@ impl Clashes {
             Some(dim) => {
                 let lane = Var::index("lane");
                 facts.bind(&lane, &Expr::index(0), &dim.extent);
-                rename(&access.index, &HashMap::from([(dim.var.clone(), Expr::var(&lane))]))
+                rename(&access.index, &FxHashMap::from_iter([(dim.var.clone(), Expr::var(&lane))]))
             }
         }
     }
@@ -232,8 +232,8 @@ fn learn(facts: &mut Facts, binding: &Binding) {
     }
 }
 
-fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut HashMap<Var, Expr>) {
-    let fresh = |var: &Var, names: &HashMap<Var, Expr>| {
+fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut FxHashMap<Var, Expr>) {
+    let fresh = |var: &Var, names: &FxHashMap<Var, Expr>| {
         let other = Var::new(format!("{}'", var.name()), var.ty());
         let mut names = names.clone();
         names.insert(var.clone(), Expr::var(&other));
@@ -260,7 +260,7 @@ fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut HashMap<Var, 
 }
 
 /// The second access is of a later iteration of the loop.
-fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut HashMap<Var, Expr>) {
+fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut FxHashMap<Var, Expr>) {
     let BindingKind::Loop { var, min, extent } = &edge.around.kind else {
         crate::bug!("a loop is expected")
     };
@@ -296,7 +296,7 @@ fn mentions(expr: &Expr, var: &Var) -> bool {
     found
 }
 
-fn rename(expr: &Expr, names: &HashMap<Var, Expr>) -> Expr {
+fn rename(expr: &Expr, names: &FxHashMap<Var, Expr>) -> Expr {
     substitute(expr, &mut |var| names.get(var).cloned())
 }
 

@@ -22,7 +22,7 @@ use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
 use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
 /// Choices within choices whose conditions are looked at.
@@ -306,12 +306,12 @@ impl Builder {
 
     fn collect(&mut self, exprs: &[&Expr], context: &Context) -> Vec<usize> {
         let first = self.clashes.accesses.len();
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         exprs.iter().for_each(|expr| self.collect_in(expr, context, &mut seen));
         (first..self.clashes.accesses.len()).collect()
     }
 
-    fn collect_in(&mut self, expr: &Expr, context: &Context, seen: &mut HashSet<usize>) {
+    fn collect_in(&mut self, expr: &Expr, context: &Context, seen: &mut FxHashSet<usize>) {
         if !seen.insert(expr.id()) {
             return;
         }
@@ -325,7 +325,7 @@ impl Builder {
                 self.choices += 1;
                 for (branch, truth) in [(then, true), (otherwise, false)] {
                     let inner = bind(BindingKind::If { cond: cond.clone(), truth }, context);
-                    self.collect_in(branch, &Some(inner), &mut HashSet::new());
+                    self.collect_in(branch, &Some(inner), &mut FxHashSet::default());
                 }
                 self.choices -= 1;
                 return;

@@ -26,8 +26,8 @@ use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, T
 use crate::lower::expand_math::expand_expr;
 use crate::lower::outline_simd::wide_lanes;
 use crate::target::Target;
+use rustc_hash::{FxHashMap, FxHashSet};
 use slice::Slicer;
-use std::collections::{HashMap, HashSet};
 
 /// Bytes of a vector after this pass.
 const NATIVE_BYTES: u32 = 16;
@@ -43,7 +43,7 @@ pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let mut legalizer = Legalizer {
         has_vectors: target.vector_bytes >= NATIVE_BYTES,
         has_fma: target.fma,
-        in_memory: HashMap::new(),
+        in_memory: FxHashMap::default(),
         target: target.clone(),
         wide: false,
     };
@@ -55,7 +55,7 @@ struct Legalizer {
     has_vectors: bool,
     has_fma: bool,
     /// Vectors that statements bound, and where their lanes are now.
-    in_memory: HashMap<Var, Buffer>,
+    in_memory: FxHashMap<Var, Buffer>,
     target: Target,
     /// Inside of a nest for the wide back end: its vectors, masks among them.
     wide: bool,
@@ -297,7 +297,7 @@ fn reads_other_lanes(store: &Store) -> bool {
         _ => false,
     };
     let mut found = false;
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {
         let Some(operand) = operand else { continue };
         for_each_load(operand, &mut seen, &mut |buffer, index| {
@@ -309,20 +309,20 @@ fn reads_other_lanes(store: &Store) -> bool {
 
 fn reads(expr: &Expr, wanted: &Buffer) -> bool {
     let mut found = false;
-    for_each_load(expr, &mut HashSet::new(), &mut |buffer, _| found |= buffer == wanted);
+    for_each_load(expr, &mut FxHashSet::default(), &mut |buffer, _| found |= buffer == wanted);
     found
 }
 
 fn touches_registers(store: &Store) -> bool {
     let mut found = store.buffer.scope == Scope::Register;
     let on_load = &mut |buffer: &Buffer, _: &Expr| found |= buffer.scope == Scope::Register;
-    for_each_load(&store.value, &mut HashSet::new(), on_load);
+    for_each_load(&store.value, &mut FxHashSet::default(), on_load);
     found
 }
 
 /// Whether functions are called lane by lane that the back end does not have.
 fn calls_functions(expr: &Expr) -> bool {
-    fn search(expr: &Expr, seen: &mut HashSet<usize>) -> bool {
+    fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         let call = |function: &Intrinsic| *function != Intrinsic::Fma && expr.ty.lanes > 1;
         if matches!(&expr.kind, ExprKind::Call(function, _) if call(function)) {
             return true;
@@ -333,11 +333,11 @@ fn calls_functions(expr: &Expr) -> bool {
         }
         found
     }
-    search(expr, &mut HashSet::new())
+    search(expr, &mut FxHashSet::default())
 }
 
 /// Calls `f` with the buffer and the index of every load in `expr`, once for a shared one.
-fn for_each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
+fn for_each_load(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
     if !seen.insert(expr.id()) {
         return;
     }
@@ -349,12 +349,12 @@ fn for_each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buff
 
 /// Number of nodes of a store, shared ones counted once.
 fn size_of(store: &Store) -> usize {
-    fn count(expr: &Expr, seen: &mut HashSet<usize>) {
+    fn count(expr: &Expr, seen: &mut FxHashSet<usize>) {
         if seen.insert(expr.id()) {
             for_each_child(expr, &mut |child| count(child, seen));
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     count(&store.index, &mut seen);
     count(&store.value, &mut seen);
     store.mask.iter().for_each(|mask| count(mask, &mut seen));

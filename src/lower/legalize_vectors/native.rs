@@ -5,7 +5,7 @@ use super::{Legalizer, NATIVE_BYTES, Store};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use crate::lower::expand_math::expand_expr;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 impl Legalizer {
     /// Lanes of the vectors that a store can be split into; 1 if it has to be scalar.
@@ -16,8 +16,12 @@ impl Legalizer {
             return 1;
         }
         let width = NATIVE_BYTES / bytes;
-        let mut judge =
-            Judge { bytes, has_fma: self.has_fma, known: HashMap::new(), reading: HashMap::new() };
+        let mut judge = Judge {
+            bytes,
+            has_fma: self.has_fma,
+            known: FxHashMap::default(),
+            reading: FxHashMap::default(),
+        };
         if lanes >= width && judge.is_native(&store.value) { width } else { 1 }
     }
 }
@@ -31,9 +35,9 @@ struct Judge {
     bytes: u32,
     has_fma: bool,
     /// By [`Expr::id`], while the statement is alive.
-    known: HashMap<usize, bool>,
+    known: FxHashMap<usize, bool>,
     /// Whether an expression reads memory, likewise.
-    reading: HashMap<usize, bool>,
+    reading: FxHashMap<usize, bool>,
 }
 
 impl Judge {
@@ -92,7 +96,7 @@ impl Judge {
         let vars = args.iter().map(|arg| Expr::var(&Var::new("x", arg.ty))).collect();
         let expanded = expand_expr(&Expr::call(function, vars));
         // A judge of its own: addresses of the expansion may come again.
-        let (known, reading) = (HashMap::new(), HashMap::new());
+        let (known, reading) = (FxHashMap::default(), FxHashMap::default());
         Judge { bytes: self.bytes, has_fma: self.has_fma, known, reading }.is_native(&expanded)
     }
 

@@ -3,19 +3,19 @@
 use super::{broadcast, ramp};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
 use crate::ir::{Type, visit};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Takes lanes `start .. start + width` of expressions: a scalar for one lane, else a vector.
 pub(super) struct Slicer<'a> {
     start: Expr,
     width: u32,
-    in_memory: &'a HashMap<Var, Buffer>,
+    in_memory: &'a FxHashMap<Var, Buffer>,
     /// Loads of vectors keep their masks.
     masks: bool,
     /// What stands for the vectors that are bound inside of the expression.
-    vars: HashMap<Var, Var>,
+    vars: FxHashMap<Var, Var>,
     /// By [`Expr::id`]; the expression is kept so that its address stays its own.
-    done: HashMap<usize, (Expr, Expr)>,
+    done: FxHashMap<usize, (Expr, Expr)>,
 }
 
 impl<'a> Slicer<'a> {
@@ -23,10 +23,17 @@ impl<'a> Slicer<'a> {
     pub(super) fn new(
         start: Expr,
         width: u32,
-        in_memory: &'a HashMap<Var, Buffer>,
+        in_memory: &'a FxHashMap<Var, Buffer>,
         masks: bool,
     ) -> Slicer<'a> {
-        Slicer { start, width, in_memory, masks, vars: HashMap::new(), done: HashMap::new() }
+        Slicer {
+            start,
+            width,
+            in_memory,
+            masks,
+            vars: FxHashMap::default(),
+            done: FxHashMap::default(),
+        }
     }
 
     /// The lanes of a vector; a scalar is the same in all of them.

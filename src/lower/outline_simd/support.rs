@@ -4,7 +4,7 @@ use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt};
 use crate::lower::expand_math::expand_expr;
 use crate::target::Target;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes that a nest may allocate in its frame.
 const FRAME_BYTES: i128 = 32 * 1024;
@@ -27,7 +27,7 @@ pub(super) fn has_vectors(stmt: &Stmt) -> bool {
 pub(super) struct Judge {
     evex: bool,
     /// Expressions that are fine, by node; kept, so that addresses stay their own.
-    fine: HashMap<usize, Expr>,
+    fine: FxHashMap<usize, Expr>,
     nodes: usize,
     frame: i128,
 }
@@ -36,7 +36,7 @@ type Verdict = Result<(), String>;
 
 impl Judge {
     pub(super) fn new(target: &Target) -> Judge {
-        Judge { evex: target.vector_bytes >= 64, fine: HashMap::new(), nodes: 0, frame: 0 }
+        Judge { evex: target.vector_bytes >= 64, fine: FxHashMap::default(), nodes: 0, frame: 0 }
     }
 
     /// Whether a statement can be in a nest as it is; the reason if it cannot.
@@ -158,7 +158,7 @@ pub fn wide_lanes(
         lanewise: false,
         consecutive: true,
         shortest_apart: u64::MAX,
-        seen: HashSet::new(),
+        seen: FxHashSet::default(),
     };
     needs.access(buffer.dtype, index, mask, false);
     needs.expr(value);
@@ -189,7 +189,7 @@ struct Needs {
     consecutive: bool,
     /// Bytes of the shortest element of accesses under masks to elements that lie apart.
     shortest_apart: u64,
-    seen: HashSet<usize>,
+    seen: FxHashSet<usize>,
 }
 
 impl Needs {

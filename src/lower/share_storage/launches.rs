@@ -5,7 +5,7 @@ use super::rename_buffers;
 use crate::ir::launch::map_launches;
 use crate::ir::visit::map_stmts;
 use crate::ir::{Buffer, Expr, Scope, Stmt};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Hoists and merges the allocations of every launch.
 pub fn share_in_launches(body: Stmt) -> Stmt {
@@ -111,8 +111,8 @@ impl Storage {
     }
 
     /// The buffer in whose place another one stands.
-    fn renamed(&mut self) -> HashMap<Buffer, Buffer> {
-        let mut renamed = HashMap::new();
+    fn renamed(&mut self) -> FxHashMap<Buffer, Buffer> {
+        let mut renamed = FxHashMap::default();
         for home in &mut self.homes {
             // Under the name of the first.
             if home.merged != home.tenants[0] {

@@ -17,7 +17,7 @@ use crate::ir::visit::{
 };
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Merges the allocations around the kernel's sequence of statements.
 pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -47,8 +47,8 @@ fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
 }
 
 /// First and last statement that touches each buffer.
-fn find_lives(buffers: &[Buffer], stmts: &[Stmt]) -> HashMap<Buffer, (usize, usize)> {
-    let mut lives: HashMap<Buffer, (usize, usize)> = HashMap::new();
+fn find_lives(buffers: &[Buffer], stmts: &[Stmt]) -> FxHashMap<Buffer, (usize, usize)> {
+    let mut lives: FxHashMap<Buffer, (usize, usize)> = FxHashMap::default();
     for (position, stmt) in stmts.iter().enumerate() {
         for_each_access(stmt, &mut |buffer| {
             if buffers.contains(buffer) {
@@ -84,9 +84,9 @@ fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
 fn assign_homes(
     buffers: &[Buffer],
     stmts: &[Stmt],
-    lives: &HashMap<Buffer, (usize, usize)>,
-) -> HashMap<Buffer, Buffer> {
-    let mut homes: HashMap<Buffer, Buffer> = HashMap::new();
+    lives: &FxHashMap<Buffer, (usize, usize)>,
+) -> FxHashMap<Buffer, Buffer> {
+    let mut homes: FxHashMap<Buffer, Buffer> = FxHashMap::default();
     // A home is busy until the last statement of its latest tenant.
     let mut tenants: Vec<(Buffer, Buffer)> = Vec::new();
     let mut order: Vec<&Buffer> = buffers.iter().filter(|b| lives.contains_key(*b)).collect();
@@ -202,7 +202,7 @@ impl Search<'_> {
     }
 }
 
-fn rename_buffers(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
+fn rename_buffers(stmt: Stmt, homes: &FxHashMap<Buffer, Buffer>) -> Stmt {
     if homes.is_empty() {
         return stmt;
     }
@@ -225,7 +225,7 @@ fn rename_buffers(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
     rename_stores(stmt, homes)
 }
 
-fn rename_stores(stmt: Stmt, homes: &HashMap<Buffer, Buffer>) -> Stmt {
+fn rename_stores(stmt: Stmt, homes: &FxHashMap<Buffer, Buffer>) -> Stmt {
     match stmt {
         Stmt::Store { buffer, indices, value, mask, nontemporal } => {
             let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);

@@ -6,7 +6,7 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 use crate::target::Target;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A load of elements that stand apart by equal steps.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ fn mentions(facts: &Facts, poly: &Poly, var: &Var) -> bool {
 
 /// Whether something in an expression is as wanted; shared parts are looked at once.
 pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
-    fn search(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool, seen: &mut HashSet<usize>) -> bool {
+    fn search(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool, seen: &mut FxHashSet<usize>) -> bool {
         if !seen.insert(expr.id()) {
             return false;
         }
@@ -65,14 +65,14 @@ pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
         for_each_child(expr, &mut |child| found = found || search(child, wanted, seen));
         found
     }
-    search(expr, wanted, &mut HashSet::new())
+    search(expr, wanted, &mut FxHashSet::default())
 }
 
 /// The columns that a store reads for certain.
 pub(super) fn columns_of(stmt: &Stmt, target: &Target) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
-    let mut search = Search { target, mask, seen: HashSet::new(), found: Vec::new() };
+    let mut search = Search { target, mask, seen: FxHashSet::default(), found: Vec::new() };
     search.expr(value);
     search.found
 }
@@ -81,7 +81,7 @@ struct Search<'s> {
     target: &'s Target,
     /// That of the store.
     mask: Option<&'s Expr>,
-    seen: HashSet<usize>,
+    seen: FxHashSet<usize>,
     found: Vec<Column>,
 }
 
@@ -153,12 +153,12 @@ pub(super) fn reads(expr: &Expr) -> bool {
 
 /// Nodes of a statement's expressions, shared ones counted once.
 pub(super) fn count_nodes(stmt: &Stmt) -> usize {
-    fn count(expr: &Expr, seen: &mut HashSet<usize>) {
+    fn count(expr: &Expr, seen: &mut FxHashSet<usize>) {
         if seen.insert(expr.id()) {
             for_each_child(expr, &mut |child| count(child, seen));
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     for_each_expr(stmt, &mut |expr| count(expr, &mut seen));
     seen.len()
 }
@@ -167,7 +167,7 @@ pub(super) fn count_nodes(stmt: &Stmt) -> usize {
 #[derive(Default)]
 pub(super) struct Rewriter {
     /// By [`Expr::id`], with the expression, so that its address stays its own.
-    done: HashMap<usize, (Expr, Expr)>,
+    done: FxHashMap<usize, (Expr, Expr)>,
 }
 
 impl Rewriter {

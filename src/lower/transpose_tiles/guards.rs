@@ -10,7 +10,7 @@ use super::columns::{any, columns_of, count_nodes, reads};
 use super::{Loop, Tiler, block_of};
 use crate::ir::copy::fresh_copy;
 use crate::ir::{Expr, ForKind, Stmt, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Nodes that a run may have: part of it is written twice.
 const MAX_NODES: usize = 4096;
@@ -81,7 +81,7 @@ impl Tiler<'_> {
 impl Guarded {
     /// The statement, then others where it runs.
     fn with(&self, then: Vec<Stmt>) -> Stmt {
-        let mut stmts = vec![fresh_copy(&self.store, &HashMap::new())];
+        let mut stmts = vec![fresh_copy(&self.store, &FxHashMap::default())];
         stmts.extend(then);
         let body = Box::new(block_of(stmts));
         match &self.cond {
@@ -106,7 +106,7 @@ pub(super) fn choose_outside(of: Loop) -> Stmt {
             if !any(&cond, &|e| e.as_var() == Some(&var)) && !reads(&cond) =>
         {
             let own = Var::index(var.name());
-            let free = HashMap::from([(var.clone(), Expr::var(&own))]);
+            let free = FxHashMap::from_iter([(var.clone(), Expr::var(&own))]);
             let otherwise = over(own, fresh_copy(&otherwise, &free));
             let (then, otherwise) = (Box::new(over(var, *then)), Some(Box::new(otherwise)));
             Stmt::If { cond, then, otherwise }

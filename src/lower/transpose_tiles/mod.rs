@@ -24,7 +24,8 @@ use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var}
 use crate::lower::outline_simd::is_wide;
 use crate::target::Target;
 use columns::{Column, Rewriter, columns_of, count_nodes};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Bytes of a row that one instruction reads.
 const PIECE: u64 = 16;
@@ -113,7 +114,7 @@ impl Tiler<'_> {
             self.facts.bind(&strip, &Expr::index(0), &strips);
             let copy = |number: u32| {
                 let value = Expr::add(at.clone(), Expr::index(number.into()));
-                fresh_copy(&body, &HashMap::from([(var.clone(), value)]))
+                fresh_copy(&body, &FxHashMap::from_iter([(var.clone(), value)]))
             };
             let tiled = self.block((0..columns).map(copy).collect());
             self.facts.pop();
@@ -128,7 +129,7 @@ impl Tiler<'_> {
                 None => Expr::sub(extent, covered.clone()),
             };
             let own = Var::index(var.name());
-            let free = HashMap::from([(var, Expr::var(&own))]);
+            let free = FxHashMap::from_iter([(var, Expr::var(&own))]);
             let (min, body) = (Expr::add(min, covered), fresh_copy(&body, &free));
             left = Loop { var: own, min, extent: rest, body };
             most = columns - 1;
@@ -187,7 +188,7 @@ impl Tiler<'_> {
     /// The columns that statements read for certain and do not change, with the statements.
     fn columns(&self, stmts: &[Stmt]) -> Vec<(usize, Column)> {
         let mut columns = Vec::new();
-        let mut written = HashSet::new();
+        let mut written = FxHashSet::default();
         for (place, stmt) in stmts.iter().enumerate() {
             walk_stmt(
                 stmt,
@@ -223,7 +224,7 @@ impl Tiler<'_> {
         }
         // Columns side by side: those that differ by a constant only.
         let mut groups: Vec<BTreeMap<i128, Vec<&(usize, Column)>>> = Vec::new();
-        let mut known = HashMap::new();
+        let mut known = FxHashMap::default();
         for column in &columns {
             let (key, at) = column.1.key(&self.facts);
             let group = *known.entry(key).or_insert_with(|| {

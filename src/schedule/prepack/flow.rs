@@ -5,12 +5,12 @@ use crate::diag::{Diag, Result};
 use crate::ir::{Buffer, Var};
 use crate::schedule::state::{Attach, Schedule, StageId};
 use crate::te::{Body, Input};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What is computed from an input alone.
 pub(super) struct Packing {
     /// The stages.
-    pub(super) stages: HashSet<StageId>,
+    pub(super) stages: FxHashSet<StageId>,
     /// The one that all others are computed for; it alone is read elsewhere.
     pub(super) last: StageId,
 }
@@ -29,8 +29,8 @@ struct Group {
 struct Member {
     id: StageId,
     /// Tensors and scalars, by their index in the graph's inputs.
-    inputs: HashSet<usize>,
-    stages: HashSet<StageId>,
+    inputs: FxHashSet<usize>,
+    stages: FxHashSet<StageId>,
 }
 
 /// E0554, at a stage. A schedule that the compiler made has no place in a file.
@@ -43,21 +43,21 @@ pub(super) fn refuse(schedule: &Schedule, id: StageId, text: String) -> Diag {
 
 impl Flow {
     pub(super) fn of(schedule: &Schedule) -> Flow {
-        let mut scalars: HashMap<&Var, usize> = HashMap::new();
-        let mut tensors: HashMap<&Buffer, usize> = HashMap::new();
+        let mut scalars: FxHashMap<&Var, usize> = FxHashMap::default();
+        let mut tensors: FxHashMap<&Buffer, usize> = FxHashMap::default();
         for (at, input) in schedule.graph.inputs.iter().enumerate() {
             match input {
                 Input::Tensor { buffer, .. } => drop(tensors.insert(buffer, at)),
                 Input::Scalar { var, .. } => drop(scalars.insert(var, at)),
             }
         }
-        let mut producers: HashMap<&Buffer, StageId> = HashMap::new();
+        let mut producers: FxHashMap<&Buffer, StageId> = FxHashMap::default();
         for id in &schedule.order {
             producers.extend(schedule.stage(*id).te.buffers.iter().map(|buffer| (buffer, *id)));
         }
-        let mut members: HashMap<StageId, Vec<Member>> = HashMap::new();
+        let mut members: FxHashMap<StageId, Vec<Member>> = FxHashMap::default();
         // A consumer stands after what is attached to it.
-        let mut roots: HashMap<StageId, StageId> = HashMap::new();
+        let mut roots: FxHashMap<StageId, StageId> = FxHashMap::default();
         for id in schedule.order.iter().rev() {
             let root = match schedule.stage(*id).attach {
                 Attach::At { stage, .. } => roots[&stage],
@@ -66,8 +66,9 @@ impl Flow {
             roots.insert(*id, root);
         }
         for id in &schedule.order {
-            let mut member = Member { id: *id, inputs: HashSet::new(), stages: HashSet::new() };
-            let mut seen = HashSet::new();
+            let mut member =
+                Member { id: *id, inputs: FxHashSet::default(), stages: FxHashSet::default() };
+            let mut seen = FxHashSet::default();
             schedule.stage(*id).te.body.for_each_expr(&mut |expr| {
                 for_each_node(expr, &mut seen, &mut |e| {
                     let tensor = loads(e).and_then(|buffer| tensors.get(buffer));
@@ -88,7 +89,7 @@ impl Flow {
     pub(super) fn packing(&self, schedule: &Schedule, input: usize) -> Result<Packing> {
         let graph = &schedule.graph;
         let name = &tensor(graph, input).name;
-        let mut alone: HashSet<StageId> = HashSet::new();
+        let mut alone: FxHashSet<StageId> = FxHashSet::default();
         for group in &self.groups {
             if group.is_alone(schedule, input, &alone) {
                 alone.extend(group.members.iter().map(|member| member.id));
@@ -134,7 +135,7 @@ impl Flow {
         schedule: &Schedule,
         input: usize,
         reader: &Member,
-        alone: &HashSet<StageId>,
+        alone: &FxHashSet<StageId>,
     ) -> Box<Diag> {
         let graph = &schedule.graph;
         let input_name = |at: &usize| match &graph.inputs[*at] {
@@ -189,7 +190,7 @@ impl Flow {
 
 impl Group {
     /// Whether it reads `input` or what comes from it alone, nothing else, and is no output.
-    fn is_alone(&self, schedule: &Schedule, input: usize, alone: &HashSet<StageId>) -> bool {
+    fn is_alone(&self, schedule: &Schedule, input: usize, alone: &FxHashSet<StageId>) -> bool {
         let own = |id: &StageId| self.members.iter().any(|member| member.id == *id);
         let fits = |member: &Member| {
             let output = schedule.stage(member.id).te.output;

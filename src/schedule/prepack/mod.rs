@@ -16,7 +16,7 @@ use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
 use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An input that is to be packed ahead: of one kernel, or of all that have an input of the name.
 pub type Request = (Option<String>, String);
@@ -137,7 +137,7 @@ fn suggest(text: String, name: &str, names: Vec<&str>) -> Diag {
 
 /// No function that is added has the name of another one.
 fn check_names(placed: &[Placed]) -> Result<()> {
-    let mut taken = HashSet::new();
+    let mut taken = FxHashSet::default();
     for one in placed {
         let name = &one.schedule.graph.name;
         let mut names = vec![name.clone(), format!("{name}_dl")];
@@ -200,7 +200,7 @@ fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Pack
         return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
     }
     let mut read = false;
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let buffer = tensor(&schedule.graph, input);
     for check in &schedule.graph.checks {
         walk_stmt(check, &mut |_| {}, &mut |expr| {
@@ -275,7 +275,7 @@ fn prepacked_kernel(placed: &Placed, packings: &[(usize, Packing)]) -> Placed {
     // The bounds of the stages rest on these, and the checks for them stay.
     let facts = old.known_facts().split_off(old.assumes.len());
     graph.assumes.extend(facts.into_iter().map(|fact| (fact, String::new(), old.span)));
-    let (mut copies, mut names) = (HashMap::new(), Vec::new());
+    let (mut copies, mut names) = (FxHashMap::default(), Vec::new());
     for (input, packing) in packings {
         let packed = &placed.schedule.stage(packing.last).te.buffers[0];
         let Input::Tensor { buffer, layout_free, .. } = &mut graph.inputs[*input] else {
@@ -314,7 +314,7 @@ fn tensor(graph: &Graph, input: usize) -> &Buffer {
 }
 
 /// The run-time integers in a tensor's shape and in stages; axes are among them too.
-fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> HashSet<Var> {
+fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> FxHashSet<Var> {
     let mut exprs: Vec<Expr> = source.shape.clone();
     for stage in stages {
         stage.body.for_each_expr(&mut |expr| exprs.push(expr.clone()));
@@ -325,8 +325,8 @@ fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> HashSet<Var> {
     variables_of(&exprs)
 }
 
-fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> HashSet<Var> {
-    let (mut vars, mut seen) = (HashSet::new(), HashSet::new());
+fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> FxHashSet<Var> {
+    let (mut vars, mut seen) = (FxHashSet::default(), FxHashSet::default());
     for expr in exprs {
         for_each_node(expr, &mut seen, &mut |e| vars.extend(e.as_var().cloned()));
     }
@@ -342,7 +342,7 @@ fn loads(expr: &Expr) -> Option<&Buffer> {
 }
 
 /// Calls `f` on every node of an expression, shared ones once.
-fn for_each_node(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Expr)) {
+fn for_each_node(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Expr)) {
     if seen.insert(expr.id()) {
         f(expr);
         for_each_child(expr, &mut |child| for_each_node(child, seen, f));

@@ -9,7 +9,7 @@ use crate::ir::arith::{Interval, flatten_logic};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::te::{Axis, Body, Stage};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Visits of one stage, after which conditions are no longer told apart: an expression that
 /// shares subterms can have exponentially many paths.
@@ -30,10 +30,10 @@ pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
         axes: Vec::new(),
         guards: Vec::new(),
         state: 0,
-        states: HashMap::new(),
-        seen: HashSet::new(),
+        states: FxHashMap::default(),
+        seen: FxHashSet::default(),
         visits: 0,
-        intervals: HashMap::new(),
+        intervals: FxHashMap::default(),
         checker,
     };
     walker.bind(&stage.axes);
@@ -66,7 +66,7 @@ fn is_empty(axis: &Axis) -> bool {
 /// The state of a walk; `decide` and `overflow` read it.
 pub(super) struct Walker<'a> {
     pub(super) checker: &'a mut Checker,
-    spans: HashMap<usize, Span>,
+    spans: FxHashMap<usize, Span>,
     stage_span: Span,
     /// Axes in force, outermost first.
     pub(super) axes: Vec<Axis>,
@@ -74,11 +74,11 @@ pub(super) struct Walker<'a> {
     pub(super) guards: Vec<(Expr, bool)>,
     /// Number of the conditions in force; equal numbers, equal conditions.
     pub(super) state: usize,
-    states: HashMap<(usize, usize, bool), usize>,
-    seen: HashSet<(usize, usize)>,
+    states: FxHashMap<(usize, usize, bool), usize>,
+    seen: FxHashSet<(usize, usize)>,
     visits: usize,
     /// Constant bounds of `index` operations, by node and state.
-    pub(super) intervals: HashMap<(usize, usize), Interval>,
+    pub(super) intervals: FxHashMap<(usize, usize), Interval>,
 }
 
 impl Walker<'_> {
@@ -175,7 +175,7 @@ impl Walker<'_> {
 }
 
 /// Calls `f` on every variable of an expression, shared nodes once.
-pub(super) fn for_each_var(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Var)) {
+pub(super) fn for_each_var(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Var)) {
     if !seen.insert(expr.id()) {
         return;
     }
@@ -216,7 +216,7 @@ impl Walker<'_> {
     /// What these expressions depend on together, and the extents of their axes with them.
     pub(super) fn profile<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Profile {
         let mut profile = Profile::default();
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         for expr in exprs {
             self.add_to_profile(expr, &mut seen, &mut profile);
         }
@@ -231,7 +231,7 @@ impl Walker<'_> {
         profile
     }
 
-    fn add_to_profile(&self, expr: &Expr, seen: &mut HashSet<usize>, profile: &mut Profile) {
+    fn add_to_profile(&self, expr: &Expr, seen: &mut FxHashSet<usize>, profile: &mut Profile) {
         if !seen.insert(expr.id()) {
             return;
         }

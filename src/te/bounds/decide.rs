@@ -7,7 +7,7 @@ use super::witness::{Domain, Search, search};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::for_each_child;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Var};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Proves, refuses or defers index `dim` of a load of `buffer`.
 pub(super) fn check_index(
@@ -144,8 +144,8 @@ fn refuse_at(
 
 /// ` at i = 99, j = 0`: the axes that the index mentions.
 fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
-    let mut used = HashSet::new();
-    super::accesses::for_each_var(index, &mut HashSet::new(), &mut |var| {
+    let mut used = FxHashSet::default();
+    super::accesses::for_each_var(index, &mut FxHashSet::default(), &mut |var| {
         used.insert(var.clone());
     });
     let values = axes.iter().zip(point).filter(|((var, ..), _)| used.contains(var));
@@ -221,7 +221,7 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
         checks.push(Check { cond, message, values: vec![load.extent.clone()] });
     }
     let mut narrowed = Vec::new();
-    narrow_casts(load.index, &mut HashSet::new(), &mut narrowed);
+    narrow_casts(load.index, &mut FxHashSet::default(), &mut narrowed);
     for (ty, value) in narrowed {
         let of = walker.profile([&value]);
         if of.axes.is_empty() && of.at_entry() && !of.inputs {
@@ -255,7 +255,7 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
 }
 
 /// Conversions of `index` values to types that may not hold them.
-fn narrow_casts(expr: &Expr, seen: &mut HashSet<usize>, found: &mut Vec<(DType, Expr)>) {
+fn narrow_casts(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut Vec<(DType, Expr)>) {
     if !seen.insert(expr.id()) {
         return;
     }

@@ -26,7 +26,7 @@ use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};
 use crate::ir::{Buffer, Stmt, Var};
 use crate::te::Input;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Checks every load of the graph and fills `graph.checks` and `graph.dims` with what only the
 /// caller's values can decide: shape equations, assumes, extents not negative, symbolic and
@@ -46,19 +46,19 @@ struct Checker {
     facts: Facts,
     checks: Vec<Stmt>,
     /// Checks already made in this stage: condition, text, conditions and number of axes around.
-    made: HashSet<(Key, String, Option<usize>, usize)>,
+    made: FxHashSet<(Key, String, Option<usize>, usize)>,
     diags: Vec<Diag>,
     /// Tensors that exist at the entry.
-    inputs: HashSet<Buffer>,
+    inputs: FxHashSet<Buffer>,
     /// Run-time integers: their values are arguments or extents.
-    runtime: HashSet<Var>,
+    runtime: FxHashSet<Var>,
     /// Scalar arguments.
-    scalars: HashSet<Var>,
+    scalars: FxHashSet<Var>,
 }
 
 impl Checker {
     fn new(graph: &Graph) -> Checker {
-        let (mut inputs, mut scalars) = (HashSet::new(), HashSet::new());
+        let (mut inputs, mut scalars) = (FxHashSet::default(), FxHashSet::default());
         for input in &graph.inputs {
             match input {
                 Input::Tensor { buffer, .. } => drop(inputs.insert(buffer.clone())),
@@ -67,7 +67,7 @@ impl Checker {
         }
         let runtime = graph.vars.iter().cloned().collect();
         let (checks, diags) = (Vec::new(), Vec::new());
-        let made = HashSet::new();
+        let made = FxHashSet::default();
         Checker { facts: Facts::new(), checks, made, diags, inputs, runtime, scalars }
     }
 }

@@ -3,7 +3,7 @@
 use super::accesses::Walker;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Stmt, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// What must hold wherever the domain has a point and the conditions hold.
 pub(super) struct Check {
@@ -26,7 +26,7 @@ impl Walker<'_> {
         if !self.checker.made.insert((key, check.message.clone(), state, self.axes.len())) {
             return;
         }
-        let mut fresh: HashMap<Var, Var> = HashMap::new();
+        let mut fresh: FxHashMap<Var, Var> = FxHashMap::default();
         for &at in axes {
             let var = &self.axes[at].var;
             fresh.insert(var.clone(), Var::index(var.name()));

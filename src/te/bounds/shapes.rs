@@ -7,7 +7,7 @@ use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{ActualDim, BinOp, Buffer, Expr, Stmt, Var};
 use crate::te::{Axis, Body, Graph, Input};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Bytes that no tensor exceeds, intermediate ones included.
 pub(in crate::te) const MAX_BYTES: i64 = 1 << 47;
@@ -47,7 +47,7 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
 
 /// Every extent of a tensor that is no constant, once, in the order of the arguments and stages.
 fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let buffers = tensors(graph);
     let extents = buffers.iter().flat_map(|buffer| &buffer.shape);
     let symbolic = extents.filter(|e| e.as_int().is_none() && seen.insert(checker.facts.poly(e)));
@@ -56,7 +56,7 @@ fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
 
 /// Extents of reduction axes that are no constants and no extents of tensors.
 fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr> {
-    let mut seen: HashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
+    let mut seen: FxHashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
     let mut extents = Vec::new();
     for stage in &graph.stages {
         let Body::Reduce(reduction) = &stage.body else { continue };
@@ -80,7 +80,7 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
 
 fn assumption(cond: &Expr, text: &str) -> Stmt {
     let mut vars: Vec<Var> = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     super::accesses::for_each_var(cond, &mut seen, &mut |var| {
         if vars.len() < 4 && !vars.contains(var) {
             vars.push(var.clone());
@@ -98,7 +98,7 @@ fn assumption(cond: &Expr, text: &str) -> Stmt {
 /// No tensor is larger than memory can be: with it, no address overflows. An extent of 0 empties
 /// a tensor, but the strides of the others still count.
 fn check_sizes(graph: &Graph, checker: &mut Checker) {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     // The widest elements first, so that equal shapes are checked once.
     let mut buffers = tensors(graph);
     buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.dtype.bytes()));

@@ -3,13 +3,13 @@
 
 use crate::ir::simplify::fold;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Several expressions over the same variables.
 #[derive(Default)]
 pub(super) struct Tape {
     ops: Vec<Op>,
-    memo: HashMap<usize, usize>,
+    memo: FxHashMap<usize, usize>,
     held: Vec<Expr>,
 }
 

@@ -9,14 +9,14 @@ use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::{DType, Expr};
 use crate::lang::ast::{self, ExprKind};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// The names of a kernel.
-pub type Scope<'a> = HashMap<&'a str, Entry>;
+pub type Scope<'a> = FxHashMap<&'a str, Entry>;
 
 /// Names that hide those of the kernel: axes of a stage, parameters of a `def`.
-pub type Locals<'a> = HashMap<&'a str, Value>;
+pub type Locals<'a> = FxHashMap<&'a str, Value>;
 
 /// Where an expression stands.
 #[derive(Clone, Copy)]

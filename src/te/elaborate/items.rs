@@ -11,8 +11,8 @@ use super::{Elaborator, own_kernels};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::DType;
 use crate::lang::{Imported, LIBRARY, Program, ast};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
 /// What a name before `(` stands for.
 #[derive(Clone, Copy)]
@@ -68,12 +68,12 @@ impl<'a> Item<'a> {
 pub struct Items<'a> {
     program: &'a Program,
     /// By file, then by name; that of a file imported under a name has a dot: `nn.f`.
-    visible: Vec<HashMap<Cow<'a, str>, Item<'a>>>,
+    visible: Vec<FxHashMap<Cow<'a, str>, Item<'a>>>,
     /// Nodes of each `def`'s body when expanded, saturating, by the address of the `def`; none
     /// for the recursive ones.
-    def_nodes: HashMap<*const ast::Def, Option<u64>>,
+    def_nodes: FxHashMap<*const ast::Def, Option<u64>>,
     /// The `def`s whose bodies are being counted.
-    open_defs: HashSet<*const ast::Def>,
+    open_defs: FxHashSet<*const ast::Def>,
 }
 
 impl<'a> Items<'a> {
@@ -82,7 +82,7 @@ impl<'a> Items<'a> {
         let own = |file: usize| program.files[file].items.iter().filter_map(Item::of);
         let visible = (0..program.files.len())
             .map(|file| {
-                let mut names = HashMap::new();
+                let mut names = FxHashMap::default();
                 for source in sources(program, file) {
                     for item in own(source) {
                         names.entry(Cow::from(&item.name().text)).or_insert(item);
@@ -97,7 +97,7 @@ impl<'a> Items<'a> {
                 names
             })
             .collect();
-        Items { program, visible, def_nodes: HashMap::new(), open_defs: HashSet::new() }
+        Items { program, visible, def_nodes: FxHashMap::default(), open_defs: FxHashSet::default() }
     }
 
     fn get(&self, file: u32, name: &str) -> Option<Item<'a>> {
@@ -197,7 +197,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn check_names(&mut self, file: usize) {
-        let mut seen: HashMap<&str, Item<'a>> = HashMap::new();
+        let mut seen: FxHashMap<&str, Item<'a>> = FxHashMap::default();
         for source in sources(self.program, file) {
             for item in self.program.files[source].items.iter().filter_map(Item::of) {
                 let name = item.name();
@@ -239,8 +239,8 @@ impl<'a> Elaborator<'a> {
     }
 
     /// The names that files are imported under, apart from each other and from the file's own.
-    fn check_aliases(&mut self, file: usize, items: &HashMap<&str, Item<'a>>) {
-        let mut seen: HashMap<&str, Span> = HashMap::new();
+    fn check_aliases(&mut self, file: usize, items: &FxHashMap<&str, Item<'a>>) {
+        let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
         for (alias, _) in aliases(self.program, file) {
             let text = alias.text.as_str();
             let item = items.get(text).map(|item| (item.name().span, item.what()));
@@ -307,7 +307,7 @@ impl<'a> Elaborator<'a> {
 
     /// Parameters of a `def` or reducer, each declared once.
     pub fn check_params(&mut self, params: &[&'a ast::Name]) {
-        let mut seen: HashMap<&str, Span> = HashMap::new();
+        let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
         for param in params {
             if let Some(first) = seen.insert(&param.text, param.span) {
                 let message = format!("`{}` is declared twice", param.text);
@@ -359,7 +359,7 @@ impl<'a> Elaborator<'a> {
         body: &'a ast::Expr,
         names: impl IntoIterator<Item = &'n str>,
     ) {
-        let names: HashSet<&str> = names.into_iter().collect();
+        let names: FxHashSet<&str> = names.into_iter().collect();
         let mut wrong = Vec::new();
         walk(body, &mut |expr| match &*expr.kind {
             ast::ExprKind::Name(name) => {

@@ -9,7 +9,7 @@ use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
 use crate::te::{Graph, check_bounds};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 impl<'a> Elaborator<'a> {
     /// The graph of a kernel; what is wrong in it is reported and missing.
@@ -98,7 +98,7 @@ pub fn empty_graph() -> Graph {
 
 /// Drops the stages that no output needs.
 fn drop_unneeded(graph: &mut Graph) {
-    let mut needed: HashSet<Buffer> = HashSet::new();
+    let mut needed: FxHashSet<Buffer> = FxHashSet::default();
     let mut keep: Vec<bool> = Vec::with_capacity(graph.stages.len());
     for stage in graph.stages.iter().rev() {
         let is_needed = stage.output || stage.buffers.iter().any(|b| needed.contains(b));

@@ -29,7 +29,7 @@ use super::Graph;
 use crate::diag::{Diag, Span};
 use crate::lang::{Program, ast};
 use items::Items;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// `-D` options in the order given: optional kernel name, parameter name, value as written.
 pub type Defines = [(Option<String>, String, String)];
@@ -90,7 +90,7 @@ struct Elaborator<'a> {
     /// A condition that the current kernel needs is false: what else is wrong may come of it.
     stopped: bool,
     /// What was reported, so that an operator used twice does not report twice.
-    reported: HashSet<(&'static str, Option<Span>, String)>,
+    reported: FxHashSet<(&'static str, Option<Span>, String)>,
     /// The `def`s and operators being expanded, outermost first, with the place of each call.
     calls: Vec<(Span, String)>,
     /// The graph of the kernel that is being built.
@@ -100,11 +100,11 @@ struct Elaborator<'a> {
     /// Operators being expanded, to refuse recursion.
     operators: Vec<&'a ast::Kernel>,
     /// Where each load of the current stage stands.
-    load_spans: HashMap<usize, Span>,
+    load_spans: FxHashMap<usize, Span>,
     /// Reads of stages that nothing gives a type, by place: the stage and its declaration.
-    untyped_reads: HashMap<Span, (String, Span)>,
+    untyped_reads: FxHashMap<Span, (String, Span)>,
     /// Those stages for which it was reported.
-    told_untyped: HashSet<Span>,
+    told_untyped: FxHashSet<Span>,
     /// Nodes visited in the bodies of `def`s for the current expression.
     def_nodes: u64,
     /// How many bodies of `def`s are being expanded.
@@ -118,7 +118,7 @@ struct Elaborator<'a> {
     /// Reducers with the types they were checked for.
     checked_reducers: reducers::Checked,
     /// Reducers that are wrong whatever the types.
-    wrong_reducers: HashSet<*const ast::Reducer>,
+    wrong_reducers: FxHashSet<*const ast::Reducer>,
 }
 
 impl<'a> Elaborator<'a> {
@@ -130,21 +130,21 @@ impl<'a> Elaborator<'a> {
             diags: Vec::new(),
             muted: false,
             stopped: false,
-            reported: HashSet::new(),
+            reported: FxHashSet::default(),
             calls: Vec::new(),
             graph: kernels::empty_graph(),
             building: None,
             operators: Vec::new(),
-            load_spans: HashMap::new(),
-            untyped_reads: HashMap::new(),
-            told_untyped: HashSet::new(),
+            load_spans: FxHashMap::default(),
+            untyped_reads: FxHashMap::default(),
+            told_untyped: FxHashSet::default(),
             def_nodes: 0,
             def_depth: 0,
             operator_statements: 0,
             operator_nodes: 0,
             operator_calls: Vec::new(),
             checked_reducers: reducers::Checked::default(),
-            wrong_reducers: HashSet::new(),
+            wrong_reducers: FxHashSet::default(),
         }
     }
 

@@ -13,7 +13,8 @@ use crate::diag::{Diag, Span, closest};
 use crate::ir::arith::Facts;
 use crate::ir::{DType, Expr, ExprKind};
 use crate::lang::ast::{self, ParamKind, StmtKind};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// An argument's value and syntax.
@@ -81,8 +82,8 @@ impl<'a> Elaborator<'a> {
         caller: &Frame<'a>,
         kernel: &'a ast::Kernel,
         args: &'a [ast::Arg],
-    ) -> (Vec<Argument<'a>>, HashMap<&'a str, Argument<'a>>, bool) {
-        let (mut positional, mut keywords) = (Vec::new(), HashMap::new());
+    ) -> (Vec<Argument<'a>>, FxHashMap<&'a str, Argument<'a>>, bool) {
+        let (mut positional, mut keywords) = (Vec::new(), FxHashMap::default());
         let mut known = true;
         for arg in args {
             let expr = &arg.value;
@@ -144,8 +145,8 @@ impl<'a> Elaborator<'a> {
         kernel: &'a ast::Kernel,
         args: &[Argument<'a>],
         fits: &mut bool,
-    ) -> HashMap<&'a str, Value> {
-        let mut inferred = HashMap::new();
+    ) -> FxHashMap<&'a str, Value> {
+        let mut inferred = FxHashMap::default();
         let mut args = args.iter();
         for stmt in &kernel.body {
             let (dtype, shape) = match &stmt.kind {
@@ -199,8 +200,8 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &mut Frame<'a>,
         callee: &ast::Name,
-        mut keywords: HashMap<&'a str, Argument<'a>>,
-        mut inferred: HashMap<&'a str, Value>,
+        mut keywords: FxHashMap<&'a str, Argument<'a>>,
+        mut inferred: FxHashMap<&'a str, Value>,
         fits: bool,
     ) {
         for param in &frame.kernel.params {

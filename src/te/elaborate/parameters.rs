@@ -87,7 +87,7 @@ impl<'a> Elaborator<'a> {
     /// The default of a parameter, over the earlier ones.
     pub fn default_value(&mut self, frame: &Frame<'a>, param: &'a ast::Param) -> Value {
         let Some(default) = &param.default else { return Value::Poison };
-        let locals = Locals::new();
+        let locals = Locals::default();
         let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
         let value = self.eval_whole(default, env);
         self.param_value(param, value, default)

@@ -15,11 +15,11 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::lang::ast;
 use crate::te::{Combiner, check_reducer};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Reducers with the component types they were checked for: whether their operands may be
 /// exchanged, or none if they are wrong.
-pub type Checked = HashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
+pub type Checked = FxHashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
 
 /// What reduces.
 #[derive(Clone, Copy)]
@@ -138,7 +138,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn instantiate(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
-        let mut locals = Locals::new();
+        let mut locals = Locals::default();
         let mut make = |names: &'a [ast::Name]| -> Vec<Var> {
             let typed = names.iter().zip(dtypes).map(|(name, dtype)| {
                 let var = Var::new(&name.text, dtype.compute_type());
@@ -215,7 +215,7 @@ impl<'a> Elaborator<'a> {
     /// Checks the reducers of the file that no kernel used, for the first types that fit.
     pub fn check_unused_reducers(&mut self) {
         let Some(file) = self.program.files.first() else { return };
-        let mut known: HashSet<*const ast::Reducer> = self.wrong_reducers.clone();
+        let mut known: FxHashSet<*const ast::Reducer> = self.wrong_reducers.clone();
         known.extend(self.checked_reducers.keys().map(|(reducer, _)| *reducer));
         for item in &file.items {
             let ast::Item::Reducer(reducer) = item else { continue };

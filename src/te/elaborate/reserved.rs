@@ -1,11 +1,11 @@
 //! Names that an exported symbol must not have: `reserved_names.txt`, words under a heading in
 //! brackets that says what they are.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
-static NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
-    let mut names = HashMap::new();
+static NAMES: LazyLock<FxHashMap<&str, &str>> = LazyLock::new(|| {
+    let mut names = FxHashMap::default();
     let mut heading = "";
     for line in include_str!("reserved_names.txt").lines() {
         match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

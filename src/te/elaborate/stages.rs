@@ -10,7 +10,7 @@ use crate::ir::visit::for_each_child;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast;
 use crate::te::{Axis, Body, Stage};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
 /// What a stage computes.
@@ -60,7 +60,7 @@ impl<'a> Elaborator<'a> {
         frame: &mut Frame<'a>,
         stage: &'a ast::Stage,
     ) -> Option<(Vec<Axis>, Locals<'a>)> {
-        let mut locals = Locals::new();
+        let mut locals = Locals::default();
         let mut axes = Vec::new();
         for (name, extent) in &stage.axes {
             let value = self.eval_constant(frame, extent);
@@ -109,7 +109,7 @@ impl<'a> Elaborator<'a> {
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
     ) -> Option<Vec<Option<DType>>> {
-        let locals = Locals::new();
+        let locals = Locals::default();
         let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
         if let (Some(dtype), true) = (&stage.dtype, stage.names.len() > 1) {
             let message = "a type after the axes is for a stage of one tensor";
@@ -249,7 +249,7 @@ impl<'a> Elaborator<'a> {
 
 /// Calls `f` on every load of a body, once for each node.
 pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut visit = |expr: &Expr| visit_loads(expr, &mut seen, f);
     match body {
         Body::Map(values) => values.iter().for_each(&mut visit),
@@ -261,7 +261,7 @@ pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
     }
 }
 
-fn visit_loads(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Expr)) {
+fn visit_loads(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Expr)) {
     if !seen.insert(expr.id()) {
         return;
     }

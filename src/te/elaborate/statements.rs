@@ -9,7 +9,7 @@ use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast::{self, StmtKind};
 use crate::te::Input;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Elements of a tensor beyond which no address space holds it.
@@ -22,7 +22,7 @@ pub struct Frame<'a> {
     /// Its names so far.
     pub scope: Scope<'a>,
     /// Names of the axes of its stages so far.
-    pub axis_names: HashMap<&'a str, Span>,
+    pub axis_names: FxHashMap<&'a str, Span>,
     /// What stands before the names of its stages: `P.` in the operator `let P = …`.
     pub prefix: String,
     /// An output was declared, or would have been if an erroneous `if` were decided.
@@ -34,7 +34,7 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// A kernel without any names yet.
     pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
-        let (scope, axis_names) = (Scope::new(), HashMap::new());
+        let (scope, axis_names) = (Scope::default(), FxHashMap::default());
         let (prefix, has_output, operator) = (String::new(), false, None);
         Frame { kernel, scope, axis_names, prefix, has_output, operator }
     }
@@ -88,12 +88,12 @@ impl<'a> Elaborator<'a> {
 
     /// A value of constants, run-time integers and scalar inputs.
     pub fn eval_constant(&mut self, frame: &Frame<'a>, expr: &'a ast::Expr) -> Value {
-        let locals = Locals::new();
+        let locals = Locals::default();
         self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false })
     }
 
     fn input_type(&mut self, frame: &Frame<'a>, dtype: &'a ast::Name) -> Option<DType> {
-        let locals = Locals::new();
+        let locals = Locals::default();
         self.dtype(dtype, Env { scope: Some(&frame.scope), locals: &locals, element: false })
     }
 

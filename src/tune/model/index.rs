@@ -7,7 +7,7 @@
 
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of a dimension: those of inner loops are larger.
 pub(super) type Dim = usize;
@@ -99,11 +99,11 @@ impl Sum {
 #[derive(Default)]
 pub(super) struct Indices {
     /// Loops that are open, and `let`s.
-    vars: HashMap<Var, Sum>,
+    vars: FxHashMap<Var, Sum>,
     /// How often each dimension runs.
     pub(super) extents: Vec<f64>,
     /// By what variables are divided, ascending.
-    divisors: HashMap<Var, Vec<f64>>,
+    divisors: FxHashMap<Var, Vec<f64>>,
 }
 
 /// An extent that only a call tells: one that no vector divides.
@@ -112,8 +112,8 @@ pub(super) const UNKNOWN: f64 = 251.0;
 impl Indices {
     /// Ready for the loops of a statement.
     pub(super) fn new(body: &Stmt) -> Indices {
-        let mut divisors = HashMap::new();
-        let mut seen = HashSet::new();
+        let mut divisors = FxHashMap::default();
+        let mut seen = FxHashSet::default();
         walk_stmt(body, &mut |_| {}, &mut |expr| collect_divisors(expr, &mut seen, &mut divisors));
         Indices { divisors, ..Indices::default() }
     }
@@ -231,7 +231,11 @@ fn lane_of(expr: &Expr) -> Lane {
 }
 
 /// Notes by what each variable is divided.
-fn collect_divisors(expr: &Expr, seen: &mut HashSet<usize>, divisors: &mut HashMap<Var, Vec<f64>>) {
+fn collect_divisors(
+    expr: &Expr,
+    seen: &mut FxHashSet<usize>,
+    divisors: &mut FxHashMap<Var, Vec<f64>>,
+) {
     if !seen.insert(expr.id()) {
         return;
     }

@@ -27,7 +27,7 @@ use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use machine::{MachineModel, Measured};
 use plan::{Access, Plan};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use traffic::Traffic;
 
 /// What a kernel will take.
@@ -290,7 +290,7 @@ fn apart(plan: &Plan) -> Vec<(f64, f64)> {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
         (access.frame, access.buffer, access.write, strides.collect())
     };
-    let mut groups: HashMap<Beside, f64> = HashMap::new();
+    let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
     for access in &plan.accesses {
         let part = groups.entry(key(access)).or_insert(1.0);
         *part = part.min(alone(access, &plan.extents));

@@ -3,7 +3,7 @@
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The statements of nested blocks.
 pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
@@ -43,13 +43,13 @@ pub(super) fn has_loops(stmt: &Stmt) -> bool {
 }
 
 /// Variables of the loops that stay loops, and of `let`s.
-pub(super) fn serial_vars(stmt: &Stmt) -> HashSet<Var> {
-    let mut vars = HashSet::new();
+pub(super) fn serial_vars(stmt: &Stmt) -> FxHashSet<Var> {
+    let mut vars = FxHashSet::default();
     collect_serial(stmt, &mut vars);
     vars
 }
 
-fn collect_serial(stmt: &Stmt, vars: &mut HashSet<Var>) {
+fn collect_serial(stmt: &Stmt, vars: &mut FxHashSet<Var>) {
     match stmt {
         Stmt::For { var, kind, extent, .. }
             if *kind != ForKind::Unrolled || extent.as_int().is_none() =>
@@ -67,7 +67,7 @@ fn collect_serial(stmt: &Stmt, vars: &mut HashSet<Var>) {
 
 /// How many elements stores with an index write when loops are written out.
 pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
-    let mut vars = HashSet::new();
+    let mut vars = FxHashSet::default();
     mentioned(index, &mut |var| {
         vars.insert(var.clone());
     });
@@ -89,7 +89,7 @@ pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
 }
 
 /// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
-pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
+pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
     let (mut found, mut fine) = (false, true);
     each_access(stmt, &mut |accessed, index| {
         if accessed == buffer {
@@ -104,7 +104,7 @@ pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &HashSet<Var>) -> bool {
 pub(super) fn is_constant_only(
     stmt: &Stmt,
     buffer: &Buffer,
-    outside: &HashMap<Var, usize>,
+    outside: &FxHashMap<Var, usize>,
 ) -> bool {
     let mut fine = true;
     each_access(stmt, &mut |accessed, index| {
@@ -135,7 +135,7 @@ pub(super) fn each_store(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
 
 /// Calls `f` with every access and its index.
 fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     walk_stmt(
         stmt,
         &mut |stmt| {
@@ -148,7 +148,7 @@ fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
     );
 }
 
-fn each_load(expr: &Expr, seen: &mut HashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
+fn each_load(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
     if !seen.insert(expr.id()) {
         return;
     }

@@ -7,7 +7,7 @@
 use super::cycles::Cycles;
 use super::machine::MachineModel;
 use super::plan::{Event, Plan};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Iterations that are under way at once, at most.
 const AT_ONCE: f64 = 8.0;
@@ -23,8 +23,8 @@ struct Path {
     alone: f64,
     /// Cycles from the first to the last operation of an iteration.
     chain: f64,
-    reads: HashSet<usize>,
-    writes: HashSet<usize>,
+    reads: FxHashSet<usize>,
+    writes: FxHashSet<usize>,
 }
 
 /// The cycles that an iteration of each frame waits, beyond those of its parts.
@@ -55,8 +55,8 @@ pub(super) fn waits(plan: &Plan, machine: &MachineModel, cycles: &[Cycles]) -> V
 /// The chain of an iteration, from what is ready when.
 fn chain(plan: &Plan, paths: &[Path], at: usize) -> Path {
     let mut path = Path::default();
-    let mut ready: HashMap<usize, f64> = HashMap::new();
-    let begin = |ready: &HashMap<usize, f64>, reads: &mut dyn Iterator<Item = &usize>| {
+    let mut ready: FxHashMap<usize, f64> = FxHashMap::default();
+    let begin = |ready: &FxHashMap<usize, f64>, reads: &mut dyn Iterator<Item = &usize>| {
         reads.filter_map(|buffer| ready.get(buffer)).copied().fold(0.0, f64::max)
     };
     for event in &plan.frames[at].events {

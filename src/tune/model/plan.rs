@@ -8,7 +8,7 @@
 use super::gpu::{Launch, Warped};
 use super::index::Dim;
 use crate::ir::Scope;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// A kernel.
@@ -154,7 +154,7 @@ impl Plan {
     /// Pointers that a frame's loop moves on for some of the accesses.
     pub(super) fn pointers(&self, at: usize, accesses: impl Iterator<Item = usize>) -> f64 {
         let own = &self.frames[at].own;
-        let mut known: HashSet<(usize, Vec<(usize, u64)>)> = HashSet::new();
+        let mut known: FxHashSet<(usize, Vec<(usize, u64)>)> = FxHashSet::default();
         for access in accesses.map(|at| &self.accesses[at]) {
             if access.strides.iter().any(|(dim, _)| own.contains(dim)) {
                 let outside = access.strides.iter().filter(|(dim, _)| *dim < own.end);

@@ -2,7 +2,10 @@
 
 use super::{Estimate, FEATURES, MachineModel, Measured, estimate};
 use crate::driver::{self, Options, Trace};
+use crate::lang::Program;
+use crate::lang::ast::Item;
 use crate::target::Target;
+use std::collections::BTreeSet;
 
 const TARGET: &str = "x86-avx512";
 
@@ -327,7 +330,8 @@ fn every_sample_has_an_estimate_on_every_kind_of_machine() {
             if !path.ends_with(".te") {
                 continue;
             }
-            for target in ["x86-avx512", "x86-avx2", "aarch64", "riscv64", "nvptx-sm_80"] {
+            let targets = ["x86-avx512", "x86-avx2", "aarch64", "riscv64", "nvptx-sm_80"];
+            for target in targets {
                 estimates += of_file(path, target);
             }
         }
@@ -336,16 +340,28 @@ fn every_sample_has_an_estimate_on_every_kind_of_machine() {
     assert!(estimates > 200, "{estimates}");
 }
 
-/// Estimates the kernels of a file, and says how many there are.
+/// Estimates the kernels of a file with each of its schedules for a target, and says how many.
 fn of_file(path: &str, target: &str) -> usize {
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).expect("a program");
+    let items = program.files.iter().flat_map(|file| &file.items);
+    let schedules = items.filter_map(|item| match item {
+        Item::Schedule(schedule) => schedule.name.as_ref().map(|name| name.text.clone()),
+        _ => None,
+    });
+    let names: BTreeSet<String> = schedules.chain(["default".to_string()]).collect();
+    names.iter().map(|name| of_schedule(&program, name, target)).sum()
+}
+
+/// The same with the schedules of a name.
+fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
+    let mut trace = Trace::default();
     let machine = MachineModel::typical(&Target::parse(target).expect("a target"));
     let mut options = Options::new(machine.target.clone());
-    options.fallback = crate::schedule::Fallback::Auto;
-    let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
-    // Some schedules are for other GPUs.
-    let Ok(placed) = driver::schedule(&program, graphs, &options, &mut trace) else { return 0 };
+    options.schedule = Some((None, name.to_string()));
+    let graphs = driver::elaborate(program, &options, &mut trace).expect("kernels");
+    // Some schedules are for other targets.
+    let Ok(placed) = driver::schedule(program, graphs, &options, &mut trace) else { return 0 };
     for one in &placed {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
         let estimate = estimate(&kernel, &machine, 2);

@@ -13,7 +13,7 @@ use crate::ir::arith::divisor;
 use crate::ir::async_copy::{Copied, PIECES, elements_at_once, read_in};
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Elements of a buffer that `promote_accumulators` keeps in registers, bytes and lanes of one.
 const PROMOTED: (f64, f64, f64) = (32.0, 2048.0, 64.0);
@@ -36,25 +36,25 @@ pub(super) struct Walker<'a> {
     /// Loops around, outermost first.
     pub(super) open: Vec<Open>,
     /// The place of each variable in `open`.
-    pub(super) places: HashMap<Var, usize>,
+    pub(super) places: FxHashMap<Var, usize>,
     /// `let`s: what they cost and depend on.
-    pub(super) lets: HashMap<Var, Value>,
+    pub(super) lets: FxHashMap<Var, Value>,
     /// Definitions of `let`s, to evaluate conditions.
-    pub(super) defined: HashMap<Var, Expr>,
-    buffers: HashMap<Buffer, usize>,
+    pub(super) defined: FxHashMap<Var, Expr>,
+    buffers: FxHashMap<Buffer, usize>,
     /// Buffers that are in registers here: how many registers all in all.
-    pub(super) in_registers: HashMap<Buffer, f64>,
+    pub(super) in_registers: FxHashMap<Buffer, f64>,
     /// What is stored in each loop, by the loop's variable.
-    stored: HashMap<Var, HashSet<Buffer>>,
+    stored: FxHashMap<Var, FxHashSet<Buffer>>,
     /// The frame at work.
     pub(super) frame: usize,
     /// Part of the cases in which the statement is run.
     pub(super) weight: f64,
     /// Whether the wide back end compiles it.
     pub(super) wide: bool,
-    pub(super) memo: HashMap<usize, Value>,
+    pub(super) memo: FxHashMap<usize, Value>,
     /// What this frame has loaded.
-    pub(super) loaded: HashSet<(usize, u64)>,
+    pub(super) loaded: FxHashSet<(usize, u64)>,
     pub(super) stage: String,
     in_task: bool,
     /// Whether a launch of a GPU is at work: the last one.
@@ -68,9 +68,9 @@ pub(super) struct Walker<'a> {
     /// In a launch: whether what is at hand is copied while threads go on.
     pub(super) copying: bool,
     /// What the group of copies at hand reads.
-    read_in_group: HashSet<Buffer>,
+    read_in_group: FxHashSet<Buffer>,
     /// In a launch: what threads fetched into registers and have not used, by what access, when.
-    pub(super) fetched: HashMap<Buffer, (usize, Moment)>,
+    pub(super) fetched: FxHashMap<Buffer, (usize, Moment)>,
     /// In a launch: stores to shared memory so far.
     pub(super) shared_stores: usize,
     /// In a launch: when threads wrote to shared memory last.
@@ -78,13 +78,13 @@ pub(super) struct Walker<'a> {
     /// Whether the statement at hand stores past the caches.
     pub(super) past: bool,
     /// The numbers of buffers, those in registers too.
-    pub(super) numbers: HashMap<Buffer, usize>,
+    pub(super) numbers: FxHashMap<Buffer, usize>,
     /// Buffers, by number, that an iteration of a frame begins anew.
-    pub(super) begun: HashSet<(usize, usize)>,
+    pub(super) begun: FxHashSet<(usize, usize)>,
     /// What the value at hand reads, by number.
     pub(super) reads: Vec<usize>,
     /// What each `let` reads.
-    pub(super) let_reads: HashMap<Var, Vec<usize>>,
+    pub(super) let_reads: FxHashMap<Var, Vec<usize>>,
 }
 
 /// A loop around.
@@ -102,7 +102,7 @@ pub(super) struct Open {
 
 /// Walks through a kernel.
 pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Plan {
-    let mut stored = HashMap::new();
+    let mut stored = FxHashMap::default();
     collect_stored(&kernel.body, &mut stored);
     let mut walker = Walker {
         machine,
@@ -110,17 +110,17 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         plan: Plan::default(),
         indices: Indices::new(&kernel.body),
         open: Vec::new(),
-        places: HashMap::new(),
-        lets: HashMap::new(),
-        defined: HashMap::new(),
-        buffers: HashMap::new(),
-        in_registers: HashMap::new(),
+        places: FxHashMap::default(),
+        lets: FxHashMap::default(),
+        defined: FxHashMap::default(),
+        buffers: FxHashMap::default(),
+        in_registers: FxHashMap::default(),
         stored,
         frame: 0,
         weight: 1.0,
         wide: false,
-        memo: HashMap::new(),
-        loaded: HashSet::new(),
+        memo: FxHashMap::default(),
+        loaded: FxHashSet::default(),
         stage: String::new(),
         in_task: false,
         in_launch: false,
@@ -128,15 +128,15 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         storing: None,
         guards: Vec::new(),
         copying: false,
-        read_in_group: HashSet::new(),
-        fetched: HashMap::new(),
+        read_in_group: FxHashSet::default(),
+        fetched: FxHashMap::default(),
         shared_stores: 0,
         met: None,
         past: false,
-        numbers: HashMap::new(),
-        begun: HashSet::new(),
+        numbers: FxHashMap::default(),
+        begun: FxHashSet::default(),
         reads: Vec::new(),
-        let_reads: HashMap::new(),
+        let_reads: FxHashMap::default(),
     };
     walker.plan.frames.push(Frame {
         name: kernel.name.clone(),
@@ -160,8 +160,11 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
 }
 
 /// For each loop what is stored in it; returns what the statement stores.
-fn collect_stored(stmt: &Stmt, stored: &mut HashMap<Var, HashSet<Buffer>>) -> HashSet<Buffer> {
-    let mut all = HashSet::new();
+fn collect_stored(
+    stmt: &Stmt,
+    stored: &mut FxHashMap<Var, FxHashSet<Buffer>>,
+) -> FxHashSet<Buffer> {
+    let mut all = FxHashSet::default();
     if let Stmt::Store { buffer, .. } = stmt {
         all.insert(buffer.clone());
     }

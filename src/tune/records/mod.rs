@@ -4,8 +4,9 @@
 //! command line's business.
 
 use super::{Outcome, TrialFailure, Verdict, median};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 /// The version of the format that is written.
 pub const FORMAT: u32 = 1;
@@ -302,7 +303,7 @@ fn without_place(error: &serde_json::Error) -> String {
 
 /// Several files' records as one, those that are in two of them once; in order.
 pub fn merge(files: Vec<Vec<Record>>) -> Vec<Record> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let records = files.into_iter().flatten();
     records.filter(|record| seen.insert(record.to_line())).collect()
 }
@@ -326,7 +327,7 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
         places.iter().for_each(|at| ends[*at] = end);
         // A schedule counts once, by its last time in turns, else by its last.
         let mut ranked: Vec<(bool, f64, usize)> = Vec::new();
-        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut known: FxHashMap<&str, usize> = FxHashMap::default();
         for at in places.iter().rev() {
             let record = &records[*at];
             let one = (!record.in_turns, record.seconds().expect("only those are here"), *at);
@@ -387,7 +388,7 @@ pub fn best<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
         right.retain(|record| record.in_turns);
     }
     let mut last: Vec<&Record> = Vec::new();
-    let mut places = HashMap::new();
+    let mut places = FxHashMap::default();
     for record in right {
         match places.get(&record.schedule) {
             Some(at) => last[*at] = record,

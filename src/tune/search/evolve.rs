@@ -10,7 +10,8 @@ use super::{Guess, Model, Proposal, answers_of};
 use crate::tune::{Candidate, Question, Space};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Candidates that stay alive.
 const SIZE: usize = 128;
@@ -32,9 +33,9 @@ pub(super) struct Population<'a> {
     /// Best first after `evolve`.
     members: Vec<Member>,
     /// Texts that were judged, refused ones too.
-    seen: HashSet<String>,
+    seen: FxHashSet<String>,
     /// The stage of each question.
-    stages: HashMap<String, String>,
+    stages: FxHashMap<String, String>,
 }
 
 struct Member {
@@ -60,7 +61,7 @@ fn any(question: &Question, courage: f64, rng: &mut ChaCha8Rng) -> usize {
 
 impl<'a> Population<'a> {
     pub(super) fn new(space: &'a dyn Space, model: &'a Model<'a>) -> Population<'a> {
-        let (members, seen, stages) = (Vec::new(), HashSet::new(), HashMap::new());
+        let (members, seen, stages) = (Vec::new(), FxHashSet::default(), FxHashMap::default());
         Population { space, model, members, seen, stages }
     }
 
@@ -159,8 +160,8 @@ impl<'a> Population<'a> {
             _ => 4,
         };
         let names: Vec<&String> = first.keys().collect();
-        let anew: HashSet<&String> = match names.len() {
-            0 => HashSet::new(),
+        let anew: FxHashSet<&String> = match names.len() {
+            0 => FxHashSet::default(),
             count => (0..steps).map(|_| names[rng.random_range(0..count)]).collect(),
         };
         self.inherit_but(first, &anew, rng)
@@ -178,7 +179,7 @@ impl<'a> Population<'a> {
         second: &BTreeMap<String, String>,
         rng: &mut ChaCha8Rng,
     ) -> Candidate {
-        let mut sides: HashMap<&str, bool> = HashMap::new();
+        let mut sides: FxHashMap<&str, bool> = FxHashMap::default();
         let mut answers = BTreeMap::new();
         for name in first.keys().chain(second.keys()) {
             let stage = self.stages.get(name).map_or("", |stage| &stage[..]);
@@ -212,7 +213,7 @@ impl<'a> Population<'a> {
     fn inherit_but(
         &self,
         answers: &BTreeMap<String, String>,
-        anew: &HashSet<&String>,
+        anew: &FxHashSet<&String>,
         rng: &mut ChaCha8Rng,
     ) -> Candidate {
         self.space.replay(&mut |question| {

@@ -18,7 +18,8 @@ use evolve::{Population, draw};
 use learned::Learned;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::{BTreeMap, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 /// What a model says of a candidate.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,7 +79,7 @@ pub struct Search<'a> {
     population: Population<'a>,
     learned: Learned,
     /// Texts that were proposed or measured: none is twice.
-    known: HashSet<String>,
+    known: FxHashSet<String>,
     trials: Vec<Trial>,
     /// Where the best trial is.
     best: Option<usize>,
@@ -94,7 +95,7 @@ impl<'a> Search<'a> {
             rng: ChaCha8Rng::seed_from_u64(seed),
             population: Population::new(space, model),
             learned: Learned::default(),
-            known: HashSet::new(),
+            known: FxHashSet::default(),
             trials: Vec::new(),
             best: None,
             begun: false,

@@ -89,7 +89,7 @@ fn the_best_is_found_though_the_model_does_not_know_it() {
 #[test]
 fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
     let texts = run(2, 12);
-    let distinct: HashSet<&String> = texts.iter().collect();
+    let distinct: FxHashSet<&String> = texts.iter().collect();
     assert_eq!(distinct.len(), texts.len());
     assert!(texts.iter().all(|text| !text.starts_with("64 64 ")));
 }
@@ -123,7 +123,7 @@ fn a_search_goes_on_from_what_was_measured_before() {
     let mut second = Search::new(&Tiles, &model, 4);
     second.tell(first.trials().to_vec());
     assert_eq!(second.best().unwrap().proposal.text, first.best().unwrap().proposal.text);
-    let known: HashSet<&String> = first.trials().iter().map(|t| &t.proposal.text).collect();
+    let known: FxHashSet<&String> = first.trials().iter().map(|t| &t.proposal.text).collect();
     assert!(second.propose(8).iter().all(|proposal| !known.contains(&proposal.text)));
 }
 

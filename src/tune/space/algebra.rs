@@ -13,7 +13,7 @@ use crate::schedule::Schedule;
 use crate::schedule::apply_text;
 use crate::target::Target;
 use crate::te::{Body, Graph};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A rewrite that makes so many times the operations is not offered.
@@ -30,9 +30,9 @@ pub(super) struct Variant {
     /// Simple operations of all stages.
     operations: f64,
     /// By which stages are inlined; only looked up.
-    facts: Mutex<HashMap<Vec<bool>, Arc<Facts>>>,
+    facts: Mutex<FxHashMap<Vec<bool>, Arc<Facts>>>,
     /// What may be done with each stage, by name; only looked up.
-    rewrites: Mutex<HashMap<String, Arc<Vec<Rewrite>>>>,
+    rewrites: Mutex<FxHashMap<String, Arc<Vec<Rewrite>>>>,
     granted: bool,
 }
 
@@ -59,7 +59,7 @@ impl Variant {
         let facts = Facts::new(&schedule, target, &none, granted);
         let work = |view: &View| view.points() as f64 * view.cost as f64;
         let operations = facts.views.iter().map(work).sum();
-        let facts = Mutex::new(HashMap::from([(none, Arc::new(facts))]));
+        let facts = Mutex::new(FxHashMap::from_iter([(none, Arc::new(facts))]));
         Variant { schedule, operations, facts, rewrites: Mutex::default(), granted }
     }
 

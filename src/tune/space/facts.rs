@@ -4,7 +4,7 @@ use super::tile::choose::{Tile, best_tile};
 use super::view::{Access, Stride, View, coefficient, views};
 use crate::schedule::Schedule;
 use crate::target::{Arch, Target};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The stages, with some of them inlined.
 pub(super) struct Facts {
@@ -65,7 +65,7 @@ impl Facts {
         let directly = view.direct.contains(&load.buffer);
         let dim = load.indices.iter().position(|index| index.as_var() == Some(var))?;
         let alone = load.indices.iter().enumerate().all(|(at, index)| {
-            at == dim || coefficient(index, var, &mut HashMap::new()) == Some(0)
+            at == dim || coefficient(index, var, &mut FxHashMap::default()) == Some(0)
         });
         (directly && alone).then_some(dim)
     }

@@ -4,7 +4,7 @@ use super::plan::{MIN_PARALLEL_WORK, Planner};
 use super::view::{View, coefficient};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// What costs more is not computed twice because two places read one element of it.
 const MAX_AGAIN: i64 = 8;
@@ -138,7 +138,7 @@ pub(super) fn boxes(
     at: usize,
 ) -> Option<Vec<Option<i64>>> {
     let views = &planner.facts.views;
-    let mut known: HashMap<usize, Vec<Option<i64>>> = HashMap::new();
+    let mut known: FxHashMap<usize, Vec<Option<i64>>> = FxHashMap::default();
     let inside = &planner.plans[home].leaves[depth + 1..];
     let span = |axis: usize| -> Option<i64> {
         let whole = views[home].data[axis].extent;
@@ -235,7 +235,7 @@ impl Hull {
 
 /// How much an index grows with a variable, if always by the same.
 pub(super) fn step(index: &Expr, var: &Var) -> Option<i64> {
-    coefficient(index, var, &mut HashMap::new())
+    coefficient(index, var, &mut FxHashMap::default())
 }
 
 /// From where to where an index runs while the reader's axes have so many values.
@@ -244,7 +244,7 @@ pub(super) fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<
     let data = view.data.iter().zip(spans.iter().copied());
     let reduce = view.reduce.iter().map(|axis| (axis, axis.extent));
     for (axis, span) in data.chain(reduce) {
-        let step = coefficient(index, &axis.var, &mut HashMap::new())?;
+        let step = coefficient(index, &axis.var, &mut FxHashMap::default())?;
         if step == 0 {
             continue;
         }

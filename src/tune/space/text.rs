@@ -3,13 +3,13 @@
 use crate::diag::scan::RESERVED;
 use crate::schedule::Schedule;
 use crate::te::Input;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Directives and the names that they use.
 pub(super) struct Text {
     head: String,
     lines: Vec<String>,
-    names: HashSet<String>,
+    names: FxHashSet<String>,
 }
 
 /// Words that are not reserved and have a meaning of their own where a name may stand.
@@ -19,7 +19,7 @@ impl Text {
     pub(super) fn new(schedule: &Schedule) -> Text {
         let graph = &schedule.graph;
         let words = RESERVED.iter().chain(&TAKEN);
-        let mut names: HashSet<String> = words.map(|word| word.to_string()).collect();
+        let mut names: FxHashSet<String> = words.map(|word| word.to_string()).collect();
         names.extend(graph.params.iter().chain(&graph.consts).map(|(name, _)| name.clone()));
         names.extend(graph.vars.iter().map(|var| var.name().to_string()));
         names.extend(graph.inputs.iter().map(|input| match input {

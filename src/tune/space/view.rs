@@ -7,7 +7,7 @@ use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{Attach, Schedule, Stage, inline_stages};
 use crate::te::{Body, Reduction};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A run-time extent is taken to be this large.
 pub(super) const UNKNOWN: i64 = 1024;
@@ -74,7 +74,7 @@ impl Access {
         let mut total = 0i64;
         let mut row = Some(1i64);
         for (index, extent) in self.indices.iter().zip(&self.buffer.shape).rev() {
-            let step = coefficient(index, var, &mut HashMap::new());
+            let step = coefficient(index, var, &mut FxHashMap::default());
             total = match (step, row) {
                 (Some(0), _) => total,
                 (Some(step), Some(row)) => match step.checked_mul(row) {
@@ -99,7 +99,7 @@ impl Access {
 pub(super) fn coefficient(
     expr: &Expr,
     var: &Var,
-    known: &mut HashMap<usize, Option<i64>>,
+    known: &mut FxHashMap<usize, Option<i64>>,
 ) -> Option<i64> {
     if let Some(found) = known.get(&expr.id()) {
         return *found;
@@ -147,7 +147,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
         flat = schedule.clone();
         inlined.fill(false);
     }
-    let mut producers: HashMap<Buffer, usize> = HashMap::new();
+    let mut producers: FxHashMap<Buffer, usize> = FxHashMap::default();
     for (at, stage) in flat.stages.iter().enumerate() {
         producers.extend(stage.te.buffers.iter().map(|buffer| (buffer.clone(), at)));
     }
@@ -157,7 +157,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
             var: axis.var.clone(),
             extent: axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok()),
         };
-        let mut seen = Seen { ids: HashSet::new(), loads: Vec::new(), cost: 0 };
+        let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
         stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
         let load = |expr: &Expr| match &expr.kind {
             ExprKind::Load { buffer, indices, .. } => Some(Access {
@@ -189,7 +189,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
 
 /// The buffers that a stage reads itself.
 fn direct(stage: &Stage) -> Vec<Buffer> {
-    let mut seen = Seen { ids: HashSet::new(), loads: Vec::new(), cost: 0 };
+    let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
     stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
     let buffer = |expr: &Expr| match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer.clone()),
@@ -229,7 +229,7 @@ impl View {
 }
 
 struct Seen {
-    ids: HashSet<usize>,
+    ids: FxHashSet<usize>,
     loads: Vec<Expr>,
     cost: i64,
 }

@@ -15,7 +15,7 @@ use super::plan::{Access, Plan};
 use super::traffic::touched;
 use crate::ir::{Scope, Var};
 use crate::target::Gpu;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use warp::SECTOR;
 
 /// A launch of a plan.
@@ -30,7 +30,7 @@ pub(super) struct Launch {
     /// Threads of a block along x, y, z.
     pub(super) block: [i64; 3],
     /// Variables that are indices of threads: along which dimension.
-    pub(super) threads: HashMap<Var, usize>,
+    pub(super) threads: FxHashMap<Var, usize>,
     /// Bytes of shared memory of a block.
     pub(super) shared: f64,
 }

@@ -7,7 +7,7 @@
 
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use crate::tune::model::walk::Open;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Threads of a warp.
 pub(in crate::tune::model) const LANES: usize = 32;
@@ -37,13 +37,13 @@ pub(in crate::tune::model) struct Place<'a> {
     /// Threads of a block along x, y, z.
     pub(in crate::tune::model) block: [i64; 3],
     /// Variables that are indices of threads: along which dimension.
-    pub(in crate::tune::model) threads: &'a HashMap<Var, usize>,
+    pub(in crate::tune::model) threads: &'a FxHashMap<Var, usize>,
     /// Where the loops of other variables are in `open`.
-    pub(in crate::tune::model) places: &'a HashMap<Var, usize>,
+    pub(in crate::tune::model) places: &'a FxHashMap<Var, usize>,
     /// The loops around.
     pub(in crate::tune::model) open: &'a [Open],
     /// Definitions of `let`s.
-    pub(in crate::tune::model) defined: &'a HashMap<Var, Expr>,
+    pub(in crate::tune::model) defined: &'a FxHashMap<Var, Expr>,
     /// Conditions around, all of which hold.
     pub(in crate::tune::model) guards: &'a [Expr],
 }
@@ -57,7 +57,7 @@ struct Sample<'a, 'p> {
     /// Which of the samples.
     number: usize,
     warp: i64,
-    known: HashMap<usize, Option<Lanes>>,
+    known: FxHashMap<usize, Option<Lanes>>,
 }
 
 /// The threads of a warp that take part, and the elements that they access.
@@ -86,7 +86,7 @@ pub(in crate::tune::model) fn touch(
     let mut apart = 0;
     for number in 0..samples {
         let warp = (part(number, 0) * warps as f64) as i64;
-        let mut sample = Sample { place, number, warp, known: HashMap::new() };
+        let mut sample = Sample { place, number, warp, known: FxHashMap::default() };
         let elements = sample.lanes(base)?;
         apart = match step {
             Some(step) => sample.lanes(step)?[0],
@@ -135,7 +135,7 @@ pub(in crate::tune::model) fn touch(
 
 /// Values of an index in the first warp, in the first iteration; none if it depends on data.
 pub(in crate::tune::model) fn first_warp(place: &Place<'_>, index: &Expr) -> Option<Lanes> {
-    Sample { place, number: 0, warp: 0, known: HashMap::new() }.lanes(index)
+    Sample { place, number: 0, warp: 0, known: FxHashMap::default() }.lanes(index)
 }
 
 /// The most bytes of a vector at once to which all its addresses are aligned.
