@@ -7,6 +7,7 @@ use crate::codegen::clif::{self, ObjectOptions};
 use crate::codegen::ptx::{self, PtxModule};
 use crate::diag::{Diag, Result, Sources, hints};
 use crate::ir::cost::Work;
+use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::{join_divisions, simplify_kernel};
 use crate::ir::verify::verify_kernel;
@@ -424,7 +425,7 @@ pub fn lower_to_estimate(
         }
     }
     if options.target.is_gpu() {
-        kernel.body = ptx::annotate_unrolled(kernel.body);
+        kernel.body = launch_unbound_stages(ptx::annotate_unrolled(kernel.body));
     }
     Ok(kernel)
 }
@@ -445,7 +446,7 @@ fn watch(pass: &Pass, kernel: &Kernel, options: &Options, trace: &mut Trace) {
 
 /// The notes about hints that `drop_hints` drops.
 fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
-    let (name, wide) = (&kernel.name, lower::outline_simd::is_wide(target));
+    let (name, wide) = (&kernel.name, target.simd().is_some());
     let mut notes = Vec::new();
     if lower::drop_hints::drops_prefetches(&kernel.body) {
         notes.push(match wide {

@@ -79,6 +79,38 @@ impl Gpu {
     pub const WARP: u32 = 32;
 }
 
+/// The instruction set that the SIMD back end (`codegen::simd`) makes code for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SimdIsa {
+    /// AVX2 with FMA: 16 registers of 32 bytes.
+    Avx2,
+    /// AVX-512 F, BW, CD, DQ, VL: 32 registers of 64 bytes, eight mask registers.
+    Avx512,
+}
+
+impl SimdIsa {
+    /// Bytes of a vector register.
+    pub fn bytes(self) -> u32 {
+        match self {
+            SimdIsa::Avx2 => 32,
+            SimdIsa::Avx512 => 64,
+        }
+    }
+
+    /// Vector registers.
+    pub fn registers(self) -> u32 {
+        match self {
+            SimdIsa::Avx2 => 16,
+            SimdIsa::Avx512 => 32,
+        }
+    }
+
+    /// Whether instructions take masks of lanes, by their EVEX encodings.
+    pub fn has_masks(self) -> bool {
+        self == SimdIsa::Avx512
+    }
+}
+
 impl Target {
     /// Features that `+feature` accepts.
     pub const KNOWN_FEATURES: [&'static str; 3] = ["bf16", "fp16", "vnni"];
@@ -205,6 +237,15 @@ impl Target {
     /// Whether code for it runs on this machine.
     pub fn runs_here(&self) -> bool {
         Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))
+    }
+
+    /// The instruction set of the SIMD back end, on targets that have it.
+    pub fn simd(&self) -> Option<SimdIsa> {
+        match (self.arch, self.vector_bytes) {
+            (Arch::X86_64, 32) => Some(SimdIsa::Avx2),
+            (Arch::X86_64, 64) => Some(SimdIsa::Avx512),
+            _ => None,
+        }
     }
 
     /// Whether it has threads in blocks.

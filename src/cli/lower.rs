@@ -4,7 +4,7 @@ use super::options::{CompileArgs, front};
 use super::report::{Error, Reporter, print, show_trace};
 use crate::driver::{self, Options};
 use crate::ir::print::{Style, print_kernel};
-use crate::lower::outline_simd::{self, Nest};
+use crate::lower::outline_simd::Nest;
 use crate::schedule::{Placed, print_tree};
 
 /// Print the loops that a kernel becomes.
@@ -69,7 +69,7 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
 /// A line for each vectorized nest, and how many are taken.
 fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     let target = &options.target;
-    if !outline_simd::is_wide(target) {
+    if target.simd().is_none() {
         return format!("{target} has no vectors wider than 128 bits; Cranelift compiles all\n");
     }
     if kernels.is_empty() {

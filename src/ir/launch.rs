@@ -67,6 +67,29 @@ pub fn map_launches(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
     }
 }
 
+/// The statement with a grid and a block of one thread around each stage that no thread is bound
+/// to: what a GPU runs of a schedule without `bind`.
+///
+/// Before: `produce C { for (i, 0, n) { C[i] = A[i] } }`
+/// After:  `produce C { blockIdx.x (b, 0, 1) { threadIdx.x (t, 0, 1) { for … } } }`
+pub fn launch_unbound_stages(stmt: Stmt) -> Stmt {
+    match stmt {
+        Stmt::Produce { name, body } if !has_threads(&body) => {
+            let one = |body: Stmt, index: &str| Stmt::For {
+                var: Var::index(index),
+                min: Expr::index(0),
+                extent: Expr::index(1),
+                kind: ForKind::Thread(index.to_string()),
+                body: Box::new(body),
+            };
+            let body = one(one(*body, "threadIdx.x"), "blockIdx.x");
+            Stmt::Produce { name, body: Box::new(body) }
+        }
+        Stmt::Produce { .. } => stmt,
+        other => map_stmts(other, &mut launch_unbound_stages),
+    }
+}
+
 /// Whether a `Produce` with this body is a shared stage: threads meet before and after it.
 pub fn is_shared_stage(body: &Stmt) -> bool {
     match body {

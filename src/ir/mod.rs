@@ -16,6 +16,7 @@ pub mod empty;
 pub mod equal;
 pub mod interp;
 pub mod launch;
+pub mod limits;
 pub mod print;
 pub mod reference;
 pub mod simplify;

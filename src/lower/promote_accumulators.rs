@@ -12,6 +12,9 @@
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
+use crate::ir::limits::{
+    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
+};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
     for_each_child, for_each_expr, map_stmts, rewrite_exprs, walk_expr, walk_stmt,
@@ -19,14 +22,6 @@ use crate::ir::visit::{
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// More elements of one buffer than this stay in memory, and more bytes: what the 32 registers of
-/// AVX-512 hold.
-const MAX_ELEMENTS: usize = 32;
-const MAX_BYTES: i128 = 2048;
-/// Longer vectors stay in memory; also those that would be so many scalars.
-const MAX_LANES: u32 = 64;
-const MAX_SCALARS: u32 = 8;
 
 /// Promotes every element that is stored, and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -75,7 +70,12 @@ impl Promoter {
         let mut done = Vec::new();
         let (mut stores, mut updates): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
         for stmt in run {
-            if stores.iter().rev().take(MAX_ELEMENTS).any(|earlier| stores_same(earlier, &stmt)) {
+            if stores
+                .iter()
+                .rev()
+                .take(MAX_PROMOTED_ELEMENTS)
+                .any(|earlier| stores_same(earlier, &stmt))
+            {
                 updates.push(stmt);
                 continue;
             }
@@ -128,7 +128,7 @@ impl Promoter {
             let mut fine = true;
             for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
-            if !fine || elements.list.len() > MAX_ELEMENTS {
+            if !fine || elements.list.len() > MAX_PROMOTED_ELEMENTS {
                 return None;
             }
             let mask = mask.as_ref();
@@ -143,8 +143,8 @@ impl Promoter {
         let bound = bound_vars(nest);
         let list = &elements.list;
         let lanes: i128 = list.iter().map(|element| i128::from(element.index.ty.lanes)).sum();
-        let suit = list.len() <= MAX_ELEMENTS
-            && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_BYTES
+        let suit = list.len() <= MAX_PROMOTED_ELEMENTS
+            && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_PROMOTED_BYTES
             && list.iter().all(|element| {
                 self.has_room(&element.register)
                     && !mentions(&element.index, &bound)
@@ -159,7 +159,7 @@ impl Promoter {
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
         let wide = self.vectors && register.dtype.bytes() >= 4;
-        lanes <= i128::from(if wide { MAX_LANES } else { MAX_SCALARS })
+        lanes <= i128::from(if wide { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS })
     }
 }
 

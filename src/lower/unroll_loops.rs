@@ -6,13 +6,11 @@
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
+use crate::ir::limits::MAX_UNROLLED_COPIES;
 use crate::ir::visit::map_stmts;
 use crate::ir::{Expr, ForKind, Kernel, Stmt};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
-
-/// The schedule's checks refuse more.
-const MAX_COPIES: i128 = 65_536;
 
 /// Writes out every unrolled loop.
 pub fn unroll_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -27,7 +25,7 @@ fn unroll(stmt: Stmt) -> Stmt {
     let Some(count) = extent.as_int() else {
         return Stmt::For { var, min, extent, kind: ForKind::Serial, body: Box::new(body) };
     };
-    if count > MAX_COPIES {
+    if count > MAX_UNROLLED_COPIES {
         crate::bug!("loop {} would be written out {count} times", var.name());
     }
     let copy = |at: i128| {

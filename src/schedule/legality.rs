@@ -11,12 +11,10 @@ use super::threads::ThreadIndex;
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Expr;
 use crate::ir::arith::Facts;
+use crate::ir::limits::MAX_UNROLLED_COPIES;
 use crate::ir::visit::for_each_child;
 use crate::te::{Body, Reduction};
 use rustc_hash::FxHashSet;
-
-/// More copies of a statement are not written out.
-const MAX_UNROLLED: i128 = 65_536;
 
 /// Nor are copies with more operations together: to compile them would take many seconds.
 const MAX_OPERATIONS: i128 = 131_072;
@@ -247,11 +245,11 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
     let te = &placed.schedule.stage(id).te;
     let (name, operations) = (&te.name, count_operations(te));
     match blame {
-        Some(span) if copies > MAX_UNROLLED => {
+        Some(span) if copies > MAX_UNROLLED_COPIES => {
             let text = format!("unrolled loops would write out `{name}` {copies} times");
             Err(Box::new(
                 Diag::new("E0332", span, text)
-                    .note(format!("at most {MAX_UNROLLED} copies are made"))
+                    .note(format!("at most {MAX_UNROLLED_COPIES} copies are made"))
                     .help("unroll the inner part of a split"),
             ))
         }

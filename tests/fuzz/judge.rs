@@ -11,7 +11,7 @@ use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
-use tec::lower::outline_simd::{self, Nest, is_wide};
+use tec::lower::outline_simd::{self, Nest};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::Placed;
@@ -333,7 +333,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
 
 /// What becomes of the vectorized nests of a kernel on a target with wide vectors.
 pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict> {
-    let wide = is_wide(&options.target) && options.opt > 0;
+    let wide = options.target.simd().is_some() && options.opt > 0;
     if !wide {
         return Ok(Vec::new());
     }

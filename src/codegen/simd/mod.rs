@@ -69,17 +69,18 @@ pub struct NestLoop {
 
 /// Compiles a nest.
 pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode {
-    let evex = target.vector_bytes == 64;
+    let isa = target.simd().expect("nests are outlined for targets with a SIMD back end");
+    let evex = isa.has_masks();
     let builder = build::Builder::new(evex);
-    let selector = nest::Selector::new(builder, target.vector_bytes, closure);
+    let selector = nest::Selector::new(builder, isa.bytes(), closure);
     let mut func = selector.run(body);
     fold::fold(&mut func);
-    let view = alloc::View::new(&func, target.vector_bytes);
+    let view = alloc::View::new(&func, isa.bytes());
     let output = match alloc::allocate(&view, evex) {
         Ok(output) => output,
         Err(error) => crate::bug!("register allocation: {error}"),
     };
-    let encoded = encode::encode(&view, &output, evex, target.vector_bytes);
+    let encoded = encode::encode(&view, &output, evex, isa.bytes());
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];
         (!text.is_empty()).then(|| (*offset, *depth, text.clone()))

@@ -25,7 +25,7 @@ use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::expand_expr;
 use crate::lower::outline_simd::wide_lanes;
-use crate::target::Target;
+use crate::target::{SimdIsa, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 use slice::Slicer;
 
@@ -44,7 +44,7 @@ pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
         has_vectors: target.vector_bytes >= NATIVE_BYTES,
         has_fma: target.fma,
         in_memory: FxHashMap::default(),
-        target: target.clone(),
+        isa: target.simd(),
         wide: false,
     };
     let body = legalizer.stmt(kernel.body);
@@ -56,7 +56,7 @@ struct Legalizer {
     has_fma: bool,
     /// Vectors that statements bound, and where their lanes are now.
     in_memory: FxHashMap<Var, Buffer>,
-    target: Target,
+    isa: Option<SimdIsa>,
     /// Inside of a nest for the wide back end: its vectors, masks among them.
     wide: bool,
 }
@@ -163,7 +163,8 @@ impl Legalizer {
     fn wide_store(&mut self, store: &Store, first: u32, lanes: u32) -> Stmt {
         let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
-        let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, &self.target);
+        let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
+        let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, isa);
         let parts = rest / width;
         let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
         let mut stmts = Vec::new();

@@ -14,21 +14,14 @@ use crate::diag::Result;
 use crate::ir::print::print_expr;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
-use crate::target::{Arch, Target};
+use crate::target::Target;
 pub use support::wide_lanes;
 use support::{Judge, has_vectors};
 
-/// Whether a target has vectors that only the wide back end uses.
-pub fn is_wide(target: &Target) -> bool {
-    target.arch == Arch::X86_64 && target.vector_bytes >= 32
-}
-
 /// Marks the nests.
 pub fn outline_simd(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    if !is_wide(target) {
-        return Ok(kernel);
-    }
-    let mut judge = Judge::new(target);
+    let Some(isa) = target.simd() else { return Ok(kernel) };
+    let mut judge = Judge::new(isa);
     let body = outline(kernel.body, &mut judge);
     Ok(Kernel { body, ..kernel })
 }
@@ -83,8 +76,8 @@ pub struct Nest {
 /// What [`outline_simd`] does with each vectorized nest of a kernel, in textual order.
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
-    if is_wide(target) {
-        explain_stmt(&kernel.body, "", &mut Judge::new(target), &mut nests);
+    if let Some(isa) = target.simd() {
+        explain_stmt(&kernel.body, "", &mut Judge::new(isa), &mut nests);
     }
     nests
 }

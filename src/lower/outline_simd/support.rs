@@ -1,13 +1,12 @@
 //! What `codegen::simd` has instructions for.
 
+use crate::ir::limits::NEST_FRAME_BYTES;
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt};
 use crate::lower::expand_math::expand_expr;
-use crate::target::Target;
+use crate::target::SimdIsa;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bytes that a nest may allocate in its frame.
-const FRAME_BYTES: i128 = 32 * 1024;
 /// Bytes of the shortest vector that is gathered at once.
 const PIECE: u64 = 16;
 /// A nest of more nodes is left alone: registers are allocated for it as a whole.
@@ -35,8 +34,8 @@ pub(super) struct Judge {
 type Verdict = Result<(), String>;
 
 impl Judge {
-    pub(super) fn new(target: &Target) -> Judge {
-        Judge { evex: target.vector_bytes >= 64, fine: FxHashMap::default(), nodes: 0, frame: 0 }
+    pub(super) fn new(isa: SimdIsa) -> Judge {
+        Judge { evex: isa.has_masks(), fine: FxHashMap::default(), nodes: 0, frame: 0 }
     }
 
     /// Whether a statement can be in a nest as it is; the reason if it cannot.
@@ -95,7 +94,7 @@ impl Judge {
             return Err(format!("`{}` has no constant size", buffer.name));
         };
         self.frame += count * i128::from(buffer.dtype.bytes()) + 64;
-        if self.frame > FRAME_BYTES {
+        if self.frame > NEST_FRAME_BYTES {
             return Err(format!("`{}` is too large for the stack", buffer.name));
         }
         Ok(())
@@ -150,10 +149,10 @@ pub fn wide_lanes(
     mask: Option<&Expr>,
     buffer: &Buffer,
     lanes: u32,
-    target: &Target,
+    isa: SimdIsa,
 ) -> u32 {
     let mut needs = Needs {
-        evex: target.vector_bytes >= 64,
+        evex: isa.has_masks(),
         bytes: buffer.dtype.bytes(),
         lanewise: false,
         consecutive: true,
@@ -168,7 +167,7 @@ pub fn wide_lanes(
     if needs.lanewise {
         return 1;
     }
-    let most = (u64::from(target.vector_bytes) / needs.bytes).max(1) as u32;
+    let most = (u64::from(isa.bytes()) / needs.bytes).max(1) as u32;
     // A part of a register is read and written by a mask.
     if lanes > 2 && lanes < most && needs.consecutive {
         return lanes;

@@ -5,7 +5,7 @@ use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
-use crate::target::Target;
+use crate::target::SimdIsa;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A load of elements that stand apart by equal steps.
@@ -69,16 +69,16 @@ pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
 }
 
 /// The columns that a store reads for certain.
-pub(super) fn columns_of(stmt: &Stmt, target: &Target) -> Vec<Column> {
+pub(super) fn columns_of(stmt: &Stmt, isa: SimdIsa) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
-    let mut search = Search { target, mask, seen: FxHashSet::default(), found: Vec::new() };
+    let mut search = Search { isa, mask, seen: FxHashSet::default(), found: Vec::new() };
     search.expr(value);
     search.found
 }
 
 struct Search<'s> {
-    target: &'s Target,
+    isa: SimdIsa,
     /// That of the store.
     mask: Option<&'s Expr>,
     seen: FxHashSet<usize>,
@@ -126,7 +126,7 @@ impl Search<'_> {
             // What the lanes turned off hold is not stored.
             (Some(mask), Some(stored)) if equal(mask, stored) => {
                 // AVX2 masks no elements of 1 and 2 bytes.
-                let masks = self.target.vector_bytes >= 64 || bytes >= 4;
+                let masks = self.isa.has_masks() || bytes >= 4;
                 Some(count_of(mask).filter(|_| masks)?)
             }
             _ => return None,

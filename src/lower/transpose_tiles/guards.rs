@@ -22,7 +22,7 @@ struct Guarded {
     store: Stmt,
 }
 
-impl Tiler<'_> {
+impl Tiler {
     /// Groups the stores of a block that read columns under conditions.
     pub(super) fn group_guards(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut done = Vec::new();
@@ -51,7 +51,7 @@ impl Tiler<'_> {
             Stmt::If { cond, then, otherwise: None } if !reads(cond) => (Some(cond), &**then),
             _ => (None, stmt),
         };
-        let reads_columns = !columns_of(store, self.target).is_empty();
+        let reads_columns = !columns_of(store, self.isa).is_empty();
         reads_columns.then(|| Guarded { cond: cond.cloned(), store: store.clone() })
     }
 
@@ -69,7 +69,7 @@ impl Tiler<'_> {
     fn finish(&self, run: Vec<Guarded>, done: &mut Vec<Stmt>) {
         let nodes: usize = run.iter().map(|one| count_nodes(&one.store)).sum();
         let piece = run.first().and_then(|one| {
-            columns_of(&one.store, self.target).iter().map(|column| column.piece()).max()
+            columns_of(&one.store, self.isa).iter().map(|column| column.piece()).max()
         });
         match piece {
             Some(piece) if nodes <= MAX_NODES => done.extend(group(&run, piece as usize)),

@@ -21,8 +21,7 @@ use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{map_stmts, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
-use crate::lower::outline_simd::is_wide;
-use crate::target::Target;
+use crate::target::{SimdIsa, Target};
 use columns::{Column, Rewriter, columns_of, count_nodes};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -35,18 +34,16 @@ const MAX_NODES: usize = 4096;
 
 /// Reads tiles by rows where strided loads read them by columns.
 pub fn transpose_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    if !is_wide(target) {
-        return Ok(kernel);
-    }
+    let Some(isa) = target.simd() else { return Ok(kernel) };
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let body = Tiler { facts, target, inside: false }.stmt(kernel.body);
+    let body = Tiler { facts, isa, inside: false }.stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
 }
 
-struct Tiler<'t> {
+struct Tiler {
     facts: Facts,
-    target: &'t Target,
+    isa: SimdIsa,
     /// In a `simd_kernel`.
     inside: bool,
 }
@@ -59,7 +56,7 @@ struct Loop {
     body: Stmt,
 }
 
-impl Tiler<'_> {
+impl Tiler {
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::SimdKernel { body } => {
@@ -175,14 +172,13 @@ impl Tiler<'_> {
 
     /// Bytes of the registers that tiles may have.
     fn tile_bytes(&self) -> u64 {
-        let registers = if self.target.vector_bytes >= 64 { 16 } else { 8 };
-        registers * u64::from(self.target.vector_bytes)
+        u64::from(self.isa.registers() / 2 * self.isa.bytes())
     }
 
     /// Bytes of the registers that a column takes.
     fn bytes_of_column(&self, column: &Column) -> u64 {
         let bytes = column.buffer.dtype.bytes() * u64::from(column.lanes);
-        bytes.next_multiple_of(self.target.vector_bytes.into())
+        bytes.next_multiple_of(self.isa.bytes().into())
     }
 
     /// The columns that statements read for certain and do not change, with the statements.
@@ -199,7 +195,7 @@ impl Tiler<'_> {
                 },
                 &mut |_| {},
             );
-            let found = columns_of(stmt, self.target);
+            let found = columns_of(stmt, self.isa);
             columns.extend(found.into_iter().map(|column| (place, column)));
         }
         columns.retain(|(_, column)| !written.contains(&column.buffer));

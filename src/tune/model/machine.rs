@@ -4,7 +4,7 @@
 //! The tables are those of typical machines of each target; [`MachineModel::measured`] puts in
 //! what was measured on this one.
 
-use crate::target::{Arch, Gpu, Target};
+use crate::target::{Arch, Gpu, SimdIsa, Target};
 
 /// A machine as the model sees it. Rates are of one thread.
 #[derive(Clone, PartialEq, Debug)]
@@ -137,7 +137,7 @@ pub struct Measured {
 impl MachineModel {
     /// A typical machine for a target.
     pub fn typical(target: &Target) -> MachineModel {
-        let wide = target.arch == Arch::X86_64 && target.vector_bytes == 64;
+        let wide = target.simd() == Some(SimdIsa::Avx512);
         let vector_bytes = f64::from(target.vector_bytes.max(4)).max(NARROW_BYTES);
         let many = wide || target.arch != Arch::X86_64;
         let small = matches!(target.arch, Arch::Riscv64);

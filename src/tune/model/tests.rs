@@ -366,7 +366,8 @@ fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
         let estimate = estimate(&kernel, &machine, 2);
         let name = &kernel.name;
-        assert!(estimate.seconds.is_finite() && estimate.seconds > 0.0, "{name} on {target}");
+        let seconds = estimate.seconds;
+        assert!(seconds.is_finite() && seconds > 0.0, "{name} on {target}: {seconds}");
         assert!(!estimate.terms.is_empty(), "{name} on {target}");
         assert!(estimate.features.iter().all(|feature| feature.is_finite()), "{name} on {target}");
     }

@@ -11,16 +11,13 @@ use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
 use crate::ir::arith::divisor;
 use crate::ir::async_copy::{Copied, PIECES, elements_at_once, read_in};
+use crate::ir::limits::{
+    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
+    NEST_FRAME_BYTES,
+};
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// Elements of a buffer that `promote_accumulators` keeps in registers, bytes and lanes of one.
-const PROMOTED: (f64, f64, f64) = (32.0, 2048.0, 64.0);
-/// Lanes of types and targets without vectors.
-const PROMOTED_SCALARS: f64 = 8.0;
-/// Bytes on the stack; what is larger comes from the workspace.
-const STACK_BYTES: f64 = 32.0 * 1024.0;
 
 /// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
 const NEST: f64 = 40.0;
@@ -339,9 +336,10 @@ impl Walker<'_> {
             let lanes = f64::from(index.ty.lanes);
             let bytes = buffer.dtype.bytes() as f64;
             let vectors = self.machine.target.vector_bytes > 0 && bytes >= 4.0;
-            let fits = copies <= PROMOTED.0
-                && copies * lanes * bytes <= PROMOTED.1
-                && lanes <= if vectors { PROMOTED.2 } else { PROMOTED_SCALARS };
+            let most = if vectors { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS };
+            let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
+                && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
+                && lanes <= f64::from(most);
             if fits && rests(nest, &buffer, &moved) {
                 let parts = self.parts(lanes, bytes);
                 self.in_registers.insert(buffer.clone(), copies * parts);
@@ -379,7 +377,7 @@ impl Walker<'_> {
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
         let bytes = self.bytes_of(buffer);
         let whole_call = buffer.scope == Scope::Global && self.frame == 0 && !self.wide;
-        if bytes > STACK_BYTES || whole_call {
+        if bytes > NEST_FRAME_BYTES as f64 || whole_call {
             self.plan.allocations += 1.0;
         }
         if buffer.scope == Scope::Shared

@@ -6,7 +6,6 @@ use super::place::step;
 use super::plan::Planner;
 use super::rows::chunks;
 use super::view::{Access, Stride};
-use crate::target::Arch;
 
 /// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
 const VECTORS: i64 = 4;
@@ -86,7 +85,7 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
     let plan = &planner.plans[at];
     let known = view.data.iter().all(|axis| axis.extent.is_some());
     let bytes = view.elements().saturating_mul(view.dtype.bytes() as i64);
-    let wide = planner.target.arch == Arch::X86_64 && planner.target.vector_bytes >= 32;
+    let wide = planner.target.simd().is_some();
     let once = view.reduction.is_none() || plan.copies;
     let lanes = plan.leaves.last().is_some_and(|leaf| leaf.flat);
     if !wide || !once || !lanes || !view.output || plan.anchor.is_some() {

@@ -7,7 +7,7 @@ pub mod cache;
 pub mod cpu;
 mod loops;
 
-use crate::target::{Arch, Target};
+use crate::target::{Arch, SimdIsa, Target};
 use crate::tune::model::{MachineModel, Measured};
 use loops::{Line, STEP};
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,10 @@ pub enum Isa {
 impl Isa {
     /// The widest instructions that code for a target may have.
     pub fn of(target: &Target) -> Isa {
-        match (target.arch, target.vector_bytes) {
-            (Arch::X86_64, 64..) => Isa::Avx512,
-            (Arch::X86_64, 32..) => Isa::Avx2,
-            (Arch::X86_64, _) => Isa::Sse,
+        match (target.arch, target.simd()) {
+            (_, Some(SimdIsa::Avx512)) => Isa::Avx512,
+            (_, Some(SimdIsa::Avx2)) => Isa::Avx2,
+            (Arch::X86_64, None) => Isa::Sse,
             _ => Isa::Portable,
         }
     }

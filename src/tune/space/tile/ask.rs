@@ -5,7 +5,6 @@ use super::super::plan::Planner;
 use super::super::view::{Stride, View};
 use super::choose::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
-use crate::target::Arch;
 
 /// More vectors than this are not written out in the loops over terms.
 const MAX_CODE: i64 = 512;
@@ -414,7 +413,7 @@ fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let target = planner.target;
-    let has_instruction = target.arch == Arch::X86_64 && target.vector_bytes >= 32;
+    let has_instruction = target.simd().is_some();
     // Loops that are all written out have no later iteration.
     let all = form.unroll == Unroll::Loops(view.reduce.len());
     if planner.threads == 0 || !has_instruction || all || is_window(planner, subject.sum) {
