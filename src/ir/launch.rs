@@ -2,14 +2,14 @@
 //! threads of a block agree on.
 
 use super::visit::{for_each_child, for_each_stmt, map_stmts, walk_stmt};
-use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, Var};
+use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, ThreadIndex, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An index of a launch.
 #[derive(Clone, Debug)]
 pub struct Dim {
     /// One of [`GPU_INDICES`].
-    pub index: &'static str,
+    pub index: ThreadIndex,
     /// Its variable, the same in all loops.
     pub var: Var,
     /// The number of blocks or threads along it.
@@ -19,13 +19,8 @@ pub struct Dim {
 impl Dim {
     /// Whether threads of one block differ in it.
     pub fn is_thread(&self) -> bool {
-        is_thread_index(self.index)
+        self.index.is_thread()
     }
-}
-
-/// Whether threads of one block differ in an index: `threadIdx.y`, not `blockIdx.y`.
-pub fn is_thread_index(index: &str) -> bool {
-    index.starts_with("threadIdx")
 }
 
 /// The indices that loops of the statement name, in the order of [`GPU_INDICES`].
@@ -75,14 +70,14 @@ pub fn map_launches(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
 pub fn launch_unbound_stages(stmt: Stmt) -> Stmt {
     match stmt {
         Stmt::Produce { name, body } if !has_threads(&body) => {
-            let one = |body: Stmt, index: &str| Stmt::For {
-                var: Var::index(index),
+            let one = |body: Stmt, index: ThreadIndex| Stmt::For {
+                var: Var::index(index.name()),
                 min: Expr::index(0),
                 extent: Expr::index(1),
-                kind: ForKind::Thread(index.to_string()),
+                kind: ForKind::Thread(index),
                 body: Box::new(body),
             };
-            let body = one(one(*body, "threadIdx.x"), "blockIdx.x");
+            let body = one(one(*body, ThreadIndex::Thread(0)), ThreadIndex::Block(0));
             Stmt::Produce { name, body: Box::new(body) }
         }
         Stmt::Produce { .. } => stmt,
@@ -127,7 +122,7 @@ impl Varying {
     /// do.
     pub fn enter_loop(&mut self, var: &Var, kind: &ForKind, min: &Expr, extent: &Expr) {
         let varies = match kind.gpu_index() {
-            Some(index) => is_thread_index(index),
+            Some(index) => index.is_thread(),
             None => !self.agrees(min) || !self.agrees(extent),
         };
         if varies {

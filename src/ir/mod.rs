@@ -6,6 +6,7 @@
 mod expr;
 mod part;
 mod stmt;
+mod thread_index;
 mod types;
 
 pub mod arith;
@@ -29,4 +30,5 @@ pub use expr::{
 };
 pub use part::Part;
 pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
+pub use thread_index::ThreadIndex;
 pub use types::{DType, Type, half_bits};

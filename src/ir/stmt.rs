@@ -17,6 +17,7 @@
 //! one of them a write, without such a place between them, are a race, and so are two by different
 //! blocks: the program is wrong then. The interpreter traps.
 
+use super::ThreadIndex;
 use super::expr::{Buffer, Expr, Var};
 use super::types::DType;
 
@@ -36,23 +37,31 @@ pub enum ForKind {
     /// The index of a GPU's block or thread, from 0: `blockIdx.x`, `threadIdx.y` (see above). Or a
     /// `vthread`: serial, but the iterations do not depend on each other, and
     /// `inject_virtual_threads` writes them out side by side.
-    Thread(String),
+    Thread(ThreadIndex),
 }
 
 /// The indices of a GPU's blocks and threads, in the order of the loops after `hoist_threads`.
-pub const GPU_INDICES: [&str; 6] =
-    ["blockIdx.z", "blockIdx.y", "blockIdx.x", "threadIdx.z", "threadIdx.y", "threadIdx.x"];
+pub const GPU_INDICES: [ThreadIndex; 6] = [
+    ThreadIndex::Block(2),
+    ThreadIndex::Block(1),
+    ThreadIndex::Block(0),
+    ThreadIndex::Thread(2),
+    ThreadIndex::Thread(1),
+    ThreadIndex::Thread(0),
+];
 
 impl ForKind {
     /// The one of [`GPU_INDICES`] that a loop is about; none for `vthread`.
-    pub fn gpu_index(&self) -> Option<&'static str> {
-        let ForKind::Thread(name) = self else { return None };
-        GPU_INDICES.into_iter().find(|index| index == name)
+    pub fn gpu_index(&self) -> Option<ThreadIndex> {
+        match self {
+            ForKind::Thread(index) if *index != ThreadIndex::Virtual => Some(*index),
+            _ => None,
+        }
     }
 
     /// Whether its iterations are virtual threads.
     pub fn is_vthread(&self) -> bool {
-        matches!(self, ForKind::Thread(name) if name == "vthread")
+        matches!(self, ForKind::Thread(ThreadIndex::Virtual))
     }
 }
 

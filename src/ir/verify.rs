@@ -12,6 +12,7 @@ use super::print::print_expr;
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use super::{Stmt, Type};
 use super::{UnOp, Var};
+use crate::ir::ThreadIndex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The first violation of the IR's rules, as text that names the node.
@@ -74,7 +75,7 @@ struct Verifier {
 #[derive(Default)]
 struct Launch {
     /// Variable and extent of each index met.
-    dims: FxHashMap<&'static str, (Var, Expr)>,
+    dims: FxHashMap<ThreadIndex, (Var, Expr)>,
     varying: Varying,
     /// Where control flow may differ between threads: a description of the innermost place.
     divergent: Option<String>,

@@ -118,7 +118,7 @@ impl<'a> Nests<'a> {
         }
         inner = self.inside(id, stage, bounds, None, inner)?;
         for (index, var, extent) in bounds.threads.iter().rev() {
-            let kind = ForKind::Thread(index.name().to_string());
+            let kind = ForKind::Thread(*index);
             let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
             inner = Stmt::For { var, min, extent, kind, body: Box::new(inner) };
         }
@@ -342,7 +342,7 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
         Some((Annotation::Unroll, _)) => ForKind::Unrolled,
         Some((Annotation::Vectorize, _)) => ForKind::Vectorized,
         Some((Annotation::Parallel, _)) => ForKind::Parallel,
-        Some((Annotation::Thread(index), _)) => ForKind::Thread(index.name().to_string()),
+        Some((Annotation::Thread(index), _)) => ForKind::Thread(index),
     };
     let extent = match kind {
         ForKind::Serial | ForKind::Parallel => steps_that_count(stage, bounds, leaf),

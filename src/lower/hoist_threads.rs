@@ -28,7 +28,7 @@ fn hoist(launch: Stmt) -> Stmt {
         var: dim.var.clone(),
         min: Expr::index(0),
         extent: dim.extent.clone(),
-        kind: ForKind::Thread(dim.index.to_string()),
+        kind: ForKind::Thread(dim.index),
         body: Box::new(body),
     };
     let (threads, blocks): (Vec<&Dim>, Vec<&Dim>) = dims.iter().partition(|dim| dim.is_thread());

@@ -12,8 +12,8 @@ use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::warp::{Element, Part, WarpProduct, index_at, thread_part};
-use crate::ir::{BinOp, Expr, Scope, Stmt, Var};
-use crate::schedule::{Placed, Stage, StageId, Tensorize, ThreadIndex, loop_min, threads_around};
+use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
+use crate::schedule::{Placed, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
 
 /// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part.

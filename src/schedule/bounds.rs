@@ -11,12 +11,12 @@ use super::region::{Ranges, Span};
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
-use super::threads::{ThreadIndex, is_private};
+use super::threads::is_private;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, Part, Scope, UnOp, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Part, Scope, ThreadIndex, UnOp, Var};
 use crate::te::Body;
 use rustc_hash::FxHashMap;
 

@@ -7,12 +7,11 @@ use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized, nee
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
-use super::threads::ThreadIndex;
 use crate::diag::{Diag, Result, Span};
-use crate::ir::Expr;
 use crate::ir::arith::Facts;
 use crate::ir::limits::MAX_UNROLLED_COPIES;
 use crate::ir::visit::for_each_child;
+use crate::ir::{Expr, ThreadIndex};
 use crate::te::{Body, Reduction};
 use rustc_hash::FxHashSet;
 

@@ -51,5 +51,5 @@ pub use state::{
 };
 pub use storage::strides;
 pub use text::apply_text;
-pub use threads::{ThreadIndex, threads_around};
+pub use threads::threads_around;
 pub use tree::print_tree;

@@ -1,8 +1,7 @@
 //! The state of a schedule: stages with their loops, while directives change them.
 
-use super::threads::ThreadIndex;
 use crate::diag::{Result, Span};
-use crate::ir::{Buffering, Scope, Var};
+use crate::ir::{Buffering, Scope, ThreadIndex, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
 

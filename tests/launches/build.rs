@@ -3,7 +3,7 @@
 use tec::ir::interp::{self, Order, Tensor, Trap, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
+use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var};
 
 pub fn buffer(name: &str, shape: &[i64], scope: Scope) -> Buffer {
     let shape = shape.iter().map(|extent| Expr::index(*extent)).collect();
@@ -73,7 +73,12 @@ pub fn serial(var: &Var, extent: i64, body: Stmt) -> Stmt {
 
 /// A loop about the index that the variable is named after.
 pub fn threads(var: &Var, extent: i64, body: Stmt) -> Stmt {
-    for_kind(var, extent, ForKind::Thread(var.name().into()), body)
+    for_kind(
+        var,
+        extent,
+        ForKind::Thread(ThreadIndex::from_name(var.name()).expect("an index")),
+        body,
+    )
 }
 
 /// Variables of these names.

@@ -8,7 +8,8 @@ use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::with_stack;
 use tec::ir::{
-    BinOp, Buffer, Buffering, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, UnOp, Var,
+    BinOp, Buffer, Buffering, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, UnOp,
+    Var,
 };
 
 /// Elements of the input.
@@ -253,13 +254,13 @@ impl Generator {
         let mut body = Self::around(outer, body);
         body = threads(&self.ty, y, threads(&self.tx, x, body));
         if let Some((var, count)) = &self.virtuals {
-            body = for_kind(var, *count, ForKind::Thread("vthread".into()), body);
+            body = for_kind(var, *count, ForKind::Thread(ThreadIndex::Virtual), body);
         }
         let body = Stmt::For {
             var: self.block.clone(),
             min: int(0),
             extent: get(&self.n),
-            kind: ForKind::Thread("blockIdx.x".into()),
+            kind: ForKind::Thread(ThreadIndex::Block(0)),
             body: Box::new(body),
         };
         let mut kernel = kernel(&[&self.input], &[&self.out], produce("C", body));

@@ -6,7 +6,9 @@
 
 use super::launch::Workspace;
 use crate::ir::visit::{substitute, walk_expr, walk_stmt};
-use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, Var};
+use crate::ir::{
+    Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A kernel taken apart.
@@ -119,12 +121,12 @@ impl Splitter {
             free: Vec::new(),
             outer: self.outer.clone(),
         };
-        let mut extents: FxHashMap<String, Expr> = FxHashMap::default();
+        let mut extents: FxHashMap<ThreadIndex, Expr> = FxHashMap::default();
         walk_stmt(
             body,
             &mut |stmt| {
                 if let Stmt::For { extent, kind: ForKind::Thread(tag), .. } = stmt {
-                    let known = extents.entry(tag.clone()).or_insert_with(|| extent.clone());
+                    let known = extents.entry(*tag).or_insert_with(|| extent.clone());
                     if let (Some(a), Some(b)) = (known.as_int(), extent.as_int())
                         && b > a
                     {
@@ -134,14 +136,14 @@ impl Splitter {
             },
             &mut |_| {},
         );
-        for (axis, letter) in ["x", "y", "z"].into_iter().enumerate() {
-            if let Some(extent) = extents.get(&format!("blockIdx.{letter}")) {
+        for axis in 0..3 {
+            if let Some(extent) = extents.get(&ThreadIndex::Block(axis)) {
                 piece.grid[axis] = self.host(extent);
             }
-            if let Some(extent) = extents.get(&format!("threadIdx.{letter}")) {
+            if let Some(extent) = extents.get(&ThreadIndex::Thread(axis)) {
                 let threads = extent.as_int().and_then(|threads| u32::try_from(threads).ok());
                 let Some(threads) = threads else {
-                    crate::bug!("the extent of threadIdx.{letter} is not constant");
+                    crate::bug!("the extent of {} is not constant", ThreadIndex::Thread(axis));
                 };
                 piece.block[axis] = threads;
             }

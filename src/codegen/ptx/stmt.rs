@@ -6,7 +6,7 @@ use super::range::WORD;
 use crate::ir::arith::Interval;
 use crate::ir::print::print_expr;
 use crate::ir::warp::WarpProduct;
-use crate::ir::{Expr, ForKind, Stmt, Var};
+use crate::ir::{Expr, ForKind, Stmt, ThreadIndex, Var};
 use crate::target::Gpu;
 use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
 
@@ -16,7 +16,7 @@ impl Emitter<'_> {
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|one| self.stmt(one)),
             Stmt::For { var, extent, kind: ForKind::Thread(tag), body, .. } => {
-                self.thread_loop(var, extent, tag, body);
+                self.thread_loop(var, extent, *tag, body);
             }
             Stmt::For { var, min, extent, body, .. } => self.serial_loop(var, min, extent, body),
             Stmt::If { cond, then, otherwise } => self.branches(cond, then, otherwise.as_deref()),
@@ -74,24 +74,21 @@ impl Emitter<'_> {
     }
 
     /// The index of a thread or block is a special register.
-    fn thread_loop(&mut self, var: &Var, extent: &Expr, tag: &str, body: &Stmt) {
-        let special = match tag {
-            "threadIdx.x" => Special::TidX,
-            "threadIdx.y" => Special::TidY,
-            "threadIdx.z" => Special::TidZ,
-            "blockIdx.x" => Special::CtaidX,
-            "blockIdx.y" => Special::CtaidY,
-            "blockIdx.z" => Special::CtaidZ,
-            _ => crate::bug!("a loop over `{tag}` is left"),
+    fn thread_loop(&mut self, var: &Var, extent: &Expr, index: ThreadIndex, body: &Stmt) {
+        let (special, limit) = match index {
+            ThreadIndex::Thread(at) => {
+                ([Special::TidX, Special::TidY, Special::TidZ][at], Gpu::MAX_BLOCK[at])
+            }
+            ThreadIndex::Block(at) => {
+                ([Special::CtaidX, Special::CtaidY, Special::CtaidZ][at], Gpu::MAX_GRID[at])
+            }
+            ThreadIndex::Virtual => crate::bug!("a loop over `{index}` is left"),
         };
-        if tag == "threadIdx.x" {
+        if index == ThreadIndex::Thread(0) {
             self.lane = Some(var.clone());
         }
         let index = self.e.special(special).s32().erase().operand();
         // More are not launched.
-        let limits = if tag.starts_with("blockIdx") { Gpu::MAX_GRID } else { Gpu::MAX_BLOCK };
-        let along = ["x", "y", "z"].iter().position(|along| tag.ends_with(along));
-        let limit = limits[along.expect("an index has a direction")];
         let most = self.ranges.of(extent).hi.clamp(1, limit.into());
         self.ranges.bind(var, Interval::new(0, most - 1));
         self.facts.bind(var, &Expr::index(0), extent);

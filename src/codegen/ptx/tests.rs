@@ -92,7 +92,7 @@ fn global(name: &str, dtype: DType) -> Buffer {
 fn thread(tag: &str, extent: i64, make: impl FnOnce(Expr) -> Stmt) -> Stmt {
     let var = Var::index(tag.replace('.', "_"));
     let body = Box::new(make(Expr::var(&var)));
-    let kind = ForKind::Thread(tag.to_string());
+    let kind = ForKind::Thread(ThreadIndex::from_name(tag).expect("an index"));
     Stmt::For { var, min: Expr::index(0), extent: Expr::index(extent), kind, body }
 }
 
@@ -465,7 +465,7 @@ fn run_time_extents() {
             let then = Box::new(make(i.clone()));
             Stmt::If { cond: Expr::lt(i, extent.clone()), then, otherwise: None }
         });
-        let (min, kind) = (Expr::index(0), ForKind::Thread("blockIdx.x".to_string()));
+        let (min, kind) = (Expr::index(0), ForKind::Thread(ThreadIndex::Block(0)));
         let body = Box::new(body);
         let nest = Stmt::For { var: var.clone(), min, extent: blocks.clone(), kind, body };
         Stmt::Produce { name: tag.to_string(), body: Box::new(nest) }

@@ -10,7 +10,9 @@ use super::scalar;
 use crate::ir::equal::equal;
 use crate::ir::launch::{find_dims, has_meeting, has_threads, is_shared_stage};
 use crate::ir::visit::{for_each_child, walk_stmt};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, Type};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, ThreadIndex, Type,
+};
 use crate::ir::{UnOp, Var};
 use rustc_hash::FxHashMap;
 
@@ -50,7 +52,7 @@ struct Compiler {
     /// What was known when the statement's first branch began.
     before_branches: Option<FxHashMap<usize, Reg>>,
     /// Extents of the indices of the launch around; none outside.
-    extents: Option<FxHashMap<&'static str, Expr>>,
+    extents: Option<FxHashMap<ThreadIndex, Expr>>,
 }
 
 type Compiled<T> = Result<T, String>;
@@ -283,7 +285,7 @@ impl Compiler {
             crate::bug!("a loop is expected")
         };
         let index = kind.gpu_index().expect("the caller asked");
-        let all = self.extents.as_ref().and_then(|extents| extents.get(index));
+        let all = self.extents.as_ref().and_then(|extents| extents.get(&index));
         let all = all.ok_or_else(|| format!("{index} outside of a launch"))?;
         if !self.vars.contains_key(var) {
             return Err(format!("{index} has two variables"));

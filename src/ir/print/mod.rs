@@ -22,6 +22,7 @@ use super::simplify::simplify_expr;
 use super::visit::{for_each_child, for_each_expr, for_each_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
 use super::{Scope, Stmt, UnOp, Var};
+use crate::ir::ThreadIndex;
 use names::Names;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
@@ -274,7 +275,7 @@ impl Printer {
 
     fn for_loop(&mut self, var: &Var, min: &Expr, extent: &Expr, kind: &ForKind, body: &Stmt) {
         if let ForKind::Thread(axis) = kind {
-            return self.thread_loop(var, extent, axis, body);
+            return self.thread_loop(var, extent, *axis, body);
         }
         let name = self.names.free_loop_name(var);
         self.line(match kind {
@@ -295,9 +296,9 @@ impl Printer {
     }
 
     /// `// attr […]`, which has no braces. A GPU index has its own name, in every loop about it.
-    fn thread_loop(&mut self, var: &Var, extent: &Expr, axis: &str, body: &Stmt) {
+    fn thread_loop(&mut self, var: &Var, extent: &Expr, axis: ThreadIndex, body: &Stmt) {
         let again = self.names.is_bound(var);
-        let is_virtual = axis == "vthread";
+        let is_virtual = axis == ThreadIndex::Virtual;
         let name = if is_virtual { self.names.free_loop_name(var) } else { axis.to_string() };
         let key = if is_virtual { "virtual_thread" } else { "thread_extent" };
         self.line("");

@@ -9,7 +9,7 @@ use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ThreadIndex, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
@@ -187,7 +187,7 @@ impl Clashes {
 
     /// The index of an access; of one by a warp for any of its lanes, whichever thread it is.
     fn of_any_lane(&self, access: &Access, facts: &mut Facts) -> Expr {
-        let along_x = self.dims.iter().find(|dim| dim.index == "threadIdx.x");
+        let along_x = self.dims.iter().find(|dim| dim.index == ThreadIndex::Thread(0));
         match along_x.filter(|_| access.by_warp) {
             None => access.index.clone(),
             Some(dim) => {

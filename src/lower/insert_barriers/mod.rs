@@ -19,7 +19,7 @@ use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
 use crate::ir::visit::{for_each_child, for_each_stmt};
 use crate::ir::warp::is_warp_product;
-use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt};
+use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex};
 use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
 use rustc_hash::FxHashSet;
@@ -62,7 +62,7 @@ fn product_apart(body: &Stmt) -> Option<String> {
         body,
         &mut |stmt| match stmt {
             // Threads of other warps go their own way.
-            Stmt::For { kind: ForKind::Thread(index), .. } if index != "threadIdx.x" => {}
+            Stmt::For { kind: ForKind::Thread(index), .. } if *index != ThreadIndex::Thread(0) => {}
             Stmt::For { var, min, extent, kind, .. } => {
                 varying.enter_loop(var, kind, min, extent);
             }
@@ -118,7 +118,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
 fn find_varying(body: &Stmt, dims: &[Dim]) -> Varying {
     let mut varying = Varying::default();
     for dim in dims {
-        let kind = ForKind::Thread(dim.index.to_string());
+        let kind = ForKind::Thread(dim.index);
         varying.enter_loop(&dim.var, &kind, &Expr::index(0), &dim.extent);
     }
     crate::ir::visit::walk_stmt(

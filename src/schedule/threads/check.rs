@@ -1,10 +1,10 @@
 //! What the stages of a launch must fulfil, and what the target allows it.
 
-use super::{ThreadIndex, bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
+use super::{bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
 use crate::ir::visit::{walk_expr, walk_stmt};
-use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope};
+use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope, ThreadIndex};
 use crate::schedule::bounds::{Placed, StageBounds};
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;

@@ -15,42 +15,9 @@ use super::loops::annotate;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::visit::walk_expr;
-use crate::ir::{BinOp, Expr, Scope, Var};
+use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
-
-/// What an axis is bound to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ThreadIndex {
-    /// `blockIdx`: 0 is x, 1 is y, 2 is z.
-    Block(usize),
-    /// `threadIdx`, likewise.
-    Thread(usize),
-    /// `vthread`: the work of several threads, done by one.
-    Virtual,
-}
-
-impl ThreadIndex {
-    /// All of them.
-    pub const ALL: [ThreadIndex; 7] = [
-        ThreadIndex::Block(0),
-        ThreadIndex::Block(1),
-        ThreadIndex::Block(2),
-        ThreadIndex::Thread(0),
-        ThreadIndex::Thread(1),
-        ThreadIndex::Thread(2),
-        ThreadIndex::Virtual,
-    ];
-
-    /// As in schedules and in loops.
-    pub fn name(self) -> &'static str {
-        match self {
-            ThreadIndex::Block(at) => ["blockIdx.x", "blockIdx.y", "blockIdx.z"][at],
-            ThreadIndex::Thread(at) => ["threadIdx.x", "threadIdx.y", "threadIdx.z"][at],
-            ThreadIndex::Virtual => "vthread",
-        }
-    }
-}
 
 /// `S.bind(i, INDEX)`: each iteration of `i` is run by the block or thread of that number.
 pub fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -59,7 +26,7 @@ pub fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
     }
     let word = call.word(1).unwrap_or_default();
-    let Some(index) = ThreadIndex::ALL.into_iter().find(|index| index.name() == word) else {
+    let Some(index) = ThreadIndex::from_name(word) else {
         let names = ThreadIndex::ALL.map(ThreadIndex::name);
         let diag = Diag::new("E0380", call.span_of(1), format!("there is no index `{word}`"));
         return Err(Box::new(match crate::diag::closest(word, names) {

@@ -16,7 +16,9 @@ use crate::ir::limits::{
     NEST_FRAME_BYTES,
 };
 use crate::ir::visit::{for_each_stmt, walk_stmt};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, UnOp, Var};
+use crate::ir::{
+    BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex, UnOp, Var,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
@@ -94,7 +96,7 @@ pub(super) struct Open {
     pub(super) min: f64,
     pub(super) var: Var,
     /// The index of a GPU that it stands for.
-    pub(super) index: Option<&'static str>,
+    pub(super) index: Option<ThreadIndex>,
 }
 
 /// Walks through a kernel.

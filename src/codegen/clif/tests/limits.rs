@@ -3,7 +3,7 @@
 use super::harness::{Native, kernel, pointer};
 use crate::codegen::clif::{ObjectOptions, compile_object};
 use crate::ir::{
-    Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, Var,
+    Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
 };
 use crate::target::Target;
 
@@ -122,7 +122,7 @@ fn what_is_left_of_schedules_is_refused() {
     let error = refused(loop_of(ForKind::Vectorized));
     assert_eq!(error.code, "E0403");
     assert_eq!(error.message, "kernel `k` needs a vectorized loop, not supported on `x86-avx2`");
-    let error = refused(loop_of(ForKind::Thread("threadIdx.x".into())));
+    let error = refused(loop_of(ForKind::Thread(ThreadIndex::Thread(0))));
     assert_eq!(error.message, "kernel `k` needs GPU threads, not supported on `x86-avx2`");
 }
 

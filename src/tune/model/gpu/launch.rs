@@ -3,7 +3,7 @@
 use super::Launch;
 use super::warp::Place;
 use crate::ir::visit::walk_stmt;
-use crate::ir::{Stmt, Var};
+use crate::ir::{Stmt, ThreadIndex, Var};
 use crate::tune::model::index::Sum;
 use crate::tune::model::walk::{Open, Walker};
 
@@ -26,8 +26,11 @@ impl Moment {
 }
 
 /// The dimension of an index of a thread.
-fn thread_dim(index: &str) -> Option<usize> {
-    ["threadIdx.x", "threadIdx.y", "threadIdx.z"].iter().position(|name| *name == index)
+fn thread_dim(index: ThreadIndex) -> Option<usize> {
+    match index {
+        ThreadIndex::Thread(dim) => Some(dim),
+        _ => None,
+    }
 }
 
 impl Walker<'_> {
@@ -35,7 +38,7 @@ impl Walker<'_> {
     pub(in crate::tune::model) fn thread(
         &mut self,
         var: &Var,
-        index: &'static str,
+        index: ThreadIndex,
         count: f64,
         body: &Stmt,
     ) {
@@ -94,7 +97,7 @@ impl Walker<'_> {
 
     /// The threads of a block along each dimension: the indices of a launch, wherever they are
     /// made known in it.
-    fn block_of(&self, index: &str, count: f64, body: &Stmt, block: &mut [f64; 3]) {
+    fn block_of(&self, index: ThreadIndex, count: f64, body: &Stmt, block: &mut [f64; 3]) {
         if let Some(dim) = thread_dim(index) {
             block[dim] = f64::max(block[dim], count);
         }

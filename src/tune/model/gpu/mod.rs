@@ -13,7 +13,7 @@ use super::WarpCounts;
 use super::machine::GpuModel;
 use super::plan::{Access, Plan};
 use super::traffic::touched;
-use crate::ir::{Scope, Var};
+use crate::ir::{Scope, ThreadIndex, Var};
 use crate::target::Gpu;
 use rustc_hash::FxHashMap;
 use warp::SECTOR;
@@ -26,7 +26,7 @@ pub(super) struct Launch {
     /// The first frame after it.
     pub(super) end: usize,
     /// Names of indices, with their dimension and extent.
-    pub(super) indices: Vec<(&'static str, usize, f64)>,
+    pub(super) indices: Vec<(ThreadIndex, usize, f64)>,
     /// Threads of a block along x, y, z.
     pub(super) block: [i64; 3],
     /// Variables that are indices of threads: along which dimension.
@@ -167,13 +167,14 @@ fn count(count: f64) -> String {
     }
 }
 
-fn extent(launch: &Launch, prefix: &str) -> f64 {
-    let of = launch.indices.iter().filter(|(name, _, _)| name.starts_with(prefix));
+fn extent(launch: &Launch, has: fn(ThreadIndex) -> bool) -> f64 {
+    let of = launch.indices.iter().filter(|(index, _, _)| has(*index));
     of.map(|(_, _, extent)| extent).product()
 }
 
 fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
-    let (blocks, threads) = (extent(launch, "blockIdx"), extent(launch, "threadIdx"));
+    let (blocks, threads) =
+        (extent(launch, ThreadIndex::is_block), extent(launch, ThreadIndex::is_thread));
     let warps = (threads / WARP).ceil();
     let frames = launch.frame..launch.end;
     let registers = frames.map(|at| registers(plan, at)).fold(0.0, f64::max);
@@ -358,11 +359,11 @@ impl Model<'_> {
         let from = if at == self.launch.frame { frame.inner.start } else { frame.own.start };
         let thread = |dim: usize| {
             let mut threads = self.launch.indices.iter();
-            threads.any(|(name, known, _)| *known == dim && name.starts_with("threadIdx"))
+            threads.any(|(index, known, _)| *known == dim && index.is_thread())
         };
         let block = |dim: usize| {
             let mut blocks = self.launch.indices.iter();
-            blocks.any(|(name, known, _)| *known == dim && name.starts_with("blockIdx"))
+            blocks.any(|(index, known, _)| *known == dim && index.is_block())
         };
         let runs = |dim: usize| thread(dim) || dim >= from && !block(dim);
         let parts = touched(self.plan, frame.accesses.clone(), &self.plan.extents, &runs);
@@ -415,8 +416,8 @@ impl Model<'_> {
         let at_once = gpu.processors * self.held.resident;
         let mut left = at_once;
         let mut extents = plan.extents.clone();
-        for name in ["blockIdx.x", "blockIdx.y", "blockIdx.z"] {
-            let index = self.launch.indices.iter().find(|(known, _, _)| *known == name);
+        for wanted in [0, 1, 2].map(ThreadIndex::Block) {
+            let index = self.launch.indices.iter().find(|(known, _, _)| *known == wanted);
             let Some((_, dim, extent)) = index else { continue };
             extents[*dim] = extent.min(left.ceil());
             left = (left / extent).max(1.0);
