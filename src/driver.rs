@@ -16,7 +16,7 @@ use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::lower::outline_simd::Nest;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
-use crate::schedule::{self, Placed, Schedule, infer_bounds};
+use crate::schedule::{self, Origin, Placed, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use crate::tune;
@@ -575,7 +575,7 @@ fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
 fn made(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
     let schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
     infer_bounds(schedule.clone())?;
-    Ok(Schedule { auto: true, ..schedule })
+    Ok(Schedule { origin: Origin::Auto, ..schedule })
 }
 
 /// The text of the candidate that the model likes best; none if it refuses all.

@@ -1,4 +1,4 @@
-"""Compares the modules that two builds of `tec` make: every sample and library schedule on every target.
+"""Compares the modules that two builds of `tec` make of the samples: every schedule and target.
 
     python3 tools/same_modules.py OLD NEW
 

@@ -5,7 +5,7 @@ use super::report::{Error, Reporter, print, show_trace};
 use crate::driver::{self, Options};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
-use crate::schedule::{Placed, print_tree};
+use crate::schedule::{Origin, Placed, print_tree};
 
 /// Print the loops that a kernel becomes.
 ///
@@ -115,7 +115,7 @@ fn trees(kernels: &[Placed]) -> String {
             text.push_str(&format!("{gap}# {}\n", placed.schedule.graph.name));
         }
         let tree = print_tree(placed);
-        if !placed.schedule.auto {
+        if placed.schedule.origin != Origin::Auto {
             text.push_str(&tree);
             continue;
         }

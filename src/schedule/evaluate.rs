@@ -6,7 +6,7 @@
 use super::arguments::resolve_call;
 use super::directives::Value;
 use super::select::candidates;
-use super::state::{Schedule, Tensor};
+use super::state::{Origin, Schedule, Tensor};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::Program;
@@ -55,6 +55,7 @@ pub fn apply_with_knobs(
     };
     evaluator.run(item, None)?;
     evaluator.schedule.text = source_text(program, item.span) + &settings(item, defines);
+    evaluator.schedule.origin = Origin::User;
     Ok((evaluator.schedule, evaluator.knobs))
 }
 

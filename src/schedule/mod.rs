@@ -46,8 +46,8 @@ pub use select::{
     without_chosen,
 };
 pub use state::{
-    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Pragma, Prefetch, Relation, Schedule,
-    Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
+    Annotation, Attach, Axis, AxisId, AxisKind, Factor, Origin, Pragma, Prefetch, Relation,
+    Schedule, Setting, Stage, StageId, StorageAlign, Tail, Tensor, Tensorize,
 };
 pub use storage::strides;
 pub use text::apply_text;

@@ -37,8 +37,19 @@ pub struct Schedule {
     pub reassociated: bool,
     /// `default`, or its source text.
     pub text: String,
-    /// The compiler wrote that text.
-    pub auto: bool,
+    /// Who wrote it.
+    pub origin: Origin,
+}
+
+/// Who wrote a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Nobody: loops in declaration order.
+    Default,
+    /// The user, in a file or a record.
+    User,
+    /// The compiler.
+    Auto,
 }
 
 /// A stage and its loops.
@@ -277,7 +288,7 @@ impl Schedule {
             target: target.clone(),
             reassociated: false,
             text: "default".to_string(),
-            auto: false,
+            origin: Origin::Default,
             graph,
         };
         for stage in schedule.graph.stages.clone() {

@@ -7,7 +7,7 @@ use crate::ir::visit::substitute;
 use crate::ir::{DType, Expr, Kernel, Param, Var, cost};
 use crate::module::extent::Extent;
 use crate::module::manifest::KernelManifest;
-use crate::schedule::Schedule;
+use crate::schedule::{Origin, Schedule};
 
 /// The work of one call.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -178,7 +178,10 @@ pub fn schedule_name(text: &str) -> &str {
 
 /// What a schedule is called: one that the compiler made is `auto`.
 pub fn label(schedule: &Schedule) -> &str {
-    if schedule.auto { "auto" } else { schedule_name(&schedule.text) }
+    match schedule.origin {
+        Origin::Auto => "auto",
+        Origin::Default | Origin::User => schedule_name(&schedule.text),
+    }
 }
 
 #[cfg(test)]

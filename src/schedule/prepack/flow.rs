@@ -3,7 +3,7 @@
 use super::{for_each_node, loads, tensor};
 use crate::diag::{Diag, Result};
 use crate::ir::{Buffer, Var};
-use crate::schedule::state::{Attach, Schedule, StageId};
+use crate::schedule::state::{Attach, Origin, Schedule, StageId};
 use crate::te::{Body, Input};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -35,7 +35,7 @@ struct Member {
 
 /// E0554, at a stage. A schedule that the compiler made has no place in a file.
 pub(super) fn refuse(schedule: &Schedule, id: StageId, text: String) -> Diag {
-    match schedule.auto {
+    match schedule.origin == Origin::Auto {
         true => Diag::global("E0554", text),
         false => Diag::new("E0554", schedule.stage(id).span, text),
     }
@@ -159,7 +159,11 @@ impl Flow {
                 let diag = refuse(schedule, reader.id, text)
                     .note("what is packed ahead is computed whole, before all else");
                 let diag = diag.help(format!("leave out `{read}.compute_at`"));
-                if schedule.auto { diag } else { diag.related(span, "attached here") }
+                if schedule.origin == Origin::Auto {
+                    diag
+                } else {
+                    diag.related(span, "attached here")
+                }
             }
             _ if is_map && !stage.te.output && !others.is_empty() => {
                 let others = others.join(", ");
@@ -169,7 +173,7 @@ impl Flow {
             }
             _ => {
                 let text = format!("the schedule of `{}` does not pack `{name}`", graph.name);
-                let help = match schedule.auto {
+                let help = match schedule.origin == Origin::Auto {
                     true => "choose one that does with `--schedule NAME`".to_string(),
                     false => format!("copy it first: `let Packed = {name}.cache_read(global)`"),
                 };

@@ -12,7 +12,7 @@ mod check;
 use super::bounds::{Guard, Placed, StageBounds, attach_depth};
 use super::directives::{Call, Value};
 use super::loops::annotate;
-use super::state::{Annotation, Attach, AxisId, AxisKind, Schedule, Stage, StageId};
+use super::state::{Annotation, Attach, AxisId, AxisKind, Origin, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
@@ -59,10 +59,9 @@ pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
     }
 }
 
-/// Whether the schedule is one of launches: that of a GPU, but for the plain loops, which are
-/// nobody's schedule.
+/// Whether the schedule is one of launches: every schedule for a GPU but the default one.
 pub(super) fn has_launches(schedule: &Schedule) -> bool {
-    schedule.target.is_gpu() && schedule.text != "default"
+    schedule.target.is_gpu() && schedule.origin != Origin::Default
 }
 
 /// The root stage whose launch a stage belongs to; `None` if its chain of attachments has no end
