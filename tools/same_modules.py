@@ -2,7 +2,7 @@
 
     python3 tools/same_modules.py OLD NEW
 
-A change that must not change code leaves every object file and every PTX text as it was. Prints each
+A change that must not change code leaves every object file and PTX text as it was. Prints each
 module that differs and exits with 1 if there is one.
 """
 
