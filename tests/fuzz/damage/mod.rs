@@ -21,6 +21,9 @@ use tec::driver::with_stack;
 /// An input that takes longer is taken for one that never ends; the process is ended.
 const HANGS: Duration = Duration::from_secs(120);
 
+/// After so many inputs a long run says how far it is.
+const PROGRESS: u64 = 50_000;
+
 /// After so many findings a thread stops.
 const FINDINGS: usize = 5;
 
@@ -82,6 +85,9 @@ pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
             let late = time.is_some_and(|time| start.elapsed() > time);
             if number >= n || late || tally.findings.len() >= FINDINGS {
                 return tally;
+            }
+            if number > 0 && number.is_multiple_of(PROGRESS) {
+                println!("{number} damaged inputs of kind {}", kind.name());
             }
             let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9) ^ number);
             let path = stem.with_extension(kind.ending(number));
