@@ -215,3 +215,17 @@ fn headings(text: &str) -> Vec<String> {
         })
         .collect()
 }
+
+#[test]
+fn the_architecture_page_lists_the_passes_in_their_order() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ARCHITECTURE.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let (_, section) = page.split_once("\n## Passes\n").expect("its section");
+    let table = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let rows = table.take_while(|line| line.starts_with("| `"));
+    let listed: Vec<&str> =
+        rows.map(|row| row.split('`').nth(1).expect("a name in the first cell")).collect();
+    let passes = tec::driver::PASSES.iter().map(|pass| pass.name);
+    let expected: Vec<&str> = std::iter::once("build_loops").chain(passes).collect();
+    assert_eq!(listed, expected);
+}
