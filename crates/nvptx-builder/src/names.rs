@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     taken: HashSet<String>,
-    /// The highest number that was given to each name, so that many of one name take no longer.
+    /// The highest suffix of each name, where the search for the next one starts.
     numbers: HashMap<String, u32>,
 }
 
@@ -21,7 +21,7 @@ impl Names {
         if self.insert(wanted.clone()) { wanted } else { self.numbered(wanted, "") }
     }
 
-    /// Takes the first of `wanted_2`, `wanted_3`, … that is free, each with `end` behind it.
+    /// Takes the first of `wanted_2`, `wanted_3`, … that is free, followed by `end`.
     pub(crate) fn numbered(&mut self, wanted: String, end: &str) -> String {
         let mut number = self.numbers.get(&wanted).copied().unwrap_or(1);
         let name = loop {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!([unique(), unique(), unique()], ["x", "x_2", "x_4"]);
     }
 
-    /// Each took as many steps as there were before it: 10^5 took minutes.
+    /// Without the last suffix, the search is quadratic in the number of names.
     #[test]
     fn many_of_one_name_are_quick() {
         let mut names = Names::default();

@@ -65,7 +65,7 @@ pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
 fn is_written_out(var: &Var, extent: &Expr, body: &Stmt) -> bool {
     let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return false };
     let (stores, waits) = count_stores(body);
-    // A body that stores nothing is still copied.
+    // A body without stores is copied as well, so it counts.
     let stores = stores.max(1);
     let local = count * stores <= MAX_STORES && indexes_local(body, var);
     let short = count * stores <= MAX_SHORT && !waits;
