@@ -93,7 +93,8 @@ test-slurm:          ## tec tune --runner with a real Slurm on this machine (slu
 FUNCTIONS := rsqrt exp exp2 log log2 tanh sigmoid erf sin cos tan atan
 test-exhaustive:     ## every float32 through function F: make test-exhaustive F=exp (all without F)
 	@for f in $(or $(F),$(FUNCTIONS)); do \
-	    TEC_EXHAUSTIVE=$$f $(CARGO) test --release --test math exhaustive -- --nocapture || exit 1; \
+	    TEC_EXHAUSTIVE=$$f $(CARGO) test --release --test suite math::exhaustive -- --nocapture \
+	        || exit 1; \
 	done
 
 # The packages of requirements.txt. Debian ships Python without `ensurepip`; there the environment

@@ -2,20 +2,9 @@
 //! `rfactor`, loops around them. The interpreter on the scheduled kernel gives the results of the
 //! plain loop nest, bit for bit.
 
-#[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-#[path = "fuzz/judge.rs"]
-mod judge;
-#[allow(dead_code)]
-#[path = "fuzz/rewrite.rs"]
-mod rewrite;
-#[allow(dead_code)]
-mod support;
-
-use judge::{Case, Verdict};
-use support::Random;
+use crate::support::Random;
+use crate::support::judge;
+use crate::support::judge::{Case, Verdict};
 use tec::driver::{self, Options};
 use tec::target::Target;
 

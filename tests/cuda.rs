@@ -2,10 +2,7 @@
 //! the entries launch, with what, in which context and on which stream; every failure's message.
 //! The PTX is made by hand; what the compiler makes of programs is the matter of `tests/ptx.rs`.
 
-#[path = "module/kernels.rs"]
-#[allow(dead_code)]
-mod kernels;
-
+use crate::module::kernels;
 use kernels::{input, kernel, output, tensor};
 use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};

@@ -3,19 +3,9 @@
 //! a model of it; how far its sums are from those in the order of the source. Each test says so
 //! where this processor lacks the instruction, and then no more than compiles.
 
-#[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-#[path = "fuzz/judge.rs"]
-mod judge;
-#[allow(dead_code)]
-#[path = "fuzz/rewrite.rs"]
-mod rewrite;
-#[allow(dead_code)]
-mod support;
-
-use judge::{Case, Judged, Verdict};
+use crate::support;
+use crate::support::judge;
+use crate::support::judge::{Case, Judged, Verdict};
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::{self, Options, with_stack};

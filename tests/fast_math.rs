@@ -2,12 +2,9 @@
 //! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is
 //! nothing.
 
-#[allow(dead_code)]
-mod support;
-
+use crate::support::{answer, ptxas, tec};
 use std::path::Path;
 use std::process::Command;
-use support::{answer, ptxas, tec};
 
 /// The functions with the instruction that each is made of.
 const FUNCTIONS: [(&str, &str); 16] = [

@@ -7,7 +7,7 @@
 //! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
-//! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `fuzz/judge.rs` |
+//! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `support/judge.rs` |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: the seed of the random data |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
@@ -28,20 +28,12 @@
 //! what it leaves alone next to it.
 
 #[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-#[path = "fuzz/judge.rs"]
-mod judge;
-#[allow(dead_code)]
-#[path = "fuzz/rewrite.rs"]
-mod rewrite;
-#[allow(dead_code)]
 mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use support::Disk;
+use support::judge;
 use tec::codegen::clif::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};

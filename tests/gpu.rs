@@ -2,11 +2,8 @@
 //! the results are those of the plain loops, bit by bit, whatever the order of threads; no thread
 //! sees what another one may not have written yet.
 
-#[allow(dead_code)]
-mod support;
-
+use crate::support::Disk;
 use std::path::PathBuf;
-use support::Disk;
 use tec::driver::{self, Failure, Options, PASSES, Trace, with_stack};
 use tec::ir::interp::{Order, Tensor, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};

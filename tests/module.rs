@@ -1,9 +1,9 @@
 //! Modules from hand-built kernels: what they export, what their entries refuse, how they are
 //! called from Rust and from C (`tests/c`).
 
-#[path = "module/kernels.rs"]
-mod kernels;
+pub mod kernels;
 
+use crate::support::run_alone;
 use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -722,15 +722,10 @@ fn a_full_disk_leaves_nothing_behind() {
     let Some(directory) = std::env::var_os(VARIABLE) else {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("m.so"), b"old").unwrap();
-        let limited =
-            "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact a_full_disk_leaves_nothing_behind";
-        let status = Command::new("sh")
-            .args(["-c", limited])
-            .arg(std::env::current_exe().unwrap())
-            .env(VARIABLE, dir.path())
-            .stdout(std::process::Stdio::null())
-            .status();
-        assert!(status.expect("a shell is there").success());
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\""]);
+        limited.arg(std::env::current_exe().unwrap()).env(VARIABLE, dir.path());
+        run_alone("module::a_full_disk_leaves_nothing_behind", &mut limited);
         assert_eq!(names_in(dir.path()), ["m.so"]);
         assert_eq!(std::fs::read(dir.path().join("m.so")).unwrap(), b"old");
         return;

@@ -1,16 +1,10 @@
 //! Inputs packed ahead: under random schedules the packed kernels give the results of the plain
 //! loop nest, bit for bit; what cannot be packed is refused with the reason; C calls them.
 
-#[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-mod support;
-
-use data::{Data, make_args};
+use crate::support::data::{Data, make_args};
+use crate::support::{Memory, Random, tec};
 use std::path::Path;
 use std::process::{Command, Output};
-use support::{Memory, Random, tec};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
 use tec::ir::{Kernel, Param, Part, Var};

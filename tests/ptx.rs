@@ -5,16 +5,13 @@
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
 //! "skipped".
 
-#[allow(dead_code)]
-mod support;
-
+use crate::support::{Disk, ptxas, run_alone};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use support::{Disk, ptxas};
 use tec::codegen::ptx::{PtxModule, compile_ptx};
 use tec::driver::{self, Options, Trace};
 use tec::emulate::{Emulator, Orders};
@@ -416,22 +413,29 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
     LoadedModule::open(&path).expect("it loads")
 }
 
+/// The module finds the driver by an environment variable, which no other test may see: the test
+/// runs itself in a process of its own.
 #[test]
 fn modules_launch_what_the_emulator_runs() {
+    const VARIABLE: &str = "TEC_CUDA_LIBRARY";
+    let Some(library) = std::env::var_os(VARIABLE) else {
+        let directory = tempfile::tempdir().expect("a directory");
+        let library = directory.path().join("libfake_cuda.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/fake_cuda.c");
+        let compiled = Command::new("cc")
+            .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"])
+            .arg(source)
+            .arg("-o")
+            .arg(&library)
+            .status();
+        assert!(compiled.expect("a C compiler is there").success());
+        let mut command = Command::new(std::env::current_exe().expect("a path"));
+        let name = "ptx::modules_launch_what_the_emulator_runs";
+        return run_alone(name, command.env(VARIABLE, &library));
+    };
     let directory = tempfile::tempdir().expect("a directory");
-    let library = directory.path().join("libfake_cuda.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/fake_cuda.c");
-    let compiled = Command::new("cc")
-        .args(["-std=c11", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"])
-        .arg(source)
-        .arg("-o")
-        .arg(&library)
-        .status();
-    assert!(compiled.expect("a C compiler is there").success());
-    // SAFETY: no other test of this file reads or writes the environment while it is changed, and
-    // the fake driver's functions have these signatures.
+    // SAFETY: the fake driver's functions have these signatures.
     let driver_library = unsafe {
-        std::env::set_var("TEC_CUDA_LIBRARY", &library);
         let opened = libloading::Library::new(&library).expect("the driver loads");
         let find = opened.get::<FindMemory>(b"fake_memory").expect("its function");
         *FIND_MEMORY.lock().unwrap() = Some(*find);

@@ -1,9 +1,7 @@
 //! Every kernel of `samples/` in machine code and in the reference interpreter: the results are the
 //! same bits. The sizes are small, the interpreter is slow.
 
-#[allow(dead_code)]
-mod support;
-
+use crate::support;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;

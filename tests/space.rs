@@ -2,23 +2,15 @@
 //! compute what the plain loops compute.
 
 #[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-#[path = "fuzz/judge.rs"]
-mod judge;
-#[allow(dead_code)]
-#[path = "fuzz/rewrite.rs"]
-mod rewrite;
-#[allow(dead_code)]
 mod support;
 
-use judge::{Case, Verdict};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use support::Random;
+use support::judge;
+use support::judge::{Case, Verdict};
 use tec::driver::{self, Options, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::lang::Program;

@@ -1,11 +1,8 @@
 //! Products by tensor cores: every intrinsic with factors stored by rows and by columns, in the
 //! emulator against the interpreter, and assembled by `ptxas` where there is one.
 
-#[allow(dead_code)]
-mod support;
-
+use crate::support::{answer, ptxas};
 use std::process::Command;
-use support::{answer, ptxas};
 
 /// Intrinsic, type of factors, type of the sum, terms, elements that are copied at once.
 const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [

@@ -2,20 +2,10 @@
 //! type, with tails, loops written out, several inputs. Machine code of both widths gives what the
 //! plain loops give, bit by bit.
 
-#[allow(dead_code)]
-#[path = "fuzz/data.rs"]
-mod data;
-#[allow(dead_code)]
-#[path = "fuzz/judge.rs"]
-mod judge;
-#[allow(dead_code)]
-#[path = "fuzz/rewrite.rs"]
-mod rewrite;
-#[allow(dead_code)]
-mod support;
-
-use judge::{Case, Verdict};
-use support::Random;
+use crate::support;
+use crate::support::Random;
+use crate::support::judge;
+use crate::support::judge::{Case, Verdict};
 use tec::driver::{self, Options};
 use tec::ir::DType;
 use tec::ir::print::{Style, print_kernel};

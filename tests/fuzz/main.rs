@@ -17,13 +17,10 @@
 mod algebra;
 mod barriers;
 mod damage;
-mod data;
 mod express;
 mod generate;
-mod judge;
 mod pipeline;
 mod plant;
-mod rewrite;
 mod run;
 mod schedule;
 mod shrink;
@@ -34,6 +31,8 @@ mod survey;
 mod table;
 mod tree;
 mod unchecked;
+
+use support::{data, judge, rewrite};
 
 /// Number from the environment.
 fn setting(name: &str, default: u64) -> u64 {

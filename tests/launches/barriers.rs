@@ -1,7 +1,7 @@
 //! Where barriers stand.
 
-use crate::build::*;
-use crate::passes::{after, check_barriers_are_needed, check_passes, count_barriers};
+use super::build::*;
+use super::passes::{after, check_barriers_are_needed, check_passes, count_barriers};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::{Expr, Kernel, Scope, Stmt};
 
@@ -175,7 +175,7 @@ fn a_product_by_a_warp_wants_all_its_threads() {
     let run = |inner| {
         let kernel = kernel(&[], &[&c], launch(inner));
         let kernel = after(&after(&kernel, "flatten_storage"), "hoist_threads");
-        tec::lower::insert_barriers::insert_barriers(kernel, &crate::passes::gpu())
+        tec::lower::insert_barriers::insert_barriers(kernel, &super::passes::gpu())
     };
     // A condition, and a loop, that tell the threads of one warp apart.
     let some = when(Expr::lt(get(&tx), int(16)), product());

@@ -1,6 +1,6 @@
 //! What a launch means.
 
-use crate::build::*;
+use super::build::*;
 use tec::ir::verify::verify_kernel;
 use tec::ir::{Buffer, Expr, Kernel, Scope, Stmt, Var};
 use tec::lower::hoist_threads::hoist_threads;

@@ -1,7 +1,7 @@
 //! A launch after every pass: the same results in every order of threads, no race, and no barrier
 //! that could be left out.
 
-use crate::build::{outputs, verified};
+use super::build::{outputs, verified};
 use tec::driver::PASSES;
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;

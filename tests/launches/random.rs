@@ -2,8 +2,8 @@
 //! the other, doubled, aligned, filled by one thread; virtual threads; values that each thread
 //! keeps; loops of every kind, tails by constants and by a run-time integer.
 
-use crate::build::*;
-use crate::passes::check_passes;
+use super::build::*;
+use super::passes::check_passes;
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::with_stack;

@@ -1,7 +1,7 @@
 //! Kernels with schedules for GPUs, the book's among them, small.
 
-use crate::build::verified;
-use crate::passes::{check_barriers_are_needed, check_passes_against};
+use super::build::verified;
+use super::passes::{check_barriers_are_needed, check_passes_against};
 use crate::support::Memory;
 use std::path::Path;
 use tec::driver::{self, Options, Trace, with_stack};

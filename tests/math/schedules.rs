@@ -2,8 +2,8 @@
 //! expansion gives, for every number of lanes and every target that runs here.
 
 use super::flat::float_bits;
-use super::support::Memory;
 use super::{Program, Random, UNARY, program, results, sweep_f64, sweep_pow, value};
+use crate::support::Memory;
 use tec::driver::{self, Failure, Options, Trace, with_stack};
 use tec::ir::interp::{Tensor, Value};
 use tec::ir::print::{Style, print_kernel};

@@ -1,5 +1,9 @@
 //! What several tests need: random numbers, programs as texts, `tec` and `ptxas` as commands.
 
+pub mod data;
+pub mod judge;
+pub mod rewrite;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -110,4 +114,12 @@ pub fn ptxas() -> Option<PathBuf> {
         say_skipped("no ptxas (`make test` installs it into .venv)");
     }
     found
+}
+
+/// Runs the test `name` of this program in a process of its own, started by `command`, whose last
+/// arguments are the test's. Fails unless that one test ran and passed.
+pub fn run_alone(name: &str, command: &mut Command) {
+    let output = command.args(["--exact", name]).output().expect("the process starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains("1 passed"), "{name}\n{said}");
 }

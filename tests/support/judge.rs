@@ -1,8 +1,8 @@
 //! Three ways to run a program, compared bit for bit: the interpreter on the plain loop nest, the
 //! interpreter after all passes, and the module called through its packed entry.
 
-use crate::data::{Data, make_args};
-use crate::rewrite::{backwards, with_owners};
+use super::data::{Data, make_args};
+use super::rewrite::{backwards, with_owners};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};

@@ -7,6 +7,3 @@ mod interpreter;
 mod passes;
 mod random;
 mod scheduled;
-#[allow(dead_code)]
-#[path = "../support/mod.rs"]
-mod support;

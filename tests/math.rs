@@ -1,14 +1,11 @@
 //! Expanded mathematical functions against the reference: error bounds over the whole range,
 //! special values exactly.
 //!
-//! `TEC_EXHAUSTIVE=exp cargo test --release --test math exhaustive` goes through every Float32
-//! argument of one function and prints the largest error.
+//! `make test-exhaustive F=exp` goes through every Float32 argument of one function and prints the
+//! largest error.
 
 mod flat;
 mod schedules;
-#[allow(dead_code)]
-#[path = "../support/mod.rs"]
-mod support;
 
 use flat::{BATCH, Program};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, FRAC_PI_4, PI, SQRT_2};

@@ -1,0 +1,32 @@
+//! Every test that needs no harness of its own, in one program: it is linked once, and its tests
+//! run side by side. The modules are the files beside this one. Programs of their own are `golden`
+//! (one test for each file), `fuzz` (long runs on request) and `space` (it counts allocations).
+//!
+//! `cargo test --test suite ptx::` runs the tests of one module.
+
+mod bench;
+mod cli;
+mod copies;
+mod cuda;
+mod docs;
+mod dot;
+mod fast_math;
+mod gpu;
+mod gpu_model;
+mod launches;
+mod math;
+mod measure;
+mod memory;
+mod module;
+mod passes;
+mod prepack;
+mod ptx;
+mod samples;
+mod storage;
+#[allow(dead_code)]
+mod support;
+mod syntax;
+mod tensor;
+mod tidy;
+mod tiles;
+mod tune;
