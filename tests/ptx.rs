@@ -38,6 +38,7 @@ const SIZES: &[(&str, &[&str])] = &[
     ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("avg_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
     ("batch_norm", &["c=3 n=40", "c=1 n=5"]),
+    ("index_products", &["n=41"]),
     ("pipelined", &["n=64 m=64 l=16", "n=16 m=16 l=160", "n=33 m=16 l=31", "plain.stages=5"]),
 ];
 

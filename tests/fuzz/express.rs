@@ -444,6 +444,11 @@ impl Generator {
             return node;
         }
         match self.int(0, if self.nesting > 1 { 3 } else { 9 }) {
+            0 if self.chance(20) => {
+                self.feature("index product of sums");
+                let index = Node::leaf(DType::Index, self.product_of_sums(place));
+                Node::new(DType::Index, format!("$ % ({})", ext.text), vec![index])
+            }
             0..2 => {
                 self.feature("index modulo");
                 let index = self.expr(DType::Index, 2, place);
@@ -462,6 +467,19 @@ impl Generator {
             }
             _ => self.contained(ext, place),
         }
+    }
+
+    /// A polynomial of many terms: the product of two sums of everything with a name.
+    fn product_of_sums(&mut self, place: &Place) -> String {
+        let axes = place.axes.iter().map(|axis| axis.name.clone());
+        let names: Vec<String> = axes.chain(self.scope.vars.iter().cloned()).collect();
+        let mut sum = || {
+            let mut terms = names.clone();
+            terms.retain(|_| self.chance(80));
+            terms.push(self.int(0, 9).to_string());
+            terms.join(" + ")
+        };
+        format!("({}) * ({})", sum(), sum())
     }
 
     /// Windows, reshapes and sums of axes.

@@ -251,6 +251,7 @@ pub const FEATURES: &[&str] = &[
     "index by a scalar",
     "index clamped",
     "index modulo",
+    "index product of sums",
     "index of an input unclamped",
     "index of data clamped",
     "index of data modulo",

@@ -339,6 +339,13 @@ impl Emitter<'_> {
             return None;
         }
         let terms = poly.list();
+        // A sum with too many terms, or whose coefficients overflow, is its own only term.
+        if let ([(factors, 1)], 0) = (&terms[..], poly.constant)
+            && let [Atom::Number(number)] = factors[..]
+            && self.numbers.of(expr) == Some(number)
+        {
+            return None;
+        }
         let constant = Interval::point(poly.constant);
         let range = self.range_of(&terms, &[]).add(constant);
         let narrow = WORD.covers(range) || self.ranges.is_word(expr);
