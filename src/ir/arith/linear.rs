@@ -1,41 +1,264 @@
-//! A sum of `index` terms, flattened: `((i + 1)*14 + j) - i` becomes `13·i + 14 + 1·j`.
+//! Linear sums, `constant + Σ coefficient · term`: the data type of all index arithmetic.
 //!
-//! One pass over the tree however deep it is, and over each shared node once: coefficients are
-//! handed down from parents to children in topological order.
+//! The term type decides the order. Terms with an order ([`Ord`]) are sorted, so equal sums are
+//! equal values. Expressions have none: they stay in the order of their first occurrence, which
+//! becomes the order of the emitted code. No coefficient is 0.
+//!
+//! The coefficient type ([`Coefficient`]) decides what an overflow does:
+//!
+//! | coefficient | overflow | used by |
+//! |---|---|---|
+//! | `i128` | the operation returns `None`, "not known" | proofs, the simplifier, PTX addresses |
+//! | `Wrapping<i64>` | wraps modulo 2^64, as the machine does | addresses of both CPU back ends |
+//! | `f64` | rounds | the cost model |
+//!
+//! The last two never fail ([`Total`]) and have the operators `+`, `-` and `*` instead of methods
+//! that return an `Option`.
+//!
+//! | sum | term | built by |
+//! |---|---|---|
+//! | [`Linear`]`<Expr, _>` | a node that is no sum | [`collect`], [`collect_wrapping`] |
+//! | [`super::poly`] | a product of atoms | the prover; both vector back ends |
+//! | `tune::model::index` | a loop | the cost model |
+//!
+//! A linear sum cannot represent products of two variables (a polynomial can), divisions, moduli,
+//! minima or choices. Those are opaque terms, or atoms of a polynomial.
+//!
+//! [`collect`] flattens an expression: `((i + 1)*14 + j) - i` becomes `13·i + 1·j + 14`. It hands
+//! coefficients from parents to children in topological order, as reverse-mode differentiation
+//! does, so it visits each shared node once.
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use rustc_hash::FxHashMap;
+use std::num::Wrapping;
+use std::ops::{Add, Mul, Sub};
 
-/// Terms in the order of their first occurrence, none with coefficient 0, none a sum itself; the
-/// same node once, but equal nodes at different places are different terms.
-pub(crate) struct Linear {
-    pub(crate) terms: Vec<(Expr, i128)>,
-    pub(crate) constant: i128,
+/// A number type of coefficients. It determines what an overflow does.
+pub(crate) trait Coefficient: Copy + PartialEq + Default {
+    /// The coefficient of an integer literal.
+    fn of(value: i128) -> Self;
+
+    /// `self + other`; `None` if it is not representable.
+    fn plus(self, other: Self) -> Option<Self>;
+
+    /// `self * other`; `None` if it is not representable.
+    fn times(self, other: Self) -> Option<Self>;
 }
 
-/// Flattens sums, differences and products with a literal; `None` if a coefficient leaves 128 bits.
-pub(crate) fn collect(expr: &Expr) -> Option<Linear> {
+/// A coefficient type with arithmetic that never fails.
+pub(crate) trait Total: Coefficient {}
+
+impl Coefficient for i128 {
+    fn of(value: i128) -> i128 {
+        value
+    }
+
+    fn plus(self, other: i128) -> Option<i128> {
+        self.checked_add(other)
+    }
+
+    fn times(self, other: i128) -> Option<i128> {
+        self.checked_mul(other)
+    }
+}
+
+impl Coefficient for Wrapping<i64> {
+    fn of(value: i128) -> Wrapping<i64> {
+        Wrapping(value as i64)
+    }
+
+    fn plus(self, other: Wrapping<i64>) -> Option<Wrapping<i64>> {
+        Some(self + other)
+    }
+
+    fn times(self, other: Wrapping<i64>) -> Option<Wrapping<i64>> {
+        Some(self * other)
+    }
+}
+
+impl Total for Wrapping<i64> {}
+
+impl Coefficient for f64 {
+    fn of(value: i128) -> f64 {
+        value as f64
+    }
+
+    fn plus(self, other: f64) -> Option<f64> {
+        Some(self + other)
+    }
+
+    fn times(self, other: f64) -> Option<f64> {
+        Some(self * other)
+    }
+}
+
+impl Total for f64 {}
+
+/// `constant + Σ coefficient · term`; see the module's documentation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Linear<T, C = i128> {
+    pub(crate) terms: Vec<(T, C)>,
+    pub(crate) constant: C,
+}
+
+impl<T, C: Coefficient> Default for Linear<T, C> {
+    fn default() -> Linear<T, C> {
+        Linear { terms: Vec::new(), constant: C::default() }
+    }
+}
+
+impl<T, C: Coefficient> Linear<T, C> {
+    pub(crate) fn of_constant(constant: C) -> Linear<T, C> {
+        Linear { terms: Vec::new(), constant }
+    }
+
+    /// `1 · term`.
+    pub(crate) fn of_term(term: T) -> Linear<T, C> {
+        Linear { terms: vec![(term, C::of(1))], constant: C::default() }
+    }
+
+    pub(crate) fn as_constant(&self) -> Option<C> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// Number of terms, the constant left out.
+    pub(crate) fn term_count(&self) -> usize {
+        self.terms.len()
+    }
+
+    /// Drops the terms with coefficient 0.
+    pub(crate) fn without_zeros(mut self) -> Linear<T, C> {
+        self.terms.retain(|term| term.1 != C::default());
+        self
+    }
+}
+
+impl<T: Clone, C: Coefficient> Linear<T, C> {
+    pub(crate) fn add_constant(&self, value: C) -> Option<Linear<T, C>> {
+        Some(Linear { terms: self.terms.clone(), constant: self.constant.plus(value)? })
+    }
+
+    /// `self * factor`.
+    pub(crate) fn scale(&self, factor: C) -> Option<Linear<T, C>> {
+        if factor == C::default() {
+            return Some(Linear::default());
+        }
+        let scaled = |(term, c): &(T, C)| Some((term.clone(), c.times(factor)?));
+        let terms = self.terms.iter().map(scaled).collect::<Option<_>>()?;
+        // Modulo 2^64, a product of two coefficients may be 0.
+        Some(Linear { terms, constant: self.constant.times(factor)? }.without_zeros())
+    }
+
+    pub(crate) fn neg(&self) -> Option<Linear<T, C>> {
+        self.scale(C::of(-1))
+    }
+}
+
+impl<T: Ord + Clone, C: Coefficient> Linear<T, C> {
+    /// A sum of terms in any order, with repetitions.
+    pub(crate) fn from_terms(mut terms: Vec<(T, C)>, constant: C) -> Option<Linear<T, C>> {
+        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut merged: Vec<(T, C)> = Vec::with_capacity(terms.len());
+        for (term, coefficient) in terms {
+            match merged.last_mut() {
+                Some(last) if last.0 == term => last.1 = last.1.plus(coefficient)?,
+                _ => merged.push((term, coefficient)),
+            }
+        }
+        Some(Linear { terms: merged, constant }.without_zeros())
+    }
+
+    /// `self + other * factor`.
+    pub(crate) fn plus_scaled(&self, other: &Linear<T, C>, factor: C) -> Option<Linear<T, C>> {
+        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let mut left = self.terms.iter().peekable();
+        for (term, coefficient) in &other.terms {
+            while let Some(before) = left.next_if(|before| before.0 < *term) {
+                terms.push(before.clone());
+            }
+            let mut sum = coefficient.times(factor)?;
+            if let Some(same) = left.next_if(|same| same.0 == *term) {
+                sum = same.1.plus(sum)?;
+            }
+            if sum != C::default() {
+                terms.push((term.clone(), sum));
+            }
+        }
+        terms.extend(left.cloned());
+        let constant = self.constant.plus(other.constant.times(factor)?)?;
+        Some(Linear { terms, constant })
+    }
+
+    pub(crate) fn add(&self, other: &Linear<T, C>) -> Option<Linear<T, C>> {
+        self.plus_scaled(other, C::of(1))
+    }
+
+    pub(crate) fn minus(&self, other: &Linear<T, C>) -> Option<Linear<T, C>> {
+        self.plus_scaled(other, C::of(-1))
+    }
+}
+
+/// Why an `expect` of [`Total`] arithmetic cannot fail.
+pub(super) const TOTAL: &str = "this arithmetic never fails";
+
+impl<T: Ord + Clone, C: Total> Add for &Linear<T, C> {
+    type Output = Linear<T, C>;
+
+    fn add(self, other: &Linear<T, C>) -> Linear<T, C> {
+        Linear::add(self, other).expect(TOTAL)
+    }
+}
+
+impl<T: Ord + Clone, C: Total> Sub for &Linear<T, C> {
+    type Output = Linear<T, C>;
+
+    fn sub(self, other: &Linear<T, C>) -> Linear<T, C> {
+        self.minus(other).expect(TOTAL)
+    }
+}
+
+impl<T: Clone, C: Total> Mul<C> for &Linear<T, C> {
+    type Output = Linear<T, C>;
+
+    fn mul(self, factor: C) -> Linear<T, C> {
+        self.scale(factor).expect(TOTAL)
+    }
+}
+
+/// Flattens sums, differences and products with a literal of an `index`. No term is a sum. A node
+/// occurs in one term only, but equal nodes at different addresses are different terms. `None` if a
+/// coefficient leaves 128 bits.
+pub(crate) fn collect(expr: &Expr) -> Option<Linear<Expr>> {
+    flatten(expr)
+}
+
+/// As [`collect`], modulo 2^64.
+pub(crate) fn collect_wrapping(expr: &Expr) -> Linear<Expr, Wrapping<i64>> {
+    flatten(expr).expect(TOTAL)
+}
+
+fn flatten<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
     if let Some(value) = expr.as_int() {
-        return Some(Linear { terms: Vec::new(), constant: value });
+        return Some(Linear::of_constant(C::of(value)));
     }
     if operands(expr).is_none() {
-        return Some(Linear { terms: vec![(expr.clone(), 1)], constant: 0 });
+        return Some(Linear::of_term(expr.clone()));
     }
     let mut sums = Sums { slots: FxHashMap::default(), order: Vec::new(), leaves: Vec::new() };
     sums.visit(expr);
     let Sums { slots, order, leaves } = sums;
-    let mut coefficients = vec![0i128; slots.len()];
-    coefficients[slots[&expr.id()]] = 1;
-    let mut constant = 0i128;
+    let mut coefficients = vec![C::default(); slots.len()];
+    coefficients[slots[&expr.id()]] = C::of(1);
+    let mut constant = C::default();
     for node in order.iter().rev() {
         let coefficient = coefficients[slots[&node.id()]];
         for (child, factor) in operands(node).into_iter().flatten().flatten() {
-            let share = coefficient.checked_mul(factor)?;
+            let share = coefficient.times(C::of(factor))?;
             match child.as_int() {
-                Some(value) => constant = constant.checked_add(share.checked_mul(value)?)?,
+                Some(value) => constant = constant.plus(share.times(C::of(value))?)?,
                 None => {
                     let slot = &mut coefficients[slots[&child.id()]];
-                    *slot = slot.checked_add(share)?;
+                    *slot = slot.plus(share)?;
                 }
             }
         }
@@ -44,11 +267,11 @@ pub(crate) fn collect(expr: &Expr) -> Option<Linear> {
         let coefficient = coefficients[slots[&leaf.id()]];
         (leaf, coefficient)
     });
-    Some(Linear { terms: terms.filter(|term| term.1 != 0).collect(), constant })
+    Some(Linear { terms: terms.collect(), constant }.without_zeros())
 }
 
 struct Sums {
-    /// Number of each node met, by [`Expr::id`].
+    /// The number of each visited node, by [`Expr::id`].
     slots: FxHashMap<usize, usize>,
     /// Sums, children before parents.
     order: Vec<Expr>,

@@ -23,8 +23,8 @@ pub(crate) mod tests;
 pub(crate) use atoms::{Key, build_sum};
 pub(crate) use divisor::divisor;
 pub(crate) use interval::Interval;
-pub(crate) use linear::{Linear, collect};
-pub(crate) use poly::{Poly, floor_div, floor_mod, gcd};
+pub(crate) use linear::{Linear, collect, collect_wrapping};
+pub(crate) use poly::{Poly, Polynomial, floor_div, floor_mod, gcd};
 pub(crate) use prove::flatten_logic;
 
 use super::{Expr, Var};

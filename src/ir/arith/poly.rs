@@ -1,191 +1,140 @@
-//! Polynomials with integer coefficients over atoms, the normal form the prover works on.
+//! Polynomials with integer coefficients over atoms: linear sums whose terms are monomials.
 //!
-//! An atom is a variable or a term that is not a polynomial (`i // m`, `min(a, b)`, a load); see
-//! [`super::atoms`]. Every operation is exact: a coefficient outside 128 bits gives `None`.
+//! An atom is a variable or a term that is no polynomial (`i // m`, `min(a, b)`, a load). Each user
+//! has its own atoms: [`super::atoms`] for proofs, the two vector back ends for addresses.
+//!
+//! A monomial is the sorted list of its atoms, `[i, i, n]` for `i²·n`, and never empty: the constant
+//! stands apart. With the order of [`Linear`], equal polynomials are equal values (the distributed
+//! normal form of computer algebra). [`Linear`] also says what an overflow does.
 
-/// Number of an atom in its arena.
+use super::linear::{Coefficient, Linear, TOTAL, Total};
+use std::ops::Mul;
+
+/// Number of an atom of the prover in its arena.
 pub(crate) type Atom = u32;
 
-/// More terms than this are not multiplied out.
+/// `constant + Σ coefficient · monomial`.
+pub(crate) type Polynomial<A, C = i128> = Linear<Vec<A>, C>;
+
+/// The normal form on which the prover works.
+pub(crate) type Poly = Polynomial<Atom>;
+
+/// [`Poly::mul`] gives up if the product may have more terms than this.
 const MAX_TERMS: usize = 64;
 
-/// `constant + Σ coefficient · monomial`. Terms are sorted by monomial, a monomial's atoms too, no
-/// coefficient is zero: equal polynomials are equal values.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Poly {
-    pub(crate) terms: Vec<(Vec<Atom>, i128)>,
-    pub(crate) constant: i128,
-}
-
-impl Poly {
-    pub(crate) fn of_constant(value: i128) -> Poly {
-        Poly { terms: Vec::new(), constant: value }
+impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
+    pub(crate) fn atom(atom: A) -> Polynomial<A, C> {
+        Linear::of_term(vec![atom])
     }
 
-    pub(crate) fn atom(atom: Atom) -> Poly {
-        Poly { terms: vec![(vec![atom], 1)], constant: 0 }
-    }
-
-    /// From terms in any order, with repetitions.
-    pub(crate) fn from_terms(mut terms: Vec<(Vec<Atom>, i128)>, constant: i128) -> Option<Poly> {
-        terms.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let mut merged: Vec<(Vec<Atom>, i128)> = Vec::with_capacity(terms.len());
-        for (mono, coefficient) in terms {
-            match merged.last_mut() {
-                Some(last) if last.0 == mono => last.1 = last.1.checked_add(coefficient)?,
-                _ => merged.push((mono, coefficient)),
-            }
+    /// `coefficient · monomial`; a monomial without atoms is 1.
+    pub(crate) fn monomial(monomial: Vec<A>, coefficient: C) -> Polynomial<A, C> {
+        let zero = coefficient == C::default();
+        match monomial.is_empty() || zero {
+            true => Linear::of_constant(coefficient),
+            false => Linear { terms: vec![(monomial, coefficient)], constant: C::default() },
         }
-        merged.retain(|term| term.1 != 0);
-        Some(Poly { terms: merged, constant })
     }
 
-    pub(crate) fn as_constant(&self) -> Option<i128> {
-        self.terms.is_empty().then_some(self.constant)
-    }
-
-    /// `self + other * factor`.
-    pub(crate) fn plus_scaled(&self, other: &Poly, factor: i128) -> Option<Poly> {
-        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
-        let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
-        loop {
-            let order = match (left.peek(), right.peek()) {
-                (None, None) => break,
-                (Some(_), None) => std::cmp::Ordering::Less,
-                (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some(a), Some(b)) => a.0.cmp(&b.0),
-            };
-            let mut term = (Vec::new(), 0i128);
-            if order.is_le() {
-                term = left.next().expect("peeked").clone();
-            }
-            if order.is_ge() {
-                let (mono, coefficient) = right.next().expect("peeked");
-                term.1 = term.1.checked_add(coefficient.checked_mul(factor)?)?;
-                term.0.clone_from(mono);
-            }
-            if term.1 != 0 {
-                terms.push(term);
-            }
-        }
-        let constant = self.constant.checked_add(other.constant.checked_mul(factor)?)?;
-        Some(Poly { terms, constant })
-    }
-
-    pub(crate) fn add(&self, other: &Poly) -> Option<Poly> {
-        self.plus_scaled(other, 1)
-    }
-
-    pub(crate) fn minus(&self, other: &Poly) -> Option<Poly> {
-        self.plus_scaled(other, -1)
-    }
-
-    pub(crate) fn add_constant(&self, value: i128) -> Option<Poly> {
-        let constant = self.constant.checked_add(value)?;
-        Some(Poly { terms: self.terms.clone(), constant })
-    }
-
-    pub(crate) fn scale(&self, factor: i128) -> Option<Poly> {
-        if factor == 0 {
-            return Some(Poly::default());
-        }
-        let mut terms = self.terms.clone();
-        for term in &mut terms {
-            term.1 = term.1.checked_mul(factor)?;
-        }
-        Some(Poly { terms, constant: self.constant.checked_mul(factor)? })
-    }
-
-    pub(crate) fn neg(&self) -> Option<Poly> {
-        self.scale(-1)
-    }
-
-    /// The product, multiplied out; `None` also where it would be large.
-    pub(crate) fn mul(&self, other: &Poly) -> Option<Poly> {
+    /// The product, multiplied out.
+    pub(crate) fn product(&self, other: &Polynomial<A, C>) -> Option<Polynomial<A, C>> {
         if let Some(factor) = other.as_constant() {
             return self.scale(factor);
         }
         if let Some(factor) = self.as_constant() {
             return other.scale(factor);
         }
-        if self.terms.len() * other.terms.len() > MAX_TERMS {
-            return None;
-        }
         let mut terms = Vec::new();
         for (a, ca) in &self.terms {
             for (b, cb) in &other.terms {
-                let mut mono = [a.as_slice(), b.as_slice()].concat();
-                mono.sort_unstable();
-                terms.push((mono, ca.checked_mul(*cb)?));
+                let mut monomial = [a.as_slice(), b.as_slice()].concat();
+                monomial.sort_unstable();
+                terms.push((monomial, ca.times(*cb)?));
             }
-            if other.constant != 0 {
-                terms.push((a.clone(), ca.checked_mul(other.constant)?));
+            if other.constant != C::default() {
+                terms.push((a.clone(), ca.times(other.constant)?));
             }
         }
-        if self.constant != 0 {
+        if self.constant != C::default() {
             for (b, cb) in &other.terms {
-                terms.push((b.clone(), cb.checked_mul(self.constant)?));
+                terms.push((b.clone(), cb.times(self.constant)?));
             }
         }
-        Poly::from_terms(terms, self.constant.checked_mul(other.constant)?)
+        Linear::from_terms(terms, self.constant.times(other.constant)?)
     }
 
-    pub(crate) fn contains(&self, atom: Atom) -> bool {
-        self.terms.iter().any(|(mono, _)| mono.contains(&atom))
-    }
-
-    /// `(a, b)` with `self = a * atom + b` and neither containing `atom`; `None` for higher powers.
-    pub(crate) fn split(&self, atom: Atom) -> Option<(Poly, Poly)> {
-        let mut factor = Poly::default();
-        let mut rest = Poly { terms: Vec::new(), constant: self.constant };
-        let mut factors = Vec::new();
-        for (mono, coefficient) in &self.terms {
-            match mono.iter().position(|&a| a == atom) {
-                None => rest.terms.push((mono.clone(), *coefficient)),
+    /// `(a, b)` with `self = a * atom + b`, neither containing `atom`; `None` for higher powers.
+    pub(crate) fn split(&self, atom: A) -> Option<(Polynomial<A, C>, Polynomial<A, C>)> {
+        let mut factor = Polynomial::default();
+        let mut rest = Polynomial::of_constant(self.constant);
+        for (monomial, coefficient) in &self.terms {
+            match monomial.iter().position(|other| *other == atom) {
+                None => rest.terms.push((monomial.clone(), *coefficient)),
                 Some(at) => {
-                    let mut others = mono.clone();
+                    let mut others = monomial.clone();
                     others.remove(at);
                     if others.contains(&atom) {
                         return None;
                     }
-                    if others.is_empty() {
-                        factor.constant = *coefficient;
-                    } else {
-                        factors.push((others, *coefficient));
+                    match others.is_empty() {
+                        true => factor.constant = *coefficient,
+                        false => factor.terms.push((others, *coefficient)),
                     }
                 }
             }
         }
-        let factor = Poly::from_terms(factors, factor.constant)?;
-        Some((factor, rest))
+        // Without the atom, the monomials may have another order.
+        Some((Linear::from_terms(factor.terms, factor.constant)?, rest))
     }
 
-    /// `self` with `atom` replaced, in the first power only.
-    pub(crate) fn substitute(&self, atom: Atom, value: &Poly) -> Option<Poly> {
-        let (factor, rest) = self.split(atom)?;
-        factor.mul(value)?.add(&rest)
+    /// The polynomial with other atoms. `f` must keep their order and map no two to one.
+    pub(crate) fn rename(&self, f: impl Fn(&A) -> A) -> Polynomial<A, C> {
+        let renamed = |(monomial, c): &(Vec<A>, C)| (monomial.iter().map(&f).collect(), *c);
+        Linear { terms: self.terms.iter().map(renamed).collect(), constant: self.constant }
     }
 
-    /// Number of terms, the constant left out.
-    pub(crate) fn term_count(&self) -> usize {
-        self.terms.len()
+    pub(crate) fn contains(&self, atom: A) -> bool {
+        self.terms.iter().any(|(monomial, _)| monomial.contains(&atom))
     }
 
     /// The distinct atoms, ascending.
-    pub(crate) fn atoms(&self) -> Vec<Atom> {
-        let mut atoms: Vec<Atom> = self.terms.iter().flat_map(|t| t.0.iter().copied()).collect();
+    pub(crate) fn atoms(&self) -> Vec<A> {
+        let mut atoms: Vec<A> = self.terms.iter().flat_map(|t| t.0.iter().cloned()).collect();
         atoms.sort_unstable();
         atoms.dedup();
         atoms
     }
+}
 
+impl<A: Ord + Clone, C: Total> Mul for &Linear<Vec<A>, C> {
+    type Output = Linear<Vec<A>, C>;
+
+    fn mul(self, other: &Linear<Vec<A>, C>) -> Linear<Vec<A>, C> {
+        self.product(other).expect(TOTAL)
+    }
+}
+
+impl Poly {
+    /// The product, multiplied out; `None` also if it may be large.
+    pub(crate) fn mul(&self, other: &Poly) -> Option<Poly> {
+        (self.terms.len() * other.terms.len() <= MAX_TERMS).then(|| self.product(other))?
+    }
+
+    /// `self` with `atom` replaced by `value`; `None` if a higher power of the atom occurs.
+    pub(crate) fn substitute(&self, atom: Atom, value: &Poly) -> Option<Poly> {
+        let (factor, rest) = self.split(atom)?;
+        factor.mul(value)?.add(&rest)
+    }
+}
+
+impl<T> Linear<T, i128> {
     /// Greatest common divisor of the coefficients, the constant left out; 0 without terms.
     pub(crate) fn gcd(&self) -> i128 {
         self.terms.iter().fold(0, |g, term| gcd(g, term.1))
     }
 }
 
-/// Greatest common divisor, never negative.
+/// Greatest common divisor, never negative; 1 if it is 2^127.
 pub(crate) fn gcd(a: i128, b: i128) -> i128 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {
@@ -204,4 +153,218 @@ pub(crate) fn floor_div(a: i128, b: i128) -> i128 {
 pub(crate) fn floor_mod(a: i128, b: i128) -> i128 {
     let r = a.wrapping_rem(b);
     if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::linear::{collect, collect_wrapping};
+    use super::*;
+    use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
+    use num_bigint::BigInt;
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use std::num::Wrapping;
+
+    const SEEDS: u64 = 4000;
+
+    /// Random sums and products over three variables, with random values for these.
+    struct Sample {
+        random: ChaCha8Rng,
+        vars: Vec<Var>,
+        values: Vec<i64>,
+    }
+
+    impl Sample {
+        fn new(seed: u64) -> Sample {
+            let vars = ["a", "b", "c"].map(Var::index).to_vec();
+            let mut sample =
+                Sample { random: ChaCha8Rng::seed_from_u64(seed), vars, values: Vec::new() };
+            sample.values = (0..3).map(|_| sample.integer()).collect();
+            sample
+        }
+
+        fn integer(&mut self) -> i64 {
+            let near: i64 = self.random.random_range(-3..=3);
+            let ends = [0, 0, 0, 1 << 31, 1 << 32, 1 << 62, -1 << 62, i64::MAX, i64::MIN];
+            match self.random.random_range(0..=ends.len()) {
+                at if at < ends.len() => near.wrapping_add(ends[at]),
+                _ => self.random.random(),
+            }
+        }
+
+        fn expr(&mut self, depth: u32) -> Expr {
+            if depth == 0 || self.random.random_range(0..8) == 0 {
+                return match self.random.random_range(0..3) {
+                    0 => Expr::index(self.integer()),
+                    _ => Expr::var(&self.vars[self.random.random_range(0..3)]),
+                };
+            }
+            let a = self.expr(depth - 1);
+            // A shared operand is one node with two parents.
+            let b =
+                if self.random.random_range(0..6) == 0 { a.clone() } else { self.expr(depth - 1) };
+            match self.random.random_range(0..8) {
+                0 => Expr::unary(UnOp::Neg, a),
+                1..=3 => Expr::binary(BinOp::Add, a, b),
+                4 | 5 => Expr::binary(BinOp::Sub, a, b),
+                _ => Expr::binary(BinOp::Mul, a, b),
+            }
+        }
+
+        fn exact(&self, expr: &Expr) -> BigInt {
+            if let Some(value) = expr.as_int() {
+                return value.into();
+            }
+            match &expr.kind {
+                ExprKind::Var(var) => BigInt::from(self.values[self.atom(var)]),
+                ExprKind::Unary(UnOp::Neg, a) => -self.exact(a),
+                ExprKind::Binary(op, a, b) => {
+                    let (a, b) = (self.exact(a), self.exact(b));
+                    match op {
+                        BinOp::Add => a + b,
+                        BinOp::Sub => a - b,
+                        _ => a * b,
+                    }
+                }
+                _ => unreachable!("no other node is made"),
+            }
+        }
+
+        fn atom(&self, var: &Var) -> usize {
+            self.vars.iter().position(|known| known == var).expect("one of the three")
+        }
+
+        fn poly<C: Coefficient>(&self, expr: &Expr) -> Option<Polynomial<usize, C>> {
+            if let Some(value) = expr.as_int() {
+                return Some(Polynomial::of_constant(C::of(value)));
+            }
+            match &expr.kind {
+                ExprKind::Var(var) => Some(Polynomial::atom(self.atom(var))),
+                ExprKind::Unary(UnOp::Neg, a) => self.poly(a)?.neg(),
+                ExprKind::Binary(op, a, b) => {
+                    let (a, b) = (self.poly(a)?, self.poly(b)?);
+                    match op {
+                        BinOp::Add => a.add(&b),
+                        BinOp::Sub => a.minus(&b),
+                        _ => a.product(&b),
+                    }
+                }
+                _ => unreachable!("no other node is made"),
+            }
+        }
+
+        fn value(&self, poly: &Polynomial<usize>) -> BigInt {
+            let term = |(monomial, c): &(Vec<usize>, i128)| {
+                let atoms = monomial.iter().map(|atom| BigInt::from(self.values[*atom]));
+                atoms.product::<BigInt>() * *c
+            };
+            poly.terms.iter().map(term).sum::<BigInt>() + poly.constant
+        }
+
+        fn wrapped(&self, poly: &Polynomial<usize, Wrapping<i64>>) -> i64 {
+            let term = |(monomial, c): &(Vec<usize>, Wrapping<i64>)| {
+                let atoms = monomial.iter().map(|atom| Wrapping(self.values[*atom]));
+                atoms.product::<Wrapping<i64>>() * c
+            };
+            (poly.terms.iter().map(term).sum::<Wrapping<i64>>() + poly.constant).0
+        }
+    }
+
+    /// The lowest 64 bits.
+    fn low(value: &BigInt) -> i64 {
+        let modulus = BigInt::from(1) << 64;
+        let low = ((value % &modulus) + &modulus) % &modulus;
+        u64::try_from(low).expect("it is below 2^64") as i64
+    }
+
+    #[track_caller]
+    fn assert_normal<A: Ord, C: Coefficient>(poly: &Polynomial<A, C>) {
+        assert!(
+            poly.terms.iter().all(|(monomial, _)| !monomial.is_empty() && monomial.is_sorted())
+        );
+        assert!(poly.terms.iter().all(|(_, coefficient)| *coefficient != C::default()));
+        assert!(poly.terms.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn checked_polynomials_are_exact_or_unknown() {
+        let mut unknown = 0;
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let expr = sample.expr(5);
+            let Some(poly) = sample.poly::<i128>(&expr) else {
+                unknown += 1;
+                continue;
+            };
+            assert_normal(&poly);
+            assert_eq!(sample.value(&poly), sample.exact(&expr), "seed {seed}");
+        }
+        assert!((SEEDS / 50..SEEDS / 2).contains(&unknown), "{unknown} of {SEEDS} are unknown");
+    }
+
+    #[test]
+    fn wrapping_polynomials_agree_with_machine_arithmetic() {
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let expr = sample.expr(5);
+            let poly = sample.poly(&expr).expect("it wraps");
+            assert_normal(&poly);
+            assert_eq!(sample.wrapped(&poly), low(&sample.exact(&expr)), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn flattened_sums_agree_with_the_expression() {
+        let mut unknown = 0;
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let expr = sample.expr(6);
+            let exact = sample.exact(&expr);
+            let wrapping = collect_wrapping(&expr);
+            let terms = wrapping.terms.iter().map(|(leaf, c)| sample.exact(leaf) * c.0);
+            let sum = terms.sum::<BigInt>() + wrapping.constant.0;
+            assert_eq!(low(&sum), low(&exact), "seed {seed}");
+            let Some(checked) = collect(&expr) else {
+                unknown += 1;
+                continue;
+            };
+            let terms = checked.terms.iter().map(|(leaf, c)| sample.exact(leaf) * *c);
+            assert_eq!(terms.sum::<BigInt>() + checked.constant, exact, "seed {seed}");
+        }
+        assert!((1..SEEDS / 2).contains(&unknown), "{unknown} of {SEEDS} are unknown");
+    }
+
+    #[test]
+    fn equal_polynomials_are_equal_values() {
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let [a, b, c] = [2, 3, 2].map(|depth| sample.expr(depth));
+            let [a, b, c] = [a, b, c].map(|e| sample.poly::<Wrapping<i64>>(&e).expect("it wraps"));
+            assert_eq!(&(&a + &b) * &c, &(&a * &c) + &(&b * &c), "seed {seed}");
+            assert_eq!(&(&a - &b) + &b, a, "seed {seed}");
+            assert_eq!(&a * &b, &b * &a, "seed {seed}");
+            let mut shuffled = b.terms.clone();
+            shuffled.shuffle(&mut sample.random);
+            assert_eq!(Linear::from_terms(shuffled, b.constant).as_ref(), Some(&b), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn split_isolates_the_first_power_of_an_atom() {
+        let mut split = 0;
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let expr = sample.expr(4);
+            let Some(poly) = sample.poly::<i128>(&expr) else { continue };
+            let Some((factor, rest)) = poly.split(0) else { continue };
+            split += usize::from(factor != Polynomial::default());
+            assert_normal(&factor);
+            assert_normal(&rest);
+            assert!(!factor.contains(0) && !rest.contains(0));
+            let joined = factor.product(&Polynomial::atom(0)).and_then(|p| p.add(&rest));
+            assert_eq!(joined, Some(poly), "seed {seed}");
+        }
+        assert!(split > 500, "only {split} polynomials contain the atom");
+    }
 }
