@@ -5,21 +5,22 @@
 use super::inst::{Arg, Base, Cond, Mem};
 use super::nest::{Scope, Selector, Val};
 use super::plan;
+use crate::ir::arith::Polynomial;
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
 use iced_x86::Code;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
+use std::num::Wrapping;
 
-/// What an index is made of and not taken apart: a variable, or an operation such as a quotient.
+/// The number of a variable, or of an operation that is no sum or product, such as a quotient.
 pub(super) type Atom = usize;
 
-/// A sum: products of atoms (sorted; none for the constant) with their factors, modulo 2^64.
-pub(super) type Poly = BTreeMap<Vec<Atom>, i64>;
+/// An index as a polynomial modulo 2^64.
+pub(super) type Poly = Polynomial<Atom, Wrapping<i64>>;
 
-/// The products of a [`Poly`] without the constant, sorted.
-pub(super) type Terms = Vec<(Vec<Atom>, i64)>;
+/// A [`Poly`] whose constant is 0.
+pub(super) type Terms = Poly;
 
 /// More products than this are not multiplied out.
 const MAX_TERMS: usize = 24;
@@ -50,13 +51,11 @@ struct Steps {
 /// Farther from each other accesses have pointers of their own.
 const MOST_STEPS: i64 = 64;
 
-/// The only product by which two sums differ, and how often.
+/// The difference of two sums if it is a single product: the product and its coefficient.
 fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
-    let of = |terms: &Terms| terms.iter().cloned().collect::<Poly>();
-    let mut difference = of(to);
-    add(&mut difference, &of(from), -1);
-    let mut terms = difference.into_iter();
-    terms.next().filter(|_| terms.next().is_none())
+    let mut terms = (to - from).terms.into_iter();
+    let (product, coefficient) = terms.next()?;
+    terms.next().is_none().then_some((product, coefficient.0))
 }
 
 /// All atoms seen, by number.
@@ -97,64 +96,20 @@ impl Atoms {
     }
 }
 
-fn add(a: &mut Poly, b: &Poly, factor: i64) {
-    for (product, coefficient) in b {
-        let sum = a.entry(product.clone()).or_insert(0);
-        *sum = sum.wrapping_add(coefficient.wrapping_mul(factor));
-        if *sum == 0 {
-            a.remove(product);
-        }
-    }
-}
-
-fn multiply(a: &Poly, b: &Poly) -> Poly {
-    let mut result = Poly::new();
-    for (x, c) in a {
-        for (y, d) in b {
-            let mut product: Vec<Atom> = x.iter().chain(y).copied().collect();
-            product.sort_unstable();
-            let sum = result.entry(product).or_insert(0);
-            *sum = sum.wrapping_add(c.wrapping_mul(*d));
-        }
-    }
-    result.retain(|_, c| *c != 0);
-    result
-}
-
-/// A constant as a sum.
-fn constant(value: i64) -> Poly {
-    let mut poly = Poly::new();
-    if value != 0 {
-        poly.insert(Vec::new(), value);
-    }
-    poly
-}
-
 impl Selector<'_> {
-    /// An index as a sum. Variables that a `let` binds to arithmetic are replaced by it.
+    /// An index as a polynomial. Variables that a `let` binds to arithmetic are replaced by it.
     pub(super) fn poly(&mut self, expr: &Expr) -> Poly {
         if let Some(value) = expr.as_int() {
-            return constant(value as i64);
+            return Poly::of_constant(Wrapping(value as i64));
         }
         match &expr.kind {
-            ExprKind::Binary(BinOp::Add, a, b) => {
-                let (mut sum, b) = (self.poly(a), self.poly(b));
-                add(&mut sum, &b, 1);
-                sum
-            }
-            ExprKind::Binary(BinOp::Sub, a, b) => {
-                let (mut sum, b) = (self.poly(a), self.poly(b));
-                add(&mut sum, &b, -1);
-                sum
-            }
-            ExprKind::Unary(UnOp::Neg, a) => {
-                let mut sum = Poly::new();
-                add(&mut sum, &self.poly(a), -1);
-                sum
-            }
+            ExprKind::Binary(BinOp::Add, a, b) => &self.poly(a) + &self.poly(b),
+            ExprKind::Binary(BinOp::Sub, a, b) => &self.poly(a) - &self.poly(b),
+            ExprKind::Unary(UnOp::Neg, a) => &self.poly(a) * Wrapping(-1),
             ExprKind::Binary(BinOp::Mul, a, b) => {
                 let (x, y) = (self.poly(a), self.poly(b));
-                if x.len() * y.len() <= MAX_TERMS { multiply(&x, &y) } else { self.atom(expr) }
+                let count = |poly: &Poly| poly.term_count() + usize::from(poly.constant.0 != 0);
+                if count(&x) * count(&y) <= MAX_TERMS { &x * &y } else { self.atom(expr) }
             }
             ExprKind::Var(var) => match self.lets.get(var).cloned() {
                 Some(value) => self.poly(&value),
@@ -165,23 +120,21 @@ impl Selector<'_> {
     }
 
     fn atom(&mut self, expr: &Expr) -> Poly {
-        Poly::from([(vec![self.atoms.of(expr)], 1)])
+        Poly::atom(self.atoms.of(expr))
     }
 
-    /// An index as a sum without its constant.
+    /// The terms of an index, and its constant.
     pub(super) fn terms(&mut self, expr: &Expr) -> (Terms, i64) {
-        let mut poly = self.poly(expr);
-        let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        (poly.into_iter().collect(), constant)
+        without_constant(self.poly(expr))
     }
 
-    /// The term that is known last: in the innermost scope.
-    fn last_known(&self, terms: &Terms) -> Option<usize> {
+    /// The term with the innermost scope; the last one of several.
+    fn innermost_term(&self, terms: &Terms) -> Option<usize> {
         let depth = |place: &usize| {
-            let atoms = &terms[*place].0;
+            let atoms = &terms.terms[*place].0;
             (atoms.iter().map(|atom| self.depth_of(*atom)).max().unwrap_or(0), *place)
         };
-        (0..terms.len()).max_by_key(depth)
+        (0..terms.term_count()).max_by_key(depth)
     }
 
     /// The innermost scope that binds a variable of an atom.
@@ -203,7 +156,7 @@ impl Selector<'_> {
             Ok(disp) => (disp, 0),
             Err(_) => (0, disp),
         };
-        if terms.is_empty()
+        if terms.term_count() == 0
             && far == 0
             && let Some(offset) = self.frames.get(buffer)
         {
@@ -228,15 +181,15 @@ impl Selector<'_> {
             return pointer;
         }
         // What is known furthest outside is added first, so that pointers share the beginning.
-        let pointer = match self.last_known(terms) {
+        let pointer = match self.innermost_term(terms) {
             None => self.base_pointer(buffer),
-            Some(last) => {
-                let mut before = terms.clone();
-                let (product, coefficient) = &before.remove(last);
-                let before = self.pointer(buffer, &before);
-                let factor = coefficient.wrapping_mul(buffer.dtype.bytes() as i64);
+            Some(innermost) => {
+                let mut outer = terms.clone();
+                let (product, coefficient) = &outer.terms.remove(innermost);
+                let outer = self.pointer(buffer, &outer);
+                let factor = coefficient * Wrapping(buffer.dtype.bytes() as i64);
                 let value = self.product(product);
-                self.add_scaled(before, value, factor)
+                self.add_scaled(outer, value, factor.0)
             }
         };
         self.remember_pointer(buffer, terms.clone(), pointer);
@@ -254,8 +207,8 @@ impl Selector<'_> {
         let mut left = MOST_BEFORE;
         for (buffer, index) in found {
             let (mut terms, _) = self.terms(&index);
-            terms.retain(|(product, _)| product.iter().all(|atom| self.is_known(*atom)));
-            let takes_product = terms.iter().any(|(product, _)| product.len() > 1);
+            terms.terms.retain(|(product, _)| product.iter().all(|atom| self.is_known(*atom)));
+            let takes_product = terms.terms.iter().any(|(product, _)| product.len() > 1);
             let known = self.known_pointer(&buffer, &terms).is_some();
             if left > 0 && takes_product && !known && self.has_address(&buffer) {
                 self.pointer(&buffer, &terms);
@@ -291,9 +244,8 @@ impl Selector<'_> {
                     let index = Some((*value, step as u8));
                     let pointer = self.b.lea(Mem { base, index, disp: 0 });
                     let (product, elements) = unit;
-                    let mut sum = known.into_iter().collect::<Poly>();
-                    add(&mut sum, &Poly::from([(product, elements)]), step);
-                    let terms: Terms = sum.into_iter().collect();
+                    let distance = Poly::monomial(product, Wrapping(elements) * Wrapping(step));
+                    let terms = &known + &distance;
                     self.remember_pointer(buffer, terms.clone(), pointer);
                     let scope = self.scopes.last_mut().expect("a scope");
                     scope.leaders.push((buffer.clone(), terms, pointer));
@@ -413,7 +365,7 @@ impl Selector<'_> {
     /// The sum of terms and a constant, in a register.
     pub(super) fn sum(&mut self, terms: &Terms, constant: i64) -> VReg {
         let mut sum = None;
-        for (product, coefficient) in terms {
+        for (product, Wrapping(coefficient)) in &terms.terms {
             let value = self.product(product);
             sum = Some(match sum {
                 None => self.b.mul_imm(value, *coefficient),
@@ -439,11 +391,8 @@ impl Selector<'_> {
         if !plan::has_small_constants(a) || !plan::has_small_constants(b) {
             return None;
         }
-        let mut poly = self.poly(a);
-        add(&mut poly, &self.poly(b), -1);
-        let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        let small = constant.unsigned_abs() < 1 << 60;
-        small.then(|| (poly.into_iter().collect(), constant))
+        let (terms, constant) = without_constant(&self.poly(a) - &self.poly(b));
+        (constant.unsigned_abs() < 1 << 60).then_some((terms, constant))
     }
 
     /// Computes before a loop what several conditions in its body compare with constants, as those
@@ -452,8 +401,8 @@ impl Selector<'_> {
         let mut seen = FxHashSet::default();
         for (a, b) in plan::index_conditions(body) {
             let Some((terms, constant)) = self.difference(&a, &b) else { continue };
-            let known = terms.iter().flat_map(|(product, _)| product).all(|a| self.is_known(*a));
-            if known && terms.len() > 1 && !seen.insert(terms.clone()) {
+            let known = terms.atoms().into_iter().all(|atom| self.is_known(atom));
+            if known && terms.term_count() > 1 && !seen.insert(terms.clone()) {
                 let scope = self.scopes.iter().rev();
                 if scope.clone().all(|scope| !scope.differences.contains_key(&terms)) {
                     let difference = match self.is_moderate(&a) && self.is_moderate(&b) {
@@ -499,24 +448,14 @@ impl Selector<'_> {
     ) -> Option<(Terms, i64, Poly)> {
         let atom = self.atoms.of_var(var);
         let min = self.poly(min);
-        let (mut step, mut first) = (Poly::new(), Poly::new());
-        for (product, coefficient) in terms {
-            let count = product.iter().filter(|other| **other == atom).count();
-            let rest: Vec<Atom> = product.iter().filter(|other| **other != atom).copied().collect();
-            let known = rest.iter().all(|other| self.is_known(*other));
-            if count > 1 || !known {
-                return None;
-            }
-            let rest = Poly::from([(rest, *coefficient)]);
-            if count == 1 {
-                add(&mut step, &rest, 1);
-                add(&mut first, &multiply(&rest, &min), 1);
-            } else {
-                add(&mut first, &rest, 1);
-            }
+        let (step, rest) = terms.split(atom)?;
+        let known = |poly: &Poly| poly.atoms().into_iter().all(|atom| self.is_known(atom));
+        if !known(&step) || !known(&rest) {
+            return None;
         }
-        let constant = step.remove(&Vec::new()).unwrap_or(0);
-        Some((step.into_iter().collect(), constant, first))
+        let first = &(&step * &min) + &rest;
+        let (step, constant) = without_constant(step);
+        Some((step, constant, first))
     }
 
     /// Whether everything in an atom has a value here, and will keep it.
@@ -528,11 +467,16 @@ impl Selector<'_> {
     }
 
     /// The pointer and the constant for a sum of any form.
-    pub(super) fn pointer_to(&mut self, buffer: &Buffer, mut poly: Poly) -> VReg {
-        let constant = poly.remove(&Vec::new()).unwrap_or(0);
-        let pointer = self.pointer(buffer, &poly.into_iter().collect());
+    pub(super) fn pointer_to(&mut self, buffer: &Buffer, poly: Poly) -> VReg {
+        let (terms, constant) = without_constant(poly);
+        let pointer = self.pointer(buffer, &terms);
         self.b.add_imm(pointer, constant.wrapping_mul(buffer.dtype.bytes() as i64))
     }
+}
+
+fn without_constant(mut poly: Poly) -> (Terms, i64) {
+    let constant = std::mem::take(&mut poly.constant);
+    (poly, constant.0)
 }
 
 /// Calls `f` with every variable of an expression.

@@ -1,6 +1,6 @@
 //! Gathers and scatters: lanes that are anywhere in memory.
 
-use super::address::{for_each_var, reads_memory};
+use super::address::{Terms, for_each_var, reads_memory};
 use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
 use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
@@ -33,7 +33,7 @@ impl Selector<'_> {
                 let all = self.value(index).reg();
                 let lane_value = self.extract(all, 8, lane);
                 let element = self.b.make_gpr(quadword_code(self.b.evex), &[Arg::Use(lane_value)]);
-                let base = self.pointer(buffer, &Vec::new());
+                let base = self.pointer(buffer, &Terms::default());
                 let scaled = self.b.mul_imm(element, bytes);
                 Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 }
             }
@@ -120,7 +120,7 @@ impl Selector<'_> {
             return (self.with_register_base(mem, offsets, scale), bytes);
         }
         let offsets = self.value(index).reg();
-        let base = self.pointer(buffer, &Vec::new());
+        let base = self.pointer(buffer, &Terms::default());
         (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
     }
 

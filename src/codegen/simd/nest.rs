@@ -506,7 +506,7 @@ impl<'c> Selector<'c> {
             moving.handled.push((buffer.clone(), index));
             let start = self.pointer_to(&buffer, first);
             let bytes = buffer.dtype.bytes() as i64;
-            let step = if step.is_empty() {
+            let step = if step.term_count() == 0 {
                 if constant == 0 {
                     continue;
                 }

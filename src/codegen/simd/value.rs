@@ -7,6 +7,7 @@ use super::table::VOp;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, half_bits};
 use iced_x86::Code::*;
 use regalloc2::VReg;
+use std::num::Wrapping;
 
 /// The register that holds a type.
 pub(super) fn width_of(ty: Type) -> Width {
@@ -57,9 +58,9 @@ impl Selector<'_> {
             ExprKind::Var(var) => self.variable(var).reg(),
             ExprKind::Binary(Add | Sub | Mul, ..) | ExprKind::Unary(UnOp::Neg, _) => {
                 let (terms, constant) = self.terms(expr);
-                match &terms[..] {
+                match &terms.terms[..] {
                     // It is an atom itself: too many products.
-                    [(product, 1)] if constant == 0 && product.len() == 1 => {
+                    [(product, Wrapping(1))] if constant == 0 && product.len() == 1 => {
                         self.index_operation(expr)
                     }
                     _ => self.sum(&terms, constant),
