@@ -9,12 +9,11 @@
 use super::emit::{Base, Emitter, Memory, Place, Val, constant_bits, view};
 use super::number::Number;
 use super::range::WORD;
-use crate::ir::arith::{Interval, divisor, gcd};
+use crate::ir::arith::{Interval, Linear, Polynomial, divisor, gcd};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
 use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
 use rustc_hash::FxHashSet;
-use std::collections::BTreeMap;
 
 /// More terms than this in one index are left as they stand.
 const MAX_TERMS: usize = 16;
@@ -22,110 +21,80 @@ const MAX_TERMS: usize = 16;
 /// More pointers than this a loop does not move on: registers are few.
 const MAX_POINTERS: usize = 24;
 
-/// What a polynomial is over.
+/// What the polynomials of indices are made of. Numbers precede opaque atoms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Atom {
     /// An expression over variables.
     Number(Number),
-    /// An expression that reads memory, by its place in [`Poly::opaque`].
+    /// An expression that reads memory, by its place in [`Index::opaque`]. Each occurrence is an
+    /// atom of its own.
     Opaque(u32),
 }
 
-/// A product of atoms, sorted, times a constant.
+/// A monomial and its coefficient.
 pub(super) type Term = (Vec<Atom>, i128);
 
-/// The buffer, and what is added to its address, in elements.
+/// A buffer, and the elements that are added to its address.
 pub(super) type Key = (u32, Vec<Term>);
 
-/// An index: terms without a constant, and the constant.
+/// An index as a polynomial. Its coefficients are exact, because their ranges decide between
+/// arithmetic in 32 and in 64 bits.
 #[derive(Clone, Default)]
-pub(super) struct Poly {
-    terms: BTreeMap<Vec<Atom>, i128>,
-    constant: i128,
+pub(super) struct Index {
+    sum: Polynomial<Atom>,
     /// The expressions of opaque atoms.
     opaque: Vec<Expr>,
 }
 
-/// A pointer that a loop moves on.
+/// A pointer that a loop advances, and the bytes from one iteration to the next.
 pub(super) struct Moving {
     pointer: Reg,
     step: Val,
 }
 
-impl Poly {
-    fn constant(value: i128) -> Poly {
-        Poly { constant: value, ..Poly::default() }
-    }
-
-    fn list(&self) -> Vec<Term> {
-        self.terms.iter().map(|(factors, scale)| (factors.clone(), *scale)).collect()
-    }
-
-    fn add_scaled(&mut self, other: &Poly, scale: i128) -> Option<()> {
-        self.constant = self.constant.checked_add(other.constant.checked_mul(scale)?)?;
+impl Index {
+    /// `self + other * factor`.
+    fn plus_scaled(mut self, other: &Index, factor: i128) -> Option<Index> {
         let shift = self.opaque.len() as u32;
-        for (factors, c) in &other.terms {
-            let moved = |atom: &Atom| match atom {
-                Atom::Opaque(at) => Atom::Opaque(at + shift),
-                number => *number,
-            };
-            let term = self.terms.entry(factors.iter().map(moved).collect()).or_insert(0);
-            *term = term.checked_add(c.checked_mul(scale)?)?;
-        }
+        let other_sum = other.sum.rename(|atom| match atom {
+            Atom::Opaque(at) => Atom::Opaque(at + shift),
+            number => *number,
+        });
         self.opaque.extend(other.opaque.iter().cloned());
-        self.terms.retain(|_, c| *c != 0);
-        Some(())
+        Some(Index { sum: self.sum.plus_scaled(&other_sum, factor)?, opaque: self.opaque })
     }
 
-    fn product(&self, other: &Poly) -> Option<Poly> {
-        if let Some(scale) = other.as_constant() {
-            let mut result = Poly::default();
-            result.add_scaled(self, scale)?;
-            return Some(result);
+    /// The product; `None` if a coefficient overflows, or if it may be large or read memory twice.
+    fn product(&self, other: &Index) -> Option<Index> {
+        if let Some(factor) = other.sum.as_constant() {
+            return Index::default().plus_scaled(self, factor);
         }
-        if self.as_constant().is_some() {
+        if self.sum.as_constant().is_some() {
             return other.product(self);
         }
         if !self.opaque.is_empty() || !other.opaque.is_empty() {
             return None;
         }
-        if (self.terms.len() + 1) * (other.terms.len() + 1) > MAX_TERMS {
+        if (self.sum.term_count() + 1) * (other.sum.term_count() + 1) > MAX_TERMS {
             return None;
         }
-        let mut result = Poly::constant(self.constant.checked_mul(other.constant)?);
-        for (factors, c) in self.terms.iter().chain([(&Vec::new(), &self.constant)]) {
-            for (others, d) in other.terms.iter().chain([(&Vec::new(), &other.constant)]) {
-                let mut product = [&factors[..], others].concat();
-                product.sort_unstable();
-                let scale = c.checked_mul(*d)?;
-                if scale != 0 && !product.is_empty() {
-                    let term = result.terms.entry(product).or_insert(0);
-                    *term = term.checked_add(scale)?;
-                }
-            }
-        }
-        result.terms.retain(|_, c| *c != 0);
-        Some(result)
+        Some(Index { sum: self.sum.product(&other.sum)?, opaque: Vec::new() })
     }
 
-    fn as_constant(&self) -> Option<i128> {
-        self.terms.is_empty().then_some(self.constant)
-    }
-
-    /// Whether no value of it is a multiple of 2.
+    /// Whether no value is a multiple of 2.
     fn is_odd(&self) -> bool {
-        self.constant % 2 != 0 && self.terms.values().all(|c| c % 2 == 0)
+        self.sum.constant % 2 != 0 && self.sum.gcd() % 2 == 0
     }
 
-    /// Whether every value of it is a multiple of `n`.
+    /// Whether every value is a multiple of `n`.
     fn is_multiple_of(&self, n: i128) -> bool {
-        self.constant % n == 0 && self.terms.values().all(|c| c % n == 0)
+        self.sum.constant % n == 0 && self.sum.gcd() % n == 0
     }
 }
 
 impl Emitter<'_> {
-    /// The polynomial of a scalar index.
-    pub(super) fn poly(&mut self, expr: &Expr) -> Poly {
+    /// A scalar index as a polynomial.
+    pub(super) fn poly(&mut self, expr: &Expr) -> Index {
         if let Some((_, poly)) = self.polys.get(&expr.id()) {
             return poly.clone();
         }
@@ -134,54 +103,39 @@ impl Emitter<'_> {
         poly
     }
 
-    fn poly_of(&mut self, expr: &Expr) -> Option<Poly> {
+    fn poly_of(&mut self, expr: &Expr) -> Option<Index> {
         if let Some(value) = expr.as_int() {
-            return Some(Poly::constant(value));
+            return Some(Index { sum: Polynomial::of_constant(value), opaque: Vec::new() });
         }
         let result = match &expr.kind {
-            ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub), a, b) => {
-                let (mut sum, other) = (self.poly(a), self.poly(b));
-                sum.add_scaled(&other, if *op == BinOp::Add { 1 } else { -1 })?;
-                sum
-            }
-            ExprKind::Unary(UnOp::Neg, a) => {
-                let mut negated = Poly::default();
-                negated.add_scaled(&self.poly(a), -1)?;
-                negated
-            }
-            ExprKind::Binary(BinOp::Mul, a, b) => {
-                let (a, b) = (self.poly(a), self.poly(b));
-                a.product(&b)?
-            }
+            ExprKind::Binary(BinOp::Add, a, b) => self.poly(a).plus_scaled(&self.poly(b), 1)?,
+            ExprKind::Binary(BinOp::Sub, a, b) => self.poly(a).plus_scaled(&self.poly(b), -1)?,
+            ExprKind::Unary(UnOp::Neg, a) => Index::default().plus_scaled(&self.poly(a), -1)?,
+            ExprKind::Binary(BinOp::Mul, a, b) => self.poly(a).product(&self.poly(b))?,
             _ => return None,
         };
-        (result.terms.len() <= MAX_TERMS).then_some(result)
+        (result.sum.term_count() <= MAX_TERMS).then_some(result)
     }
 
-    fn atom(&mut self, expr: &Expr) -> Poly {
-        let mut poly = Poly::default();
-        let atom = match self.numbers.of(expr) {
-            Some(number) => Atom::Number(number),
-            None => {
-                poly.opaque.push(expr.clone());
-                Atom::Opaque(0)
-            }
+    fn atom(&mut self, expr: &Expr) -> Index {
+        let (atom, opaque) = match self.numbers.of(expr) {
+            Some(number) => (Atom::Number(number), Vec::new()),
+            None => (Atom::Opaque(0), vec![expr.clone()]),
         };
-        poly.terms.insert(vec![atom], 1);
-        poly
+        Index { sum: Polynomial::atom(atom), opaque }
     }
 
     /// The address of `buffer[index]`, of the first lane.
     pub(super) fn address(&mut self, memory: &Memory, bytes: u32, index: &Expr) -> Address {
-        let poly = self.poly(index);
-        let offset = (poly.constant * i128::from(bytes)) as i64;
-        let terms = poly.list();
+        let Index { sum, opaque } = self.poly(index);
+        let offset = (sum.constant as i64).wrapping_mul(i64::from(bytes));
+        let terms = sum.terms;
         if terms.is_empty()
             && let Base::Symbol(symbol, start) = &memory.base
         {
             return symbol.at(i64::from(*start) + offset);
         }
-        let pointer = self.pointer(memory, bytes, &terms, &poly.opaque);
+        let pointer = self.pointer(memory, bytes, &terms, &opaque);
         self.displaced(memory, pointer, offset)
     }
 
@@ -203,8 +157,8 @@ impl Emitter<'_> {
     /// What tells an access of neighbours from others, while the buffer does not change; none if
     /// that depends on memory.
     pub(super) fn access_key(&mut self, index: &Expr) -> Option<(Vec<Term>, i128)> {
-        let poly = self.poly(index);
-        poly.opaque.is_empty().then(|| (poly.list(), poly.constant))
+        let Index { sum, opaque } = self.poly(index);
+        opaque.is_empty().then_some((sum.terms, sum.constant))
     }
 
     /// Whether every value of an index is a multiple of `n`.
@@ -334,28 +288,26 @@ impl Emitter<'_> {
 
     /// The value of an index that is a sum, by its terms, so that it shares them with others.
     pub(super) fn index_sum(&mut self, expr: &Expr) -> Option<Val> {
-        let poly = self.poly(expr);
-        if !poly.opaque.is_empty() || poly.terms.is_empty() {
+        let Index { sum: Linear { terms, constant }, opaque } = self.poly(expr);
+        if !opaque.is_empty() || terms.is_empty() {
             return None;
         }
-        let terms = poly.list();
         // A sum with too many terms, or whose coefficients overflow, is its own only term.
-        if let ([(factors, 1)], 0) = (&terms[..], poly.constant)
+        if let ([(factors, 1)], 0) = (&terms[..], constant)
             && let [Atom::Number(number)] = factors[..]
             && self.numbers.of(expr) == Some(number)
         {
             return None;
         }
-        let constant = Interval::point(poly.constant);
-        let range = self.range_of(&terms, &[]).add(constant);
+        let range = self.range_of(&terms, &[]).add(Interval::point(constant));
         let narrow = WORD.covers(range) || self.ranges.is_word(expr);
         let ty = if narrow { Ty::S32 } else { Ty::S64 };
         let sum = self.sum_in(ty, &terms, &[]);
-        if poly.constant == 0 {
+        if constant == 0 {
             return Some(sum);
         }
-        // Modulo 2^32 any constant is one of 32 bits.
-        Some(self.e.add(sum, Operand::int(ty, poly.constant as i64)).operand())
+        // Modulo 2^32, every constant fits in 32 bits.
+        Some(self.e.add(sum, Operand::int(ty, constant as i64)).operand())
     }
 
     /// Constant bounds of a sum.
@@ -458,11 +410,11 @@ impl Emitter<'_> {
         let mut done = FxHashSet::default();
         for (buffer, index) in accesses {
             let Some(Place::Memory(memory)) = self.places.get(&buffer).cloned() else { continue };
-            let poly = self.poly(&index);
+            let Index { sum, opaque } = self.poly(&index);
             let bytes = buffer.dtype.bytes() as u32;
             let (mut outer, mut linear) = (Vec::new(), Vec::new());
-            for term in poly.list() {
-                let rank = self.rank(&term, &poly.opaque);
+            for term in sum.terms {
+                let rank = self.rank(&term, &opaque);
                 if rank < 2 * depth as u64 {
                     outer.push(term);
                 } else if rank == 2 * depth as u64 && self.is_linear(&term, depth) {
@@ -472,7 +424,7 @@ impl Emitter<'_> {
             if !done.insert((memory.id, outer.clone(), linear.clone())) {
                 continue;
             }
-            let base = self.pointer(&memory, bytes, &outer, &poly.opaque);
+            let base = self.pointer(&memory, bytes, &outer, &opaque);
             if linear.is_empty() || moving.len() == MAX_POINTERS {
                 continue;
             }

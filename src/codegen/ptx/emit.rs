@@ -80,7 +80,7 @@ pub(super) struct Emitter<'a> {
     /// Addresses at hand.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
     /// Polynomials of indices, by address of the node, which is held.
-    pub(super) polys: FxHashMap<usize, (Expr, super::address::Poly)>,
+    pub(super) polys: FxHashMap<usize, (Expr, super::address::Index)>,
     /// Stores that wait, by level: code that runs as a whole or not.
     pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that a loop or a store changes.
