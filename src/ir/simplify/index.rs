@@ -8,44 +8,54 @@ use crate::ir::arith::{
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 /// Sums with a number beyond this keep their form, so that no intermediate value of the new form
 /// can overflow where the old one did not.
 const LARGEST: u128 = 1 << 62;
 
-/// `Σ factor · term + constant`; terms have different normal forms.
+/// A linear sum whose terms have different normal forms, in the order of their first occurrence.
+/// While it is built, terms may have coefficient 0.
 #[derive(Default)]
 pub(super) struct Sum {
-    terms: Vec<(Expr, Rc<Poly>, i128)>,
+    linear: Linear<Expr>,
+    /// The place of each term, by normal form.
     at: FxHashMap<Rc<Poly>, usize>,
-    constant: i128,
 }
 
 impl Sum {
+    fn of_constant(value: i128) -> Sum {
+        Sum { linear: Linear::of_constant(value), ..Sum::default() }
+    }
+
     /// Adds a simple expression, `factor` times. `None` if numbers grow too large.
     pub(super) fn add(&mut self, facts: &Facts, expr: &Expr, factor: i128) -> Option<()> {
-        let Linear { terms, constant } = collect(expr)?;
-        self.constant = self.constant.checked_add(constant.checked_mul(factor)?)?;
+        let Linear { terms, constant } = collect(expr)?.scale(factor)?;
+        self.add_constant(constant)?;
         for (term, coefficient) in terms {
-            let coefficient = coefficient.checked_mul(factor)?;
-            let poly = facts.poly(&term);
-            match self.at.get(&poly) {
-                Some(&at) => {
-                    self.terms[at].2 = self.terms[at].2.checked_add(coefficient)?;
+            match self.at.entry(facts.poly(&term)) {
+                Entry::Occupied(slot) => {
+                    let sum = &mut self.linear.terms[*slot.get()].1;
+                    *sum = sum.checked_add(coefficient)?;
                 }
-                None => {
-                    self.at.insert(poly.clone(), self.terms.len());
-                    self.terms.push((term, poly, coefficient));
+                Entry::Vacant(slot) => {
+                    slot.insert(self.linear.terms.len());
+                    self.linear.terms.push((term, coefficient));
                 }
             }
         }
         Some(())
     }
 
+    fn add_constant(&mut self, value: i128) -> Option<()> {
+        self.linear.constant = self.linear.constant.checked_add(value)?;
+        Some(())
+    }
+
     pub(super) fn into_parts(self) -> (Vec<(Expr, i128)>, i128) {
-        let terms = self.terms.into_iter().filter(|t| t.2 != 0).map(|t| (t.0, t.2)).collect();
-        (terms, self.constant)
+        let Linear { terms, constant } = self.linear.without_zeros();
+        (terms, constant)
     }
 
     fn build(self) -> Option<Expr> {
@@ -62,16 +72,16 @@ impl Sum {
         Some(build_sum(terms, constant))
     }
 
-    /// The normal form of the whole, if products inside it are worth multiplying out: then it has
-    /// fewer terms.
-    fn expanded(&self) -> Option<Poly> {
-        let live = self.terms.iter().filter(|t| t.2 != 0).count();
-        if live > 32 || self.terms.iter().all(|t| t.1.term_count() <= 1) {
+    /// The normal form of the whole, with products multiplied out, if it has fewer terms.
+    fn expanded(&self, facts: &Facts) -> Option<Poly> {
+        let terms = &self.linear.terms;
+        let live = terms.iter().filter(|term| term.1 != 0).count();
+        if live > 32 || terms.iter().all(|(term, _)| facts.poly(term).term_count() <= 1) {
             return None;
         }
-        let mut sum = Poly::of_constant(self.constant);
-        for (_, poly, factor) in &self.terms {
-            sum = sum.plus_scaled(poly, *factor)?;
+        let mut sum = Poly::of_constant(self.linear.constant);
+        for (term, factor) in terms {
+            sum = sum.plus_scaled(&facts.poly(term), *factor)?;
         }
         (sum.term_count() < live).then_some(sum)
     }
@@ -88,7 +98,7 @@ impl Simplifier {
 
     fn sum(&mut self, expr: &Expr) -> Option<Expr> {
         let Linear { terms, constant } = collect(expr)?;
-        let mut sum = Sum { constant, ..Sum::default() };
+        let mut sum = Sum::of_constant(constant);
         for (leaf, factor) in terms {
             let simple = if leaf.same(expr) { self.leaf(&leaf)? } else { self.expr(&leaf) };
             sum.add(&self.facts, &simple, factor)?;
@@ -99,7 +109,7 @@ impl Simplifier {
     /// Divisions and moduli joined, products multiplied out where that leaves fewer terms.
     pub(super) fn shrink(&mut self, mut sum: Sum) -> Option<Sum> {
         self.join_div_mod(&mut sum)?;
-        let Some(poly) = sum.expanded() else { return Some(sum) };
+        let Some(poly) = sum.expanded(&self.facts) else { return Some(sum) };
         let mut shrunk = Sum::default();
         shrunk.add(&self.facts, &self.facts.poly_expr(&poly)?, 1)?;
         Some(shrunk)
@@ -253,7 +263,7 @@ impl Simplifier {
             && let ExprKind::Binary(_, y, d) = &rest[at].0.kind
             && let Some(d) = d.as_int()
         {
-            let mut sum = Sum { constant: low.checked_mul(d)?, ..Sum::default() };
+            let mut sum = Sum::of_constant(low.checked_mul(d)?);
             for (place, (term, factor)) in rest.iter().enumerate() {
                 match place == at {
                     true => sum.add(&self.facts, y, 1)?,
@@ -391,14 +401,14 @@ impl Simplifier {
     /// `k*c*(a // c) + k*(a % c)` is `k*a`, and `k*c*(a // c)` is `k*(a - r)` where `a % c` is
     /// known to be r. `None` if numbers grow too large.
     fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
-        if sum.terms.len() < 2 && self.facts.knows_no_congruence() {
+        if sum.linear.terms.len() < 2 && self.facts.knows_no_congruence() {
             return Some(());
         }
         let mut at = 0;
-        let mut budget = 4 * sum.terms.len();
-        while at < sum.terms.len() && budget > 0 {
+        let mut budget = 4 * sum.linear.terms.len();
+        while at < sum.linear.terms.len() && budget > 0 {
             budget -= 1;
-            let (term, _, k) = sum.terms[at].clone();
+            let (term, k) = sum.linear.terms[at].clone();
             at += 1;
             let ExprKind::Binary(op, a, b) = &term.kind else { continue };
             if k == 0 {
@@ -409,9 +419,9 @@ impl Simplifier {
             {
                 let poly = self.facts.poly(a);
                 if let Some(r) = self.facts.residue(&poly, c) {
-                    sum.terms[at - 1].2 = 0;
+                    sum.linear.terms[at - 1].1 = 0;
                     sum.add(&self.facts, a, k / c)?;
-                    sum.constant = sum.constant.checked_sub(r.checked_mul(k / c)?)?;
+                    sum.add_constant(r.checked_mul(-(k / c))?)?;
                     at = 0;
                 }
                 continue;
@@ -420,24 +430,22 @@ impl Simplifier {
             if *op != BinOp::FloorMod || !joins || !self.is_nonzero(b) {
                 continue;
             }
-            // A remainder by a run-time integer was left because nothing simpler is known, of its
-            // quotient no more.
+            // The remainder by a run-time integer is already in its simplest form, so the
+            // simplifier finds nothing simpler for the quotient either.
             let quotient = match b.as_int() {
                 Some(_) => self.divide(a, b)?,
                 None => Expr::binary(BinOp::FloorDiv, a.clone(), b.clone()),
             };
-            let product = self.product(&quotient, b)?;
-            let whole = collect(&product)?;
-            let [(part, factor)] = whole.terms.as_slice() else { continue };
-            let part = self.facts.poly(part);
-            let Some(&other) = sum.at.get(&part) else { continue };
-            if sum.terms[other].2 != k.checked_mul(*factor)? {
+            let product = collect(&self.product(&quotient, b)?)?;
+            let [(part, factor)] = product.terms.as_slice() else { continue };
+            let Some(&other) = sum.at.get(&self.facts.poly(part)) else { continue };
+            if sum.linear.terms[other].1 != k.checked_mul(*factor)? {
                 continue;
             }
             // a == b*(a // b) + a % b, and the product is factor*part + constant.
-            sum.terms[at - 1].2 = 0;
-            sum.terms[other].2 = 0;
-            sum.constant = sum.constant.checked_sub(whole.constant.checked_mul(k)?)?;
+            sum.linear.terms[at - 1].1 = 0;
+            sum.linear.terms[other].1 = 0;
+            sum.add_constant(product.constant.checked_mul(k.checked_neg()?)?)?;
             let place = other.min(at - 1);
             self.add_at(sum, place, a, k)?;
             at = 0;
@@ -445,14 +453,14 @@ impl Simplifier {
         Some(())
     }
 
-    /// Adds `k*a`; if its first term is new, it takes the place of a term that vanished.
+    /// Adds `k*a`. If the first term of `a` is new, it takes `place`, that of a removed term.
     fn add_at(&mut self, sum: &mut Sum, place: usize, a: &Expr, k: i128) -> Option<()> {
-        let before = sum.terms.len();
+        let before = sum.linear.terms.len();
         sum.add(&self.facts, a, k)?;
-        if sum.terms.len() > before {
-            sum.terms.swap(place, before);
+        if sum.linear.terms.len() > before {
+            sum.linear.terms.swap(place, before);
             for slot in [place, before] {
-                sum.at.insert(sum.terms[slot].1.clone(), slot);
+                sum.at.insert(self.facts.poly(&sum.linear.terms[slot].0), slot);
             }
         }
         Some(())
@@ -509,12 +517,12 @@ impl Simplifier {
     fn shifted(&mut self, a: &Expr, by: i128) -> Option<Expr> {
         let mut sum = Sum::default();
         sum.add(&self.facts, a, 1)?;
-        sum.constant = sum.constant.checked_add(by)?;
+        sum.add_constant(by)?;
         sum.build()
     }
 
     fn joined(&mut self, terms: Vec<(Expr, i128)>, constant: i128, last: Expr) -> Option<Expr> {
-        let mut sum = Sum { constant, ..Sum::default() };
+        let mut sum = Sum::of_constant(constant);
         for (term, factor) in terms {
             sum.add(&self.facts, &term, factor)?;
         }
