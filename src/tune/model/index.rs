@@ -5,6 +5,7 @@
 //! fused, has one for each of those, so that what moves with one of them is seen to rest in the
 //! others.
 
+use crate::ir::arith::Linear;
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,14 +13,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The number of a dimension: those of inner loops are larger.
 pub(super) type Dim = usize;
 
-/// `constant + Σ factor·dimension + lane·(number of the lane)`.
+/// An index as a linear sum of dimensions, and how it differs between the lanes of a vector.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sum {
-    /// Ascending by dimension, no factor 0.
-    pub(super) terms: Vec<(Dim, f64)>,
-    pub(super) constant: f64,
+    pub(super) linear: Linear<Dim, f64>,
     pub(super) lane: Lane,
-    /// Depends on data, or in a way that is no sum.
+    /// Whether the index depends on data, or is no linear sum. The sum is then a part of it.
     pub(super) irregular: bool,
 }
 
@@ -37,60 +36,60 @@ pub(super) enum Lane {
 
 impl Sum {
     fn constant(value: f64) -> Sum {
-        Sum { constant: value, ..Sum::default() }
+        Sum { linear: Linear::of_constant(value), ..Sum::default() }
     }
 
-    fn is_constant(&self) -> bool {
-        self.terms.is_empty() && self.lane == Lane::Same && !self.irregular
+    /// `factor · dim`.
+    fn term(dim: Dim, factor: f64) -> Sum {
+        Sum { linear: Linear { terms: vec![(dim, factor)], constant: 0.0 }, ..Sum::default() }
     }
 
-    fn scale(mut self, factor: f64) -> Sum {
+    fn as_constant(&self) -> Option<f64> {
+        self.linear.as_constant().filter(|_| self.lane == Lane::Same && !self.irregular)
+    }
+
+    fn scale(self, factor: f64) -> Sum {
         if factor == 0.0 {
             return Sum::default();
         }
-        self.terms.iter_mut().for_each(|term| term.1 *= factor);
-        self.constant *= factor;
-        if let Lane::By(step) = &mut self.lane {
-            *step *= factor;
-        }
-        self
+        let lane = match self.lane {
+            Lane::By(step) => Lane::By(step * factor),
+            other => other,
+        };
+        Sum { linear: &self.linear * factor, lane, irregular: self.irregular }
     }
 
-    fn plus(mut self, other: Sum) -> Sum {
-        for (dim, factor) in other.terms {
-            match self.terms.binary_search_by_key(&dim, |term| term.0) {
-                Ok(at) => self.terms[at].1 += factor,
-                Err(at) => self.terms.insert(at, (dim, factor)),
-            }
-        }
-        self.terms.retain(|term| term.1 != 0.0);
-        self.constant += other.constant;
-        self.lane = match (self.lane, other.lane) {
+    fn plus(self, other: Sum) -> Sum {
+        let lane = match (self.lane, other.lane) {
             (Lane::Same, lane) | (lane, Lane::Same) => lane,
             (Lane::By(a), Lane::By(b)) => Lane::By(a + b),
             _ => Lane::Apart,
         };
-        self.irregular |= other.irregular;
-        self
+        let irregular = self.irregular || other.irregular;
+        Sum { linear: &self.linear + &other.linear, lane, irregular }
     }
 
     fn irregular(self) -> Sum {
         Sum { irregular: true, ..self }
     }
 
-    /// The terms that are multiples of `by`, and the rest; lanes are with the part that they fit.
+    /// The terms that are multiples of `by`, and the rest. A step between lanes goes with the
+    /// multiples if it is one.
     fn parted(self, by: f64) -> (Sum, Sum) {
         let whole = |value: f64| value % by == 0.0;
-        let (multiples, rest) = self.terms.into_iter().partition(|term| whole(term.1));
-        let quotient = (self.constant / by).floor() * by;
+        let Linear { terms, constant } = self.linear;
+        let (multiples, rest) = terms.into_iter().partition(|term| whole(term.1));
+        let quotient = (constant / by).floor() * by;
         let (lane, rest_lane) = match self.lane {
             Lane::By(step) if whole(step) => (self.lane, Lane::Same),
             lane => (Lane::Same, lane),
         };
         let irregular = self.irregular;
+        let multiples = Linear { terms: multiples, constant: quotient };
+        let rest = Linear { terms: rest, constant: constant - quotient };
         (
-            Sum { terms: multiples, constant: quotient, lane, irregular },
-            Sum { terms: rest, constant: self.constant - quotient, lane: rest_lane, irregular },
+            Sum { linear: multiples, lane, irregular },
+            Sum { linear: rest, lane: rest_lane, irregular },
         )
     }
 }
@@ -141,7 +140,7 @@ impl Indices {
             let dim = self.extents.len();
             self.extents.push(*extent);
             dims.push(dim);
-            sum = sum.plus(Sum { terms: vec![(dim, *factor)], ..Sum::default() });
+            sum = sum.plus(Sum::term(dim, *factor));
         }
         self.vars.insert(var.clone(), sum);
         dims
@@ -149,7 +148,7 @@ impl Indices {
 
     /// Makes a variable known that is a dimension that there is.
     pub(super) fn alias(&mut self, var: &Var, dim: Dim) {
-        self.vars.insert(var.clone(), Sum { terms: vec![(dim, 1.0)], ..Sum::default() });
+        self.vars.insert(var.clone(), Sum::term(dim, 1.0));
     }
 
     /// Makes a `let` known.
@@ -160,7 +159,8 @@ impl Indices {
 
     /// The largest value of the terms, lanes apart.
     fn span(&self, sum: &Sum) -> f64 {
-        sum.terms.iter().map(|(dim, factor)| factor.abs() * (self.extents[*dim] - 1.0)).sum()
+        let terms = sum.linear.terms.iter();
+        terms.map(|(dim, factor)| factor.abs() * (self.extents[*dim] - 1.0)).sum()
     }
 
     /// An index as a sum.
@@ -175,8 +175,7 @@ impl Indices {
             ExprKind::Unary(UnOp::Neg, a) => self.sum(a).scale(-1.0),
             ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => self.sum(a),
             ExprKind::Ramp(base, step) => {
-                let step = self.sum(step);
-                let lane = if step.is_constant() { Lane::By(step.constant) } else { Lane::Apart };
+                let lane = self.sum(step).as_constant().map_or(Lane::Apart, Lane::By);
                 self.sum(base).plus(Sum { lane, ..Sum::default() })
             }
             ExprKind::Binary(op, a, b) => self.binary(*op, self.sum(a), self.sum(b)),
@@ -189,39 +188,36 @@ impl Indices {
     }
 
     fn binary(&self, op: BinOp, a: Sum, b: Sum) -> Sum {
-        match op {
-            BinOp::Add => a.plus(b),
-            BinOp::Sub => a.plus(b.scale(-1.0)),
-            BinOp::Mul if b.is_constant() => a.scale(b.constant),
-            BinOp::Mul if a.is_constant() => b.scale(a.constant),
-            BinOp::FloorDiv if b.is_constant() && b.constant > 0.0 => self.divided(a, b.constant),
-            BinOp::FloorMod if b.is_constant() && b.constant > 0.0 => a.parted(b.constant).1,
-            BinOp::Min | BinOp::Max => self.moving(a, b),
-            _ if a.is_constant() && b.is_constant() => Sum::default(),
+        match (op, a.as_constant(), b.as_constant()) {
+            (BinOp::Add, ..) => a.plus(b),
+            (BinOp::Sub, ..) => a.plus(b.scale(-1.0)),
+            (BinOp::Mul, _, Some(factor)) => a.scale(factor),
+            (BinOp::Mul, Some(factor), None) => b.scale(factor),
+            (BinOp::FloorDiv, _, Some(by)) if by > 0.0 => self.divided(a, by),
+            (BinOp::FloorMod, _, Some(by)) if by > 0.0 => a.parted(by).1,
+            (BinOp::Min | BinOp::Max, ..) => self.moving(a, b),
+            (_, Some(_), Some(_)) => Sum::default(),
             _ => a.plus(b).irregular(),
         }
     }
 
-    /// The one of two that moves.
+    /// The one of two that varies with more dimensions, lanes included.
     fn moving(&self, a: Sum, b: Sum) -> Sum {
-        if a.terms.len() + usize::from(a.lane != Lane::Same)
-            >= b.terms.len() + usize::from(b.lane != Lane::Same)
-        {
-            a
-        } else {
-            b
-        }
+        let count = |sum: &Sum| sum.linear.term_count() + usize::from(sum.lane != Lane::Same);
+        if count(&a) >= count(&b) { a } else { b }
     }
 
+    /// `sum // by`. A rest that may reach `by` is divided without rounding.
     fn divided(&self, sum: Sum, by: f64) -> Sum {
         let (multiples, rest) = sum.parted(by);
         let multiples = multiples.scale(1.0 / by);
-        let lanes = if rest.lane == Lane::Same { Lane::Same } else { Lane::Apart };
-        if self.span(&rest) + rest.constant < by {
-            // Lanes of a rest that stays below are of one quotient.
+        if self.span(&rest) + rest.linear.constant < by {
+            // The lanes of the rest have the same quotient.
             return multiples;
         }
-        let rest = Sum { constant: 0.0, lane: lanes, ..rest.scale(1.0 / by) };
+        let lane = if rest.lane == Lane::Same { Lane::Same } else { Lane::Apart };
+        let mut rest = Sum { lane, ..rest.scale(1.0 / by) };
+        rest.linear.constant = 0.0;
         multiples.plus(rest)
     }
 }

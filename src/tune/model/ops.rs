@@ -363,7 +363,8 @@ impl Walker<'_> {
     /// How many different vectors unrolled loops load: windows that overlap share theirs. And how
     /// many of them have to stay in registers for that.
     fn distinct(&self, sum: &Sum, deps: u64) -> (f64, f64) {
-        let factor = |dim: Dim| sum.terms.iter().find(|term| term.0 == dim).map(|term| term.1);
+        let factor =
+            |dim: Dim| sum.linear.terms.iter().find(|term| term.0 == dim).map(|term| term.1);
         let mut all: Vec<(f64, f64)> = Vec::new();
         let mut counts = Vec::new();
         for (place, open) in self.open.iter().enumerate().rev() {
@@ -400,7 +401,8 @@ impl Walker<'_> {
             return None;
         }
         let inner = self.open.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
-        let beside = |open: &&Open| sum.terms.contains(&(open.dim, 1.0)) && open.count >= piece;
+        let beside =
+            |open: &&Open| sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece;
         let count = self.open[inner..].iter().find(beside)?.count;
         let rest = (count % piece) / count;
         let rows = f64::from(lanes);
@@ -555,7 +557,8 @@ impl Walker<'_> {
         let bytes = buffer.dtype.bytes() as f64;
         let whole = |elements: f64| (elements * bytes) % 64.0 == 0.0;
         let lines = whole(f64::from(index.ty.lanes)) && mask.is_none();
-        let in_lines = whole(sum.constant) && sum.terms.iter().all(|term| whole(term.1));
+        let in_lines =
+            whole(sum.linear.constant) && sum.linear.terms.iter().all(|term| whole(term.1));
         let past = self.past;
         // Addresses inside of lines are stored to as usual.
         self.past &= in_lines || !lines;
@@ -603,7 +606,8 @@ impl Walker<'_> {
                 // A vector that is in two lines takes two turns.
                 let width = (count * bytes / parts).min(64.0);
                 let whole = |elements: f64| (elements * bytes) % width == 0.0;
-                let aligned = whole(sum.constant) && sum.terms.iter().all(|term| whole(term.1));
+                let aligned =
+                    whole(sum.linear.constant) && sum.linear.terms.iter().all(|term| whole(term.1));
                 let turns = if aligned { 1.0 } else { 1.0 + (width - bytes) / 64.0 };
                 Cost::moves(parts, parts * turns)
             }
@@ -625,8 +629,8 @@ impl Walker<'_> {
         let access = Access {
             buffer: self.memory(buffer),
             frame: self.frame,
-            strides: sum.terms.iter().map(|(dim, factor)| (*dim, factor * bytes)).collect(),
-            first: sum.constant * bytes,
+            strides: sum.linear.terms.iter().map(|(dim, factor)| (*dim, factor * bytes)).collect(),
+            first: sum.linear.constant * bytes,
             width,
             lanes: apart,
             write,
@@ -696,10 +700,10 @@ fn is_private(buffer: &Buffer) -> bool {
 /// A number for an access.
 pub(super) fn key(sum: &Sum, lanes: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for (dim, factor) in &sum.terms {
+    for (dim, factor) in &sum.linear.terms {
         (dim, factor.to_bits()).hash(&mut hasher);
     }
-    (sum.constant.to_bits(), lanes, sum.irregular).hash(&mut hasher);
+    (sum.linear.constant.to_bits(), lanes, sum.irregular).hash(&mut hasher);
     if let Lane::By(step) = sum.lane {
         step.to_bits().hash(&mut hasher);
     }

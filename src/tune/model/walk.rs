@@ -525,7 +525,7 @@ impl Walker<'_> {
     pub(super) fn open_unrolled(&mut self, var: &Var, min: Sum, count: f64) {
         let dim = self.indices.open(var, min.clone(), &[(count, 1.0)])[0];
         self.places.insert(var.clone(), self.open.len());
-        let (min, var) = (min.constant, var.clone());
+        let (min, var) = (min.linear.constant, var.clone());
         self.open.push(Open { frame: None, dim, count, min, var, index: None });
     }
 

@@ -80,8 +80,8 @@ impl Walker<'_> {
         self.plan.accesses.push(Access {
             buffer: at,
             frame: self.frame,
-            strides: sum.terms.iter().map(|(dim, by)| (*dim, by * size)).collect(),
-            first: sum.constant * size,
+            strides: sum.linear.terms.iter().map(|(dim, by)| (*dim, by * size)).collect(),
+            first: sum.linear.constant * size,
             width: size,
             lanes: None,
             write: false,
