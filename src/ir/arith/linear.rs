@@ -8,8 +8,8 @@
 //!
 //! | coefficient | overflow | used by |
 //! |---|---|---|
-//! | `i128` | the operation returns `None`, "not known" | proofs, the simplifier, PTX addresses |
-//! | `Wrapping<i64>` | wraps modulo 2^64, as the machine does | addresses of both CPU back ends |
+//! | `i128` | the operation returns `None`, "not known" | proofs, the simplifier, `codegen::ptx` |
+//! | `Wrapping<i64>` | wraps modulo 2^64, as the machine does | `codegen::clif`, `codegen::simd` |
 //! | `f64` | rounds | the cost model |
 //!
 //! The last two never fail ([`Total`]) and have the operators `+`, `-` and `*` instead of methods
@@ -17,12 +17,13 @@
 //!
 //! | sum | term | built by |
 //! |---|---|---|
-//! | [`Linear`]`<Expr, _>` | a node that is no sum | [`collect`], [`collect_wrapping`] |
-//! | [`super::poly`] | a product of atoms | the prover; both vector back ends |
-//! | `tune::model::index` | a loop | the cost model |
+//! | `Linear<Expr, _>` | a node that is no sum | [`collect`], [`collect_wrapping`] |
+//! | [`super::poly`] | a product of atoms | the prover, `codegen::simd`, `codegen::ptx` |
+//! | `Linear<Dim, f64>` | a loop | `tune::model::index` |
 //!
 //! A linear sum cannot represent products of two variables (a polynomial can), divisions, moduli,
-//! minima or choices. Those are opaque terms, or atoms of a polynomial.
+//! minima or choices. These are opaque terms, or atoms of a polynomial. The digits of a layout
+//! (`schedule::layout`) are no linear sum: equal digits must not merge.
 //!
 //! [`collect`] flattens an expression: `((i + 1)*14 + j) - i` becomes `13·i + 1·j + 14`. It hands
 //! coefficients from parents to children in topological order, as reverse-mode differentiation

@@ -5,8 +5,9 @@
 //! [`Facts::prove`] accepts holds for every assignment that satisfies the facts. It is not
 //! complete, and its effort is bounded.
 //!
-//! Parts: [`poly`] and [`atoms`] are the normal form, [`interval`] and [`ranges`] constant bounds,
-//! [`prove`] the prover, [`extremes`] symbolic minima and maxima, [`linear`] flattened sums.
+//! Parts: [`linear`] is the data type of sums, [`poly`] and [`atoms`] are the normal form,
+//! [`interval`] and [`ranges`] constant bounds, [`prove`] the prover, [`extremes`] symbolic minima
+//! and maxima.
 
 mod assume;
 mod atoms;

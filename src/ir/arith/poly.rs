@@ -1,11 +1,14 @@
 //! Polynomials with integer coefficients over atoms: linear sums whose terms are monomials.
 //!
 //! An atom is a variable or a term that is no polynomial (`i // m`, `min(a, b)`, a load). Each user
-//! has its own atoms: [`super::atoms`] for proofs, the two vector back ends for addresses.
+//! has its own atoms: [`super::atoms`] for proofs, `codegen::simd` and `codegen::ptx` for addresses.
 //!
-//! A monomial is the sorted list of its atoms, `[i, i, n]` for `i²·n`, and never empty: the constant
-//! stands apart. With the order of [`Linear`], equal polynomials are equal values (the distributed
-//! normal form of computer algebra). [`Linear`] also says what an overflow does.
+//! A monomial is the sorted list of its atoms, `[i, i, n]` for `i²·n`. It is never empty, because
+//! the constant stands apart. Together with the order of [`Linear`], which also says what an
+//! overflow does, this makes equal polynomials equal values. It is the expanded canonical form of
+//! computer algebra (Geddes, Czapor and Labahn, Algorithms for Computer Algebra, chapter 3).
+//!
+//! Polynomials cannot represent fractions, divisions or negative powers; there is no factoring.
 
 use super::linear::{Coefficient, Linear, TOTAL, Total};
 use std::ops::Mul;
@@ -157,6 +160,7 @@ pub(crate) fn floor_mod(a: i128, b: i128) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Facts;
     use super::super::linear::{collect, collect_wrapping};
     use super::*;
     use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
@@ -193,23 +197,37 @@ mod tests {
             }
         }
 
-        fn expr(&mut self, depth: u32) -> Expr {
+        /// Sums and products, and divisions by literals if these are wanted.
+        fn expr_with(&mut self, depth: u32, divisions: bool) -> Expr {
             if depth == 0 || self.random.random_range(0..8) == 0 {
                 return match self.random.random_range(0..3) {
                     0 => Expr::index(self.integer()),
                     _ => Expr::var(&self.vars[self.random.random_range(0..3)]),
                 };
             }
-            let a = self.expr(depth - 1);
+            let a = self.expr_with(depth - 1, divisions);
+            if divisions && self.random.random_range(0..4) == 0 {
+                let op = if self.random.random() { BinOp::FloorDiv } else { BinOp::FloorMod };
+                let small = self.random.random_range(-12..=12);
+                let by = if self.random.random() { small } else { self.integer() };
+                return Expr::binary(op, a, Expr::index(by));
+            }
             // A shared operand is one node with two parents.
-            let b =
-                if self.random.random_range(0..6) == 0 { a.clone() } else { self.expr(depth - 1) };
+            let b = if self.random.random_range(0..6) == 0 {
+                a.clone()
+            } else {
+                self.expr_with(depth - 1, divisions)
+            };
             match self.random.random_range(0..8) {
                 0 => Expr::unary(UnOp::Neg, a),
                 1..=3 => Expr::binary(BinOp::Add, a, b),
                 4 | 5 => Expr::binary(BinOp::Sub, a, b),
                 _ => Expr::binary(BinOp::Mul, a, b),
             }
+        }
+
+        fn expr(&mut self, depth: u32) -> Expr {
+            self.expr_with(depth, false)
         }
 
         fn exact(&self, expr: &Expr) -> BigInt {
@@ -224,7 +242,10 @@ mod tests {
                     match op {
                         BinOp::Add => a + b,
                         BinOp::Sub => a - b,
-                        _ => a * b,
+                        BinOp::Mul => a * b,
+                        _ if b == BigInt::ZERO => b,
+                        BinOp::FloorDiv => divide(&a, &b),
+                        _ => &a - divide(&a, &b) * &b,
                     }
                 }
                 _ => unreachable!("no other node is made"),
@@ -271,6 +292,13 @@ mod tests {
         }
     }
 
+    /// `a / b`, rounded down.
+    fn divide(a: &BigInt, b: &BigInt) -> BigInt {
+        let inexact = a % b != BigInt::ZERO;
+        let negative = (a < &BigInt::ZERO) != (b < &BigInt::ZERO);
+        a / b - i32::from(inexact && negative)
+    }
+
     /// The lowest 64 bits.
     fn low(value: &BigInt) -> i64 {
         let modulus = BigInt::from(1) << 64;
@@ -312,6 +340,21 @@ mod tests {
             assert_normal(&poly);
             assert_eq!(sample.wrapped(&poly), low(&sample.exact(&expr)), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn normal_forms_keep_the_value_of_an_index() {
+        let mut rebuilt = 0;
+        for seed in 0..SEEDS {
+            let mut sample = Sample::new(seed);
+            let expr = sample.expr_with(5, true);
+            let facts = Facts::new();
+            let Some(normal) = facts.poly_expr(&facts.poly(&expr)) else { continue };
+            rebuilt += 1;
+            let text = crate::ir::print::print_expr(&expr);
+            assert_eq!(sample.exact(&normal), sample.exact(&expr), "seed {seed}: {text}");
+        }
+        assert!(rebuilt > SEEDS / 2, "only {rebuilt} of {SEEDS} were rebuilt");
     }
 
     #[test]
