@@ -1,12 +1,16 @@
-//! Layouts: where the elements of a tensor stand in a copy of it.
+//! Layouts: the order in which the elements of a tensor lie in a copy of it.
 //!
-//! Before: `layout=[ax1 // 16, ax0, ax1 % 16]`, the source being `n` × 40.
-//! After: a copy of 3 × `n` × 16; element `(i, j)` stands at `(j // 16, i, j % 16)`, the element at
-//! `(p0, p1, p2)` is `(p1, p0*16 + p2)`, and there is none where `p0*16 + p2 >= 40`.
+//! Before: `layout=[ax1 // 16, ax0, ax1 % 16]` of a source of shape `n` × 40.
+//! After: a copy of shape 3 × `n` × 16. Element `(i, j)` lies at `(j // 16, i, j % 16)`. The
+//! element at `(p0, p1, p2)` is `(p1, p0*16 + p2)`, and there is none if `p0*16 + p2 >= 40`.
 //!
-//! Every dimension is a sum of digits of axes, each times a constant: `(ax // d) % m`. The digits
-//! of one axis follow each other without gap or overlap, and so do those within a dimension (there
-//! gaps are padding), which makes the layout a bijection up to padding.
+//! Each dimension is a mixed-radix number: a sum of digits `(ax // d) % m`, each times a constant,
+//! its scale. The digits of an axis cover it without gap or overlap. Those of a dimension do not
+//! overlap either, and gaps between them are padding. So the layout is a bijection up to padding.
+//!
+//! A [`DigitSum`] is not a linear sum of `ir::arith`. A linear sum merges equal terms, and here
+//! `ax0 + ax0` is an overlap to report, not `2*ax0`. Scales are at least 1, never cancel, and
+//! divide each other, so sums and products exist only where the result is again a list of digits.
 
 use super::directives::{Call, Value};
 use super::state::Schedule;
@@ -18,11 +22,12 @@ use crate::lang::ast::{self, BinaryOp, ExprKind};
 
 /// A bijection, up to padding, between the elements of a source and the places of a copy.
 pub(super) struct Layout {
-    /// Extents of the source.
+    /// The extents of the source.
     source: Vec<Expr>,
-    /// Per dimension of the copy its digits, the slowest first; scales divide each other.
+    /// The digits of each dimension of the copy, by descending scale. Each scale divides the one
+    /// before.
     dims: Vec<Vec<Digit>>,
-    /// Extents of the copy.
+    /// The extents of the copy.
     pub(super) shape: Vec<Expr>,
     facts: Facts,
 }
@@ -36,7 +41,7 @@ struct Digit {
     scale: i64,
 }
 
-/// The layout that the argument of this number writes down.
+/// Parses and checks an argument of a directive as a layout; `argument` is its number.
 pub(super) fn parse_layout(
     schedule: &Schedule,
     (call, argument): (&Call, usize),
@@ -53,12 +58,13 @@ pub(super) fn parse_layout(
         let Value::Expr(expr) = &argument.value else { crate::bug!("an expression is expected") };
         let sum = parser.sum(expr)?;
         if sum.digits.is_empty() || sum.constant != 0 {
-            let text = "each dimension of a layout is a sum of parts of axes, starting at 0";
+            let text =
+                "each dimension of a layout must be a sum of parts of axes, without a constant";
             return Err(parser.refuse(argument.span, text));
         }
         let mut digits = sum.digits;
         digits.sort_by_key(|digit| std::cmp::Reverse(digit.scale));
-        // What is always 0 adds nothing.
+        // Digits that are always 0 add nothing.
         let constant = |digit: &Digit| checker.values(*digit).as_int().is_some_and(|n| n <= 1);
         if digits.iter().all(constant) {
             digits.truncate(1);
@@ -67,17 +73,18 @@ pub(super) fn parse_layout(
         }
         dims.push((digits, argument.span));
     }
-    let mut shape = Vec::new();
-    for (digits, span) in &dims {
-        shape.push(checker.dimension(digits, *span)?);
-    }
-    let dims: Vec<Vec<Digit>> = dims.into_iter().map(|(digits, _)| digits).collect();
+    let (dims, spans): (Vec<Vec<Digit>>, Vec<Span>) = dims.into_iter().unzip();
+    // The check of a dimension relies on independent digits.
     (0..source.len()).try_for_each(|axis| checker.axis(axis, &dims))?;
+    let mut shape = Vec::new();
+    for (digits, span) in dims.iter().zip(spans) {
+        shape.push(checker.dimension(digits, span)?);
+    }
     Ok(Layout { source: source.to_vec(), dims, shape, facts })
 }
 
 impl Layout {
-    /// Where an element stands.
+    /// Returns the place of an element in the copy.
     pub(super) fn places(&self, indices: &[Expr]) -> Vec<Expr> {
         let digit = |digit: &Digit| {
             let mut value = divide(indices[digit.axis].clone(), digit.div);
@@ -90,7 +97,7 @@ impl Layout {
         self.dims.iter().map(|digits| sum(digits).expect("no dimension is empty")).collect()
     }
 
-    /// Which element stands there.
+    /// Returns the element at a place of the copy.
     pub(super) fn elements(&self, places: &[Expr]) -> Vec<Expr> {
         let mut indices: Vec<Option<Expr>> = vec![None; self.source.len()];
         for (digit, value) in self.digits(places) {
@@ -105,7 +112,7 @@ impl Layout {
         indices.into_iter().map(|index| index.unwrap_or_else(|| Expr::index(0))).collect()
     }
 
-    /// Each digit with its value at a place, those of greater weight first.
+    /// Returns each digit with its value at a place, the most significant digits of an axis first.
     fn digits(&self, places: &[Expr]) -> Vec<(Digit, Expr)> {
         let mut values = Vec::new();
         for (digits, place) in self.dims.iter().zip(places) {
@@ -122,8 +129,8 @@ impl Layout {
         values
     }
 
-    /// Whether an element stands at a place, `indices` being [`Layout::elements`] of it; `None`
-    /// if one stands at every place.
+    /// Returns the condition that a place holds an element, and is no padding; `None` if it always
+    /// holds. `indices` is [`Layout::elements`] of the place.
     pub(super) fn inside(&self, places: &[Expr], indices: &[Expr]) -> Option<Expr> {
         let mut facts = self.facts.clone();
         for (place, extent) in places.iter().zip(&self.shape) {
@@ -158,8 +165,8 @@ fn scale(value: Expr, by: i64) -> Expr {
     }
 }
 
-/// Digits and a constant.
-struct Sum {
+/// A sum of digits and a constant, as the user wrote it.
+struct DigitSum {
     digits: Vec<Digit>,
     constant: i64,
 }
@@ -178,14 +185,14 @@ impl Parser<'_> {
         )
     }
 
-    fn sum(&self, expr: &ast::Expr) -> Result<Sum> {
-        let constant = |constant| Sum { digits: Vec::new(), constant };
+    fn sum(&self, expr: &ast::Expr) -> Result<DigitSum> {
+        let constant = |constant| DigitSum { digits: Vec::new(), constant };
         match &*expr.kind {
             ExprKind::Int(digits) => match digits.parse() {
                 Ok(value) => Ok(constant(value)),
                 Err(_) => Err(self.refuse(expr.span, "this number is too large")),
             },
-            ExprKind::Name(name) => Ok(Sum { digits: vec![self.axis(name)?], constant: 0 }),
+            ExprKind::Name(name) => Ok(DigitSum { digits: vec![self.axis(name)?], constant: 0 }),
             ExprKind::Binary(op, a, b, _) => {
                 let (a, b) = (self.sum(a)?, self.sum(b)?);
                 let result = match op {
@@ -196,10 +203,10 @@ impl Parser<'_> {
                     _ => None,
                 };
                 result.ok_or_else(|| {
-                    self.refuse(expr.span, "this is no part of an axis, nor a sum of such parts")
+                    self.refuse(expr.span, "expected a part of an axis or a sum of such parts")
                 })
             }
-            _ => Err(self.refuse(expr.span, "this is no part of an axis")),
+            _ => Err(self.refuse(expr.span, "expected a part of an axis")),
         }
     }
 
@@ -210,7 +217,7 @@ impl Parser<'_> {
         if let Some(axis) = numbered.or_else(own) {
             return Ok(Digit { axis, div: 1, modulus: None, scale: 1 });
         }
-        let text = format!("`{}` is no axis of `{}`", name.text, self.name);
+        let text = format!("`{}` is not an axis of `{}`", name.text, self.name);
         let axes: Vec<String> = (0..self.rank).map(|axis| format!("`ax{axis}`")).collect();
         let note = match &axes[..] {
             [] => "it has one element and no axes".to_string(),
@@ -220,12 +227,12 @@ impl Parser<'_> {
     }
 }
 
-fn add(a: Sum, b: Sum) -> Option<Sum> {
+fn add(a: DigitSum, b: DigitSum) -> Option<DigitSum> {
     let constant = a.constant.checked_add(b.constant)?;
-    Some(Sum { digits: a.digits.into_iter().chain(b.digits).collect(), constant })
+    Some(DigitSum { digits: a.digits.into_iter().chain(b.digits).collect(), constant })
 }
 
-fn multiply(a: Sum, b: Sum) -> Option<Sum> {
+fn multiply(a: DigitSum, b: DigitSum) -> Option<DigitSum> {
     let (sum, by) = match (a.digits.is_empty(), b.digits.is_empty()) {
         (_, true) => (a, b.constant),
         (true, _) => (b, a.constant),
@@ -236,17 +243,17 @@ fn multiply(a: Sum, b: Sum) -> Option<Sum> {
     }
     let scale = |digit: Digit| Some(Digit { scale: digit.scale.checked_mul(by)?, ..digit });
     let digits = sum.digits.into_iter().map(scale).collect::<Option<_>>()?;
-    Some(Sum { digits, constant: sum.constant.checked_mul(by)? })
+    Some(DigitSum { digits, constant: sum.constant.checked_mul(by)? })
 }
 
-fn part(a: Sum, b: Sum, of: impl Fn(Digit, i64) -> Option<Digit>) -> Option<Sum> {
+fn part(a: DigitSum, b: DigitSum, of: impl Fn(Digit, i64) -> Option<Digit>) -> Option<DigitSum> {
     let ([digit], true) = (&a.digits[..], b.digits.is_empty() && b.constant >= 1) else {
         return None;
     };
     if digit.scale != 1 || a.constant != 0 {
         return None;
     }
-    Some(Sum { digits: vec![of(*digit, b.constant)?], constant: 0 })
+    Some(DigitSum { digits: vec![of(*digit, b.constant)?], constant: 0 })
 }
 
 impl Digit {
@@ -285,7 +292,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// How many places a digit asks for.
+    /// Returns the number of places that a digit takes.
     fn range(&self, digit: Digit) -> Expr {
         match digit.modulus {
             Some(modulus) => Expr::index(modulus),
@@ -293,7 +300,7 @@ impl Checker<'_> {
         }
     }
 
-    /// How many values a digit takes.
+    /// Returns the number of values that a digit has.
     fn values(&self, digit: Digit) -> Expr {
         let up = Expr::add(self.source[digit.axis].clone(), Expr::index(digit.div - 1));
         let values = simplify_expr(&divide(up, digit.div), self.facts);
@@ -306,30 +313,28 @@ impl Checker<'_> {
         }
     }
 
-    /// The extent of a dimension, whose digits must not run into each other.
+    /// Returns the extent of a dimension, after checking that its digits do not overlap.
     fn dimension(&self, digits: &[Digit], span: Span) -> Result<Expr> {
         for pair in digits.windows(2) {
             let (high, low) = (pair[0], pair[1]);
             let ratio = high.scale / low.scale;
             if ratio * low.scale != high.scale {
                 let text = format!(
-                    "the factors in this sum do not fit: {} is no multiple of {}",
+                    "each factor must be a multiple of the next smaller one, and {} is not a \
+                     multiple of {}",
                     high.scale, low.scale
                 );
-                return Err(Box::new(
-                    Diag::new("E0354", span, text)
-                        .help("each factor must be a multiple of the next smaller one"),
-                ));
+                return Err(Box::new(Diag::new("E0354", span, text)));
             }
             let values = self.values(low);
             let Some(count) = values.as_int() else {
                 let text = format!(
-                    "`{}` is added to another part, so its extent must be a constant, and it is {}",
+                    "`{}` is added to another part, so its extent must be constant; it is `{}`",
                     low.text(),
                     crate::ir::print::print_expr(&values)
                 );
                 return Err(Box::new(
-                    Diag::new("E0354", span, text).help("make it a dimension of its own"),
+                    Diag::new("E0354", span, text).help("make it a separate dimension"),
                 ));
             };
             if i128::from(ratio) < count {
@@ -342,8 +347,8 @@ impl Checker<'_> {
         let (first, last) = (digits[0], digits[digits.len() - 1]);
         if last.scale != 1 {
             let text = format!(
-                "this layout is no bijection: no element of `{}` stands at 1 of \
-                                this dimension, nor at any place but multiples of {}",
+                "this layout is not a bijection: the positions of `{}` in this dimension are \
+                 multiples of {}",
                 self.name, last.scale
             );
             return Err(Box::new(
@@ -353,14 +358,14 @@ impl Checker<'_> {
         Ok(simplify_expr(&scale(self.range(first), first.scale), self.facts))
     }
 
-    /// Every value of an axis follows from its digits, in one way.
+    /// Checks that the digits of an axis determine each of its values, and do not overlap.
     fn axis(&self, axis: usize, dims: &[Vec<Digit>]) -> Result<()> {
         let extent = &self.source[axis];
         let mut digits: Vec<Digit> =
             dims.iter().flatten().copied().filter(|digit| digit.axis == axis).collect();
         digits.sort_by_key(|digit| digit.div);
-        // Values below this one are told apart by the digits so far.
-        let mut told: i64 = 1;
+        // The digits so far distinguish the values below this one.
+        let mut limit: i64 = 1;
         let mut previous: Option<Digit> = None;
         let at = |value: i64| {
             let mut indices = vec![0; self.source.len()];
@@ -369,21 +374,21 @@ impl Checker<'_> {
         };
         for digit in digits {
             let overlap =
-                previous.filter(|previous| previous.modulus.is_none() || digit.div < told);
+                previous.filter(|previous| previous.modulus.is_none() || digit.div < limit);
             if let Some(previous) = overlap {
                 return Err(self.overlap(previous, digit));
             }
-            if digit.div > told && !self.at_most(extent, told) {
-                return Err(self.collision(&at(0), &at(told), self.span));
+            if digit.div > limit && !self.at_most(extent, limit) {
+                return Err(self.collision(&at(0), &at(limit), self.span));
             }
-            told = match digit.modulus {
+            limit = match digit.modulus {
                 Some(modulus) => digit.div.saturating_mul(modulus),
                 None => i64::MAX,
             };
             previous = Some(digit);
         }
-        if !self.at_most(extent, told) {
-            return Err(self.collision(&at(0), &at(told), self.span));
+        if !self.at_most(extent, limit) {
+            return Err(self.collision(&at(0), &at(limit), self.span));
         }
         Ok(())
     }
@@ -398,7 +403,7 @@ impl Checker<'_> {
             format!("`{}[{}]`", self.name, indices.join(", "))
         };
         let text = format!(
-            "this layout is no bijection: {} and {} would stand at the same place",
+            "this layout is not a bijection: {} and {} have the same position",
             show(a),
             show(b)
         );
@@ -406,32 +411,32 @@ impl Checker<'_> {
         let names: Vec<String> = names.map(|(axis, _)| format!("`ax{axis}`")).collect();
         Box::new(
             Diag::new("E0353", span, text)
-                .help(format!("each value of {} needs a place of its own", names.join(", "))),
+                .help(format!("each value of {} needs a position", names.join(", "))),
         )
     }
 
-    /// Two digits of an axis that hold the same part of it: some of their values never meet.
+    /// Two digits of an axis overlap, so some pairs of their values never occur.
     fn overlap(&self, low: Digit, high: Digit) -> Box<Diag> {
         let value = |digit: Digit, of: i64| {
             let value = of / digit.div;
             digit.modulus.map_or(value, |modulus| value % modulus)
         };
         let last = self.source[low.axis].as_int().unwrap_or(1 << 16).min(1 << 16) as i64;
-        let met: rustc_hash::FxHashSet<(i64, i64)> =
+        let occurring: rustc_hash::FxHashSet<(i64, i64)> =
             (0..last).map(|of| (value(low, of), value(high, of))).collect();
         let pairs = (0..64).flat_map(|high| (0..64).map(move |low| (low, high)));
-        let never = pairs.into_iter().find(|pair| !met.contains(pair));
+        let missing = pairs.into_iter().find(|pair| !occurring.contains(pair));
         let axis = format!("`ax{}`", low.axis);
         let (low, high) = (low.text(), high.text());
-        let text = match never {
+        let text = match missing {
             Some((a, b)) => format!(
-                "this layout is no bijection: no {axis} has `{low}` = {a} and `{high}` = {b}"
+                "this layout is not a bijection: no {axis} has `{low}` = {a} and `{high}` = {b}"
             ),
-            None => format!("this layout is no bijection: `{low}` and `{high}` overlap"),
+            None => format!("this layout is not a bijection: `{low}` and `{high}` overlap"),
         };
         Box::new(
             Diag::new("E0353", self.span, text)
-                .note(format!("both hold the same part of {axis}"))
+                .note(format!("both contain the same part of {axis}"))
                 .help("use each part of an axis once: `ax0 // 8` and `ax0 % 8`"),
         )
     }
