@@ -1,10 +1,13 @@
-//! Addresses: pointers that loops move on, constants folded into `[register+constant]`.
+//! Addresses: pointers that loops advance, constants folded into `[register+constant]`.
 //!
-//! An index is a polynomial over its atoms: variables, and operations that are not sums or
-//! products. Its constant goes into the instruction. The other terms are added to the address of
-//! the buffer outermost loop first, so that each prefix of the sum is computed once, before the
-//! loops further inside. A term that is a multiple of a loop's variable becomes a pointer that
-//! the loop moves on.
+//! An index is a polynomial over its atoms: variables, and operations that are no sums or products.
+//! Its constant goes into the instruction. The other terms are added to the address of the buffer
+//! outermost loop first, so that each prefix of the sum is computed once, before the loops further
+//! inside. The terms that are linear in a loop's variable become a pointer that the loop advances.
+//!
+//! An index cannot be represented if a coefficient leaves 128 bits, if it has more than
+//! [`MAX_TERMS`] terms, or if it multiplies a value that it reads from memory by another one. It is
+//! then an atom.
 
 use super::emit::{Base, Emitter, Memory, Place, Val, constant_bits, view};
 use super::number::Number;
@@ -15,10 +18,10 @@ use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
 use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
 use rustc_hash::FxHashSet;
 
-/// More terms than this in one index are left as they stand.
+/// An index with more terms than this is an atom.
 const MAX_TERMS: usize = 16;
 
-/// More pointers than this a loop does not move on: registers are few.
+/// Most pointers that a loop advances: each takes a register.
 const MAX_POINTERS: usize = 24;
 
 /// What the polynomials of indices are made of. Numbers precede opaque atoms.
@@ -64,7 +67,8 @@ impl Index {
         Some(Index { sum: self.sum.plus_scaled(&other_sum, factor)?, opaque: self.opaque })
     }
 
-    /// The product; `None` if a coefficient overflows, or if it may be large or read memory twice.
+    /// The product; `None` if a coefficient overflows, the product may have too many terms, or both
+    /// operands vary and one reads memory.
     fn product(&self, other: &Index) -> Option<Index> {
         if let Some(factor) = other.sum.as_constant() {
             return Index::default().plus_scaled(self, factor);
@@ -93,7 +97,7 @@ impl Index {
 }
 
 impl Emitter<'_> {
-    /// A scalar index as a polynomial.
+    /// Returns a scalar index as a polynomial.
     pub(super) fn poly(&mut self, expr: &Expr) -> Index {
         if let Some((_, poly)) = self.polys.get(&expr.id()) {
             return poly.clone();
@@ -125,7 +129,7 @@ impl Emitter<'_> {
         Index { sum: Polynomial::atom(atom), opaque }
     }
 
-    /// The address of `buffer[index]`, of the first lane.
+    /// Emits the address of `buffer[index]`, of the first lane.
     pub(super) fn address(&mut self, memory: &Memory, bytes: u32, index: &Expr) -> Address {
         let Index { sum, opaque } = self.poly(index);
         let offset = (sum.constant as i64).wrapping_mul(i64::from(bytes));
@@ -139,7 +143,7 @@ impl Emitter<'_> {
         self.displaced(memory, pointer, offset)
     }
 
-    /// The address of an element whose number is in a register or constant.
+    /// Emits the address of element `index`, a register or constant.
     pub(super) fn address_of_lane(&mut self, memory: &Memory, bytes: u32, index: Val) -> Address {
         let base = self.pointer(memory, bytes, &[], &[]);
         let pointer = self.add_scaled(memory, base, index, i128::from(bytes));
@@ -154,14 +158,14 @@ impl Emitter<'_> {
         self.e.add(pointer, offset).at(0)
     }
 
-    /// What tells an access of neighbours from others, while the buffer does not change; none if
-    /// that depends on memory.
+    /// Returns the terms and the constant of an index: accesses of a buffer with the same terms
+    /// differ by a constant distance. `None` if the index reads memory.
     pub(super) fn access_key(&mut self, index: &Expr) -> Option<(Vec<Term>, i128)> {
         let Index { sum, opaque } = self.poly(index);
         opaque.is_empty().then_some((sum.terms, sum.constant))
     }
 
-    /// Whether every value of an index is a multiple of `n`.
+    /// Whether every value of an index is known to be a multiple of `n`.
     pub(super) fn is_multiple(&mut self, index: &Expr, n: u32) -> bool {
         if self.poly(index).is_multiple_of(i128::from(n)) {
             return true;
@@ -174,12 +178,12 @@ impl Emitter<'_> {
         self.facts.prove(&Expr::eq(rest, Expr::index(0)))
     }
 
-    /// Whether an index is certainly odd.
+    /// Whether every value of an index is known to be odd.
     pub(super) fn is_odd(&mut self, index: &Expr) -> bool {
         self.poly(index).is_odd()
     }
 
-    /// A register with the buffer's address and `terms` elements added.
+    /// Emits the address of the buffer plus `terms` elements.
     fn pointer(&mut self, memory: &Memory, bytes: u32, terms: &[Term], opaque: &[Expr]) -> Reg {
         let key = (memory.id, terms.to_vec());
         if let (Base::Reg(base), true) = (&memory.base, terms.is_empty()) {
@@ -209,7 +213,7 @@ impl Emitter<'_> {
         pointer
     }
 
-    /// The address of the first element.
+    /// Emits the address of the first element.
     fn start(&mut self, memory: &Memory) -> Reg {
         match &memory.base {
             Base::Reg(base) => *base,
@@ -226,8 +230,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// How far inside a term is known: twice the loops, plus one if it is no multiple of the
-    /// innermost one's variable.
+    /// Orders terms by the place where they are known: twice the number of enclosing loops there,
+    /// plus one if the term does not contain the variable of the innermost of these loops.
     fn rank(&mut self, (factors, _): &Term, opaque: &[Expr]) -> u64 {
         let mut rank = 0;
         for atom in factors {
@@ -238,19 +242,19 @@ impl Emitter<'_> {
         rank
     }
 
-    /// How deep the loop is whose variable the atom is.
+    /// Returns the depth of the loop whose variable the atom is.
     fn loop_of(&mut self, atom: Atom) -> Option<usize> {
         let Atom::Number(number) = atom else { return None };
         let var = self.numbers.expr(number).as_var()?;
         self.loops.iter().position(|one| one == var).map(|at| at + 1)
     }
 
-    /// The loops around the place where all variables of the atom are known; the largest number
-    /// if one is not yet.
+    /// Returns the number of loops around the place where all variables of the atom are known;
+    /// [`u32::MAX`] if one is not known yet.
     fn depth(&mut self, atom: Atom, opaque: &[Expr]) -> u32 {
         let expr = match atom {
             Atom::Number(number) => self.numbers.expr(number).clone(),
-            // It reads memory, which may change in any loop.
+            // Any enclosing loop may change the memory that it reads.
             Atom::Opaque(at) => {
                 let expr = opaque[at as usize].clone();
                 return self.depth_of(&expr).max(self.loops.len() as u32);
@@ -259,7 +263,7 @@ impl Emitter<'_> {
         self.depth_of(&expr)
     }
 
-    /// The loops around the place where all variables of an expression are known.
+    /// Returns the number of loops around the place where all variables of an expression are known.
     pub(super) fn depth_of(&self, expr: &Expr) -> u32 {
         fn walk(emitter: &Emitter<'_>, expr: &Expr, seen: &mut FxHashSet<usize>) -> u32 {
             if let ExprKind::Var(var) = &expr.kind {
@@ -276,7 +280,7 @@ impl Emitter<'_> {
         walk(self, expr, &mut FxHashSet::default())
     }
 
-    /// `sum / scale` of terms with a common factor, and that factor.
+    /// Emits the sum of terms, divided by their common factor, and returns it with that factor.
     fn sum(&mut self, terms: &[Term], opaque: &[Expr]) -> (Val, i128) {
         let common = terms.iter().fold(0, |common, (_, scale)| gcd(common, *scale)).max(1);
         let divided: Vec<Term> =
@@ -286,7 +290,8 @@ impl Emitter<'_> {
         (self.sum_in(ty, &divided, opaque), common)
     }
 
-    /// The value of an index that is a sum, by its terms, so that it shares them with others.
+    /// Emits an index that is a sum term by term, so that it shares partial sums with other
+    /// indices. `None` if the index is constant, an atom, or reads memory.
     pub(super) fn index_sum(&mut self, expr: &Expr) -> Option<Val> {
         let Index { sum: Linear { terms, constant }, opaque } = self.poly(expr);
         if !opaque.is_empty() || terms.is_empty() {
@@ -310,7 +315,7 @@ impl Emitter<'_> {
         Some(self.e.add(sum, Operand::int(ty, constant as i64)).operand())
     }
 
-    /// Constant bounds of a sum.
+    /// Returns constant bounds of a sum.
     pub(super) fn range_of(&mut self, terms: &[Term], opaque: &[Expr]) -> Interval {
         let mut range = Interval::point(0);
         for (factors, scale) in terms {
@@ -331,7 +336,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A sum in a type, or its lower half, outermost loop first. Its beginnings stay at hand.
+    /// Emits a sum in `ty`, modulo 2^32 or 2^64, outermost loop first. Later sums use its prefixes.
     fn sum_in(&mut self, ty: Ty, terms: &[Term], opaque: &[Expr]) -> Val {
         let mut ranked: Vec<(u64, Term)> =
             terms.iter().map(|term| (self.rank(term, opaque), term.clone())).collect();
@@ -361,7 +366,7 @@ impl Emitter<'_> {
         sum.expect("there are terms")
     }
 
-    /// `sum + scale * values…`
+    /// Emits `sum + scale * values…`.
     fn add_product(&mut self, ty: Ty, sum: Option<Val>, values: &[Val], scale: i128) -> Val {
         let scale = (scale != 1).then(|| Operand::int(ty, scale as i64));
         let factors: Vec<Val> = values.iter().copied().chain(scale).collect();
@@ -375,7 +380,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `base + index * scale`, in bytes.
+    /// Emits `base + index * scale`, in bytes.
     fn add_scaled(&mut self, memory: &Memory, base: Reg, index: Val, scale: i128) -> Reg {
         let ty = pointer_type(memory.space);
         if ty == Ty::U32 {
@@ -400,8 +405,8 @@ impl Emitter<'_> {
 
     // ---- loops ----
 
-    /// Computes, before a loop, what its accesses add to addresses outside of it, and makes the
-    /// pointers that it moves on. The loop's scope is open and its variable is bound.
+    /// Emits, before a loop, the invariant parts of the addresses in it and the pointers that it
+    /// advances. The loop's scope is open and its variable is bound.
     pub(super) fn prepare_loop(&mut self, var: &Var, min: Val, body: &Stmt) -> Vec<Moving> {
         let mut accesses = Vec::new();
         collect_accesses(body, &mut accesses, &mut FxHashSet::default());
@@ -437,12 +442,13 @@ impl Emitter<'_> {
         moving
     }
 
-    /// Whether a term is the loop's variable, once, times what does not change in the loop.
+    /// Whether a term contains the loop's variable in the first power, given that its other atoms
+    /// are invariant.
     fn is_linear(&mut self, (factors, _): &Term, depth: usize) -> bool {
         factors.iter().filter(|atom| self.loop_of(**atom) == Some(depth)).count() == 1
     }
 
-    /// `base` with the terms of a loop added as they are in its first iteration.
+    /// Emits a pointer to `base` plus the terms of a loop, as of its first iteration.
     fn moving_pointer(
         &mut self,
         memory: &Memory,
@@ -500,7 +506,7 @@ impl Emitter<'_> {
         Moving { pointer, step: view(step, ty) }
     }
 
-    /// Moves the pointers of a loop on.
+    /// Advances the pointers of a loop by one iteration.
     pub(super) fn move_on(&mut self, moving: &[Moving]) {
         for one in moving {
             self.e.to(one.pointer).add(one.pointer, one.step);
@@ -512,12 +518,13 @@ fn is_number(atom: &Atom) -> bool {
     matches!(atom, Atom::Number(_))
 }
 
-/// The type of a register with an address in a space.
+/// The type of a register that holds an address in a space.
 pub(super) fn pointer_type(space: Space) -> Ty {
     if space == Space::Shared { Ty::U32 } else { Ty::U64 }
 }
 
-/// The accesses inside a statement, and the index of the first lane of each that has one.
+/// Collects the accesses inside a statement with the index of the first lane, if the lanes are
+/// evenly spaced.
 fn collect_accesses(stmt: &Stmt, acc: &mut Vec<(Buffer, Expr)>, seen: &mut FxHashSet<usize>) {
     let mut note = |buffer: &Buffer, index: &Expr| match &index.kind {
         ExprKind::Ramp(base, _) => acc.push((buffer.clone(), base.clone())),

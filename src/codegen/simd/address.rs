@@ -1,6 +1,9 @@
-//! Addresses: an index becomes a sum of products of what is known, and accesses that differ by
-//! constants share one pointer. In a loop a pointer that its variable moves evenly is a value of
-//! its own, advanced once an iteration.
+//! Addresses. An index becomes a polynomial, and accesses whose indices differ by a constant share
+//! a pointer. A pointer that is linear in a loop's variable is advanced once in each iteration.
+//!
+//! The arithmetic of these polynomials wraps modulo 2^64, as that of the machine does. Everything
+//! but sums, differences and products is an atom: a variable, a quotient, a load. A product of
+//! large sums is an atom as well.
 
 use super::inst::{Arg, Base, Cond, Mem};
 use super::nest::{Scope, Selector, Val};
@@ -13,7 +16,7 @@ use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::num::Wrapping;
 
-/// The number of a variable, or of an operation that is no sum or product, such as a quotient.
+/// The number of a variable, or of another expression that is no sum or product.
 pub(super) type Atom = usize;
 
 /// An index as a polynomial modulo 2^64.
@@ -22,33 +25,33 @@ pub(super) type Poly = Polynomial<Atom, Wrapping<i64>>;
 /// A [`Poly`] whose constant is 0.
 pub(super) type Terms = Poly;
 
-/// More products than this are not multiplied out.
+/// A product with more terms than this is not multiplied out.
 const MAX_TERMS: usize = 24;
 
-/// A product, and its value times a factor in registers.
+/// A run-time distance between accesses, in registers: `bytes * product` and three times that.
 pub(super) struct Stride {
     product: Vec<Atom>,
     bytes: i64,
-    /// So many bytes times the product.
     value: VReg,
-    /// Three times that.
     thrice: VReg,
 }
 
-/// Pointers that begin before a loop for those inside of it, at most.
+/// Most pointers that are computed before a loop for the loops inside it.
 const MOST_BEFORE: usize = 4;
 
-/// With more accesses there are no registers for them.
+/// Loops with more accesses than this get no pointers before them: there are too few registers.
 const MANY_ACCESSES: usize = 16;
 
-/// A distance: how often which stride, by scope and place; a step in elements.
+/// A distance between accesses as a multiple of a [`Stride`].
 struct Steps {
     count: i64,
+    /// The stride: its scope, and its place there.
     of: (usize, usize),
+    /// The stride as a product and its coefficient in elements.
     unit: (Vec<Atom>, i64),
 }
 
-/// Farther from each other accesses have pointers of their own.
+/// Accesses that are more strides apart than this have pointers of their own.
 const MOST_STEPS: i64 = 64;
 
 /// The difference of two sums if it is a single product: the product and its coefficient.
@@ -58,7 +61,7 @@ fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
     terms.next().is_none().then_some((product, coefficient.0))
 }
 
-/// All atoms seen, by number.
+/// The atoms of a nest. Equal expressions have one number.
 #[derive(Default)]
 pub(super) struct Atoms {
     list: Vec<Expr>,
@@ -80,7 +83,7 @@ impl Atoms {
             if let Some(atom) = self.list.iter().position(|known| equal(known, expr)) {
                 return atom;
             }
-            // The list keeps the expression, so the address stays its own.
+            // The list holds the expression, so no other one gets its address.
             self.by_id.insert(expr.id(), self.list.len());
         }
         self.list.push(expr.clone());
@@ -97,7 +100,8 @@ impl Atoms {
 }
 
 impl Selector<'_> {
-    /// An index as a polynomial. Variables that a `let` binds to arithmetic are replaced by it.
+    /// Returns an index as a polynomial. A variable that a `let` binds to arithmetic is replaced by
+    /// its value.
     pub(super) fn poly(&mut self, expr: &Expr) -> Poly {
         if let Some(value) = expr.as_int() {
             return Poly::of_constant(Wrapping(value as i64));
@@ -123,12 +127,12 @@ impl Selector<'_> {
         Poly::atom(self.atoms.of(expr))
     }
 
-    /// The terms of an index, and its constant.
+    /// Returns the terms of an index, and its constant.
     pub(super) fn terms(&mut self, expr: &Expr) -> (Terms, i64) {
         without_constant(self.poly(expr))
     }
 
-    /// The term with the innermost scope; the last one of several.
+    /// Returns the place of the term that is known in the innermost scope; of several, the last.
     fn innermost_term(&self, terms: &Terms) -> Option<usize> {
         let depth = |place: &usize| {
             let atoms = &terms.terms[*place].0;
@@ -137,7 +141,7 @@ impl Selector<'_> {
         (0..terms.term_count()).max_by_key(depth)
     }
 
-    /// The innermost scope that binds a variable of an atom.
+    /// Returns the innermost scope that binds a variable of an atom.
     fn depth_of(&self, atom: Atom) -> usize {
         let mut depth = 0;
         for_each_var(self.atoms.expr(atom), &mut |var| {
@@ -147,7 +151,7 @@ impl Selector<'_> {
         depth
     }
 
-    /// The address of element `index`.
+    /// Emits the address of element `index`.
     pub(super) fn address(&mut self, buffer: &Buffer, index: &Expr) -> Mem {
         let (terms, constant) = self.terms(index);
         let bytes = buffer.dtype.bytes() as i64;
@@ -175,12 +179,12 @@ impl Selector<'_> {
         Mem { base: Base::Reg(pointer), index: None, disp }
     }
 
-    /// The address of the element with the index that `terms` add up to, in a register.
+    /// Emits the address of the element whose index is the sum of `terms`, in a register.
     pub(super) fn pointer(&mut self, buffer: &Buffer, terms: &Terms) -> VReg {
         if let Some(pointer) = self.known_pointer(buffer, terms) {
             return pointer;
         }
-        // What is known furthest outside is added first, so that pointers share the beginning.
+        // Outer terms are added first, so that pointers share the partial sums.
         let pointer = match self.innermost_term(terms) {
             None => self.base_pointer(buffer),
             Some(innermost) => {
@@ -196,8 +200,8 @@ impl Selector<'_> {
         pointer
     }
 
-    /// Computes before a loop the beginnings of pointers that the loops in it will need: those that
-    /// take a product, a few of them.
+    /// Computes before a loop the invariant parts of the pointers inside it, [`MOST_BEFORE`] at
+    /// most, if they need a multiplication.
     pub(super) fn pointers_before(&mut self, body: &Stmt) {
         let mut found = Vec::new();
         plan::inner_accesses(body, &mut self.lets, &mut found);
@@ -208,9 +212,9 @@ impl Selector<'_> {
         for (buffer, index) in found {
             let (mut terms, _) = self.terms(&index);
             terms.terms.retain(|(product, _)| product.iter().all(|atom| self.is_known(*atom)));
-            let takes_product = terms.terms.iter().any(|(product, _)| product.len() > 1);
+            let multiplies = terms.terms.iter().any(|(product, _)| product.len() > 1);
             let known = self.known_pointer(&buffer, &terms).is_some();
-            if left > 0 && takes_product && !known && self.has_address(&buffer) {
+            if left > 0 && multiplies && !known && self.has_address(&buffer) {
                 self.pointer(&buffer, &terms);
                 left -= 1;
             }
@@ -222,8 +226,9 @@ impl Selector<'_> {
         self.scopes.iter().rev().find_map(in_scope)
     }
 
-    /// An address by the pointer of another access and a distance from it that is in a register.
-    /// Where that is too far, a pointer between the two is made, for those that follow too.
+    /// Addresses an access by the pointer of another access and a stride in a register. If the
+    /// distance is no factor of an addressing mode, emits a pointer between the two, which later
+    /// accesses can use as well.
     fn beside_leader(&mut self, buffer: &Buffer, terms: &Terms) -> Option<Mem> {
         loop {
             let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
@@ -256,7 +261,7 @@ impl Selector<'_> {
         }
     }
 
-    /// How many steps of a distance in a register lead from one sum to another.
+    /// Returns the distance between two sums as a multiple of a stride that is in a register.
     fn steps(&self, buffer: &Buffer, from: &Terms, to: &Terms) -> Option<Steps> {
         let (product, elements) = distance(from, to)?;
         let size = buffer.dtype.bytes() as i64;
@@ -278,8 +283,9 @@ impl Selector<'_> {
         &self.scopes[scope].strides[place]
     }
 
-    /// Whether an access in a loop needs no pointer of its own because a pointer is near: the
-    /// distance, which the loop leaves alone, is put into registers unless it is there.
+    /// Whether an access in the loop over `var` can be addressed by the pointer of another access,
+    /// `leader`. Emits the stride between the two, which must be invariant in the loop, unless it
+    /// is in a register.
     pub(super) fn join_leader(
         &mut self,
         buffer: &Buffer,
@@ -293,9 +299,9 @@ impl Selector<'_> {
         let Some((product, elements)) = distance(leader, terms) else { return false };
         let Some(bytes) = elements.checked_mul(buffer.dtype.bytes() as i64) else { return false };
         let atom = self.atoms.of_var(var);
-        let stays = |other: &Atom| *other != atom && self.is_known(*other);
+        let is_invariant = |other: &Atom| *other != atom && self.is_known(*other);
         let mut known = self.scopes.iter().flat_map(|scope| &scope.strides);
-        if !product.iter().all(stays) || known.any(|stride| stride.product == product) {
+        if !product.iter().all(is_invariant) || known.any(|stride| stride.product == product) {
             return false;
         }
         let value = self.product(&product);
@@ -322,7 +328,7 @@ impl Selector<'_> {
         }
     }
 
-    /// `base + value * factor`.
+    /// Emits `base + value * factor`.
     fn add_scaled(&mut self, base: VReg, value: VReg, factor: i64) -> VReg {
         match factor {
             1 | 2 | 4 | 8 => {
@@ -336,14 +342,14 @@ impl Selector<'_> {
         }
     }
 
-    /// The product of atoms.
+    /// Emits the product of atoms.
     fn product(&mut self, atoms: &[Atom]) -> VReg {
         let mut values = atoms.iter().map(|atom| self.atom_value(*atom)).collect::<Vec<_>>();
         let first = values.remove(0);
         values.into_iter().fold(first, |product, value| self.b.mul(product, value))
     }
 
-    /// The value of an atom, computed once in a scope.
+    /// Emits the value of an atom, once in a scope.
     fn atom_value(&mut self, atom: Atom) -> VReg {
         let expr = self.atoms.expr(atom).clone();
         if expr.as_var().is_none() {
@@ -362,7 +368,7 @@ impl Selector<'_> {
         value
     }
 
-    /// The sum of terms and a constant, in a register.
+    /// Emits the sum of terms and a constant, in a register.
     pub(super) fn sum(&mut self, terms: &Terms, constant: i64) -> VReg {
         let mut sum = None;
         for (product, Wrapping(coefficient)) in &terms.terms {
@@ -378,15 +384,15 @@ impl Selector<'_> {
         }
     }
 
-    /// A register and a constant that compare like `a` and `b`, where `differences_before` made
-    /// one.
+    /// Returns a register and a constant that compare like `a` and `b`, if
+    /// [`Self::differences_before`] computed their difference.
     pub(super) fn known_difference(&mut self, a: &Expr, b: &Expr) -> Option<(VReg, i64)> {
         let (terms, constant) = self.difference(a, b)?;
         let known = self.scopes.iter().rev().find_map(|scope| scope.differences.get(&terms));
         known.map(|(difference, own)| (*difference, own - constant))
     }
 
-    /// `a - b` and its constant, where that is small.
+    /// Returns the terms and the constant of `a - b`; `None` if the constants are large.
     fn difference(&mut self, a: &Expr, b: &Expr) -> Option<(Terms, i64)> {
         if !plan::has_small_constants(a) || !plan::has_small_constants(b) {
             return None;
@@ -395,8 +401,8 @@ impl Selector<'_> {
         (constant.unsigned_abs() < 1 << 60).then_some((terms, constant))
     }
 
-    /// Computes before a loop what several conditions in its body compare with constants, as those
-    /// of unrolled iterations at an end.
+    /// Computes before a loop each invariant difference that several conditions in its body compare
+    /// with constants, as the conditions of unrolled iterations in a tail do.
     pub(super) fn differences_before(&mut self, body: &Stmt) {
         let mut seen = FxHashSet::default();
         for (a, b) in plan::index_conditions(body) {
@@ -416,7 +422,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Whether an index is known to be so far from the ends of 64 bits that differences fit.
+    /// Whether the difference of this index and another such index is known to fit in 64 bits.
     pub(super) fn is_moderate(&self, index: &Expr) -> bool {
         let limit = 1 << 60;
         match self.facts.const_bounds(index) {
@@ -425,21 +431,22 @@ impl Selector<'_> {
         }
     }
 
-    /// `a - b`, or what is nearest to it in 64 bits: it compares with small numbers as the
-    /// difference does.
+    /// Emits `a - b`, saturated to 64 bits, which compares with small numbers as the difference
+    /// does.
     fn saturated_difference(&mut self, a: &Expr, b: &Expr) -> VReg {
         let x = self.index_value(a);
         let sign = self.b.modify(Code::Sar_rm64_imm8, x, &[Arg::Imm(63)]);
         let largest = self.b.imm(i64::MAX);
         let nearest = self.b.modify(Code::Xor_r64_rm64, sign, &[Arg::Use(largest)]);
-        // Late, since few registers are free here.
+        // This is computed last to shorten its live range: few registers are free here.
         let y = self.index_value(b);
         let difference = self.b.sub(x, y);
         self.b.cmov(Cond::O, nearest, difference)
     }
 
-    /// How a sum changes when `var` grows by one, and the sum for `var = min`; `None` if it does
-    /// not change evenly, or if something in it is not known outside of the loop.
+    /// Returns the change of a sum when `var` grows by one, as terms and constant, and the sum for
+    /// `var = min`. `None` if the sum is not linear in `var`, or if another atom is not known
+    /// outside of the loop.
     pub(super) fn split_by(
         &mut self,
         terms: &Terms,
@@ -458,7 +465,7 @@ impl Selector<'_> {
         Some((step, constant, first))
     }
 
-    /// Whether everything in an atom has a value here, and will keep it.
+    /// Whether an atom has a value here that nothing changes later.
     fn is_known(&self, atom: Atom) -> bool {
         let expr = self.atoms.expr(atom);
         let mut known = !reads_memory(expr);
@@ -466,7 +473,7 @@ impl Selector<'_> {
         known
     }
 
-    /// The pointer and the constant for a sum of any form.
+    /// Emits the address of the element whose index is `poly`.
     pub(super) fn pointer_to(&mut self, buffer: &Buffer, poly: Poly) -> VReg {
         let (terms, constant) = without_constant(poly);
         let pointer = self.pointer(buffer, &terms);
@@ -474,12 +481,13 @@ impl Selector<'_> {
     }
 }
 
+/// Splits a polynomial into its terms and its constant.
 fn without_constant(mut poly: Poly) -> (Terms, i64) {
     let constant = std::mem::take(&mut poly.constant);
     (poly, constant.0)
 }
 
-/// Calls `f` with every variable of an expression.
+/// Calls `f` for each variable of an expression.
 pub(super) fn for_each_var(expr: &Expr, f: &mut dyn FnMut(&Var)) {
     if let Some(var) = expr.as_var() {
         f(var);
@@ -494,7 +502,7 @@ pub(super) fn reads_memory(expr: &Expr) -> bool {
     reads
 }
 
-/// Whether it is an index that [`Selector::poly`] takes.
+/// Whether an expression is a scalar index, as [`Selector::poly`] expects.
 pub(super) fn is_index(expr: &Expr) -> bool {
     expr.ty.dtype == DType::Index && expr.ty.lanes == 1
 }

@@ -1,5 +1,5 @@
-//! `index` arithmetic: one flat sum in the order of its terms' first occurrence, constant last;
-//! divisions and moduli by what divides them.
+//! Simplifies `index` arithmetic: sums become flat, with their terms in the order of first
+//! occurrence and the constant last; divisions and moduli lose what the divisor divides.
 
 use super::{Simplifier, fold};
 use crate::ir::arith::{
@@ -12,11 +12,11 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 /// Sums with a number beyond this keep their form, so that no intermediate value of the new form
-/// can overflow where the old one did not.
+/// overflows if none of the old form did.
 const LARGEST: u128 = 1 << 62;
 
-/// A linear sum whose terms have different normal forms, in the order of their first occurrence.
-/// While it is built, terms may have coefficient 0.
+/// A linear sum of terms with different normal forms, in the order of their first occurrence. While
+/// it is built, coefficients may be 0.
 #[derive(Default)]
 pub(super) struct Sum {
     linear: Linear<Expr>,
@@ -29,7 +29,7 @@ impl Sum {
         Sum { linear: Linear::of_constant(value), ..Sum::default() }
     }
 
-    /// Adds a simple expression, `factor` times. `None` if numbers grow too large.
+    /// Adds `factor` times a simplified expression. `None` if a number leaves 128 bits.
     pub(super) fn add(&mut self, facts: &Facts, expr: &Expr, factor: i128) -> Option<()> {
         let Linear { terms, constant } = collect(expr)?.scale(factor)?;
         self.add_constant(constant)?;
@@ -53,6 +53,7 @@ impl Sum {
         Some(())
     }
 
+    /// Returns the terms and the constant.
     pub(super) fn into_parts(self) -> (Vec<(Expr, i128)>, i128) {
         let Linear { terms, constant } = self.linear.without_zeros();
         (terms, constant)
@@ -63,7 +64,7 @@ impl Sum {
         Sum::rebuild(terms, constant)
     }
 
-    /// The expression of a sum; `None` if numbers grew too large.
+    /// Returns the expression of a sum; `None` if a number exceeds [`LARGEST`].
     pub(super) fn rebuild(terms: Vec<(Expr, i128)>, constant: i128) -> Option<Expr> {
         let large = |value: i128| value.unsigned_abs() >= LARGEST;
         if large(constant) || terms.iter().any(|term| large(term.1)) {
@@ -72,7 +73,7 @@ impl Sum {
         Some(build_sum(terms, constant))
     }
 
-    /// The normal form of the whole, with products multiplied out, if it has fewer terms.
+    /// Returns the normal form of the whole, with products multiplied out, if it has fewer terms.
     fn expanded(&self, facts: &Facts) -> Option<Poly> {
         let terms = &self.linear.terms;
         let live = terms.iter().filter(|term| term.1 != 0).count();
@@ -88,7 +89,7 @@ impl Sum {
 }
 
 impl Simplifier {
-    /// A scalar `index` expression.
+    /// Simplifies a scalar `index` expression.
     pub(super) fn index(&mut self, expr: &Expr) -> Expr {
         match self.sum(expr) {
             Some(sum) => self.reuse(expr, sum),
@@ -106,7 +107,7 @@ impl Simplifier {
         self.shrink(sum)?.build()
     }
 
-    /// Divisions and moduli joined, products multiplied out where that leaves fewer terms.
+    /// Joins divisions and moduli, and multiplies products out if that leaves fewer terms.
     pub(super) fn shrink(&mut self, mut sum: Sum) -> Option<Sum> {
         self.join_div_mod(&mut sum)?;
         let Some(poly) = sum.expanded(&self.facts) else { return Some(sum) };
@@ -115,20 +116,22 @@ impl Simplifier {
         Some(shrunk)
     }
 
-    /// `new` as the operand of a comparison or division, for which its value must fit 64 bits,
-    /// unlike the parts of a sum whose value does: where it is one of `old` or certainly fits.
+    /// Returns `new` if it may be the operand of a comparison or division. The value of an operand
+    /// must fit in 64 bits, unlike that of a part of a sum: `new` must equal one of `old`, or
+    /// provably fit.
     pub(super) fn operand(&self, new: Expr, old: &[&Expr]) -> Option<Expr> {
         let known = |poly: &Rc<Poly>| old.iter().any(|old| self.facts.poly(old) == *poly);
         (known(&self.facts.poly(&new)) || self.fits(&new)).then_some(new)
     }
 
-    /// Whether the value of a sum certainly fits 64 bits, if those of its terms do.
+    /// Whether the value of a sum provably fits in 64 bits, given that the values of its terms do.
     fn fits(&self, sum: &Expr) -> bool {
         let (lo, hi) = DType::Index.int_range();
         Interval::new(lo, hi).covers(self.range(sum))
     }
 
-    /// Constant bounds of an expression whose parts fit 64 bits, all but products and sums.
+    /// Returns constant bounds of an expression whose parts, except for products and sums, fit in
+    /// 64 bits.
     fn range(&self, expr: &Expr) -> Interval {
         let Some(Linear { terms, constant }) = collect(expr) else { return Interval::ALL };
         let sum = terms.iter().fold(Interval::point(constant), |sum, (term, factor)| {
@@ -144,7 +147,7 @@ impl Simplifier {
         sum.intersect(self.facts.interval(expr))
     }
 
-    /// A node that is no sum; operands are not simple yet.
+    /// Simplifies a node that is no sum, with operands that are not simplified yet.
     fn leaf(&mut self, expr: &Expr) -> Option<Expr> {
         match &expr.kind {
             ExprKind::Binary(BinOp::Mul, a, b) => {
@@ -170,7 +173,7 @@ impl Simplifier {
         }
     }
 
-    /// The product of simple operands: constant factors go to the right end.
+    /// Returns the product of simplified operands, with the constant factor at the right end.
     fn product(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
         for (a, b) in [(a, b), (b, a)] {
             if let Some(factor) = b.as_int() {
@@ -190,7 +193,7 @@ impl Simplifier {
         Sum::rebuild(vec![(Expr::mul(a, b), ca.checked_mul(cb)?)], 0)
     }
 
-    /// `a // b` for simple operands.
+    /// Returns `a // b` for simplified operands.
     fn divide(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
         match b.as_int() {
             Some(0) => Some(Expr::index(0)),
@@ -204,7 +207,8 @@ impl Simplifier {
         }
     }
 
-    /// `a // c`, `c > 0`: multiples of c come out, common factors cancel, divisions join.
+    /// Returns `a // c` for `c > 0`: multiples of c leave the division, common factors cancel,
+    /// nested divisions become one.
     fn divide_constant(&mut self, a: &Expr, c: i128) -> Option<Expr> {
         if c == 1 {
             return Some(a.clone());
@@ -278,8 +282,8 @@ impl Simplifier {
         self.joined(quotient, whole, divided)
     }
 
-    /// `(16*x + y) // 64` is `x // 4` where `0 <= y < 16`: the terms that count, and what divides
-    /// them.
+    /// Drops terms that cannot change a quotient: `(16*x + y) // 64` is `x // 4` if `0 <= y < 16`.
+    /// Returns the other terms, divided, and their divisor.
     #[allow(clippy::type_complexity)]
     fn without_fine(
         &self,
@@ -326,7 +330,7 @@ impl Simplifier {
         })
     }
 
-    /// `a % b` for simple operands.
+    /// Returns `a % b` for simplified operands.
     fn modulo(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
         match b.as_int() {
             Some(0) => Some(Expr::index(0)),
@@ -337,7 +341,7 @@ impl Simplifier {
             }
             Some(c) => self.modulo_constant(a, c),
             None => {
-                // Multiples drop out, of 0 too: there everything is 0.
+                // Multiples of `b` drop out. If `b` is 0, both remainders are 0.
                 let (_, rest, constant) = self.split_multiples(a, b)?;
                 let remainder = self.operand(Sum::rebuild(rest, constant)?, &[a])?;
                 if remainder.as_int() == Some(0) || self.inside(&remainder, b) {
@@ -348,7 +352,7 @@ impl Simplifier {
         }
     }
 
-    /// `a % c`, `c > 0`.
+    /// Returns `a % c` for `c > 0`.
     fn modulo_constant(&mut self, a: &Expr, c: i128) -> Option<Expr> {
         if c == 1 {
             return Some(Expr::index(0));
@@ -398,8 +402,8 @@ impl Simplifier {
         Expr::binary(op, a, b)
     }
 
-    /// `k*c*(a // c) + k*(a % c)` is `k*a`, and `k*c*(a // c)` is `k*(a - r)` where `a % c` is
-    /// known to be r. `None` if numbers grow too large.
+    /// Replaces `k*c*(a // c) + k*(a % c)` by `k*a`, and `k*c*(a // c)` by `k*(a - r)` if `a % c`
+    /// is known to be r. `None` if a number leaves 128 bits.
     fn join_div_mod(&mut self, sum: &mut Sum) -> Option<()> {
         if sum.linear.terms.len() < 2 && self.facts.knows_no_congruence() {
             return Some(());
@@ -466,19 +470,20 @@ impl Simplifier {
         Some(())
     }
 
-    /// True if constant bounds show that `a` is not 0.
+    /// Whether constant bounds show that `a` is not 0.
     fn is_nonzero(&self, a: &Expr) -> bool {
         let range = self.facts.interval(a);
         range.lo >= 1 || range.hi <= -1
     }
 
-    /// True if `0 <= a < b` certainly holds.
+    /// Whether `0 <= a < b` provably holds.
     fn inside(&self, a: &Expr, b: &Expr) -> bool {
         let (a, b) = (self.facts.poly(a), self.facts.poly(b));
         b.minus(&a).is_some_and(|d| self.facts.at_least(&d, 1)) && self.facts.at_least(&a, 0)
     }
 
-    /// The terms of `a` that `b` divides, divided, and the others.
+    /// Returns the terms of `a` that `b` divides, divided by `b`; the other terms; and the
+    /// constant.
     #[allow(clippy::type_complexity)]
     fn split_multiples(
         &mut self,
@@ -497,7 +502,7 @@ impl Simplifier {
         Some((quotient, rest, constant))
     }
 
-    /// `term` without the factors of a divisor; `None` if it lacks one.
+    /// Returns `term` without the factors of a divisor; `None` if it lacks one of them.
     fn without_factors(&mut self, term: &Expr, divisor: &[Expr]) -> Option<Expr> {
         let mut left = factors(term);
         for factor in divisor {
@@ -531,7 +536,7 @@ impl Simplifier {
     }
 }
 
-/// The factors of a product, left to right.
+/// Returns the factors of a product, left to right.
 fn factors(expr: &Expr) -> Vec<Expr> {
     match &expr.kind {
         ExprKind::Binary(BinOp::Mul, a, b) => [factors(a), factors(b)].concat(),

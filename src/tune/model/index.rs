@@ -1,9 +1,12 @@
-//! Indices as sums: how far an access moves in memory with each loop around it.
+//! Indices as linear sums of loops: the stride of an access in each enclosing loop.
 //!
-//! A loop variable is the sum of its *dimensions*, each of which runs from 0 with a factor. Most
-//! loops have one. One whose variable is divided, because it stands for several loops that were
-//! fused, has one for each of those, so that what moves with one of them is seen to rest in the
+//! A loop variable is a sum of *dimensions*, each of which runs from 0 and has a factor. Most loops
+//! have one dimension. If a variable is divided, because its loop is the fusion of several, it has
+//! one for each of these, so that an index that depends on only one of them has stride 0 in the
 //! others.
+//!
+//! Coefficients are `f64`, because the sums are estimates: unknown extents have the value
+//! [`UNKNOWN`], and divisions that do not come out even are not rounded.
 
 use crate::ir::arith::Linear;
 use crate::ir::visit::{for_each_child, walk_stmt};
@@ -18,11 +21,11 @@ pub(super) type Dim = usize;
 pub(super) struct Sum {
     pub(super) linear: Linear<Dim, f64>,
     pub(super) lane: Lane,
-    /// Whether the index depends on data, or is no linear sum. The sum is then a part of it.
+    /// Whether the index depends on data or is no linear sum. `linear` is then a rough estimate.
     pub(super) irregular: bool,
 }
 
-/// How an index moves from lane to lane.
+/// How an index changes from lane to lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Lane {
     /// Not at all.
@@ -30,7 +33,7 @@ pub(super) enum Lane {
     Same,
     /// By a constant.
     By(f64),
-    /// In a way that is not known.
+    /// In an unknown way.
     Apart,
 }
 
@@ -44,6 +47,7 @@ impl Sum {
         Sum { linear: Linear { terms: vec![(dim, factor)], constant: 0.0 }, ..Sum::default() }
     }
 
+    /// The value, if no loop, lane or data changes it.
     fn as_constant(&self) -> Option<f64> {
         self.linear.as_constant().filter(|_| self.lane == Lane::Same && !self.irregular)
     }
@@ -73,8 +77,8 @@ impl Sum {
         Sum { irregular: true, ..self }
     }
 
-    /// The terms that are multiples of `by`, and the rest. A step between lanes goes with the
-    /// multiples if it is one.
+    /// Splits a sum into the terms that are multiples of `by` and the others. The step between
+    /// lanes goes with the multiples if it is one, else with the others.
     fn parted(self, by: f64) -> (Sum, Sum) {
         let whole = |value: f64| value % by == 0.0;
         let Linear { terms, constant } = self.linear;
@@ -94,22 +98,22 @@ impl Sum {
     }
 }
 
-/// What is known of variables.
+/// The variables in scope as sums.
 #[derive(Default)]
 pub(super) struct Indices {
-    /// Loops that are open, and `let`s.
+    /// The variables of open loops and of `let`s.
     vars: FxHashMap<Var, Sum>,
-    /// How often each dimension runs.
+    /// The extent of each dimension.
     pub(super) extents: Vec<f64>,
-    /// By what variables are divided, ascending.
+    /// The divisors of each variable, ascending.
     divisors: FxHashMap<Var, Vec<f64>>,
 }
 
-/// An extent that only a call tells: one that no vector divides.
+/// The assumed value of a run-time integer. A prime, so that no number of lanes divides it.
 pub(super) const UNKNOWN: f64 = 251.0;
 
 impl Indices {
-    /// Ready for the loops of a statement.
+    /// Prepares for the loops of a statement.
     pub(super) fn new(body: &Stmt) -> Indices {
         let mut divisors = FxHashMap::default();
         let mut seen = FxHashSet::default();
@@ -117,8 +121,8 @@ impl Indices {
         Indices { divisors, ..Indices::default() }
     }
 
-    /// The extents of the dimensions of a loop that runs `count` times, outermost first, each with
-    /// its factor.
+    /// Returns the dimensions of a loop of `count` iterations, outermost first, each as an extent
+    /// and a factor.
     pub(super) fn split(&self, var: &Var, count: f64) -> Vec<(f64, f64)> {
         let mut parts = Vec::new();
         let mut below = 1.0;
@@ -132,7 +136,8 @@ impl Indices {
         parts
     }
 
-    /// Makes a loop known by its dimensions, of which each has an extent and a factor.
+    /// Defines the variable of a loop that begins at `min` by new dimensions, each with an extent
+    /// and a factor.
     pub(super) fn open(&mut self, var: &Var, min: Sum, parts: &[(f64, f64)]) -> Vec<Dim> {
         let mut sum = min;
         let mut dims = Vec::new();
@@ -146,24 +151,24 @@ impl Indices {
         dims
     }
 
-    /// Makes a variable known that is a dimension that there is.
+    /// Defines a variable that equals an existing dimension.
     pub(super) fn alias(&mut self, var: &Var, dim: Dim) {
         self.vars.insert(var.clone(), Sum::term(dim, 1.0));
     }
 
-    /// Makes a `let` known.
+    /// Defines the variable of a `let`.
     pub(super) fn define(&mut self, var: &Var, value: &Expr) {
         let sum = self.sum(value);
         self.vars.insert(var.clone(), sum);
     }
 
-    /// The largest value of the terms, lanes apart.
+    /// Returns the largest value that the terms can have, lanes and constant left out.
     fn span(&self, sum: &Sum) -> f64 {
         let terms = sum.linear.terms.iter();
         terms.map(|(dim, factor)| factor.abs() * (self.extents[*dim] - 1.0)).sum()
     }
 
-    /// An index as a sum.
+    /// Returns an index as a sum.
     pub(super) fn sum(&self, expr: &Expr) -> Sum {
         if let Some(value) = expr.as_int() {
             return Sum::constant(value as f64);
@@ -201,18 +206,19 @@ impl Indices {
         }
     }
 
-    /// The one of two that varies with more dimensions, lanes included.
+    /// Returns the operand that varies with more dimensions, lanes included.
     fn moving(&self, a: Sum, b: Sum) -> Sum {
         let count = |sum: &Sum| sum.linear.term_count() + usize::from(sum.lane != Lane::Same);
         if count(&a) >= count(&b) { a } else { b }
     }
 
-    /// `sum // by`. A rest that may reach `by` is divided without rounding.
+    /// Returns `sum // by`. If the terms that are no multiples of `by` may reach it, they are
+    /// divided without rounding.
     fn divided(&self, sum: Sum, by: f64) -> Sum {
         let (multiples, rest) = sum.parted(by);
         let multiples = multiples.scale(1.0 / by);
         if self.span(&rest) + rest.linear.constant < by {
-            // The lanes of the rest have the same quotient.
+            // All lanes of the rest have the same quotient.
             return multiples;
         }
         let lane = if rest.lane == Lane::Same { Lane::Same } else { Lane::Apart };
@@ -226,7 +232,7 @@ fn lane_of(expr: &Expr) -> Lane {
     if expr.ty.lanes > 1 { Lane::Apart } else { Lane::Same }
 }
 
-/// Notes by what each variable is divided.
+/// Collects the divisors of each variable, those of nested divisions multiplied.
 fn collect_divisors(
     expr: &Expr,
     seen: &mut FxHashSet<usize>,
