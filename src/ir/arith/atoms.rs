@@ -338,30 +338,38 @@ impl Arena {
         Some(Poly::atom(self.atom(kind)))
     }
 
-    /// An expression of type `index` with that value.
-    pub(super) fn to_expr(&self, poly: &Poly) -> Expr {
+    /// An expression of type `index` with that value; `None` if a coefficient leaves 64 bits.
+    pub(super) fn to_expr(&self, poly: &Poly) -> Option<Expr> {
+        // `build_sum` negates coefficients.
+        let fits = |value: i128| i64::try_from(value).is_ok_and(|value| value != i64::MIN);
+        if !fits(poly.constant) {
+            return None;
+        }
         let mut terms: Vec<(Expr, i128)> = Vec::new();
         for (mono, coefficient) in &poly.terms {
-            let factors = mono.iter().map(|&atom| self.atom_expr(atom));
-            let product = factors.reduce(Expr::mul).expect("a monomial has an atom");
-            terms.push((product, *coefficient));
+            let factors = mono.iter().map(|&atom| self.atom_expr(atom)).collect::<Option<Vec<_>>>();
+            let product = factors?.into_iter().reduce(Expr::mul).expect("a monomial has an atom");
+            terms.push((product, Some(*coefficient).filter(|value| fits(*value))?));
         }
-        build_sum(terms, poly.constant)
+        Some(build_sum(terms, poly.constant))
     }
 
-    fn atom_expr(&self, atom: Atom) -> Expr {
-        let binary = |op, a: &Poly, b: &Poly| Expr::binary(op, self.to_expr(a), self.to_expr(b));
+    fn atom_expr(&self, atom: Atom) -> Option<Expr> {
+        let binary =
+            |op, a: &Poly, b: &Poly| Some(Expr::binary(op, self.to_expr(a)?, self.to_expr(b)?));
         match self.kind(atom) {
-            AtomKind::Var(var) => Expr::cast(DType::Index, Expr::var(var)),
+            AtomKind::Var(var) => Some(Expr::cast(DType::Index, Expr::var(var))),
             AtomKind::Div(a, b) => binary(BinOp::FloorDiv, a, b),
             AtomKind::Mod(a, b) => binary(BinOp::FloorMod, a, b),
             AtomKind::Min(a, b) => binary(BinOp::Min, a, b),
             AtomKind::Max(a, b) => binary(BinOp::Max, a, b),
             AtomKind::Choose(c, t, f) => {
-                Expr::if_then_else(self.expr(*c), self.to_expr(t), self.to_expr(f))
+                Some(Expr::if_then_else(self.expr(*c), self.to_expr(t)?, self.to_expr(f)?))
             }
-            AtomKind::Narrow(ty, a) => Expr::cast(DType::Index, Expr::cast(*ty, self.to_expr(a))),
-            AtomKind::Opaque(key) => Expr::cast(DType::Index, self.expr(*key)),
+            AtomKind::Narrow(ty, a) => {
+                Some(Expr::cast(DType::Index, Expr::cast(*ty, self.to_expr(a)?)))
+            }
+            AtomKind::Opaque(key) => Some(Expr::cast(DType::Index, self.expr(*key))),
         }
     }
 }

@@ -166,9 +166,7 @@ impl Facts {
 
     /// The expression of a normal form; `None` if a coefficient leaves 64 bits.
     pub(crate) fn poly_expr(&self, poly: &Poly) -> Option<Expr> {
-        let fits = |value: i128| i64::try_from(value).is_ok_and(|value| value != i64::MIN);
-        let all = poly.terms.iter().all(|term| fits(term.1)) && fits(poly.constant);
-        all.then(|| self.arena.borrow().to_expr(poly))
+        self.arena.borrow().to_expr(poly)
     }
 
     fn undo(&mut self) {

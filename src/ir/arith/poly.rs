@@ -1,7 +1,8 @@
 //! Polynomials with integer coefficients over atoms: linear sums whose terms are monomials.
 //!
 //! An atom is a variable or a term that is no polynomial (`i // m`, `min(a, b)`, a load). Each user
-//! has its own atoms: [`super::atoms`] for proofs, `codegen::simd` and `codegen::ptx` for addresses.
+//! has its own atoms: [`super::atoms`] for proofs, `codegen::simd` and `codegen::ptx` for
+//! addresses.
 //!
 //! A monomial is the sorted list of its atoms, `[i, i, n]` for `i²·n`. It is never empty, because
 //! the constant stands apart. Together with the order of [`Linear`], which also says what an
