@@ -1,7 +1,8 @@
 //! Building a [`Func`]: blocks, registers, and instructions by what they do.
 
 use super::inst::{Arg, Base, Block, BlockId, Cond, Foldable, Func, Inst, Kind, Mem, Width};
-use super::table::VOp;
+use super::table::{ALL_FORMS, VOp};
+use crate::target::SimdIsa;
 use iced_x86::Code;
 use regalloc2::{RegClass, VReg};
 
@@ -10,8 +11,7 @@ pub(super) struct Builder {
     pub(super) func: Func,
     /// Where instructions go.
     pub(super) current: BlockId,
-    /// AVX-512; else AVX2.
-    pub(super) evex: bool,
+    pub(super) isa: SimdIsa,
     /// The statement that instructions belong to.
     pub(super) mark: u32,
 }
@@ -20,11 +20,16 @@ pub(super) struct Builder {
 pub(super) type Forms = [Code; 5];
 
 impl Builder {
-    pub(super) fn new(evex: bool) -> Builder {
+    pub(super) fn new(isa: SimdIsa) -> Builder {
         let mut func = Func::default();
         func.blocks.push(Block::default());
         func.marks.push((0, String::new()));
-        Builder { func, current: 0, evex, mark: 0 }
+        Builder { func, current: 0, isa, mark: 0 }
+    }
+
+    /// Whether vector instructions have EVEX encodings (AVX-512), not VEX ones.
+    pub(super) fn is_evex(&self) -> bool {
+        self.isa == SimdIsa::Avx512
     }
 
     pub(super) fn reg(&mut self, class: RegClass) -> VReg {
@@ -86,14 +91,9 @@ impl Builder {
 
     /// The form of an instruction for a width.
     pub(super) fn form(&self, width: Width, forms: Forms) -> Code {
-        let code = match (self.evex, width) {
-            (false, Width::X) => forms[0],
-            (false, Width::Y) => forms[1],
-            (true, Width::X) => forms[2],
-            (true, Width::Y) => forms[3],
-            (true, Width::Z) => forms[4],
-            (false, Width::Z) => crate::bug!("64 bytes in AVX2"),
-        };
+        let place = ALL_FORMS.iter().position(|form| *form == (width, self.isa));
+        let Some(place) = place else { crate::bug!("{:?} has no {width:?}", self.isa) };
+        let code = forms[place];
         if code == Code::INVALID {
             crate::bug!("no form of {forms:?} for {width:?}");
         }
@@ -101,14 +101,14 @@ impl Builder {
     }
 
     fn vop(&self, op: VOp, width: Width) -> Code {
-        let Some(code) = op.code(width, self.evex) else {
-            crate::bug!("no {op:?} for {width:?}, AVX-512 {}", self.evex);
+        let Some(code) = op.code(width, self.isa) else {
+            crate::bug!("no {op:?} for {width:?} of {:?}", self.isa);
         };
         code
     }
 
     fn foldable(&self, op: VOp, width: Width) -> Foldable {
-        let broadcast = if self.evex { op.broadcast_bytes() } else { 0 };
+        let broadcast = if self.is_evex() { op.broadcast_bytes() } else { 0 };
         Foldable { full: width.bytes() as u8, broadcast }
     }
 

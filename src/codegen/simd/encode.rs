@@ -9,6 +9,7 @@
 
 use super::alloc::{CALLEE_SAVED, View};
 use super::inst::{Arg, Base, BlockId, Inst, Kind, Mem};
+use crate::target::SimdIsa;
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, OpKind, Register};
 use regalloc2::{
     Allocation, AllocationKind, Block, Edit, Function, InstOrEdit, Output, PReg, RegClass,
@@ -70,12 +71,12 @@ impl Frame {
 }
 
 /// Encodes a function.
-pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32) -> Encoded {
+pub(super) fn encode(view: &View, output: &Output, isa: SimdIsa) -> Encoded {
     let frame = Frame::of(view, output);
     let mut pool_at = vec![0; view.func.pool.len()];
     // The first time the constants' addresses are unknown; their displacements always have four
     // bytes, so everything stays where it is.
-    let draft = Writer::new(view, output, &frame, evex, vector_bytes, &pool_at).write();
+    let draft = Writer::new(view, output, &frame, isa, &pool_at).write();
     let mut end = draft.bytes.len();
     let mut order: Vec<usize> = (0..view.func.pool.len()).collect();
     order.sort_by_key(|entry| std::cmp::Reverse(view.func.pool[*entry].len()));
@@ -85,7 +86,7 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
         pool_at[*entry] = end;
         end += size;
     }
-    let mut encoded = Writer::new(view, output, &frame, evex, vector_bytes, &pool_at).write();
+    let mut encoded = Writer::new(view, output, &frame, isa, &pool_at).write();
     for entry in order {
         encoded.bytes.resize(pool_at[entry], 0xcc);
         encoded.bytes.extend(&view.func.pool[entry]);
@@ -102,9 +103,9 @@ pub(super) const POOL_OF_TESTS: usize = 0x1240;
 #[cfg(test)]
 pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
-    let view = View::new(&func, 64);
+    let view = View::new(&func, SimdIsa::Avx512);
     let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0 };
-    let mut writer = Writer::new(&view, &output, &frame, true, 64, &[POOL_OF_TESTS]);
+    let mut writer = Writer::new(&view, &output, &frame, SimdIsa::Avx512, &[POOL_OF_TESTS]);
     writer.plain(inst, allocs);
     writer.bytes
 }
@@ -114,13 +115,12 @@ pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
 pub(super) fn encode_move(
     (from, to): (Allocation, Allocation),
     spills: u32,
-    evex: bool,
-    vector_bytes: u32,
+    isa: SimdIsa,
 ) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
-    let view = View::new(&func, vector_bytes);
+    let view = View::new(&func, isa);
     let frame = Frame { saved: Vec::new(), bytes: 0, spills };
-    let mut writer = Writer::new(&view, &output, &frame, evex, vector_bytes, &[]);
+    let mut writer = Writer::new(&view, &output, &frame, isa, &[]);
     writer.move_(from, to);
     writer.bytes
 }
@@ -129,8 +129,7 @@ struct Writer<'a> {
     view: &'a View<'a>,
     output: &'a Output,
     frame: &'a Frame,
-    evex: bool,
-    vector_bytes: u32,
+    isa: SimdIsa,
     pool_at: &'a [usize],
     encoder: Encoder,
     bytes: Vec<u8>,
@@ -146,16 +145,14 @@ impl<'a> Writer<'a> {
         view: &'a View<'a>,
         output: &'a Output,
         frame: &'a Frame,
-        evex: bool,
-        vector_bytes: u32,
+        isa: SimdIsa,
         pool_at: &'a [usize],
     ) -> Writer<'a> {
         Writer {
             view,
             output,
             frame,
-            evex,
-            vector_bytes,
+            isa,
             pool_at,
             encoder: Encoder::new(64),
             bytes: Vec::new(),
@@ -420,18 +417,18 @@ impl<'a> Writer<'a> {
     /// Load, store and copy of a whole register.
     fn move_codes(&self, class: RegClass) -> (Code, Code, Code, Family) {
         use Code::*;
-        match (class, self.vector_bytes, self.evex) {
-            (RegClass::Int, ..) => (Mov_r64_rm64, Mov_rm64_r64, Mov_r64_rm64, Family::R64),
-            (RegClass::Vector, ..) => {
+        match (class, self.isa) {
+            (RegClass::Int, _) => (Mov_r64_rm64, Mov_rm64_r64, Mov_r64_rm64, Family::R64),
+            (RegClass::Vector, _) => {
                 (VEX_Kmovq_kr_km64, VEX_Kmovq_m64_kr, VEX_Kmovq_kr_km64, Family::K)
             }
-            (RegClass::Float, 64, true) => (
+            (RegClass::Float, SimdIsa::Avx512) => (
                 EVEX_Vmovups_zmm_k1z_zmmm512,
                 EVEX_Vmovups_zmmm512_k1z_zmm,
                 EVEX_Vmovaps_zmm_k1z_zmmm512,
                 Family::Z,
             ),
-            (RegClass::Float, ..) => (
+            (RegClass::Float, SimdIsa::Avx2) => (
                 VEX_Vmovups_ymm_ymmm256,
                 VEX_Vmovups_ymmm256_ymm,
                 VEX_Vmovaps_ymm_ymmm256,

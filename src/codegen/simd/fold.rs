@@ -2,7 +2,7 @@
 //! memory operand.
 
 use super::inst::{Arg, Func, Inst, Kind, Mem, Touch};
-use super::table::VOp;
+use super::table::{ALL_FORMS, VOp};
 use iced_x86::Code;
 use regalloc2::{OperandKind, VReg};
 use rustc_hash::FxHashMap;
@@ -141,12 +141,8 @@ fn choose_accumulators(func: &mut Func) {
 
 /// The forms of two instructions in pairs.
 fn forms(from: VOp, to: VOp) -> Vec<(Code, Code)> {
-    use super::inst::Width::*;
-    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
-    let pairs = all
-        .into_iter()
-        .filter_map(|(width, evex)| Some((from.code(width, evex)?, to.code(width, evex)?)));
-    pairs.collect()
+    let pairs = ALL_FORMS.into_iter();
+    pairs.filter_map(|(width, isa)| Some((from.code(width, isa)?, to.code(width, isa)?))).collect()
 }
 
 /// A load that may become an operand: where it is, what it reads.
@@ -231,12 +227,12 @@ fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pend
 
 /// Whether the two last sources may change places.
 fn commutes(code: Code) -> bool {
-    use super::inst::Width::*;
     use VOp::*;
     const OPS: [VOp; 18] = [
         AddPs, AddPd, MulPs, MulPd, Fma231Ps, Fma231Pd, AddB, AddW, AddD, AddQ, MulW, MulD, And,
         AndQ, Or, OrQ, Xor, XorQ,
     ];
-    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
-    OPS.iter().any(|op| all.iter().any(|(width, evex)| op.code(*width, *evex) == Some(code)))
+    let is_form =
+        |op: &VOp| ALL_FORMS.iter().any(|(width, isa)| op.code(*width, *isa) == Some(code));
+    OPS.iter().any(is_form)
 }

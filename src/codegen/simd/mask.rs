@@ -122,7 +122,7 @@ impl Selector<'_> {
         }
         let count = self.lanes_below(&base, &bound, lanes, inclusive);
         // Counts fit into a byte, so lanes may be as short as the vector wants them.
-        let bytes = u64::from(self.vector_bytes / lanes).clamp(1, 4);
+        let bytes = u64::from(self.b.isa.bytes() / lanes).clamp(1, 4);
         let dtype = match bytes {
             1 => DType::Int8,
             2..=3 => DType::Int16,
@@ -172,11 +172,11 @@ impl Selector<'_> {
         if let Some(mask) = known {
             return *mask;
         }
-        let mask = if self.b.evex {
+        let mask = if self.b.is_evex() {
             let bits = self.b.imm(bits as i64);
             Val::Mask(self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(bits)]), 1)
         } else {
-            let length = match u64::from(self.vector_bytes / lanes).clamp(1, 4) {
+            let length = match u64::from(self.b.isa.bytes() / lanes).clamp(1, 4) {
                 3 => 2,
                 bytes => bytes,
             };
@@ -193,7 +193,7 @@ impl Selector<'_> {
     /// Computes the masks before a loop that its body uses and does not change, as many as there
     /// are registers to spare.
     pub(super) fn masks_before(&mut self, var: &Var, body: &Stmt) {
-        let spare = if self.b.evex { 6 } else { 2 };
+        let spare = if self.b.is_evex() { 6 } else { 2 };
         for comparison in plan::loop_comparisons(var, body).into_iter().take(spare) {
             if let ExprKind::Binary(op, a, b) = &comparison.kind {
                 self.compare_lanes(*op, a, b);
@@ -223,7 +223,7 @@ impl Selector<'_> {
             };
             return self.compare_floats(ty, x, y, how);
         }
-        if self.b.evex {
+        if self.b.is_evex() {
             return self.compare_ints_evex(op, ty, x, y);
         }
         let (bytes, width) = (ty.dtype.bytes(), width_of(ty));
@@ -270,7 +270,7 @@ impl Selector<'_> {
         };
         let code = self.b.form(width, forms);
         let args = [Arg::Use(x), Arg::Use(y), Arg::Imm(how)];
-        let mask = match self.b.evex {
+        let mask = match self.b.is_evex() {
             true => self.b.make_mask(code, &args),
             false => self.b.make(code, &args),
         };
@@ -294,7 +294,7 @@ impl Selector<'_> {
     /// The other lanes.
     fn not(&mut self, mask: Val, lanes: u32) -> Val {
         let Val::Mask(reg, bytes) = mask else { crate::bug!("not a mask") };
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(VEX_Knotq_kr_kr, &[Arg::Use(reg)]), bytes);
         }
         let width = Width::of(u64::from(bytes) * u64::from(lanes));
@@ -306,7 +306,7 @@ impl Selector<'_> {
         let (Val::Mask(a, bytes), Val::Mask(b, other)) = (x, y) else {
             crate::bug!("not masks: {x:?} and {y:?}");
         };
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(code, &[Arg::Use(a), Arg::Use(b)]), bytes);
         }
         // The longer lanes become shorter: that always fits.
@@ -327,7 +327,7 @@ impl Selector<'_> {
             Val::Mask(reg, now) => (reg, u64::from(now)),
             Val::Vec(_) => crate::bug!("data in place of a mask"),
         };
-        if self.b.evex {
+        if self.b.is_evex() {
             return reg;
         }
         let int = |bytes| match bytes {
@@ -356,7 +356,7 @@ impl Selector<'_> {
         if used == width.bytes() {
             return reg;
         }
-        if self.b.evex {
+        if self.b.is_evex() {
             let all = self.all_lanes(lanes);
             return self.b.make_mask(VEX_Kandq_kr_kr_kr, &[Arg::Use(reg), Arg::Use(all)]);
         }
@@ -376,7 +376,7 @@ impl Selector<'_> {
     /// 0 or 1 in every lane.
     fn mask_of_flag(&mut self, flag: VReg, lanes: u32) -> Val {
         let all = self.b.modify(Neg_rm64, flag, &[]);
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(all)]), 1);
         }
         let one = self.of_gpr(all);
@@ -386,7 +386,7 @@ impl Selector<'_> {
     /// Whether lane 0 is true.
     pub(super) fn flag_of_mask(&mut self, mask: Val) -> VReg {
         let Val::Mask(reg, _) = mask else { crate::bug!("not a mask") };
-        let bits = match self.b.evex {
+        let bits = match self.b.is_evex() {
             true => self.b.make_gpr(VEX_Kmovd_r32_kr, &[Arg::Use(reg)]),
             false => self.move_to_gpr(reg, 4),
         };
@@ -409,7 +409,7 @@ impl Selector<'_> {
     /// `bits` in the lanes that are true, 0 in the others.
     pub(super) fn ones_where(&mut self, mask: Val, bits: u64, ty: Type) -> VReg {
         let one = self.constant(bits, ty.dtype.bytes(), width_of(ty));
-        if !self.b.evex {
+        if !self.b.is_evex() {
             let mask = self.mask_for(mask, ty.dtype.bytes(), ty.lanes);
             return self.b.op2(VOp::And, width_of(ty), mask, one);
         }
@@ -454,7 +454,7 @@ impl Selector<'_> {
         };
         let code = self.b.form(width, forms);
         let mut args = vec![Arg::Def(to), Arg::Use(f), Arg::Use(t)];
-        let mut inst = if self.b.evex {
+        let mut inst = if self.b.is_evex() {
             let mut inst = Inst::new(code, args);
             inst.mask = Some((mask, false));
             inst
@@ -462,7 +462,7 @@ impl Selector<'_> {
             args.push(Arg::Use(mask));
             Inst::new(code, args)
         };
-        inst.foldable.full = if self.b.evex { width.bytes() as u8 } else { 0 };
+        inst.foldable.full = if self.b.is_evex() { width.bytes() as u8 } else { 0 };
         self.b.push(inst);
         to
     }

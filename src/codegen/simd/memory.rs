@@ -5,7 +5,9 @@ use super::nest::{LoadKey, Selector, Val};
 use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
-use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
+use crate::ir::{Buffer, DType, Expr, Type};
+use crate::simd_ops::{AccessForm, VectorAccess, access_form};
+use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -24,36 +26,50 @@ impl Selector<'_> {
             return Val::Vec(self.read(buffer, mem, ty.dtype.bytes(), true, Width::X));
         }
         let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
-        let value = match (&index.kind, mask) {
-            (ExprKind::Ramp(base, stride), None) if stride.as_int() == Some(1) => {
+        let form = self.access_form(buffer, index, mask.is_some(), false);
+        let mask = mask.map(|mask| self.value(mask));
+        let value = match (form, mask) {
+            (AccessForm::Move(base), _) => {
                 let mem = self.address(buffer, base);
                 self.read(buffer, mem, bytes, false, Width::of(bytes))
             }
-            (ExprKind::Ramp(base, stride), Some(mask)) if stride.as_int() == Some(1) => {
-                let mask = self.value(mask);
+            (AccessForm::MaskedMove(base), Some(mask)) => {
                 let mem = self.address(buffer, base);
                 self.masked_load(buffer, mem, ty, mask, false)
             }
-            (ExprKind::Broadcast(one), Some(mask)) if self.b.evex || ty.dtype.bytes() >= 4 => {
-                let mask = self.value(mask);
+            (AccessForm::MaskedBroadcast(one), Some(mask)) => {
                 let mem = self.address(buffer, one);
-                match self.b.evex {
-                    true => self.masked_load(buffer, mem, ty, mask, true),
-                    false => self.broadcast_if_any(buffer, mem, ty, mask),
+                match self.b.isa {
+                    Avx512 => self.masked_load(buffer, mem, ty, mask, true),
+                    Avx2 => self.broadcast_if_any(buffer, mem, ty, mask),
                 }
             }
-            (ExprKind::Broadcast(one), None) => {
+            (AccessForm::OneElement(one), _) => {
                 let mem = self.address(buffer, one);
                 self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
             }
-            _ => {
-                let mask = mask.map(|mask| self.value(mask));
-                self.gather(buffer, index, ty, mask)
-            }
+            (AccessForm::Indexed, mask) => self.gather(buffer, index, ty, mask),
+            (AccessForm::EachLane, _) => self.gather_lanes(buffer, index, ty),
+            (form, None) => crate::bug!("a mask is expected for {form:?}"),
         };
         match ty.dtype {
             DType::Bool => self.mask_of_bytes(value, ty.lanes),
             _ => Val::Vec(value),
+        }
+    }
+
+    /// The form of a vector access; the nest was outlined because it has one.
+    pub(super) fn access_form<'e>(
+        &self,
+        buffer: &Buffer,
+        index: &'e Expr,
+        masked: bool,
+        is_store: bool,
+    ) -> AccessForm<'e> {
+        let access = VectorAccess { bytes: buffer.dtype.bytes(), masked, is_store };
+        match access_form(access, index, index.ty.lanes, self.b.isa) {
+            Some(form) => form,
+            None => crate::bug!("no instruction for {access:?} of `{}`", buffer.name),
         }
     }
 
@@ -139,21 +155,20 @@ impl Selector<'_> {
     }
 
     fn plain_load(&self, bytes: u64) -> Code {
-        let evex = self.b.evex;
-        match (bytes, evex) {
-            (64, true) => EVEX_Vmovups_zmm_k1z_zmmm512,
-            (32, true) => EVEX_Vmovups_ymm_k1z_ymmm256,
-            (16, true) => EVEX_Vmovups_xmm_k1z_xmmm128,
-            (8, true) => EVEX_Vmovq_xmm_xmmm64,
-            (4, true) => EVEX_Vmovd_xmm_rm32,
-            (2, true) => EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
-            (1, true) => EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
-            (32, false) => VEX_Vmovups_ymm_ymmm256,
-            (16, false) => VEX_Vmovups_xmm_xmmm128,
-            (8, false) => VEX_Vmovq_xmm_xmmm64,
-            (4, false) => VEX_Vmovd_xmm_rm32,
-            (2, false) => VEX_Vpbroadcastw_xmm_xmmm16,
-            (1, false) => VEX_Vpbroadcastb_xmm_xmmm8,
+        match (bytes, self.b.isa) {
+            (64, Avx512) => EVEX_Vmovups_zmm_k1z_zmmm512,
+            (32, Avx512) => EVEX_Vmovups_ymm_k1z_ymmm256,
+            (16, Avx512) => EVEX_Vmovups_xmm_k1z_xmmm128,
+            (8, Avx512) => EVEX_Vmovq_xmm_xmmm64,
+            (4, Avx512) => EVEX_Vmovd_xmm_rm32,
+            (2, Avx512) => EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
+            (1, Avx512) => EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
+            (32, Avx2) => VEX_Vmovups_ymm_ymmm256,
+            (16, Avx2) => VEX_Vmovups_xmm_xmmm128,
+            (8, Avx2) => VEX_Vmovq_xmm_xmmm64,
+            (4, Avx2) => VEX_Vmovd_xmm_rm32,
+            (2, Avx2) => VEX_Vpbroadcastw_xmm_xmmm16,
+            (1, Avx2) => VEX_Vpbroadcastb_xmm_xmmm8,
             _ => crate::bug!("a load of {bytes} bytes"),
         }
     }
@@ -226,7 +241,7 @@ impl Selector<'_> {
             }
         }
         let element = &bits.to_le_bytes()[..bytes as usize];
-        if self.b.evex && bytes >= 4 {
+        if self.b.is_evex() && bytes >= 4 {
             let mem = self.b.pool(element.to_vec());
             return self.read_as(Access::CONSTANT, mem, bytes, true, width);
         }
@@ -263,7 +278,7 @@ impl Selector<'_> {
         let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
         let to = self.b.vec();
         let mask = self.memory_mask(mask, bytes, ty.lanes);
-        let inst = if self.b.evex {
+        let inst = if self.b.is_evex() {
             let code = match broadcast {
                 true => self.broadcast_load(bytes, width),
                 false => self.moved(bytes, width, false),
@@ -379,83 +394,86 @@ impl Selector<'_> {
         let mask = mask.map(|mask| self.value(mask));
         let bytes = buffer.dtype.bytes();
         let mut written = None;
-        match &index.kind {
-            _ if lanes == 1 => {
-                let mem = self.address(buffer, index);
-                self.write(buffer, mem, value, bytes);
-            }
-            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
-                let mem = self.address(buffer, base);
-                let value = match value {
-                    Val::Mask(..) => Val::Vec(self.bytes_of_mask(value, lanes)),
-                    value => value,
-                };
-                match mask {
-                    None => {
-                        let all = bytes * u64::from(lanes);
-                        match value {
-                            Val::Vec(value) if self.nontemporal && has_nontemporal(all) => {
-                                self.write_nontemporal(buffer, mem, value, all);
-                            }
-                            value => self.write(buffer, mem, value, all),
-                        }
-                        let key = all << 8 | Width::of(all).bytes();
-                        written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
+        if lanes == 1 {
+            let mem = self.address(buffer, index);
+            self.write(buffer, mem, value, bytes);
+        } else {
+            let form = self.access_form(buffer, index, mask.is_some(), true);
+            match (form, mask) {
+                (AccessForm::Move(base), _) => {
+                    let mem = self.address(buffer, base);
+                    let value = self.stored_lanes(value, lanes);
+                    let all = bytes * u64::from(lanes);
+                    match self.nontemporal && has_nontemporal(all) {
+                        true => self.write_nontemporal(buffer, mem, value, all),
+                        false => self.write(buffer, mem, Val::Vec(value), all),
                     }
-                    Some(mask) => self.masked_store(buffer, mem, value.reg(), mask, lanes),
+                    let key = all << 8 | Width::of(all).bytes();
+                    written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
                 }
-            }
-            // Of lanes that meet the last one stays.
-            ExprKind::Broadcast(one) if mask.is_none() => {
-                let value = match value {
-                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
-                    value => value.reg(),
-                };
-                let mem = self.address(buffer, one);
-                let last = self.extract(value, bytes, lanes - 1);
-                self.write(buffer, mem, Val::Vec(last), bytes);
-            }
-            _ => {
-                let value = match value {
-                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
-                    value => value.reg(),
-                };
-                self.scatter(buffer, index, value, mask);
+                (AccessForm::MaskedMove(base), Some(mask)) => {
+                    let mem = self.address(buffer, base);
+                    let value = self.stored_lanes(value, lanes);
+                    self.masked_store(buffer, mem, value, mask, lanes);
+                }
+                // The last lane wins.
+                (AccessForm::OneElement(one), _) => {
+                    let value = self.stored_lanes(value, lanes);
+                    let mem = self.address(buffer, one);
+                    let last = self.extract(value, bytes, lanes - 1);
+                    self.write(buffer, mem, Val::Vec(last), bytes);
+                }
+                (AccessForm::Indexed, mask) => {
+                    let value = self.stored_lanes(value, lanes);
+                    self.scatter(buffer, index, value, mask);
+                }
+                (AccessForm::EachLane, _) => {
+                    let value = self.stored_lanes(value, lanes);
+                    self.scatter_lanes(buffer, index, value);
+                }
+                (form, _) => crate::bug!("a store by {form:?}"),
             }
         }
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (other, _)| other != buffer);
         }
-        // Who reads it again finds it in its register.
-        if let Some((key, Val::Vec(value))) = written {
+        // A later load of these elements takes the value from its register.
+        if let Some((key, value)) = written {
             let scope = self.scopes.last_mut().expect("a scope");
             scope.loads.insert(key, (buffer.clone(), value));
         }
     }
 
+    /// The elements in memory of a value; a vector of `bool` becomes bytes.
+    fn stored_lanes(&mut self, value: Val, lanes: u32) -> VReg {
+        match value {
+            Val::Mask(..) => self.bytes_of_mask(value, lanes),
+            value => value.reg(),
+        }
+    }
+
     /// So many bytes of a value, from lane 0 on, to memory.
     pub(super) fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
-        let evex = self.b.evex;
         let reg = value.reg();
         if !bytes.is_power_of_two() {
             let inst = self.partial(mem, reg, bytes, true);
             return self.push_store(buffer, inst);
         }
-        let code = match (bytes, evex) {
+        let code = match (bytes, self.b.isa) {
             _ if matches!(value, Val::Gpr(_)) => Mov_rm8_r8,
             (64, _) => EVEX_Vmovups_zmmm512_k1z_zmm,
-            (32, true) => EVEX_Vmovups_ymmm256_k1z_ymm,
-            (16, true) => EVEX_Vmovups_xmmm128_k1z_xmm,
-            (8, true) => EVEX_Vmovq_xmmm64_xmm,
-            (4, true) => EVEX_Vmovd_rm32_xmm,
-            (2, true) => EVEX_Vpextrw_r32m16_xmm_imm8,
-            (1, true) => EVEX_Vpextrb_r32m8_xmm_imm8,
-            (32, false) => VEX_Vmovups_ymmm256_ymm,
-            (16, false) => VEX_Vmovups_xmmm128_xmm,
-            (8, false) => VEX_Vmovq_xmmm64_xmm,
-            (4, false) => VEX_Vmovd_rm32_xmm,
-            (2, false) => VEX_Vpextrw_r32m16_xmm_imm8,
-            (1, false) => VEX_Vpextrb_r32m8_xmm_imm8,
+            (32, Avx512) => EVEX_Vmovups_ymmm256_k1z_ymm,
+            (16, Avx512) => EVEX_Vmovups_xmmm128_k1z_xmm,
+            (8, Avx512) => EVEX_Vmovq_xmmm64_xmm,
+            (4, Avx512) => EVEX_Vmovd_rm32_xmm,
+            (2, Avx512) => EVEX_Vpextrw_r32m16_xmm_imm8,
+            (1, Avx512) => EVEX_Vpextrb_r32m8_xmm_imm8,
+            (32, Avx2) => VEX_Vmovups_ymmm256_ymm,
+            (16, Avx2) => VEX_Vmovups_xmmm128_xmm,
+            (8, Avx2) => VEX_Vmovq_xmmm64_xmm,
+            (4, Avx2) => VEX_Vmovd_rm32_xmm,
+            (2, Avx2) => VEX_Vpextrw_r32m16_xmm_imm8,
+            (1, Avx2) => VEX_Vpextrb_r32m8_xmm_imm8,
             _ => crate::bug!("a store of {bytes} bytes"),
         };
         let mut args = vec![Arg::Mem(mem), Arg::Use(reg)];
@@ -469,7 +487,7 @@ impl Selector<'_> {
     fn partial(&mut self, mem: Mem, reg: VReg, bytes: u64, to_memory: bool) -> Inst {
         let width = Width::of(bytes);
         let mask = self.partial_mask(bytes);
-        if self.b.evex {
+        if self.b.is_evex() {
             let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
             let code = self.moved(element, width, to_memory);
             let args = match to_memory {
@@ -494,7 +512,7 @@ impl Selector<'_> {
                 return *mask;
             }
         }
-        let mask = if self.b.evex {
+        let mask = if self.b.is_evex() {
             let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
             self.all_lanes((bytes / element) as u32)
         } else {
@@ -515,7 +533,7 @@ impl Selector<'_> {
         let bytes = buffer.dtype.bytes();
         let width = Width::of(bytes * u64::from(lanes));
         let mask = self.memory_mask(mask, bytes, lanes);
-        let inst = if self.b.evex {
+        let inst = if self.b.is_evex() {
             let code = self.moved(bytes, width, true);
             let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
             inst.mask = Some((mask, false));
@@ -540,16 +558,16 @@ impl Selector<'_> {
         }
         // Bytes move down; what comes from above does not matter.
         let code =
-            if self.b.evex { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
+            if self.b.is_evex() { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
         self.b.make(code, &[Arg::Use(part), Arg::Imm(inside as i64)])
     }
 
     /// 16 of the bytes of a register.
     pub(super) fn quarter(&mut self, value: VReg, number: u64) -> VReg {
-        let (code, number) = match (self.b.evex, number) {
-            (false, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
-            (true, 0..=1) => (EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8, number),
-            (true, _) => (EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8, number),
+        let (code, number) = match (self.b.isa, number) {
+            (Avx2, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
+            (Avx512, 0..=1) => (EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8, number),
+            (Avx512, _) => (EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8, number),
         };
         self.b.make(code, &[Arg::Use(value), Arg::Imm(number as i64)])
     }
@@ -560,10 +578,10 @@ impl Selector<'_> {
         let mut parts = parts.into_iter();
         let mut whole = parts.next().expect("a part");
         for (number, part) in (1..).zip(parts) {
-            let code = match (self.b.evex, width) {
-                (false, _) => VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
-                (true, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
-                (true, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
+            let code = match (self.b.isa, width) {
+                (Avx2, _) => VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
+                (Avx512, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
+                (Avx512, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
             };
             let to = self.b.vec();
             let args = vec![Arg::Def(to), Arg::Use(whole), Arg::Use(part), Arg::Imm(number)];

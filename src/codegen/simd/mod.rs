@@ -70,17 +70,15 @@ pub struct NestLoop {
 /// Compiles a nest.
 pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode {
     let isa = target.simd().expect("nests are outlined for targets with a SIMD back end");
-    let evex = isa.has_masks();
-    let builder = build::Builder::new(evex);
-    let selector = nest::Selector::new(builder, isa.bytes(), closure);
+    let selector = nest::Selector::new(build::Builder::new(isa), closure);
     let mut func = selector.run(body);
     fold::fold(&mut func);
-    let view = alloc::View::new(&func, isa.bytes());
-    let output = match alloc::allocate(&view, evex) {
+    let view = alloc::View::new(&func, isa);
+    let output = match alloc::allocate(&view, isa) {
         Ok(output) => output,
         Err(error) => crate::bug!("register allocation: {error}"),
     };
-    let encoded = encode::encode(&view, &output, evex, isa.bytes());
+    let encoded = encode::encode(&view, &output, isa);
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];
         (!text.is_empty()).then(|| (*offset, *depth, text.clone()))

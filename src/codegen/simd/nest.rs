@@ -83,8 +83,6 @@ pub struct Closure {
 /// The state of selection.
 pub(super) struct Selector<'c> {
     pub(super) b: Builder,
-    /// Bytes of the widest vector.
-    pub(super) vector_bytes: u32,
     closure: &'c Closure,
     closure_pointer: VReg,
     pub(super) scopes: Vec<Scope>,
@@ -116,10 +114,9 @@ pub(super) struct Selector<'c> {
 }
 
 impl<'c> Selector<'c> {
-    pub(super) fn new(b: Builder, vector_bytes: u32, closure: &'c Closure) -> Selector<'c> {
+    pub(super) fn new(b: Builder, closure: &'c Closure) -> Selector<'c> {
         let mut selector = Selector {
             b,
-            vector_bytes,
             closure,
             closure_pointer: VReg::invalid(),
             scopes: vec![Scope::default()],
@@ -255,7 +252,7 @@ impl<'c> Selector<'c> {
     }
 
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
-        if let Some(parts) = plan::register_parts(buffer, body, self.b.evex) {
+        if let Some(parts) = plan::register_parts(buffer, body, self.b.isa) {
             let parts = parts.into_iter().map(|first| (first, None)).collect();
             self.registers.insert(buffer.clone(), parts);
             return;
@@ -468,7 +465,7 @@ impl<'c> Selector<'c> {
     /// Puts the constants of an innermost loop into registers, as many as there are to spare;
     /// the others are read where they are used.
     fn constants_before(&mut self, body: &Stmt, carried: usize) {
-        let (all, computing) = if self.b.evex { (32, 12) } else { (16, 9) };
+        let (all, computing) = if self.b.is_evex() { (32, 12) } else { (16, 9) };
         let spare = (all - computing as usize).saturating_sub(carried);
         for (bits, bytes, width) in plan::loop_constants(body).into_iter().take(spare) {
             let value = self.constant(bits, bytes, width);

@@ -11,6 +11,7 @@
 use super::inst::{Arg, Base, BlockId, Cond, Inst, Mem};
 use super::nest::{Selector, Val};
 use crate::ir::Buffer;
+use crate::target::SimdIsa::{self, Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -67,7 +68,7 @@ impl Selector<'_> {
     }
 
     fn push_nontemporal(&mut self, buffer: &Buffer, mem: Mem, value: VReg, bytes: u64) {
-        let code = nontemporal_code(bytes, self.b.evex);
+        let code = nontemporal_code(bytes, self.b.isa);
         self.push_store(buffer, Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]));
     }
 
@@ -78,12 +79,12 @@ impl Selector<'_> {
     }
 }
 
-fn nontemporal_code(bytes: u64, evex: bool) -> Code {
-    match (bytes, evex) {
+fn nontemporal_code(bytes: u64, isa: SimdIsa) -> Code {
+    match (bytes, isa) {
         (64, _) => EVEX_Vmovntps_m512_zmm,
-        (32, true) => EVEX_Vmovntps_m256_ymm,
-        (_, true) => EVEX_Vmovntps_m128_xmm,
-        (32, false) => VEX_Vmovntps_m256_ymm,
-        (_, false) => VEX_Vmovntps_m128_xmm,
+        (32, Avx512) => EVEX_Vmovntps_m256_ymm,
+        (_, Avx512) => EVEX_Vmovntps_m128_xmm,
+        (32, Avx2) => VEX_Vmovntps_m256_ymm,
+        (_, Avx2) => VEX_Vmovntps_m128_xmm,
     }
 }

@@ -7,6 +7,7 @@ use super::mask::lane_count;
 use super::value::{bits_of, width_of};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
+use crate::target::SimdIsa;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -37,8 +38,8 @@ fn constant_range(index: &Expr) -> Option<(i64, i64)> {
 
 /// The parts of an allocated buffer if it can live in registers: all its accesses are to a few
 /// ranges of elements that do not overlap, known by constants.
-pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option<Vec<i64>> {
-    let most = if evex { 32 } else { 16 };
+pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Option<Vec<i64>> {
+    let most = isa.registers() as usize;
     if buffer.dtype == DType::Bool || !matches!(buffer.scope, Scope::Register | Scope::Local) {
         return None;
     }

@@ -5,7 +5,17 @@
 //! Names and semantics: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 
 use super::inst::Width;
+use crate::target::SimdIsa;
 use iced_x86::Code;
+
+/// The forms of an instruction, in the order of the table.
+pub(super) const ALL_FORMS: [(Width, SimdIsa); 5] = [
+    (Width::X, SimdIsa::Avx2),
+    (Width::Y, SimdIsa::Avx2),
+    (Width::X, SimdIsa::Avx512),
+    (Width::Y, SimdIsa::Avx512),
+    (Width::Z, SimdIsa::Avx512),
+];
 
 macro_rules! instructions {
     ($($name:ident, $elem:literal, $vx:ident, $vy:ident, $ex:ident, $ey:ident, $ez:ident;)*) => {
@@ -40,15 +50,8 @@ macro_rules! instructions {
 
 impl VOp {
     /// The instruction of a width, or `None` if the instruction set lacks it.
-    pub(super) fn code(self, width: Width, evex: bool) -> Option<Code> {
-        let place = match (evex, width) {
-            (false, Width::X) => 0,
-            (false, Width::Y) => 1,
-            (false, Width::Z) => return None,
-            (true, Width::X) => 2,
-            (true, Width::Y) => 3,
-            (true, Width::Z) => 4,
-        };
+    pub(super) fn code(self, width: Width, isa: SimdIsa) -> Option<Code> {
+        let place = ALL_FORMS.iter().position(|form| *form == (width, isa))?;
         let code = self.forms()[place];
         (code != Code::INVALID).then_some(code)
     }

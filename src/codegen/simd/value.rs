@@ -5,8 +5,13 @@ use super::inst::{Arg, Cond, Mem, Width};
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, half_bits};
+use crate::simd_ops::{UnaryForm, unary_form};
+use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::*;
 use regalloc2::VReg;
+
+/// Bit of the immediate of `vroundps` that leaves the inexact flag as it is.
+const KEEP_INEXACT_FLAG: i64 = 8;
 
 /// The register that holds a type.
 pub(super) fn width_of(ty: Type) -> Width {
@@ -201,18 +206,18 @@ impl Selector<'_> {
 
     /// Lane 0 of a vector in a general register; above 32 bits it is 0.
     pub(super) fn move_to_gpr(&mut self, value: VReg, bytes: u64) -> VReg {
-        let code = match (self.b.evex, bytes) {
-            (false, 8) => VEX_Vmovq_rm64_xmm,
-            (false, _) => VEX_Vmovd_rm32_xmm,
-            (true, 8) => EVEX_Vmovq_rm64_xmm,
-            (true, _) => EVEX_Vmovd_rm32_xmm,
+        let code = match (self.b.isa, bytes) {
+            (Avx2, 8) => VEX_Vmovq_rm64_xmm,
+            (Avx2, _) => VEX_Vmovd_rm32_xmm,
+            (Avx512, 8) => EVEX_Vmovq_rm64_xmm,
+            (Avx512, _) => EVEX_Vmovd_rm32_xmm,
         };
         self.b.make_gpr(code, &[Arg::Use(value)])
     }
 
     /// A general register in lane 0.
     pub(super) fn of_gpr(&mut self, value: VReg) -> VReg {
-        let code = if self.b.evex { EVEX_Vmovq_xmm_rm64 } else { VEX_Vmovq_xmm_rm64 };
+        let code = if self.b.is_evex() { EVEX_Vmovq_xmm_rm64 } else { VEX_Vmovq_xmm_rm64 };
         self.b.make(code, &[Arg::Use(value)])
     }
 
@@ -420,44 +425,34 @@ impl Selector<'_> {
         let (ty, bytes) = (a.ty, a.ty.dtype.bytes());
         let width = width_of(ty);
         let double = bytes == 8;
+        let Some(form) = unary_form(op, ty.dtype) else { crate::bug!("{op:?} of {ty:?}") };
         let x = self.reg(a);
         let sign = 1u64 << (bytes * 8 - 1);
-        match (op, ty.dtype.is_float()) {
-            (UnOp::Likely, _) => x,
-            (UnOp::Neg, true) => {
+        match form {
+            UnaryForm::Identity => x,
+            UnaryForm::FlipSign => {
                 let sign = self.constant(sign, bytes, width);
                 self.bitwise(VOp::Xor, VOp::XorQ, bytes, width, x, sign)
             }
-            (UnOp::Abs, true) => {
+            UnaryForm::ClearSign => {
                 let rest = self.constant(sign - 1, bytes, width);
                 self.bitwise(VOp::And, VOp::AndQ, bytes, width, x, rest)
             }
-            (UnOp::Floor | UnOp::Ceil | UnOp::Round | UnOp::Trunc, true) => {
-                // Bit 3 keeps the inexact flag as it is.
-                let how = 8 | match op {
-                    UnOp::Round => 0,
-                    UnOp::Floor => 1,
-                    UnOp::Ceil => 2,
-                    _ => 3,
-                };
+            UnaryForm::Round(mode) => {
                 let op = if double { VOp::RoundPd } else { VOp::RoundPs };
-                self.b.op_imm(op, width, x, how)
+                self.b.op_imm(op, width, x, KEEP_INEXACT_FLAG | mode)
             }
-            (UnOp::Sqrt, true) => {
-                self.b.op1(if double { VOp::SqrtPd } else { VOp::SqrtPs }, width, x)
-            }
-            (UnOp::Neg, false) => {
+            UnaryForm::Sqrt => self.b.op1(if double { VOp::SqrtPd } else { VOp::SqrtPs }, width, x),
+            UnaryForm::Negate => {
                 let zero = self.b.zero();
                 self.b.op2(sub_of(bytes), width, zero, x)
             }
-            (UnOp::BitNot, false) => {
+            UnaryForm::Invert => {
                 let ones = self.constant(u64::MAX >> (64 - bytes * 8), bytes, width);
                 self.bitwise(VOp::Xor, VOp::XorQ, bytes, width, x, ones)
             }
-            (UnOp::Abs, false) if !ty.dtype.is_signed() => x,
-            (UnOp::Abs, false) => self.absolute(ty, x),
-            (UnOp::Popcount, false) => self.popcount(ty, x),
-            _ => crate::bug!("{op:?} of {ty:?}"),
+            UnaryForm::Absolute => self.absolute(ty, x),
+            UnaryForm::Popcount => self.popcount(ty, x),
         }
     }
 

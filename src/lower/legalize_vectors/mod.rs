@@ -17,6 +17,7 @@
 //! one wrote, all lanes go to a temporary first.
 
 mod native;
+mod simd_lanes;
 mod slice;
 
 use crate::diag::Result;
@@ -24,9 +25,9 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::expand_expr;
-use crate::lower::outline_simd::wide_lanes;
 use crate::target::{SimdIsa, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
+use simd_lanes::simd_lanes;
 use slice::Slicer;
 
 /// Bytes of a vector after this pass.
@@ -164,7 +165,7 @@ impl Legalizer {
         let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
         let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
-        let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, isa);
+        let width = simd_lanes(index, value, mask.as_ref(), buffer, rest, isa);
         let parts = rest / width;
         let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
         let mut stmts = Vec::new();

@@ -8,39 +8,38 @@
 //!
 //! What is not taken runs on vectors of 16 bytes; [`explain`] says what that is and why.
 
-mod support;
+mod nest_checker;
 
 use crate::diag::Result;
 use crate::ir::print::print_expr;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
-pub use support::wide_lanes;
-use support::{Judge, has_vectors};
+use nest_checker::{NestChecker, has_vectors};
 
 /// Marks the nests.
 pub fn outline_simd(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let Some(isa) = target.simd() else { return Ok(kernel) };
-    let mut judge = Judge::new(isa);
-    let body = outline(kernel.body, &mut judge);
+    let mut checker = NestChecker::new(isa);
+    let body = outline(kernel.body, &mut checker);
     Ok(Kernel { body, ..kernel })
 }
 
-fn outline(stmt: Stmt, judge: &mut Judge) -> Stmt {
+fn outline(stmt: Stmt, checker: &mut NestChecker) -> Stmt {
     if !has_vectors(&stmt) {
         return stmt;
     }
-    match judge.stmt(&stmt) {
+    match checker.check(&stmt) {
         Ok(()) => Stmt::SimdKernel { body: Box::new(stmt) },
         Err(_) => match stmt {
-            Stmt::Block(stmts) => Stmt::Block(outline_block(stmts, judge)),
-            other => map_stmts(other, &mut |inner| outline(inner, judge)),
+            Stmt::Block(stmts) => Stmt::Block(outline_block(stmts, checker)),
+            other => map_stmts(other, &mut |inner| outline(inner, checker)),
         },
     }
 }
 
 /// Statements that follow each other become one nest.
-fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
+fn outline_block(stmts: Vec<Stmt>, checker: &mut NestChecker) -> Vec<Stmt> {
     let mut done: Vec<Stmt> = Vec::new();
     let mut run: Vec<Stmt> = Vec::new();
     let close = |run: &mut Vec<Stmt>, done: &mut Vec<Stmt>| {
@@ -53,12 +52,12 @@ fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
         }
     };
     for stmt in stmts {
-        if judge.stmt(&stmt).is_ok() {
+        if checker.check(&stmt).is_ok() {
             run.push(stmt);
             continue;
         }
         close(&mut run, &mut done);
-        done.push(outline(stmt, judge));
+        done.push(outline(stmt, checker));
     }
     close(&mut run, &mut done);
     done
@@ -77,18 +76,18 @@ pub struct Nest {
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
     if let Some(isa) = target.simd() {
-        explain_stmt(&kernel.body, "", &mut Judge::new(isa), &mut nests);
+        explain_stmt(&kernel.body, "", &mut NestChecker::new(isa), &mut nests);
     }
     nests
 }
 
 /// `stages`: those around, each with a colon.
-fn explain_stmt(stmt: &Stmt, stages: &str, judge: &mut Judge, nests: &mut Vec<Nest>) {
+fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mut Vec<Nest>) {
     if !has_vectors(stmt) {
         return;
     }
     let head = || format!("{stages}{}", head_of(stmt));
-    match judge.stmt(stmt) {
+    match checker.check(stmt) {
         Ok(()) => nests.push(Nest { head: head(), reason: None }),
         Err(reason) => {
             // The smallest statement that is not taken tells the reason.
@@ -97,7 +96,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, judge: &mut Judge, nests: &mut Vec<Ne
                 Stmt::Produce { name, .. } => &format!("{stages}{name}: "),
                 _ => stages,
             };
-            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, stages, judge, nests));
+            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, stages, checker, nests));
             let told = nests[before..].iter().any(|nest| nest.reason.is_some());
             let mut own = false;
             for_each_expr(stmt, &mut |expr| own |= expr.ty.lanes > 1);

@@ -1,10 +1,10 @@
 //! The strided loads of a statement, and what replaces them.
 
-use super::PIECE;
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
+use crate::simd_ops::{ROW_CHUNK_BYTES, masks_elements};
 use crate::target::SimdIsa;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -26,7 +26,7 @@ pub(super) type Key = (Buffer, u32, Poly, Poly, Option<Poly>);
 impl Column {
     /// Elements of a row that one instruction reads.
     pub(super) fn piece(&self) -> u32 {
-        (PIECE / self.buffer.dtype.bytes()) as u32
+        (ROW_CHUNK_BYTES / self.buffer.dtype.bytes()) as u32
     }
 
     /// What it shares with its neighbours, and its place among them.
@@ -118,16 +118,14 @@ impl Search<'_> {
         if matches!(stride.as_int(), Some(0 | 1)) || in_registers || buffer.dtype == DType::Bool {
             return None;
         }
-        if u64::from(lanes) * bytes < PIECE / 2 || reads(base) || reads(stride) {
+        if u64::from(lanes) * bytes < ROW_CHUNK_BYTES / 2 || reads(base) || reads(stride) {
             return None;
         }
         let rows = match (mask, self.mask) {
             (None, None) => None,
             // What the lanes turned off hold is not stored.
             (Some(mask), Some(stored)) if equal(mask, stored) => {
-                // AVX2 masks no elements of 1 and 2 bytes.
-                let masks = self.isa.has_masks() || bytes >= 4;
-                Some(count_of(mask).filter(|_| masks)?)
+                Some(count_of(mask).filter(|_| masks_elements(bytes, self.isa))?)
             }
             _ => return None,
         };

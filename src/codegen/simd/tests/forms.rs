@@ -4,6 +4,7 @@
 use super::super::encode::{POOL_OF_TESTS, encode_alone, encode_move};
 use super::super::inst::{Arg, Base, Inst, Mem};
 use super::{SOURCES, decode, named_codes, text_of};
+use crate::target::SimdIsa;
 use iced_x86::{Code, Instruction, OpCodeInfo, OpCodeOperandKind, OpKind, Register};
 use regalloc2::{Allocation, PReg, RegClass, SpillSlot, VReg};
 use std::collections::BTreeSet;
@@ -350,15 +351,14 @@ fn moves_of_the_allocator_are_encoded() {
     use Register::{K0, RAX, RSP, YMM0, ZMM0};
     const SPILLS: u32 = 0x40;
     let classes = [
-        (RegClass::Int, 16, RAX, false, ["r64"; 3]),
-        (RegClass::Float, 16, YMM0, false, ["ymm"; 3]),
-        (RegClass::Float, 32, ZMM0, true, ["zmm"; 3]),
-        (RegClass::Vector, 8, K0, true, ["kr_km64", "m64_kr", "kr_km64"]),
+        (RegClass::Int, 16, RAX, SimdIsa::Avx2, ["r64"; 3]),
+        (RegClass::Float, 16, YMM0, SimdIsa::Avx2, ["ymm"; 3]),
+        (RegClass::Float, 32, ZMM0, SimdIsa::Avx512, ["zmm"; 3]),
+        (RegClass::Vector, 8, K0, SimdIsa::Avx512, ["kr_km64", "m64_kr", "kr_km64"]),
     ];
-    for (class, count, first, evex, names) in classes {
-        let vector_bytes = if evex { 64 } else { 32 };
+    for (class, count, first, isa, names) in classes {
         let reg = |number| Allocation::reg(PReg::new(number, class));
-        let encoded = |from, to| decode(&encode_move((from, to), SPILLS, evex, vector_bytes));
+        let encoded = |from, to| decode(&encode_move((from, to), SPILLS, isa));
         let named = |inst: &Instruction, name: &str| {
             let code = format!("{:?}", inst.code());
             assert!(code.contains(name), "{code} has no {name}");
