@@ -21,9 +21,9 @@ use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt,
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use rustc_hash::FxHashMap;
 
-/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic (E0378).
-/// `intrinsic` has the loops of the intrinsic under its default schedule; `facts` the ranges of the
-/// loops around the nest.
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic
+/// (E0378). `intrinsic` has the loops of the intrinsic under its default schedule; `facts` the
+/// ranges of the loops around the nest.
 pub fn match_intrinsic(
     stage: &Stage,
     tensorize: &Tensorize,

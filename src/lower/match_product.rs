@@ -178,8 +178,8 @@ impl Matcher<'_> {
         self.aligned(element, &flat, other)
     }
 
-    /// Checks that the rows of a tile, 16 bytes each, are aligned to 16 bytes; `other` is the number
-    /// of elements from row to row.
+    /// Checks that the rows of a tile, 16 bytes each, are aligned to 16 bytes; `other` is the
+    /// number of elements from row to row.
     fn aligned(&self, element: &Element<'_>, flat: &Expr, other: i64) -> Matched<()> {
         let (row, name) = (self.product.row(), &element.buffer.name);
         let zero: Vec<(&Var, i64)> = self.zero();

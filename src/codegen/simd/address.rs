@@ -273,8 +273,8 @@ impl Selector<'_> {
     /// Where that is too far, a pointer between the two is made, for those that follow too.
     fn beside_leader(&mut self, buffer: &Buffer, terms: &Terms) -> Option<Mem> {
         loop {
-            let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
-            let near = leaders
+            let base_pointers = self.scopes.iter().rev().flat_map(|scope| &scope.base_pointers);
+            let near = base_pointers
                 .filter(|(other, ..)| other == buffer)
                 .filter_map(|(_, known, base)| {
                     Some((self.steps(buffer, known, terms)?, known, base))
@@ -296,7 +296,7 @@ impl Selector<'_> {
                     let terms: Terms = sum.into_iter().collect();
                     self.remember_pointer(buffer, terms.clone(), pointer);
                     let scope = self.scopes.last_mut().expect("a scope");
-                    scope.leaders.push((buffer.clone(), terms, pointer));
+                    scope.base_pointers.push((buffer.clone(), terms, pointer));
                     continue;
                 }
             };

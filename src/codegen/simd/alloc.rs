@@ -1,6 +1,6 @@
 //! Register allocation: a [`Func`] as regalloc2 sees it.
 
-use super::inst::{Func, Kind};
+use super::inst::{Func, InstKind};
 use crate::target::SimdIsa;
 use regalloc2::{
     Block, Function, Inst, InstRange, MachineEnv, Operand, Output, PReg, PRegSet, RegAllocError,
@@ -9,17 +9,17 @@ use regalloc2::{
 
 /// The number of `rsp`; never allocated.
 pub(super) const RSP: usize = 4;
-/// The number of `rbp`: what `rsp` was, where the frame is aligned. Never allocated.
+/// The number of `rbp`, which keeps the caller's `rsp` in functions with a frame. Never allocated.
 pub(super) const RBP: usize = 5;
 /// The number of `rdi`, the first argument.
 pub(super) const RDI: u8 = 7;
-/// General registers that a function gives back as it got them, `rbp` aside.
+/// Callee-saved general registers besides `rbp`.
 pub(super) const CALLEE_SAVED: [usize; 5] = [3, 12, 13, 14, 15];
 
-/// A function with its instructions in one row.
+/// A function with its instructions numbered in sequence.
 pub(super) struct View<'f> {
     pub(super) func: &'f Func,
-    /// First instruction of each block, and the number of all.
+    /// The first instruction of each block, then the number of all instructions.
     starts: Vec<usize>,
     operands: Vec<Vec<Operand>>,
     succs: Vec<Vec<Block>>,
@@ -89,16 +89,16 @@ impl Function for View<'_> {
     }
 
     fn is_ret(&self, inst: Inst) -> bool {
-        self.inst(inst).kind == Kind::Ret
+        self.inst(inst).kind == InstKind::Ret
     }
 
     fn is_branch(&self, inst: Inst) -> bool {
-        matches!(self.inst(inst).kind, Kind::Jump(..) | Kind::Branch(..))
+        matches!(self.inst(inst).kind, InstKind::Jump(..) | InstKind::Branch(..))
     }
 
     fn branch_blockparams(&self, _: Block, inst: Inst, _: usize) -> &[VReg] {
         match &self.inst(inst).kind {
-            Kind::Jump(_, args) => args,
+            InstKind::Jump(_, args) => args,
             _ => &[],
         }
     }
@@ -150,7 +150,7 @@ fn machine(isa: SimdIsa) -> MachineEnv {
     }
 }
 
-/// Gives every virtual register a place. Debug builds have the allocation proved right.
+/// Allocates registers and spill slots. Debug builds verify the allocation.
 pub(super) fn allocate(view: &View, isa: SimdIsa) -> Result<Output, RegAllocError> {
     let env = machine(isa);
     let options = RegallocOptions {

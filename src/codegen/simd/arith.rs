@@ -1,4 +1,4 @@
-//! Arithmetic on data, and what an instruction set lacks of it put together from the rest.
+//! Arithmetic on data, with sequences for operations that an instruction set lacks.
 
 use super::inst::Width;
 use super::nest::{Selector, Val};
@@ -43,7 +43,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Even and odd bytes as words of their own.
+    /// Multiplies even and odd bytes as words.
     fn multiply_bytes(&mut self, width: Width, x: VReg, y: VReg) -> VReg {
         let low = self.constant(0x00ff, 2, width);
         let even = self.b.op2(VOp::MulW, width, x, y);
@@ -177,7 +177,7 @@ impl Selector<'_> {
             (_, true, 4) => VOp::SravD,
             (_, true, _) if self.b.is_evex() => VOp::SravQ,
             (_, true, _) => {
-                // The sign moves along and is spread again.
+                // Extends the shifted sign bit.
                 let logical = self.b.op2(VOp::SrlvQ, width, x, amount);
                 let sign = self.constant(1 << 63, 8, width);
                 let sign = self.b.op2(VOp::SrlvQ, width, sign, amount);
@@ -206,7 +206,7 @@ impl Selector<'_> {
         self.b.op1(op, width, x)
     }
 
-    /// The number of ones: of each half byte by a table, then added up.
+    /// The number of one bits: a table gives that of each half byte, then they are added up.
     pub(super) fn popcount(&mut self, ty: Type, x: VReg) -> VReg {
         let (width, bytes) = (width_of(ty), ty.dtype.bytes());
         let counts = [0u8, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4];
@@ -227,7 +227,7 @@ impl Selector<'_> {
             sum = self.b.op2(VOp::AddB, width, sum, moved);
             return self.shift_words(sum, 8, false, width);
         }
-        // Bytes of an element gather in its highest one, which then moves down.
+        // Sums up the bytes of an element in its highest one, then shifts it down.
         let mut step = 8;
         while step < bytes * 8 {
             let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };

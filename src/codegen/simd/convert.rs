@@ -1,4 +1,4 @@
-//! Conversions between the types of data: the semantics of `Cast`, lane by lane.
+//! Conversions between the types of data, with the semantics of `Cast` in each lane.
 
 use super::inst::{Arg, Width};
 use super::nest::{Selector, Val};
@@ -10,7 +10,7 @@ use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
-/// Rounding of `vcvtps2ph`: to nearest, ties to even.
+/// Immediate of `vcvtps2ph`: round to nearest, ties to even.
 const NEAREST: i64 = 0;
 
 impl Selector<'_> {
@@ -105,7 +105,7 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(x), Arg::Imm(NEAREST)])
     }
 
-    /// Rounds to nearest even by adding half a unit; NaN stays one.
+    /// Rounds to nearest even by adding half a unit. NaN stays NaN.
     fn narrow_bfloat(&mut self, x: VReg, lanes: u32) -> VReg {
         let ty = Type { dtype: DType::Uint32, lanes };
         let width = width_of(ty);
@@ -152,7 +152,7 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(x)])
     }
 
-    /// Integers of another length.
+    /// Extends or truncates integers.
     pub(super) fn int_to_int(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         let (mut now, wanted) = (from.dtype.bytes(), to.bytes());
         if now == wanted {
@@ -179,7 +179,7 @@ impl Selector<'_> {
         value
     }
 
-    /// The lower halves of elements, one after the other: AVX2 packs in registers of 16 bytes.
+    /// The lower halves of elements, in registers of 16 bytes, where AVX2 packs.
     fn halve(&mut self, x: VReg, bytes: u64, lanes: u64) -> VReg {
         let (low, high) = match Width::of(bytes * lanes) {
             Width::X => (x, x),
@@ -336,7 +336,7 @@ impl Selector<'_> {
                 self.b.make(code, &[Arg::Use(x)])
             }
             (4, _) => {
-                // The bits of 2^52 + x, less 2^52.
+                // 2^52 + x, made of its bits, minus 2^52.
                 let width = width_of(ty(Float64));
                 let wide = self.int_to_int(x, from, Uint64);
                 let magic = self.constant(0x4330_0000_0000_0000, 8, width);
@@ -373,7 +373,7 @@ impl Selector<'_> {
         }
     }
 
-    /// The upper and the lower half as exact floats, added with one rounding.
+    /// Converts the upper and the lower half exactly and adds them with one rounding.
     fn unsigned_to_float(&mut self, x: VReg, lanes: u32) -> VReg {
         let width = Width::of(u64::from(lanes) * 4);
         let sixteen = self.constant(16, 4, width);
@@ -390,7 +390,7 @@ impl Selector<'_> {
         self.b.op2(VOp::AddPs, width, high, low)
     }
 
-    /// AVX2 converts 64-bit integers one at a time.
+    /// Converts 64-bit integers one at a time, as AVX2 requires.
     fn quadwords_to_float(&mut self, x: VReg, lanes: u32, to: DType) -> VReg {
         let bytes = to.bytes();
         let (convert, insert) = match to {
@@ -427,8 +427,8 @@ impl Selector<'_> {
         let ty = |dtype| Type { dtype, lanes };
         let width = width_of(from);
         let bytes = from.dtype.bytes();
-        // Bounds of the integers as floats; where the upper one is not a float, what lies above
-        // is replaced afterwards.
+        // The bounds of the integers as floats. If the upper one is no float, larger values are
+        // replaced afterwards.
         let (low, high) = to.int_range();
         let exact_high = from.dtype.round_float(high as f64) as i128 == high
             && from.dtype.round_float(high as f64) < high as f64 + 1.0;
@@ -459,7 +459,7 @@ impl Selector<'_> {
         self.blend(above, most, result, ty(to))
     }
 
-    /// The instruction for floats that are in range.
+    /// Truncates floats that are in range, by one instruction of the instruction set.
     pub(super) fn truncate_float(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         use DType::*;
         let lanes = from.lanes;
@@ -529,7 +529,7 @@ impl Selector<'_> {
         }
     }
 
-    /// AVX2 converts to 64-bit integers one at a time.
+    /// Truncates to 64-bit integers one at a time, as AVX2 requires.
     fn truncate_lanes(&mut self, x: VReg, lanes: u32, bytes: u64, code: Code) -> VReg {
         let mut parts: Vec<VReg> = Vec::new();
         for lane in 0..lanes {
@@ -558,7 +558,7 @@ fn one_of(dtype: DType) -> u64 {
     }
 }
 
-/// `vpmov`: the lower parts of elements, in registers of this width.
+/// `vpmov…` for the lower parts of elements in registers of this width.
 fn truncation(from: u64, to: u64, width: Width) -> Code {
     use Width::*;
     match (from, to, width) {

@@ -1,5 +1,5 @@
-//! Floor division of integers and its remainder: by 0 both are 0, and the least value divided by
-//! -1 is itself.
+//! Floor division of integers and its remainder. Both are 0 for a divisor of 0, and the least value
+//! divided by -1 is itself.
 
 use super::inst::{Arg, Cond};
 use super::nest::{Selector, Val};
@@ -11,8 +11,9 @@ use iced_x86::Code::*;
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// `x // y` or `x % y` of integers up to 32 bits, scalars or vectors. A quotient of integers of 32 bits is at least 2^-32 of itself away from the next integer
-    /// unless it is one, so rounding to a float64 does not cross it.
+    /// `x // y` or `x % y` of integers up to 32 bits, scalars or vectors. A quotient of integers of
+    /// 32 bits is at least 2^-32 of itself away from the next integer unless it is one, so rounding
+    /// to a float64 does not cross it.
     pub(super) fn divide_as_doubles(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
         const FLOOR: i64 = 9;
         let double = Type { dtype: DType::Float64, lanes: ty.lanes };
@@ -21,7 +22,7 @@ impl Selector<'_> {
         let divisor = self.convert(Val::Vec(y), ty, DType::Float64);
         let exact = self.b.op2(VOp::DivPd, width, dividend, divisor);
         let floor = self.b.op_imm(VOp::RoundPd, width, exact, FLOOR);
-        // 2^31, the only quotient out of range, becomes the least value.
+        // The only quotient out of range, 2^31, becomes the least value.
         let Some(Conversion::Truncate(between)) = conversion(DType::Float64, ty.dtype, self.b.isa)
         else {
             crate::bug!("a quotient of {ty}");
@@ -65,7 +66,7 @@ impl Selector<'_> {
         self.join(parts)
     }
 
-    /// The same of general registers. What an instruction would trap on is divided by 1.
+    /// The same of general registers. Divisors on which the instruction would trap become 1.
     pub(super) fn divide_registers(&mut self, op: BinOp, signed: bool, a: VReg, b: VReg) -> VReg {
         let (zero, one) = (self.b.imm(0), self.b.imm(1));
         self.b.cmp_imm(b, 0);
@@ -81,7 +82,7 @@ impl Selector<'_> {
         self.b.cmp_imm(b, -1);
         by = self.b.cmov(Cond::E, one, by);
         let (q, r) = self.b.divide(a, by);
-        // Where the remainder has another sign than the divisor, the quotient is one too large.
+        // If remainder and divisor have different signs, the quotient is one too large.
         let signs = self.b.modify(Xor_r64_rm64, r, &[Arg::Use(by)]);
         let above = self.b.modify(Sar_rm64_imm8, signs, &[Arg::Imm(63)]);
         self.b.cmp_imm(r, 0);

@@ -1,7 +1,7 @@
-//! Gathers and scatters: lanes that are anywhere in memory.
+//! Gathers and scatters.
 
 use super::address::{for_each_var, reads_memory};
-use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
+use super::inst::{Access, AccessKind, Arg, Base, Inst, Mem, Width};
 use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
 use super::table::VOp;
@@ -12,7 +12,7 @@ use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// Where lane `lane` of an access is.
+    /// The address of lane `lane` of an access.
     fn lane_address(&mut self, buffer: &Buffer, index: &Expr, lane: u32) -> Mem {
         let bytes = buffer.dtype.bytes() as i64;
         match &index.kind {
@@ -22,7 +22,7 @@ impl Selector<'_> {
                     self.address(buffer, &Expr::add(base.clone(), Expr::index(offset)))
                 }
                 None if lane == 0 => self.address(buffer, base),
-                // A pointer that moves is one to lane 0.
+                // A loop moves pointers to lane 0.
                 None => {
                     let first = self.address(buffer, base);
                     let step = self.index_value(stride);
@@ -53,7 +53,7 @@ impl Selector<'_> {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
         let (mem, offset_bytes) = self.offsets(buffer, index);
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         let from = self.b.zero();
         let to = self.b.vec();
         if self.b.is_evex() {
@@ -64,7 +64,7 @@ impl Selector<'_> {
             let after = self.b.mask_reg();
             let code = gather_code(self.b.isa, bytes, offset_bytes, width);
             let mut inst = Inst::new(code, vec![Arg::Mod { from, to }, Arg::Mem(mem)]);
-            inst.used_up = Some((mask, after));
+            inst.clobbered = Some((mask, after));
             self.b.push(Inst { access, ..inst });
         } else {
             let mask = match mask {
@@ -86,7 +86,7 @@ impl Selector<'_> {
     /// An address with a vector of offsets, and the bytes of an offset.
     fn offsets(&mut self, buffer: &Buffer, index: &Expr) -> (Mem, u64) {
         let scale = buffer.dtype.bytes() as u8;
-        // What such an access starts from is a pointer; `plan::first_index` counts on that.
+        // Such an access starts from a pointer, as `plan::first_index` says.
         if let ExprKind::Ramp(base, stride) = &index.kind
             && plan::first_index(index).is_some()
         {
@@ -104,7 +104,7 @@ impl Selector<'_> {
         (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
     }
 
-    /// The multiples of an index, one for each of `lanes`: 0, itself, twice itself. They are
+    /// A vector of the first `lanes` multiples of an index: 0, itself, twice itself, … It is
     /// computed once in a scope.
     fn multiples(&mut self, of: &Expr, lanes: u32) -> VReg {
         let (terms, constant) = self.terms(of);
@@ -119,7 +119,7 @@ impl Selector<'_> {
         multiples
     }
 
-    /// Computes before a loop what its gathers and scatters by steps known at run time need.
+    /// Computes before a loop the offsets of its gathers and scatters with run-time strides.
     pub(super) fn multiples_before(&mut self, body: &Stmt) {
         for Strided { buffer, index, stride, is_store } in plan::run_time_strides(body) {
             let mut known = true;
@@ -140,11 +140,11 @@ impl Selector<'_> {
         Mem { base, index: Some((offsets, scale)), disp }
     }
 
-    /// One load for each lane, put together.
+    /// One load for each lane.
     pub(super) fn gather_lanes(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
         let bytes = ty.dtype.bytes();
         let per_part = (16 / bytes) as u32;
-        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let access = Access { buffer: self.number(buffer), kind: AccessKind::Read };
         let mut parts = Vec::new();
         for first in (0..ty.lanes).step_by(per_part as usize) {
             let mut part = self.b.zero();
@@ -182,7 +182,7 @@ impl Selector<'_> {
         let after = self.b.mask_reg();
         let code = scatter_code(bytes, offset_bytes, width);
         let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
-        inst.used_up = Some((mask, after));
+        inst.clobbered = Some((mask, after));
         self.push_store(buffer, inst);
     }
 
@@ -219,7 +219,7 @@ fn insert_code(isa: SimdIsa, bytes: u64) -> Code {
     }
 }
 
-/// The gather of elements of `bytes` by offsets of `offset` bytes into a register.
+/// The gather of elements of `bytes` bytes by offsets of `offset` bytes into a register.
 fn gather_code(isa: SimdIsa, bytes: u64, offset: u64, width: Width) -> Code {
     use Width::*;
     match (isa, bytes, offset, width) {

@@ -1,6 +1,6 @@
-//! Loads, stores, prefetches.
+//! Loads, stores and prefetches.
 
-use super::inst::{Access, Arg, Cond, Inst, Mem, Touch, Width};
+use super::inst::{Access, AccessKind, Arg, Cond, Inst, Mem, Width};
 use super::nest::{LoadKey, Selector, Val};
 use super::nontemporal::has_nontemporal;
 use super::plan;
@@ -73,7 +73,8 @@ impl Selector<'_> {
         }
     }
 
-    /// The part of a buffer in registers that an access names, or a column of it.
+    /// The part or tile column that an access reads of a buffer in registers; `None` if the buffer
+    /// is in memory.
     fn load_part(&mut self, buffer: &Buffer, index: &Expr) -> Option<VReg> {
         let parts = self.registers.get(buffer)?;
         if let Some(column) = plan::tile_column(index) {
@@ -82,14 +83,14 @@ impl Selector<'_> {
         let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
         match parts[&(first as i64)] {
             Some(value) => Some(value),
-            // Nobody looks at a value that was never written.
+            // A part that was never written may have any value.
             None => Some(self.b.zero()),
         }
     }
 
-    /// A scalar `bool`: any byte but 0 is true.
+    /// Loads a scalar `bool`; any byte but 0 is true.
     fn load_bool(&mut self, buffer: &Buffer, mem: Mem) -> VReg {
-        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let access = Access { buffer: self.number(buffer), kind: AccessKind::Read };
         let to = self.b.gpr();
         let mut inst = Inst::new(Movzx_r32_rm8, vec![Arg::Def(to), Arg::Mem(mem)]);
         inst.access = Some(access);
@@ -98,12 +99,14 @@ impl Selector<'_> {
         self.b.set(Cond::Ne)
     }
 
+    /// The number of a buffer, for [`Access`].
     pub(super) fn number(&mut self, buffer: &Buffer) -> u32 {
         let next = self.numbers.len() as u32;
         *self.numbers.entry(buffer.clone()).or_insert(next)
     }
 
-    /// `bytes` from memory, to lane 0 on, or one element of so many bytes to all lanes.
+    /// Reads `bytes` bytes from lane 0 on, or, if `broadcast`, one element of that length into all
+    /// lanes. A value that was read before in the scope is reused.
     pub(super) fn read(
         &mut self,
         buffer: &Buffer,
@@ -125,7 +128,7 @@ impl Selector<'_> {
         value
     }
 
-    /// The load itself.
+    /// Emits the load of [`Selector::read`].
     pub(super) fn read_as(
         &mut self,
         buffer: u32,
@@ -137,7 +140,7 @@ impl Selector<'_> {
         let to = self.b.vec();
         if !bytes.is_power_of_two() {
             let inst = self.partial(mem, to, bytes, false);
-            self.b.push(Inst { access: Some(Access { buffer, what: Touch::Read }), ..inst });
+            self.b.push(Inst { access: Some(Access { buffer, kind: AccessKind::Read }), ..inst });
             return to;
         }
         let code = match broadcast {
@@ -145,11 +148,11 @@ impl Selector<'_> {
             false => self.plain_load(bytes),
         };
         let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
-        let what = match broadcast {
-            true => Touch::Broadcast(bytes as u8),
-            false => Touch::Load(bytes as u8),
+        let kind = match broadcast {
+            true => AccessKind::Broadcast(bytes as u8),
+            false => AccessKind::Load(bytes as u8),
         };
-        inst.access = Some(Access { buffer, what });
+        inst.access = Some(Access { buffer, kind });
         self.b.push(inst);
         to
     }
@@ -189,7 +192,7 @@ impl Selector<'_> {
         }
     }
 
-    /// From lane 0 of a register, or from memory, to all lanes.
+    /// The broadcast of an element from lane 0 of a register or from memory.
     fn broadcast_code(&self, bytes: u64, width: Width) -> Code {
         let forms = match bytes {
             1 => [
@@ -224,13 +227,13 @@ impl Selector<'_> {
         self.b.form(width, forms)
     }
 
-    /// Lane 0 in all lanes.
+    /// Broadcasts lane 0.
     pub(super) fn splat(&mut self, value: VReg, bytes: u64, width: Width) -> VReg {
         let code = self.broadcast_code(bytes, width);
         self.b.make(code, &[Arg::Use(value)])
     }
 
-    /// A constant in all lanes, from its bits.
+    /// A constant with these bits in all lanes.
     pub(super) fn constant(&mut self, bits: u64, bytes: u64, width: Width) -> VReg {
         if bits == 0 {
             return self.b.zero();
@@ -255,7 +258,7 @@ impl Selector<'_> {
         self.read_as(Access::CONSTANT, mem, len, false, Width::of(len))
     }
 
-    /// `0, step, 2 * step …` in lanes of so many bytes.
+    /// `0, step, 2 * step, …` in lanes of `bytes` bytes.
     pub(super) fn progression(&mut self, step: i64, bytes: u64, width: Width) -> VReg {
         let lanes = width.bytes() / bytes;
         let lane = |lane: u64| step.wrapping_mul(lane as i64).to_le_bytes();
@@ -264,7 +267,7 @@ impl Selector<'_> {
         self.constant_bytes(all)
     }
 
-    /// Lanes that a mask turns off are 0, and not read; `broadcast`: all read one element.
+    /// Loads under a mask. Other lanes are 0 and not read. `broadcast`: all lanes read one element.
     fn masked_load(
         &mut self,
         buffer: &Buffer,
@@ -275,7 +278,7 @@ impl Selector<'_> {
     ) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         let to = self.b.vec();
         let mask = self.memory_mask(mask, bytes, ty.lanes);
         let inst = if self.b.is_evex() {
@@ -294,8 +297,8 @@ impl Selector<'_> {
         to
     }
 
-    /// One element in the lanes that a mask of AVX2 turns on; where it turns on none, a zero that
-    /// stands after the code is read instead of the element.
+    /// One element in the lanes of an AVX2 mask. If the mask is empty, the load reads a zero after
+    /// the code instead, because the element may not exist.
     fn broadcast_if_any(&mut self, buffer: &Buffer, mem: Mem, ty: Type, mask: Val) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
@@ -311,12 +314,12 @@ impl Selector<'_> {
         let to = self.b.vec();
         let code = self.broadcast_load(bytes, width);
         let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(Mem::at(at))]);
-        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        inst.access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         self.b.push(inst);
         self.b.op2(VOp::And, width, to, mask)
     }
 
-    /// The move whose mask counts elements of so many bytes.
+    /// The EVEX move with a mask for elements of `bytes` bytes.
     fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
         let place = |x, y, z| [INVALID, INVALID, x, y, z];
         let forms = match (bytes, to_memory) {
@@ -444,7 +447,7 @@ impl Selector<'_> {
         }
     }
 
-    /// The elements in memory of a value; a vector of `bool` becomes bytes.
+    /// A value in the form that it has in memory; a mask becomes bytes.
     fn stored_lanes(&mut self, value: Val, lanes: u32) -> VReg {
         match value {
             Val::Mask(..) => self.bytes_of_mask(value, lanes),
@@ -452,7 +455,7 @@ impl Selector<'_> {
         }
     }
 
-    /// So many bytes of a value, from lane 0 on, to memory.
+    /// Writes `bytes` bytes of a value from lane 0 on.
     pub(super) fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
         let reg = value.reg();
         if !bytes.is_power_of_two() {
@@ -483,7 +486,7 @@ impl Selector<'_> {
         self.push_store(buffer, Inst::new(code, args));
     }
 
-    /// The load or the store of a part of a register, by a constant mask.
+    /// A load or store of the first bytes of a register, by a constant mask.
     fn partial(&mut self, mem: Mem, reg: VReg, bytes: u64, to_memory: bool) -> Inst {
         let width = Width::of(bytes);
         let mask = self.partial_mask(bytes);
@@ -525,7 +528,7 @@ impl Selector<'_> {
     }
 
     pub(super) fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Write });
         self.b.push(Inst { access, ..inst });
     }
 
@@ -545,7 +548,7 @@ impl Selector<'_> {
         self.push_store(buffer, inst);
     }
 
-    /// Lane `lane` of a vector in lane 0 of another one.
+    /// Moves lane `lane` of a vector to lane 0.
     pub(super) fn extract(&mut self, value: VReg, bytes: u64, lane: u32) -> VReg {
         let place = u64::from(lane) * bytes;
         let mut part = value;
@@ -556,13 +559,13 @@ impl Selector<'_> {
         if inside == 0 {
             return part;
         }
-        // Bytes move down; what comes from above does not matter.
+        // Shifts bytes down; the upper lanes may have any value.
         let code =
             if self.b.is_evex() { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
         self.b.make(code, &[Arg::Use(part), Arg::Imm(inside as i64)])
     }
 
-    /// 16 of the bytes of a register.
+    /// One group of 16 bytes of a register.
     pub(super) fn quarter(&mut self, value: VReg, number: u64) -> VReg {
         let (code, number) = match (self.b.isa, number) {
             (Avx2, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
@@ -572,7 +575,7 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(value), Arg::Imm(number as i64)])
     }
 
-    /// Registers of 16 bytes one after the other in a wider one.
+    /// Joins registers of 16 bytes to a wider one.
     pub(super) fn join(&mut self, parts: Vec<VReg>) -> VReg {
         let width = Width::of(parts.len() as u64 * 16);
         let mut parts = parts.into_iter();
@@ -593,19 +596,19 @@ impl Selector<'_> {
         whole
     }
 
-    /// A hint that an element is read soon.
+    /// Prefetches an element.
     pub(super) fn prefetch(&mut self, buffer: &Buffer, index: &Expr) {
         if self.registers.contains_key(buffer) {
             return;
         }
         let mem = self.address(buffer, index);
         let mut inst = Inst::new(Prefetcht0_m8, vec![Arg::Mem(mem)]);
-        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        inst.access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         self.b.push(inst);
     }
 }
 
-/// A move of AVX2 whose mask is a vector.
+/// The AVX2 move with a vector as its mask.
 fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
     match (bytes, width, to_memory) {
         (4, Width::X, false) => VEX_Vpmaskmovd_xmm_xmm_m128,

@@ -1,7 +1,7 @@
-//! The vector instructions that come in every width, by name: what iced calls each form.
+//! The iced codes of the vector instructions that exist in every width.
 //!
-//! Five forms of one instruction: VEX with 16 and 32 bytes (AVX2), EVEX with 16, 32 and 64 bytes
-//! (AVX-512). An instruction that AVX2 lacks, or that EVEX lacks, has `INVALID` in its place.
+//! An instruction has five forms: VEX with 16 and 32 bytes (AVX2), EVEX with 16, 32 and 64 bytes
+//! (AVX-512). A form that does not exist is `INVALID`.
 //! Names and semantics: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 
 use super::inst::Width;
@@ -29,7 +29,7 @@ macro_rules! instructions {
             #[cfg(test)]
             pub(super) const ALL: &[VOp] = &[$(VOp::$name,)*];
 
-            /// The forms, in the order of the module's comment.
+            /// The forms, in the order of [`ALL_FORMS`].
             fn forms(self) -> [Code; 5] {
                 match self {
                     $(VOp::$name => {
@@ -49,7 +49,7 @@ macro_rules! instructions {
 }
 
 impl VOp {
-    /// The instruction of a width, or `None` if the instruction set lacks it.
+    /// The code for a width, or `None` if the instruction set lacks it.
     pub(super) fn code(self, width: Width, isa: SimdIsa) -> Option<Code> {
         let place = ALL_FORMS.iter().position(|form| *form == (width, isa))?;
         let code = self.forms()[place];

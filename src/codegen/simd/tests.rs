@@ -1,8 +1,9 @@
-//! Encodings, against the bytes of another assembler and by disassembly.
+//! Encodings, compared with the bytes of another assembler and with a disassembly; and selection
+//! for every form of `simd_ops`.
 //!
-//! `encodings.txt` has two lines for every instruction that the sources of this folder name: with
-//! high registers and, where there are such, a mask and zeroing; and with an operand in memory,
-//! broadcast where it can be. Its bytes are those of GNU `as`; `TEC_BLESS=1` makes the file anew.
+//! `encodings.txt` has two lines for every instruction that the sources of this folder name: one
+//! with high registers and, if possible, a mask and zeroing; one with a memory operand, broadcast
+//! if possible. The bytes are those of GNU `as`; `TEC_BLESS=1` writes the file again.
 
 use super::encode::encode_alone;
 use super::inst::{Arg, Base, Inst, Mem, Width};
@@ -59,7 +60,7 @@ fn named_codes() -> BTreeMap<String, Code> {
     named
 }
 
-/// Operands of an instruction being put together.
+/// The operands of an instruction.
 #[derive(Default)]
 struct Operands {
     args: Vec<Arg>,
@@ -67,7 +68,7 @@ struct Operands {
 }
 
 impl Operands {
-    /// The next operand, in a register.
+    /// Adds a register as the next operand.
     fn reg(&mut self, number: usize, class: RegClass) -> VReg {
         self.allocs.push(Allocation::reg(PReg::new(number, class)));
         VReg::new(self.allocs.len(), class)
@@ -85,7 +86,7 @@ impl Operands {
         self.args.push(Arg::Mem(Mem { base, index: Some(index), disp: 0x140 }));
     }
 
-    /// An operand of a kind; `false` if it is none that an instruction here names.
+    /// Adds an operand of a kind; `false` if no instruction here has that kind.
     fn add(&mut self, place: usize, kind: OpCodeOperandKind, in_memory: bool, evex: bool) -> bool {
         use OpCodeOperandKind::*;
         let vector = if evex { [17, 30, 25, 12] } else { [9, 14, 11, 12] }[place];
@@ -125,8 +126,8 @@ impl Operands {
     }
 }
 
-/// Forms for which GNU `as` takes another instruction of the same meaning: instruction, whether
-/// its operand is in memory.
+/// Forms for which GNU `as` uses another instruction of the same meaning: instruction, whether its
+/// operand is in memory.
 const AMBIGUOUS: [(Code, bool); 7] = [
     (Code::VEX_Vmovq_rm64_xmm, true),
     (Code::VEX_Vmovq_xmm_rm64, true),
@@ -137,7 +138,7 @@ const AMBIGUOUS: [(Code, bool); 7] = [
     (Code::EVEX_Vmovq_xmmm64_xmm, true),
 ];
 
-/// An instruction with operands, in registers or with one in memory; `None` if it has no such
+/// An instruction with operands in registers, or with one in memory; `None` if there is no such
 /// form.
 fn example(code: Code, in_memory: bool) -> Option<Vec<u8>> {
     let info = code.op_code();
@@ -192,8 +193,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What GNU `as` makes of each example's text. Where several encodings mean the same, it is told
-/// which one is meant.
+/// The bytes of GNU `as` for the text of each example. If several encodings have the same meaning,
+/// the text selects one.
 fn assembled(examples: &[(String, Code, bool, Vec<u8>)]) -> Vec<Vec<u8>> {
     use object::{Object, ObjectSection, ObjectSymbol};
     let mut source = String::new();
@@ -259,7 +260,7 @@ fn encodings_are_those_of_another_assembler() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every form of every operation has a place in the table, and operations differ.
+/// Every form of every operation is in the table, and operations differ.
 #[test]
 fn forms_are_what_their_names_say() {
     let named = named_codes();
@@ -284,7 +285,7 @@ fn forms_are_what_their_names_say() {
                 _ => 0,
             };
             assert!(!evex || broadcast == op.broadcast_bytes(), "{name}");
-            // Bitwise operations differ in AVX-512 only.
+            // Bitwise operations on doublewords and quadwords differ in AVX-512 only.
             if let Some(other) = seen.insert(code, *op) {
                 assert!(format!("{op:?}") == format!("{other:?}Q"), "{op:?} and {other:?}");
             }
@@ -292,14 +293,14 @@ fn forms_are_what_their_names_say() {
     }
 }
 
-/// Every data type that arithmetic exists for, and that of indices.
+/// The types with arithmetic, including that of indices.
 fn computed_types() -> impl Iterator<Item = DType> {
     let tensors = DType::ALL.into_iter().filter(|dtype| !dtype.is_half() && *dtype != DType::Bool);
     tensors.chain([DType::Index])
 }
 
-/// The code of `out[i] = value(a[i])` for all lanes of a register, or `None` if the table has no
-/// form for a node of `value`.
+/// The code of `out[i] = value(a[i])` for all lanes of a vector; `None` if the table has no form
+/// for the node `value` makes.
 fn compile_lanewise(
     isa: SimdIsa,
     lanes: u32,
@@ -330,7 +331,7 @@ fn compile_lanewise(
     Some(super::compile_nest(&store, &closure, &target))
 }
 
-/// The lanes that `simd_lanes` gives a vector of one operation, and all shorter powers of two.
+/// The powers of two up to the most lanes with elements of `bytes` bytes.
 fn lane_counts(bytes: u64, isa: SimdIsa) -> impl Iterator<Item = u32> {
     let most = isa.bytes() / bytes as u32;
     (1..=most.ilog2()).map(|log| 1 << log)

@@ -1,4 +1,4 @@
-//! Selection for expressions: indices in general registers, data in vector registers.
+//! Selection for expressions: indices go to general registers, data to vector registers.
 
 use super::address::is_index;
 use super::inst::{Arg, Cond, Mem, Width};
@@ -19,7 +19,7 @@ pub(super) fn width_of(ty: Type) -> Width {
 }
 
 impl Selector<'_> {
-    /// The value of an expression, computed once in a statement.
+    /// The value of an expression, which is computed once in a statement.
     pub(super) fn value(&mut self, expr: &Expr) -> Val {
         if let Some((_, value)) = self.memo.get(&expr.id()) {
             return *value;
@@ -38,7 +38,7 @@ impl Selector<'_> {
         self.value(expr).reg()
     }
 
-    /// A value that the caller left in memory.
+    /// Loads a captured value from the closure.
     pub(super) fn captured_value(&mut self, ty: Type, mem: Mem) -> Val {
         match ty.dtype {
             DType::Index => Val::Gpr(self.b.make_gpr(Mov_r64_rm64, &[Arg::Mem(mem)])),
@@ -63,7 +63,7 @@ impl Selector<'_> {
             ExprKind::Binary(Add | Sub | Mul, ..) | ExprKind::Unary(UnOp::Neg, _) => {
                 let (terms, constant) = self.terms(expr);
                 match &terms[..] {
-                    // It is an atom itself: too many products.
+                    // The sum has too many products and is an atom itself.
                     [(product, 1)] if constant == 0 && product.len() == 1 => {
                         self.index_operation(expr)
                     }
@@ -172,7 +172,7 @@ impl Selector<'_> {
         }
         let by = self.b.imm(divisor);
         let (q, r) = self.b.divide(a, by);
-        // The remainder has the sign of `a`; that of floor division is never negative.
+        // The remainder has the sign of `a`, but that of floor division is never negative.
         let sign = self.b.modify(Sar_rm64_imm8, r, &[Arg::Imm(63)]);
         if quotient {
             return self.b.add(q, sign);
@@ -204,7 +204,7 @@ impl Selector<'_> {
         self.b.make_gpr(code, &[Arg::Use(raw)])
     }
 
-    /// Lane 0 of a vector in a general register; above 32 bits it is 0.
+    /// Moves lane 0 of a vector to a general register. Of shorter elements, 32 bits are moved.
     pub(super) fn move_to_gpr(&mut self, value: VReg, bytes: u64) -> VReg {
         let code = match (self.b.isa, bytes) {
             (Avx2, 8) => VEX_Vmovq_rm64_xmm,
@@ -215,13 +215,13 @@ impl Selector<'_> {
         self.b.make_gpr(code, &[Arg::Use(value)])
     }
 
-    /// A general register in lane 0.
+    /// Moves a general register to lane 0 of a vector.
     pub(super) fn of_gpr(&mut self, value: VReg) -> VReg {
         let code = if self.b.is_evex() { EVEX_Vmovq_xmm_rm64 } else { VEX_Vmovq_xmm_rm64 };
         self.b.make(code, &[Arg::Use(value)])
     }
 
-    /// The flags for a comparison of two indices.
+    /// Sets the flags for a comparison of two indices.
     pub(super) fn compare_indices(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Cond {
         if let Some((difference, constant)) = self.known_difference(a, b) {
             self.b.cmp_imm(difference, constant);
@@ -286,7 +286,7 @@ impl Selector<'_> {
                 self.flag_of_mask(mask)
             }
             ExprKind::Cast(a) => {
-                // Halves are not compared as they are.
+                // Halves are compared as float32.
                 let a = Expr::cast(a.ty.dtype.compute_type(), a.clone());
                 let zero = zero_of(a.ty);
                 self.flag(&Expr::binary(Ne, a, zero))
@@ -306,7 +306,7 @@ impl Selector<'_> {
         }
     }
 
-    /// One of two values; only that one is computed.
+    /// One of two values, in branches, so that the other one is not computed.
     pub(super) fn lazily(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Val {
         let (yes, no, done) = (self.b.block(), self.b.block(), self.b.block());
         self.branch_on(c, yes, no);
@@ -456,7 +456,7 @@ impl Selector<'_> {
         }
     }
 
-    /// A bitwise operation; the form for elements of 8 bytes only matters for constants.
+    /// A bitwise operation. The form for elements of 8 bytes only matters for broadcast operands.
     pub(super) fn bitwise(
         &mut self,
         op: VOp,
@@ -470,7 +470,7 @@ impl Selector<'_> {
     }
 }
 
-/// `vpsub` for elements of so many bytes.
+/// `vpsub` for elements of a length in bytes.
 pub(super) fn sub_of(bytes: u64) -> VOp {
     match bytes {
         1 => VOp::SubB,
@@ -510,7 +510,7 @@ fn zero_of(ty: Type) -> Expr {
     }
 }
 
-/// Whether an operand must not be evaluated for nothing.
+/// Whether an operand reads memory, so that it must not be evaluated in vain.
 fn may_read(expr: &Expr) -> bool {
     super::address::reads_memory(expr)
 }

@@ -34,8 +34,8 @@
 //! - A vector access is one of its lanes, which is a variable of its own. An access by a whole warp
 //!   is that of any lane of the warp, whichever thread does it.
 //!
-//! Then `Facts` is asked for 1 and for 2. It knows intervals, linear inequalities, and quotients and
-//! remainders by constants.
+//! Then `Facts` is asked for 1 and for 2. It knows intervals, linear inequalities, and quotients
+//! and remainders by constants.
 //!
 //! The halves of a double buffer alternate by `i % 2`, of which linear inequalities know nothing.
 //! If both proofs fail and an index has a remainder by at most [`MAX_MODULUS`] of a shared loop

@@ -1,5 +1,5 @@
-//! Insert barriers: makes the implicit barriers of shared stages explicit, and removes every barrier
-//! that it can prove redundant.
+//! Insert barriers: makes the implicit barriers of shared stages explicit, and removes every
+//! barrier that it can prove redundant.
 //!
 //! Before: `for k { produce S { S[tx] = A[k, tx] }  C[tx] = C[tx] + S[7 - tx] }`
 //! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
@@ -9,8 +9,8 @@
 //! first statement of the body that conflicts with an earlier iteration. Then the pass tries to
 //! leave out each barrier, as the other ones may order the same accesses.
 //!
-//! Needs: launches as `hoist_threads` leaves them; flat indices; buffers that share memory under one
-//! name (`share_storage`); accumulators in registers (`promote_accumulators`), which need no
+//! Needs: launches as `hoist_threads` leaves them; flat indices; buffers that share memory under
+//! one name (`share_storage`); accumulators in registers (`promote_accumulators`), which need no
 //! barrier. Stands before the vector passes, which make indices harder to compare.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
 //! Declines: `await_copies` stays, because accesses do not show which copies are under way. A

@@ -1,12 +1,14 @@
-//! Outline SIMD: loop nests with vectors that the wide back end can compile are marked for it.
+//! Outline SIMD: marks the largest nests with vectors that the SIMD back end can compile.
 //!
 //! Before: `parallel (i, 0, n) { for (j, 0, m) { C[ramp(…, 1, 16)] = … } }`
 //! After:  `parallel (i, 0, n) { simd_kernel { for (j, 0, m) { C[ramp(…, 1, 16)] = … } } }`
-//! Needs: one index per access.  Ensures: a `simd_kernel` has only what `codegen::simd` selects
-//! instructions for, and each is as large as it can be: no parallel loop, no large allocation.
-//! Targets without vectors of 32 bytes keep everything as it is.
-//!
-//! What is not taken runs on vectors of 16 bytes; [`explain`] says what that is and why.
+//! Needs: one index per access; accumulators in registers (`promote_accumulators`), because a nest
+//! allocates its own. Stands before `drop_hints`, `transpose_tiles` and `legalize_vectors`, which
+//! treat nests and other statements differently.
+//! Ensures: a `simd_kernel` has only operations of `simd_ops` and is as large as possible.
+//! Declines: targets without the SIMD back end; parallel loops, assertions, barriers; large
+//! allocations; nests that are too large for one register allocation. These run on vectors of 16
+//! bytes; [`explain`] lists them with the reason.
 
 mod nest_checker;
 
@@ -17,7 +19,7 @@ use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
 use nest_checker::{NestChecker, has_vectors};
 
-/// Marks the nests.
+/// Marks the nests of the SIMD back end.
 pub fn outline_simd(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let Some(isa) = target.simd() else { return Ok(kernel) };
     let mut checker = NestChecker::new(isa);
@@ -38,7 +40,7 @@ fn outline(stmt: Stmt, checker: &mut NestChecker) -> Stmt {
     }
 }
 
-/// Statements that follow each other become one nest.
+/// Makes one nest of statements that follow each other.
 fn outline_block(stmts: Vec<Stmt>, checker: &mut NestChecker) -> Vec<Stmt> {
     let mut done: Vec<Stmt> = Vec::new();
     let mut run: Vec<Stmt> = Vec::new();
@@ -63,16 +65,16 @@ fn outline_block(stmts: Vec<Stmt>, checker: &mut NestChecker) -> Vec<Stmt> {
     done
 }
 
-/// A vectorized nest and what became of it.
+/// A vectorized nest, and whether it is outlined.
 #[derive(Clone, Debug)]
 pub struct Nest {
-    /// The stages that it is in and its first line, as the printer writes it.
+    /// The stages around it and its first line, as the printer writes it.
     pub head: String,
-    /// Why it is left to vectors of 16 bytes; `None` if it is not.
+    /// Why it runs on vectors of 16 bytes; `None` if it is outlined.
     pub reason: Option<String>,
 }
 
-/// What [`outline_simd`] does with each vectorized nest of a kernel, in textual order.
+/// The vectorized nests of a kernel in textual order, with the decisions of [`outline_simd`].
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
     if let Some(isa) = target.simd() {
@@ -81,7 +83,7 @@ pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     nests
 }
 
-/// `stages`: those around, each with a colon.
+/// Adds the nests of a statement; `stages` names the enclosing stages, each with a colon.
 fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mut Vec<Nest>) {
     if !has_vectors(stmt) {
         return;
@@ -90,7 +92,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mu
     match checker.check(stmt) {
         Ok(()) => nests.push(Nest { head: head(), reason: None }),
         Err(reason) => {
-            // The smallest statement that is not taken tells the reason.
+            // The innermost statement that is declined has the most precise reason.
             let before = nests.len();
             let stages = match stmt {
                 Stmt::Produce { name, .. } => &format!("{stages}{name}: "),
@@ -107,7 +109,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mu
     }
 }
 
-/// The first line of a statement, after those that only name or allocate.
+/// The first line of a statement that is not a name or an allocation.
 fn head_of(stmt: &Stmt) -> String {
     match stmt {
         Stmt::Block(stmts) => {
