@@ -46,8 +46,8 @@ pub enum UnaryForm {
     Popcount,
 }
 
-/// The form of `op` on data of a type, integers of indices included; `None` for results of type
-/// `bool`.
+/// The form of `op` on data of a type; vectors of indices are 64-bit integers. `None` if there is
+/// none, or if the result is `bool` (masks have their own instructions).
 pub fn unary_form(op: UnOp, dtype: DType) -> Option<UnaryForm> {
     if dtype == DType::Bool || dtype.is_half() {
         return None;
@@ -97,8 +97,7 @@ impl BinaryForm {
     }
 }
 
-/// The form of `op` on data of a type, integers of indices included; `None` for results of type
-/// `bool`.
+/// The form of `op` on data of a type, as [`unary_form`].
 pub fn binary_form(op: BinOp, dtype: DType, isa: SimdIsa) -> Option<BinaryForm> {
     use BinOp::*;
     if dtype == DType::Bool || dtype.is_half() {
@@ -136,12 +135,11 @@ pub fn shifted_type(dtype: DType, isa: SimdIsa) -> DType {
 /// One step of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conversion {
-    /// By instructions that keep the lanes in elements of the two types.
+    /// By instructions on elements of the two types only.
     Direct,
     /// A conversion to this type, then one from it.
     Via(DType),
-    /// A float to an integer: saturated, then truncated to this type by the instruction of the
-    /// instruction set, then narrowed.
+    /// A float to an integer: saturated, then truncated to this type, then narrowed.
     Truncate(DType),
 }
 

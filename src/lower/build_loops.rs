@@ -7,7 +7,7 @@
 //! stages and loop IR. Nests that `tensorize` names are checked here (`match_intrinsic`,
 //! `match_product`), while the loops of their stage are known.
 //! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
-//! allocated where the stage is attached, or around everything; every variable is bound once.
+//! allocated where the stage is attached, or outermost; every variable is bound once.
 
 use super::match_intrinsic::{in_lanes, match_intrinsic};
 use super::match_product::match_product;

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_needed_at_the_end_alone() {
+    fn an_invariant_mask_moves_to_the_final_store() {
         let text = print_stmt(&sum(Some(five(&Expr::index(0))), Some(five), Some(five)));
         assert_eq!(text.matches("C[").count(), 1, "{text}");
         let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_written_out_stays_in_a_register() {
+    fn promotes_sums_of_unrolled_loops() {
         let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
         let at = |index: i64| vec![Expr::index(index)];
         let store = |index: i64, value: Expr| Stmt::Store {
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_that_differ_keep_it_in_memory() {
+    fn declines_masks_that_differ() {
         let four = |_: &Expr| below(Expr::index(4));
         let moving = |k: &Expr| below(k.clone());
         let start = || Some(five(&Expr::index(0)));

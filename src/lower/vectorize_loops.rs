@@ -344,7 +344,7 @@ impl Lanes {
     }
 }
 
-/// The node with as many lanes as its operands.
+/// The node with the lanes of its operands.
 fn retype(expr: Expr, lanes: u32) -> Expr {
     if expr.ty.lanes == lanes {
         return expr;

@@ -512,7 +512,7 @@ impl Placer {
 }
 
 impl Reach {
-    /// The same access, seen from behind something that may have an implicit barrier.
+    /// The same access, seen from the other side of a node that may have an implicit barrier.
     fn across(self, has_implicit: bool) -> Reach {
         Reach { crosses_implicit: self.crosses_implicit || has_implicit, ..self }
     }

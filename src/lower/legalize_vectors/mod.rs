@@ -88,7 +88,7 @@ impl Legalizer {
                 self.in_simd_kernel = outside;
                 Stmt::SimdKernel { body }
             }
-            // A vector that nobody uses.
+            // An unused vector.
             Stmt::Evaluate(value) if value.ty.lanes > 1 => Stmt::nothing(),
             other => {
                 let other = map_exprs(other, &mut |expr| self.scalar(expr));

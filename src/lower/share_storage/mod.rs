@@ -5,9 +5,9 @@
 //! After:  `allocate T;             produce T { T[i] = … }  produce U { T[i] = T[i]/2 }  … T …`
 //! In a launch, shared and local memory is allocated once, inside of the outermost loop over a GPU
 //! index ([`launches`]).
-//! Needs: flattened, simplified indices, which it compares; all allocations around one sequence of
-//! statements. Stands before `insert_barriers`, which must see accesses to shared memory under one
-//! name, and before `outline_simd` and the back ends, which place buffers.
+//! Needs: flattened, simplified indices, which it compares; all allocations outside of a sequence
+//! of statements. Stands before `insert_barriers`, which must see accesses to shared memory under
+//! one name, and before `outline_simd` and the back ends, which place buffers.
 //! Ensures: arguments are never shared.
 //! Declines: buffers of different types, scopes or sizes.
 
@@ -22,7 +22,7 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Merges the allocations around the kernel's sequence of statements.
+/// Merges the outermost allocations of a kernel.
 pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let (buffers, stmts) = peel_allocations(launches::share_in_launches(kernel.body));
     let live_ranges = find_live_ranges(&buffers, &stmts);
