@@ -1,5 +1,5 @@
-//! Hoist invariants: moves invariant computations in front of the loop, and computes an expression
-//! that a statement has twice once.
+//! Hoist invariants: moves invariant computations in front of the loop, and computes repeated
+//! expressions of a statement once.
 //!
 //! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
 //! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`

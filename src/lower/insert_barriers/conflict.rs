@@ -2,11 +2,11 @@
 //!
 //! # What a conflict is
 //!
-//! Two accesses conflict if two different threads of a block may access the same element, at least
-//! one of them writes, and the program wants them in order. The program wants an order where an
-//! implicit barrier stands between the accesses (`ir::stmt`): at the beginning and the end of a
-//! shared stage. `insert_barriers` puts a barrier where two accesses conflict and removes all
-//! others, so an unproved pair costs a barrier, and a wrong proof is a race.
+//! Two accesses of shared memory conflict if two different threads of a block may access the same
+//! element, at least one of them writes, and an implicit barrier stands between the accesses: the
+//! beginning or the end of a shared stage (`ir::stmt`). `insert_barriers` places a barrier where
+//! two accesses conflict and drops all other ones. A pair without a proof thus costs a barrier, and
+//! a wrong proof is a race.
 //!
 //! # What is proved
 //!
@@ -34,21 +34,21 @@
 //! - A vector access is one of its lanes, which is a variable of its own. An access by a whole warp
 //!   is that of any lane of the warp, whichever thread does it.
 //!
-//! Then `Facts` is asked for 1 and for 2. It knows intervals, linear inequalities, and quotients
-//! and remainders by constants.
+//! Then `Facts` tries to prove 1, then 2, from intervals, linear inequalities, and rules for
+//! quotients and remainders by constants.
 //!
-//! The halves of a double buffer alternate by `i % 2`, of which linear inequalities know nothing.
-//! If both proofs fail and an index has a remainder by at most [`MAX_MODULUS`] of a shared loop
-//! variable, the proofs are tried for each value or remainder of that variable by itself.
+//! The halves of a double buffer alternate by `i % 2`, which linear inequalities cannot express. If
+//! both proofs fail and an index has a remainder of a shared loop variable by at most
+//! [`MAX_MODULUS`], the proofs are repeated for each value or remainder of that variable.
 //!
 //! # What is assumed
 //!
-//! - The kernel has no race if all implicit barriers stand (`schedule::threads` ensures that), so
-//!   two accesses without an implicit barrier between them do not conflict ([`Reach`]).
+//! - The kernel has no race as long as all implicit barriers stand. Two accesses without an
+//!   implicit barrier between them therefore need no barrier ([`Reach`]).
 //! - Different buffers have different memory. `share_storage` stands before this pass and gives
 //!   buffers that share memory one name.
-//! - All threads run the same iterations of shared loops; `schedule::threads` moves conditions that
-//!   differ between threads inwards.
+//! - No barrier is needed where only some threads come: `schedule::threads` moves conditions that
+//!   differ between threads inwards. `insert_barriers` stops with a bug otherwise.
 //! - Indices do not overflow (`te::check_bounds`).
 //!
 //! # What is not found
@@ -59,7 +59,7 @@
 //! - facts from conditions and `let`s that read memory, which are ignored;
 //! - products of two variables, and remainders by more than [`MAX_MODULUS`], beyond what `Facts`
 //!   proves;
-//! - dependences that only hold for particular values of run-time integers;
+//! - accesses that are disjoint only for the actual values of run-time integers;
 //! - everything after [`MAX_PAIRS`] pairs in one place.
 
 use crate::ir::arith::Facts;

@@ -11,7 +11,7 @@
 //!
 //! Needs: launches as `hoist_threads` leaves them; flat indices; buffers that share memory under
 //! one name (`share_storage`); accumulators in registers (`promote_accumulators`), which need no
-//! barrier. Stands before the vector passes, which make indices harder to compare.
+//! barrier. Stands before `hoist_invariants`, which must not move loads across barriers.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
 //! Declines: `await_copies` stays, because accesses do not show which copies are under way. A
 //! product by a warp that only some of its threads would reach is refused (E0378).
