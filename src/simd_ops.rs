@@ -332,3 +332,56 @@ pub fn offset_bytes(index: &Expr) -> u64 {
         _ => 8,
     }
 }
+
+/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones, or,
+/// if `negated`, in the others.
+pub struct LaneCount {
+    /// The index of lane 0.
+    pub base: Expr,
+    /// The index that all lanes are compared with.
+    pub bound: Expr,
+    /// The number of lanes.
+    pub lanes: u32,
+    /// `<=` in place of `<`.
+    pub inclusive: bool,
+    /// Whether the lanes in which it is false are meant.
+    pub negated: bool,
+}
+
+/// Matches comparisons like `base + lane < bound` of indices, which are computed from the number of
+/// true lanes, without a vector of indices.
+pub fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
+    use BinOp::*;
+    let (op, base, bound) = match (&a.kind, &b.kind) {
+        (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
+            if stride.as_int() == Some(1) =>
+        {
+            (op, base, bound)
+        }
+        (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
+            if stride.as_int() == Some(1) =>
+        {
+            let mirrored = match op {
+                Lt => Gt,
+                Le => Ge,
+                Gt => Lt,
+                Ge => Le,
+                _ => return None,
+            };
+            (mirrored, base, bound)
+        }
+        _ => return None,
+    };
+    if a.ty.dtype != DType::Index {
+        return None;
+    }
+    let (inclusive, negated) = match op {
+        Lt => (false, false),
+        Ge => (false, true),
+        Le => (true, false),
+        Gt => (true, true),
+        _ => return None,
+    };
+    let (base, bound) = (base.clone(), bound.clone());
+    Some(LaneCount { base, bound, lanes: a.ty.lanes, inclusive, negated })
+}

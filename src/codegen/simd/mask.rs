@@ -11,6 +11,7 @@ use super::plan;
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
+use crate::simd_ops::{LaneCount, lane_count};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -506,54 +507,6 @@ pub(super) enum MaskKey {
     Constant(u64, u32),
     /// A [`LaneCount`]: base and bound, lanes, inclusive, negated.
     Lanes([(Terms, i64); 2], u32, bool, bool),
-}
-
-/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones, or,
-/// if `negated`, in the others.
-pub(super) struct LaneCount {
-    base: Expr,
-    bound: Expr,
-    lanes: u32,
-    /// `<=` in place of `<`.
-    inclusive: bool,
-    negated: bool,
-}
-
-/// Matches comparisons like `base + lane < bound`.
-pub(super) fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
-    use BinOp::*;
-    let (op, base, bound) = match (&a.kind, &b.kind) {
-        (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
-            if stride.as_int() == Some(1) =>
-        {
-            (op, base, bound)
-        }
-        (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
-            if stride.as_int() == Some(1) =>
-        {
-            let mirrored = match op {
-                Lt => Gt,
-                Le => Ge,
-                Gt => Lt,
-                Ge => Le,
-                _ => return None,
-            };
-            (mirrored, base, bound)
-        }
-        _ => return None,
-    };
-    if a.ty.dtype != DType::Index {
-        return None;
-    }
-    let (inclusive, negated) = match op {
-        Lt => (false, false),
-        Ge => (false, true),
-        Le => (true, false),
-        Gt => (true, true),
-        _ => return None,
-    };
-    let (base, bound) = (base.clone(), bound.clone());
-    Some(LaneCount { base, bound, lanes: a.ty.lanes, inclusive, negated })
 }
 
 /// One bit for each lane.

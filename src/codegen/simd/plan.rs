@@ -3,11 +3,10 @@
 
 use super::address::{for_each_var, is_index, reads_memory};
 use super::inst::Width;
-use super::mask::lane_count;
 use super::value::{bits_of, width_of};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
-use crate::simd_ops::ROW_CHUNK_BYTES;
+use crate::simd_ops::{ROW_CHUNK_BYTES, lane_count};
 use crate::target::SimdIsa;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};

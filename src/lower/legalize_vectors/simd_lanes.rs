@@ -3,7 +3,9 @@
 
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
-use crate::simd_ops::{VectorAccess, access_form, element_bytes, masks_elements, offset_bytes};
+use crate::simd_ops::{
+    VectorAccess, access_form, element_bytes, lane_count, masks_elements, offset_bytes,
+};
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
 
@@ -72,7 +74,7 @@ impl LaneSearch {
                 mask.iter().for_each(|mask| self.expr(mask));
                 return;
             }
-            ExprKind::Binary(op, a, b) if op.is_comparison() && is_lane_count(*op, a, b) => return,
+            ExprKind::Binary(op, a, b) if lane_count(*op, a, b).is_some() => return,
             // A vector evaluates both sides, but the right one must not be read in vain.
             ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
             _ => {}
@@ -102,17 +104,6 @@ impl LaneSearch {
             }
         }
     }
-}
-
-/// Whether a comparison counts lanes: `simd::mask` computes it without a vector of indices.
-fn is_lane_count(op: BinOp, a: &Expr, b: &Expr) -> bool {
-    let ramp = |expr: &Expr| {
-        expr.ty.dtype == DType::Index
-            && matches!(&expr.kind, ExprKind::Ramp(_, stride) if stride.as_int() == Some(1))
-    };
-    let same = |expr: &Expr| matches!(expr.kind, ExprKind::Broadcast(_));
-    let ordered = matches!(op, BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge);
-    ordered && (ramp(a) && same(b) || same(a) && ramp(b))
 }
 
 fn reads(expr: &Expr) -> bool {
