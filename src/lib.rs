@@ -8,6 +8,7 @@ pub mod te;
 
 pub mod ir;
 pub mod schedule;
+pub mod simd_ops;
 
 pub mod lower;
 

@@ -1,10 +1,13 @@
-//! Build loops: every stage of a placed schedule becomes its loop nest, attached stages inside the
-//! loops of those that read them.
+//! Build loops: makes the loop nest of every stage of a bounded schedule, attached stages inside
+//! the loops of their readers.
 //!
 //! Before: `output C[x: n, y: m] = sum(A[x, k] * B[k, y], axis=k)`, loops `x`, `k`, `y`
 //! After:  `for x { for y.init { C[x, y.init] = 0 } for k { for y { C[x, y] = C[x, y] + … } } }`
-//! Ensures: accesses have one index per dimension; stages that are no output are allocated where
-//! they are attached, or around everything; every variable is bound once.
+//! The first step: it needs the result of `schedule::infer_bounds`, and no other step knows both
+//! stages and loop IR. Nests that `tensorize` names are checked here (`match_intrinsic`,
+//! `match_product`), while the loops of their stage are known.
+//! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
+//! allocated where the stage is attached, or outermost; every variable is bound once.
 
 use super::match_intrinsic::{in_lanes, match_intrinsic};
 use super::match_product::match_product;
@@ -25,11 +28,11 @@ use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
 use rustc_hash::FxHashMap;
 
-/// Bytes that a processor reads at once, on every target of this version.
-const CACHE_LINE: i64 = 64;
+/// Bytes of a cache line on every target of this version.
+const CACHE_LINE_BYTES: i64 = 64;
 
-/// So many hints of one `prefetch` are written out.
-const FEW_LINES: i128 = 32;
+/// Up to this number the hints of one `prefetch` are written out.
+const MAX_UNROLLED_HINTS: i128 = 32;
 
 /// The loops of a placed schedule.
 pub fn build_loops(placed: &Placed) -> Result<Kernel> {
@@ -53,17 +56,19 @@ pub fn build_loops(placed: &Placed) -> Result<Kernel> {
     })
 }
 
-/// The plain loop nest of a graph: its stages in declaration order.
+/// The loops of a graph under its default schedule.
 pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
     build_loops(&infer_bounds(Schedule::new(graph.clone(), target))?)
 }
 
-/// Builds the nests; knows where each buffer is and who is attached where.
+/// Builds the nests of all stages.
 struct Nests<'a> {
     placed: &'a Placed,
-    /// Buffers of attached stages are as large as their boxes.
+    /// For the buffer of each stage, the one that is allocated for it, which is as large as the
+    /// region of the stage, and the stage.
     boxes: FxHashMap<Buffer, (Buffer, StageId)>,
-    /// Per consumer: who is attached inside which of its loops, in order of computation.
+    /// The stages that are attached to each consumer, in order of computation, with the depth of
+    /// the loop.
     attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>>,
 }
 
@@ -94,7 +99,7 @@ impl<'a> Nests<'a> {
         })
     }
 
-    /// The nest of a stage with all that is attached to it.
+    /// Returns the nest of a stage with all stages that are attached to it.
     fn produce(&self, id: StageId) -> Result<Stmt> {
         let stage = self.placed.schedule.stage(id);
         let bounds = self.placed.of(id);
@@ -125,7 +130,8 @@ impl<'a> Nests<'a> {
         Ok(Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) })
     }
 
-    /// Loop `at` of a stage with all inside, marked if it is to be an intrinsic.
+    /// Marks the nest of loop `at` if `tensorize` names that loop, after checking that it is the
+    /// intrinsic.
     fn mark_intrinsic(
         &self,
         id: StageId,
@@ -142,12 +148,13 @@ impl<'a> Nests<'a> {
             match_product(product, (self.placed, id, stage), tensorize, &nest)?;
             return Ok(Stmt::Tensorize { name, body: Box::new(nest) });
         }
-        let mut around = Facts::new();
+        let mut facts = Facts::new();
         for leaf in &stage.leaves[..at] {
             let (min, extent) = (loop_min(stage, *leaf), &bounds.extents[leaf.0]);
-            around.bind(&stage.axis(*leaf).var, &min, extent);
+            facts.bind(&stage.axis(*leaf).var, &min, extent);
         }
-        match_intrinsic(stage, tensorize, &nest, around, target)?;
+        let loops = build_plain_loops(intrinsic, target)?;
+        match_intrinsic(stage, tensorize, loops, &nest, facts)?;
         let body = match target.has_intrinsic(&name) {
             true => in_lanes(nest, intrinsic.reassociate),
             false => nest,
@@ -155,7 +162,7 @@ impl<'a> Nests<'a> {
         Ok(Stmt::Tensorize { name, body: Box::new(body) })
     }
 
-    /// Whether a loop's iterations are the lanes of an instruction.
+    /// Whether the iterations of loop `at` are the lanes of an instruction.
     fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
         stage.tensorize.as_ref().is_some_and(|tensorize| {
             tensorize.axis == stage.leaves[at]
@@ -163,8 +170,8 @@ impl<'a> Nests<'a> {
         })
     }
 
-    /// What stands inside a loop: the stages attached there, then `inner`, all under the guards of
-    /// that depth.
+    /// Returns the body of the loop at `depth`: the stages attached there, then `inner`, all under
+    /// the guards of that depth.
     fn inside(
         &self,
         id: StageId,
@@ -173,8 +180,9 @@ impl<'a> Nests<'a> {
         depth: Option<usize>,
         inner: Stmt,
     ) -> Result<Stmt> {
-        let alone = bounds.guards.iter().rev().filter(|g| g.innermost && g.depth == depth);
-        let mut body = alone.fold(inner, |body, guard| Stmt::If {
+        let innermost_guards =
+            bounds.guards.iter().rev().filter(|g| g.innermost && g.depth == depth);
+        let mut body = innermost_guards.fold(inner, |body, guard| Stmt::If {
             cond: guard.cond.clone(),
             then: Box::new(body),
             otherwise: None,
@@ -190,7 +198,7 @@ impl<'a> Nests<'a> {
         for (_, id) in attached.iter().rev().filter(|(at, _)| *at == depth) {
             body = self.allocate(*id, Stmt::Block(vec![self.produce(*id)?, body]));
         }
-        // A guard of a reduction axis that no loop changes concerns terms alone.
+        // A guard of a reduction axis that depends on no loop skips terms, not initial values.
         let innermost = depth == stage.leaves.len().checked_sub(1);
         for guard in bounds.guards.iter().rev().filter(|guard| !guard.innermost) {
             let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
@@ -202,7 +210,7 @@ impl<'a> Nests<'a> {
         Ok(body)
     }
 
-    /// Asks for a box, once per cache line of each row.
+    /// Returns the prefetches of a region, one for each cache line of each row.
     fn prefetch(&self, ask: &PrefetchBox) -> Stmt {
         let (buffer, producer) = match self.boxes.get(&ask.buffer) {
             Some((buffer, id)) => (buffer, Some(*id)),
@@ -211,7 +219,7 @@ impl<'a> Nests<'a> {
         let last = ask.shape.len().checked_sub(1);
         let dense = buffer.strides.as_ref().and_then(|strides| strides.last());
         let dense = dense.is_none_or(|stride| stride.as_int() == Some(1));
-        let line = if dense { CACHE_LINE / buffer.dtype.bytes() as i64 } else { 1 };
+        let line = if dense { CACHE_LINE_BYTES / buffer.dtype.bytes() as i64 } else { 1 };
         let (mut indices, mut loops) = (Vec::new(), Vec::new());
         for (at, (min, count)) in ask.mins.iter().zip(&ask.shape).enumerate() {
             let (mut extent, step) = (count.clone(), if Some(at) == last { line } else { 1 });
@@ -243,18 +251,20 @@ impl<'a> Nests<'a> {
         let hint = Stmt::Prefetch { buffer: buffer.clone(), indices };
         let mut lines: i128 = 1;
         loops.into_iter().rev().fold(hint, |body, (var, extent)| {
-            // A few lines are asked for without a loop, which would take longer than they do.
+            // For a few lines, the loop would take longer than the hints.
             lines = extent.as_int().map_or(i128::MAX, |count| count.saturating_mul(lines));
-            let kind = if lines <= FEW_LINES { ForKind::Unrolled } else { ForKind::Serial };
+            let kind =
+                if lines <= MAX_UNROLLED_HINTS { ForKind::Unrolled } else { ForKind::Serial };
             Stmt::For { var, min: Expr::index(0), extent, kind, body: Box::new(body) }
         })
     }
 
-    /// The loops of the start values: the data axes inside the outermost reduction axis.
+    /// Returns the nest of the initial values: the loops over data axes that are inside the
+    /// outermost reduction axis.
     fn initial_nest(&self, stage: &Stage, bounds: &StageBounds, first: usize, start: Stmt) -> Stmt {
         let data = (first..stage.leaves.len())
             .filter(|at| stage.axis(stage.leaves[*at]).kind == AxisKind::Data);
-        // Guards by lane stand innermost; those of a lane loop further out have no loop here.
+        // Guards of lanes stand innermost; a lane loop outside of the nest has no loop here.
         let mut inner = wrap_guards(bounds, start, |guard| {
             guard.depth >= Some(first) && guard.initial_depth < Some(first)
         });
@@ -270,7 +280,7 @@ impl<'a> Nests<'a> {
         rename_loops(inner)
     }
 
-    /// The start values' stores, if it is a reduction, and the innermost statement.
+    /// Returns the stores of the initial values of a reduction, and the innermost statement.
     fn statements(&self, stage: &Stage, bounds: &StageBounds) -> (Option<Stmt>, Stmt) {
         let te = &stage.te;
         let buffers: Vec<Buffer> =
@@ -305,7 +315,7 @@ impl<'a> Nests<'a> {
         }
     }
 
-    /// Reads of attached stages are relative to their boxes.
+    /// Makes reads of attached stages relative to their regions.
     fn place_reads(&self, expr: &Expr) -> Expr {
         rewrite_expr(expr, &mut |e| {
             let ExprKind::Load { buffer, indices, .. } = &e.kind else { return e };
@@ -321,7 +331,7 @@ impl<'a> Nests<'a> {
     }
 }
 
-/// The buffer of a stage as it is allocated; outputs are arguments.
+/// The buffer of a stage as it is allocated. Outputs are arguments and stay as they are.
 fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
@@ -345,16 +355,16 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
         Some((Annotation::Thread(index), _)) => ForKind::Thread(index),
     };
     let extent = match kind {
-        ForKind::Serial | ForKind::Parallel => steps_that_count(stage, bounds, leaf),
+        ForKind::Serial | ForKind::Parallel => needed_extent(stage, bounds, leaf),
         _ => bounds.extents[leaf.0].clone(),
     };
     let (var, min) = (axis.var.clone(), loop_min(stage, leaf));
     Stmt::For { var, min, extent, kind, body: Box::new(body) }
 }
 
-/// The extent of a loop without the iterations that only find that they are outside: `nparts=64`
-/// of 40 elements makes 40 parts, and `factor=` may be larger than the whole.
-fn steps_that_count(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
+/// The extent of a loop without the iterations that are outside of the domain: `nparts=64` of 40
+/// elements makes 40 parts, and `factor=` may be larger than the whole.
+fn needed_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
     let needed = needed(&stage.relations, &bounds.extents, leaf);
     let Some((needed, factor)) = needed else { return extent };
@@ -366,7 +376,7 @@ fn steps_that_count(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     }
 }
 
-/// The guards of data axes that `stands` picks.
+/// `body` under the guards of data axes that `stands` selects.
 fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool) -> Stmt {
     let guards = bounds.guards.iter().rev().filter(|guard| guard.kind == AxisKind::Data);
     guards.filter(|guard| stands(guard)).fold(body, |body, guard| Stmt::If {
@@ -376,10 +386,10 @@ fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool
     })
 }
 
-/// The loops of start values get variables of their own, named `x.init`.
+/// Gives the loops of initial values variables of their own, named `x.init`.
 fn rename_loops(stmt: Stmt) -> Stmt {
     match stmt {
-        // All loops about an index of threads have one variable.
+        // All loops over one GPU index share a variable.
         Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
             let body = Box::new(rename_loops(*body));
             Stmt::For { var, min, extent, kind, body }
@@ -395,7 +405,7 @@ fn rename_loops(stmt: Stmt) -> Stmt {
     }
 }
 
-/// Inputs, outputs, run-time integers: the order of the raw entry.
+/// Inputs, outputs, run-time integers, as in the raw entry.
 fn build_params(graph: &Graph) -> Vec<Param> {
     let mut params: Vec<Param> = Vec::new();
     for input in &graph.inputs {
@@ -417,7 +427,7 @@ fn build_params(graph: &Graph) -> Vec<Param> {
     params
 }
 
-/// The first argument and dimension whose extent is exactly `var`.
+/// The first argument and dimension with extent `var`.
 fn source_of(var: &Var, params: &[Param]) -> Option<(usize, usize)> {
     params.iter().enumerate().find_map(|(index, param)| match param {
         Param::Tensor { buffer, .. } => {
@@ -428,7 +438,7 @@ fn source_of(var: &Var, params: &[Param]) -> Option<(usize, usize)> {
     })
 }
 
-/// A cast of a constant, folded, so that an initial value is a literal in every dump.
+/// Folds a cast of a constant, so that an initial value is a literal in every dump.
 fn fold_constant(expr: Expr) -> Expr {
     match (&expr.kind, expr.ty.dtype) {
         (ExprKind::Cast(inner), dtype) if dtype.is_float() => match inner.as_float() {
@@ -456,12 +466,12 @@ fn build_update(
     if reduction.fused {
         let buffer = &buffers[0];
         let ExprKind::Binary(BinOp::Mul, x, y) = &terms[0].kind else {
-            crate::bug!("a fused reduction whose term is no product");
+            crate::bug!("the term of a fused reduction is not a product");
         };
         let value = Expr::call(Intrinsic::Fma, vec![x.clone(), y.clone(), load(buffer)]);
         return store(buffer, value);
     }
-    // Operands that the combiner reads more than once become lets; the rest is substituted.
+    // Operands that the combiner reads more than once become lets; the others are substituted.
     let combiner = &reduction.combiner;
     let olds = buffers.iter().map(load);
     let operands = combiner.lhs.iter().chain(&combiner.rhs).zip(olds.chain(terms));
@@ -495,7 +505,7 @@ fn build_update(
     })
 }
 
-/// All components are computed before any is stored.
+/// Computes all components before it stores any.
 fn store_tuple(
     buffers: &[Buffer],
     results: Vec<Expr>,

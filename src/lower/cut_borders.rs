@@ -1,13 +1,17 @@
-//! Cut borders: loops around vectors are made in pieces, so that in the largest of them the choice
-//! between a border and the inside is decided.
+//! Cut borders: cuts loops around vectors into a border and an interior, in which the condition
+//! that tells them apart is decided.
 //!
 //! Before: `for (y, 0, 66) { vectorized (x, 0, 66) { P[y, x] = if y < 1 || 65 <= y || x < 1 ||
 //! 65 <= x then 0 else A[y - 1, x - 1] } }`
 //! After: the first row; `for (y, 1, 64) { P[y, 0] = 0; vectorized (x, 1, 64) { P[y, x] =
 //! A[y - 1, x - 1] }; P[y, 65] = 0 }`; the last row
-//! A padding that is computed where it is read so costs the inside nothing. Vectorized loops are
-//! cut themselves only around one store, where they are long: the inside must be worth the copies.
-//! Needs: simplified conditions.  Ensures: nothing for later passes.  Breaks: nothing.
+//! A padding that is computed where it is read then does not slow the interior.
+//! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
+//! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
+//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has cut.
+//! Declines: loops with run-time bounds; loops with interiors below a third of the iterations;
+//! vectorized loops that are short or have more in them than one store; nests whose copies would
+//! have more than `MAX_STORES` stores.
 
 use crate::diag::Result;
 use crate::ir::arith::{Facts, floor_div};
@@ -20,19 +24,19 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Iterations from which on a vectorized loop is cut: three vectors of the longest kind.
-const LONG: i128 = 48;
+/// Iterations of a vectorized loop from which it is cut: three AVX-512 vectors of float32.
+const MIN_VECTOR_ITERATIONS: i128 = 48;
 
-/// The inside has at least this part of a loop's iterations.
-const LEAST_PART: i128 = 3;
+/// The interior has at least one iteration in this many of the loop.
+const MIN_INTERIOR_FRACTION: i128 = 3;
 
-/// Stores that the copies of a nest may have, unrolled loops written out.
+/// Stores that the copies of a nest may have, with unrolled loops written out.
 const MAX_STORES: i128 = 1024;
 
-/// Nodes of the expressions of a nest; what has more is left alone.
+/// Expression nodes of a nest that is cut.
 const MAX_NODES: usize = 2000;
 
-/// Cuts the loops around choices of vectors.
+/// Cuts the loops around vectors that choose between two values.
 pub fn cut_borders(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
@@ -57,7 +61,7 @@ struct Head {
 }
 
 impl Cutter {
-    /// The statement in pieces, with at most so many stores.
+    /// Cuts the loops of a statement, into copies with at most `room` stores.
     fn stmt(&mut self, whole: Stmt, room: i128) -> Stmt {
         match whole {
             Stmt::For { var, min, extent, kind, body } => {
@@ -66,9 +70,9 @@ impl Cutter {
                     let (var, kind) = (var.clone(), kind.clone());
                     Head { var, min: first, end: first + extent, kind }
                 });
-                let inside = head.as_ref().and_then(|head| self.inside(head, &body, room));
-                if let (Some(head), Some(inside)) = (head, inside) {
-                    return self.pieces(head, &body, inside, room);
+                let interior = head.as_ref().and_then(|head| self.interior(head, &body, room));
+                if let (Some(head), Some(interior)) = (head, interior) {
+                    return self.pieces(head, &body, interior, room);
                 }
                 self.facts.push();
                 self.facts.bind(&var, &min, &extent);
@@ -87,17 +91,17 @@ impl Cutter {
         }
     }
 
-    /// What is before the inside, the inside, what is after it.
-    fn pieces(&mut self, head: Head, body: &Stmt, inside: (i128, i128), room: i128) -> Stmt {
+    /// The loop before the interior, the interior, and the loop after it.
+    fn pieces(&mut self, head: Head, body: &Stmt, interior: (i128, i128), room: i128) -> Stmt {
         self.cut = true;
-        let (first, end) = inside;
+        let (first, end) = interior;
         let parts = [(head.min, first), (first, end), (end, head.end)];
         let parts: Vec<(i128, i128)> = parts.into_iter().filter(|(from, to)| from < to).collect();
         let room = room / parts.len() as i128;
         let parts = parts.into_iter().map(|(from, to)| {
             if to - from == 1 {
                 let value = FxHashMap::from_iter([(head.var.clone(), bound(from))]);
-                let part = self.simple(fresh_copy(body, &value));
+                let part = self.simplified(fresh_copy(body, &value));
                 return self.stmt(part, room);
             }
             let var = Var::index(head.var.name());
@@ -105,7 +109,7 @@ impl Cutter {
             let (min, extent) = (bound(from), bound(to - from));
             self.facts.push();
             self.facts.bind(&var, &min, &extent);
-            let part = self.simple(fresh_copy(body, &free));
+            let part = self.simplified(fresh_copy(body, &free));
             let body = Box::new(self.stmt(part, room));
             self.facts.pop();
             Stmt::For { var, min, extent, kind: head.kind.clone(), body }
@@ -113,19 +117,19 @@ impl Cutter {
         Stmt::Block(parts.collect())
     }
 
-    /// Choices that this part of a loop decides go, and with them what else they depend on.
-    fn simple(&self, part: Stmt) -> Stmt {
+    /// Simplifies by the facts, which removes the choices that this part of a loop decides.
+    fn simplified(&self, part: Stmt) -> Stmt {
         rewrite_exprs(part, &mut |expr| simplify_expr(expr, &self.facts))
     }
 
-    /// The iterations, not all of them, in which every choice that the loop has a part in is
-    /// decided; `None` if the loop is not cut.
-    fn inside(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
+    /// The iterations in which every choice that depends on the loop is decided; `None` if the loop
+    /// is not cut.
+    fn interior(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
         let lanes = match head.kind {
             ForKind::Serial => false,
             ForKind::Vectorized => {
                 let copies = matches!(body, Stmt::Store { mask: None, .. });
-                if !copies || head.end - head.min < LONG {
+                if !copies || head.end - head.min < MIN_VECTOR_ITERATIONS {
                     return None;
                 }
                 true
@@ -137,13 +141,14 @@ impl Cutter {
         }
         let (whole, inner) = ((head.min, head.end), Vec::new());
         let facts = &mut self.facts;
-        let mut search = Search { facts, head, inner, lanes, nodes: MAX_NODES, inside: whole };
+        let mut search =
+            InteriorSearch { facts, head, inner, lanes, nodes: MAX_NODES, interior: whole };
         search.facts.push();
         search.facts.bind(&head.var, &bound(head.min), &bound(head.end - head.min));
         search.stmt(body);
         search.facts.pop();
-        let (first, end) = search.inside;
-        let worth = (end - first) * LEAST_PART >= head.end - head.min;
+        let (first, end) = search.interior;
+        let worth = (end - first) * MIN_INTERIOR_FRACTION >= head.end - head.min;
         (search.nodes > 0 && worth && (first, end) != whole).then_some((first, end))
     }
 }
@@ -152,7 +157,7 @@ fn bound(value: i128) -> Expr {
     Expr::index(i64::try_from(value).expect("a bound of a loop"))
 }
 
-/// The stores in a statement, unrolled loops written out.
+/// The number of stores in a statement with unrolled loops written out.
 fn count_stores(stmt: &Stmt) -> Option<i128> {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
     let mut known = true;
@@ -167,19 +172,19 @@ fn count_stores(stmt: &Stmt) -> Option<i128> {
 }
 
 /// The search for the part of a loop where choices are decided.
-struct Search<'a> {
+struct InteriorSearch<'a> {
     facts: &'a mut Facts,
     head: &'a Head,
     /// The loops around the current statement, in the loop that is searched.
     inner: Vec<Var>,
-    /// One of them, or that loop, is vectorized.
+    /// Whether one of them, or that loop, is vectorized.
     lanes: bool,
-    /// How many more nodes of expressions may be looked at.
+    /// The number of expression nodes that may still be visited.
     nodes: usize,
-    inside: (i128, i128),
+    interior: (i128, i128),
 }
 
-impl Search<'_> {
+impl InteriorSearch<'_> {
     fn stmt(&mut self, stmt: &Stmt) {
         if self.lanes {
             for_each_expr(stmt, &mut |expr| self.choices(expr));
@@ -204,7 +209,8 @@ impl Search<'_> {
         self.facts.pop();
     }
 
-    /// An expression that shares subterms can have exponentially many nodes.
+    /// Visits the choices of an expression. With shared subterms it can have exponentially many
+    /// nodes, so the visit has a limit.
     fn choices(&mut self, expr: &Expr) {
         self.nodes = self.nodes.saturating_sub(1);
         if self.nodes == 0 {
@@ -232,7 +238,8 @@ impl Search<'_> {
         }
     }
 
-    /// Keeps the larger part where this is at least 0, or is not, in all of the inner loops.
+    /// Keeps the iterations in which `slack` is at least 0 in all inner loops, or those in which it
+    /// is below, whichever are more.
     fn decide(&mut self, slack: &Expr) {
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(slack, &inner) else { return };
@@ -242,13 +249,13 @@ impl Search<'_> {
         let length = |(from, to): (i128, i128)| to - from;
         let larger = if length(fails) > length(holds) { fails } else { holds };
         if length(larger) > 0 {
-            let (from, to) = self.inside;
+            let (from, to) = self.interior;
             let from = from.max(larger.0);
-            self.inside = (from, to.min(larger.1).max(from));
+            self.interior = (from, to.min(larger.1).max(from));
         }
     }
 
-    /// The value at 0, and what an iteration adds, of an index that depends on nothing else.
+    /// The value at 0 and the step of an index that depends on no other variable.
     fn affine(&self, expr: &Expr) -> Option<(i128, i128)> {
         let at = |value: Expr| {
             let at = substitute(expr, &mut |var| (*var == self.head.var).then(|| value.clone()));
@@ -260,7 +267,7 @@ impl Search<'_> {
         Some((start, slope))
     }
 
-    /// The iterations in which `start + slope*v` is at least 0; empty ones end where they begin.
+    /// The iterations in which `start + slope*v` is at least 0; no iterations end where they begin.
     fn not_negative(&self, (start, slope): (i128, i128)) -> (i128, i128) {
         let (mut from, mut to) = (self.head.min, self.head.end);
         match slope {
@@ -311,7 +318,7 @@ mod tests {
         Stmt::serial(y, Expr::index(height), inner)
     }
 
-    /// Which element is stored, and whether it is the border's 0, for all iterations.
+    /// Collects the elements that are stored, and whether each one is the border's 0.
     fn stores(stmt: &Stmt, vars: &mut Vec<(Var, i64)>, found: &mut BTreeMap<i128, bool>) {
         match stmt {
             Stmt::For { var, min, extent, body, .. } => {
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_store_what_the_whole_did() {
+    fn pieces_store_the_same_elements_as_the_loop() {
         for (height, width) in [(66, 66), (3, 48), (2, 64), (5, 100)] {
             let whole = copy(height, width, ForKind::Vectorized);
             let (mut expected, mut actual) = (BTreeMap::new(), BTreeMap::new());
@@ -372,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn short_vectors_are_not_cut_themselves() {
+    fn declines_short_vectorized_loops() {
         let pieces = cut(copy(9, 47, ForKind::Vectorized));
         // The first row, the rows between, the last one.
         assert_eq!(count(&pieces, is_choice), (4, 1), "{}", print_stmt(&pieces));
     }
 
     #[test]
-    fn loops_without_vectors_are_not_cut() {
+    fn declines_loops_without_vectors() {
         let whole = copy(9, 66, ForKind::Serial);
         assert_eq!(count(&cut(whole), is_choice), (2, 1));
     }
@@ -387,7 +394,7 @@ mod tests {
     /// Rows in tiles of 8, each the sum of three rows around it: the first and the last tile have
     /// a row outside.
     #[test]
-    fn tiles_are_cut_where_all_their_rows_are_inside() {
+    fn cuts_between_tiles_with_all_rows_inside_and_others() {
         let [x, yo, yi, k] = ["x", "yo", "yi", "k"].map(Var::index);
         let buffer = |name: &str, rows: i64| {
             let shape = vec![Expr::index(rows * 16)];
@@ -419,7 +426,7 @@ mod tests {
             let Stmt::For { extent, .. } = part else { panic!("{}", print_stmt(&pieces)) };
             extents.push((extent.as_int().unwrap(), choices));
         }
-        // The tiles of a row outside begin with the loop over their rows.
+        // The tiles with a row outside are single, so they begin with the loop over their rows.
         assert_eq!(extents, [(8, 1), (6, 0), (8, 1)], "{}", print_stmt(&pieces));
     }
 }

@@ -1,17 +1,19 @@
-//! Drop hints: prefetches and the wish to store past the caches go where the back end has no
-//! instruction for them, with the loops and conditions that held nothing else.
+//! Drop hints: removes prefetches and `nontemporal` marks where the back end has no instruction for
+//! them, and loops and conditions that become empty.
 //!
 //! Before: `for (i, 0, n) { for (p, 0, 4) { prefetch(A[…]) }  C[i] = A[i]  // nontemporal }`
 //! After:  `for (i, 0, n) { C[i] = A[i] }`
-//! Only nests of the wide back end have them (`simd_kernel`, x86-avx2 and x86-avx512); Cranelift
-//! and GPUs have none.
+//! Only the SIMD back end has such instructions (`simd_kernel` on x86-avx2 and x86-avx512).
+//! Needs: nests are outlined (`outline_simd`). Stands before the passes that would split or hoist
+//! the indices of hints.
+//! Declines: everything in a `simd_kernel`.
 
 use crate::diag::Result;
 use crate::ir::visit::{for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
 
-/// Removes every hint outside of nests of the wide back end.
+/// Removes every hint outside of nests of the SIMD back end.
 pub fn drop_hints(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = drop_stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -22,7 +24,7 @@ pub fn drops_prefetches(stmt: &Stmt) -> bool {
     drops_any(stmt, &|stmt| matches!(stmt, Stmt::Prefetch { .. }))
 }
 
-/// Whether a statement has stores past the caches that [`drop_hints`] makes ordinary ones.
+/// Whether a statement has nontemporal stores that [`drop_hints`] makes ordinary ones.
 pub fn drops_nontemporal(stmt: &Stmt) -> bool {
     drops_any(stmt, &|stmt| matches!(stmt, Stmt::Store { nontemporal: true, .. }))
 }
@@ -50,11 +52,10 @@ fn drop_stmt(stmt: Stmt) -> Stmt {
                 let empty = is_nothing(&stmt);
                 (drop_stmt(stmt), empty)
             });
-            // What was empty before is not this pass's business.
+            // Statements that were empty before stay.
             let left = stmts.filter(|(stmt, empty)| *empty || !is_nothing(stmt));
             Stmt::Block(left.map(|(stmt, _)| stmt).collect())
         }
-        // The wide back end has the instructions.
         nest @ Stmt::SimdKernel { .. } => nest,
         other => map_stmts(other, &mut drop_stmt),
     }

@@ -1,10 +1,11 @@
-//! Flatten storage: every access gets one row-major index.
+//! Flatten storage: gives every access one row-major index.
 //!
 //! Before: `C[x, y] = A[x, k]`
 //! After:  `C[((x*m) + y)] = A[((x*l) + k)]`
-//! A buffer with strides becomes one of a single dimension, as long as they say.
-//! Needs: one index per dimension.  Ensures: exactly one index, also for rank 0; no strides.
-//! Breaks: simplified form.
+//! A buffer with strides becomes one of a single dimension, with the length that they give.
+//! Needs: one index per dimension. Stands after the passes that add dimensions to buffers
+//! (`inject_virtual_threads`, `inject_double_buffer`) and before all that compare indices.
+//! Ensures: exactly one index, also for rank 0; no strides.  Breaks: simplified form.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -14,7 +15,7 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Stmt};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Flattens body and checks.
+/// Flattens the accesses of body and checks.
 pub fn flatten_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let mut plain = Plain::default();
     let checks = flatten_stmt(kernel.checks, &mut plain);
@@ -61,8 +62,8 @@ fn flat_access(buffer: &Buffer, indices: &[Expr], plain: &Plain) -> (Buffer, Vec
     (plain.get(buffer).unwrap_or(buffer).clone(), vec![index])
 }
 
-/// The row-major index: each index times its stride, which is the product of the extents after its
-/// own if the buffer does not say.
+/// The row-major index: the sum of the indices times the strides. A buffer without strides has the
+/// products of the inner extents.
 pub(super) fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
     if buffer.shape.len() != indices.len() {
         crate::bug!("{} has rank {}, {} indices", buffer.name, buffer.shape.len(), indices.len());

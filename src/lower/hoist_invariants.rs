@@ -1,14 +1,15 @@
-//! Hoist invariants: what a loop computes anew in every iteration is computed before it, and what
-//! a statement computes twice is computed once.
+//! Hoist invariants: moves invariant computations in front of the loop, and computes repeated
+//! expressions of a statement once.
 //!
 //! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
 //! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`
-//! In a launch nothing leaves the loops over indices, and what other threads may have written when
-//! they met in the loop is not read before it.
-//! Needs: one index per access.  Ensures: nothing is evaluated that the program did not evaluate
-//! except operations that cannot trap.  Breaks: simplified form.
-//! Placed before `expand_math`, where a function is still one node. Index arithmetic is left to
-//! the back end.
+//! Needs: one index per access; vectors of the target's length (`legalize_vectors`), because a
+//! variable that holds a longer vector would live in memory. Stands before `expand_math`, while a
+//! function is still one node.
+//! Ensures: nothing new is evaluated except operations that cannot trap.  Breaks: simplified form.
+//! Declines: index arithmetic and cheap operations, which the back ends hoist themselves; anything
+//! out of the loops over GPU indices; loads in loops with barriers from buffers that other threads
+//! may write; everything out of a `simd_kernel` or an intrinsic, which stay whole.
 
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
@@ -30,7 +31,8 @@ pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body, ..kernel })
 }
 
-/// Numbers for the new variables, in the manner of TVM's `cse_var_1`; and what nothing writes.
+/// Makes the names of new variables, `cse_var_1` as in TVM, and knows the buffers that nothing
+/// writes.
 struct Names {
     last: usize,
     inputs: FxHashSet<Buffer>,
@@ -75,20 +77,20 @@ fn hoist_loop(stmt: Stmt, names: &mut Names) -> Stmt {
     let runs = extent.as_int().is_some_and(|extent| extent > 0);
     let nest = Stmt::For { var, min, extent, kind, body: Box::new(body) };
     let nest = wrap_lets(lets, nest);
-    // What a loop without iterations does not read may lie outside its buffer.
+    // If the loop has no iterations, the element may lie outside of the buffer.
     if reads && !runs {
         return Stmt::If { cond, then: Box::new(nest), otherwise: None };
     }
     nest
 }
 
-/// Takes invariant expressions out of one loop's body.
+/// Moves invariant expressions out of the body of one loop.
 struct Hoister<'a> {
     /// Variables bound by the loop or inside it.
     bound: FxHashSet<Var>,
     /// Buffers that the loop writes.
     stored: FxHashSet<Buffer>,
-    /// Threads meet in the loop.
+    /// Whether the loop has barriers.
     meets: bool,
     /// By node; the expression keeps the address taken.
     known: FxHashMap<usize, (Expr, Traits)>,
@@ -99,12 +101,12 @@ struct Hoister<'a> {
     names: &'a mut Names,
 }
 
-/// What matters of an expression to one loop.
+/// The properties of an expression in one loop.
 #[derive(Clone, Copy)]
 struct Traits {
     invariant: bool,
     reads: bool,
-    /// Loads, divisions, roots and functions; additions and the like the back end hoists itself.
+    /// It has a load, division, root or function; the back end hoists cheaper operations itself.
     worth: bool,
 }
 
@@ -137,13 +139,12 @@ impl<'a> Hoister<'a> {
         self.stored.contains(buffer) || self.meets && common && !self.names.inputs.contains(buffer)
     }
 
-    /// Only statements that every iteration runs; what an inner loop or branch could give up it
-    /// has given up already.
+    /// Visits the statements that every iteration runs. Inner loops have moved their invariants
+    /// out before, and those of branches stay.
     fn visit_stmt(&mut self, stmt: Stmt) -> Stmt {
         let stmt = map_exprs(stmt, &mut |expr| self.visit_expr(expr, false));
         match stmt {
-            // A nest is compiled on its own: nothing in it becomes a value outside. What is one
-            // instruction stays whole.
+            // A nest is compiled as a function of its own, and an intrinsic is one instruction.
             Stmt::For { .. }
             | Stmt::If { .. }
             | Stmt::SimdKernel { .. }
@@ -152,11 +153,11 @@ impl<'a> Hoister<'a> {
         }
     }
 
-    /// `lazy`: the expression might not be evaluated, so nothing that reads memory moves.
+    /// Replaces the invariant parts of an expression. `lazy`: it might not be evaluated, so loads
+    /// stay.
     fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
         let traits = self.traits(expr);
-        // A ramp says that elements are consecutive, and a vector of indices how many lanes a mask
-        // has; a variable does not.
+        // Later passes look for ramps in indices and masks, which a variable would hide.
         let is_ramp = matches!(expr.kind, ExprKind::Ramp(..))
             || expr.ty.dtype == DType::Index && expr.ty.lanes > 1;
         if traits.invariant && traits.worth && !is_ramp && !(lazy && traits.reads) {
@@ -265,9 +266,10 @@ fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) ->
     shared
 }
 
-/// An expression met while counting.
+/// A costly expression with its number of uses.
 struct Seen {
     expr: Expr,
+    /// Uses that are evaluated for certain.
     always: usize,
     total: usize,
     var: Option<Var>,
@@ -293,7 +295,7 @@ impl Sharer {
         candidates.iter().copied().find(|index| equal(&self.seen[*index].expr, expr))
     }
 
-    /// Counts the costly expressions, those that use a variable of an inner `let` excepted.
+    /// Counts the costly expressions, except those that use a variable of an inner `let`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
         if is_costly(expr) && (inner.is_empty() || !mentions(expr, inner)) {
             let index = self.find(expr).unwrap_or_else(|| {

@@ -1,11 +1,15 @@
-//! Hoist threads: every launch gets the form of a kernel, all its indices around everything.
+//! Hoist threads: moves the loops over GPU indices outside of everything in their launch, one loop
+//! for each index.
 //!
 //! Before: `produce C { for c { // attr blockIdx.x  allocate S: shared  // attr threadIdx.x …`
 //!         `  produce S { // attr threadIdx.x … } } }`
 //! After:  `produce C { // attr blockIdx.x  allocate S: shared  // attr threadIdx.x  for c { … } }`
-//! The loops stand in the order of `GPU_INDICES`, blocks outside of threads, shared allocations
-//! between the two. Every thread runs the whole body before as after: see `ir::stmt`.
-//! Ensures: a launch is its loops over indices, each index once; what is in them has none.
+//! The loops stand in the order of `GPU_INDICES`: blocks, then shared allocations, then threads.
+//! Every thread runs the whole body, as before (`ir::stmt`). A stage that uses fewer values of an
+//! index than the launch has gets a condition.
+//! Needs: buffers are shared (`share_storage`), which depends on where they are allocated. Stands
+//! before `promote_accumulators` and `insert_barriers`, which expect one definition of each index.
+//! Ensures: a launch is its loops over indices, each index once, around a body without any.
 
 use crate::diag::Result;
 use crate::ir::equal::equal;
@@ -14,7 +18,7 @@ use crate::ir::visit::map_stmts;
 use crate::ir::{Buffer, Expr, ForKind, Kernel, Scope, Stmt};
 use crate::target::Target;
 
-/// Hoists in every launch.
+/// Hoists the indices of every launch.
 pub fn hoist_threads(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body: map_launches(kernel.body, &mut hoist), ..kernel })
 }
@@ -41,7 +45,8 @@ fn hoist(launch: Stmt) -> Stmt {
     Stmt::Produce { name, body: Box::new(body) }
 }
 
-/// The statement without loops over indices and without shared allocations, which are collected.
+/// The statement without loops over GPU indices and without shared allocations, which go to
+/// `shared`.
 fn strip(stmt: Stmt, dims: &[Dim], shared: &mut Vec<Buffer>) -> Stmt {
     match stmt {
         Stmt::Allocate { buffer, body } if buffer.scope == Scope::Shared => {

@@ -1,15 +1,16 @@
-//! Inject virtual threads: what several virtual threads do is written side by side, so that they
-//! share the loops around, the meetings of the block, and whatever is the same for all of them.
+//! Inject virtual threads: copies each statement for each virtual thread, so that all of them share
+//! loops, barriers, and statements that are the same for all.
 //!
 //! Before: `// attr [iter_var(v, , vthread)] virtual_thread = 2`
 //!         `allocate L[4]  for k { produce S { S[t] = A[k, t] }`
 //!         `  for i { L[i] = L[i] + S[v*4 + i] } }`
 //! After:  `allocate L[2, 4]  for k { produce S { S[t] = A[k, t] }`
 //!         `  for i { L[0, i] = L[0, i] + S[i]  L[1, i] = L[1, i] + S[4 + i] } }`
-//! A buffer allocated inside whose contents differ between the virtual threads has a copy for each
-//! of them, along a new outermost dimension. Statements that do not differ stand once. More than
-//! 15 virtual threads are a loop around each statement instead.
-//! Needs: one index per dimension; iterations that do not depend on each other.
+//! A buffer that is allocated inside and differs between virtual threads gets a copy for each of
+//! them, along a new outermost dimension. Statements that do not differ stand once. For more than
+//! 15 virtual threads, a loop runs each statement.
+//! Needs: one index per dimension; independent iterations. The first pass, so that all others see
+//! ordinary loops and buffers with their final size.
 //! Ensures: no `vthread` loop is left; every variable is bound once.
 
 use crate::diag::Result;
@@ -21,10 +22,10 @@ use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// As in TVM: fewer are written out.
-const LOOP_FROM: i64 = 16;
+/// From this number of virtual threads on, a loop runs each statement. The number is TVM's.
+const MIN_LOOPED: i64 = 16;
 
-/// Writes out every `vthread` loop, innermost first.
+/// Replaces every `vthread` loop by copies of its statements, innermost first.
 pub fn inject_virtual_threads(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body: inject(kernel.body), ..kernel })
 }
@@ -40,24 +41,24 @@ fn inject(stmt: Stmt) -> Stmt {
             if count == 1 {
                 return fresh_copy(&body, &FxHashMap::from_iter([(var, Expr::index(0))]));
             }
-            let touched = Touched::find(&var, &body);
-            Injector { var, count, touched, copies: FxHashMap::default() }.stmt(*body)
+            let differing = Differing::find(&var, &body);
+            Injector { var, count, differing, copies: FxHashMap::default() }.stmt(*body)
         }
         other => other,
     }
 }
 
-/// What differs between the virtual threads.
-struct Touched {
+/// The variables and buffers that differ between the virtual threads.
+struct Differing {
     vars: FxHashSet<Var>,
-    /// Allocated inside.
+    /// The buffers that are allocated inside.
     own: FxHashSet<Buffer>,
-    /// Those of them whose contents differ.
+    /// Those of them with contents that differ.
     buffers: FxHashSet<Buffer>,
 }
 
-impl Touched {
-    fn find(var: &Var, body: &Stmt) -> Touched {
+impl Differing {
+    fn find(var: &Var, body: &Stmt) -> Differing {
         let mut own = FxHashSet::default();
         walk_stmt(
             body,
@@ -69,18 +70,18 @@ impl Touched {
             &mut |_| {},
         );
         let vars = FxHashSet::from_iter([var.clone()]);
-        let mut touched = Touched { vars, own, buffers: FxHashSet::default() };
-        // Contents flow from buffer to buffer, also around loops.
+        let mut differing = Differing { vars, own, buffers: FxHashSet::default() };
+        // A buffer that is computed from a differing one differs, also from iteration to iteration.
         loop {
-            let known = (touched.vars.len(), touched.buffers.len());
-            touched.visit(body, false);
-            if known == (touched.vars.len(), touched.buffers.len()) {
-                return touched;
+            let known = (differing.vars.len(), differing.buffers.len());
+            differing.visit(body, false);
+            if known == (differing.vars.len(), differing.buffers.len()) {
+                return differing;
             }
         }
     }
 
-    /// `control`: whether the statement is run differs.
+    /// Adds what differs in a statement; `control`: virtual threads differ in whether they run it.
     fn visit(&mut self, stmt: &Stmt, control: bool) {
         let mut differs = control;
         for_each_expr(stmt, &mut |expr| differs |= self.expr(expr));
@@ -133,8 +134,8 @@ impl Touched {
 struct Injector {
     var: Var,
     count: i64,
-    touched: Touched,
-    /// For a buffer met, the one with a copy for each virtual thread.
+    differing: Differing,
+    /// For each differing buffer, the one with a copy for each virtual thread.
     copies: FxHashMap<Buffer, Buffer>,
 }
 
@@ -144,7 +145,7 @@ impl Injector {
             Stmt::Block(stmts) => {
                 Stmt::Block(stmts.into_iter().map(|inner| self.stmt(inner)).collect())
             }
-            Stmt::Allocate { buffer, body } if self.touched.buffers.contains(&buffer) => {
+            Stmt::Allocate { buffer, body } if self.differing.buffers.contains(&buffer) => {
                 let copies = self.with_copies(&buffer);
                 self.copies.insert(buffer, copies.clone());
                 Stmt::Allocate { buffer: copies, body: Box::new(self.stmt(*body)) }
@@ -152,10 +153,10 @@ impl Injector {
             Stmt::Allocate { .. } | Stmt::Produce { .. } => {
                 map_stmts(stmt, &mut |inner| self.stmt(inner))
             }
-            stmt if !self.touched.stmt(&stmt) => stmt,
+            stmt if !self.differing.stmt(&stmt) => stmt,
             Stmt::For { .. } | Stmt::Let { .. } | Stmt::If { .. } => {
                 let mut differs = false;
-                for_each_expr(&stmt, &mut |expr| differs |= self.touched.expr(expr));
+                for_each_expr(&stmt, &mut |expr| differs |= self.differing.expr(expr));
                 match differs {
                     true => self.replicate(&stmt),
                     false => map_stmts(stmt, &mut |inner| self.stmt(inner)),
@@ -165,7 +166,7 @@ impl Injector {
         }
     }
 
-    /// The buffer with one more dimension, outermost.
+    /// The buffer with a new outermost dimension, one copy for each virtual thread.
     fn with_copies(&self, buffer: &Buffer) -> Buffer {
         let mut shape = buffer.shape.clone();
         shape.insert(0, Expr::index(self.count));
@@ -177,13 +178,13 @@ impl Injector {
         Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, how)
     }
 
-    /// The statement for every virtual thread.
+    /// Copies the statement for every virtual thread.
     fn replicate(&self, stmt: &Stmt) -> Stmt {
         let copy = |value: Expr| {
             let own = self.redirect(stmt.clone(), &value);
             fresh_copy(&own, &FxHashMap::from_iter([(self.var.clone(), value)]))
         };
-        if self.count < LOOP_FROM {
+        if self.count < MIN_LOOPED {
             return Stmt::Block((0..self.count).map(|at| copy(Expr::index(at))).collect());
         }
         let var = Var::index(self.var.name());
@@ -192,7 +193,7 @@ impl Injector {
         Stmt::For { var, min, extent, kind: ForKind::Serial, body }
     }
 
-    /// Every access of a buffer with copies goes to the one of the virtual thread.
+    /// Redirects every access of a buffer with copies to that of virtual thread `value`.
     fn redirect(&self, stmt: Stmt, value: &Expr) -> Stmt {
         let place = |buffer: &Buffer, indices: &[Expr]| {
             let copies = self.copies.get(buffer)?;

@@ -1,11 +1,14 @@
-//! Match intrinsic: whether a loop nest is the one of an intrinsic of `lib/intrinsics.te`.
+//! Match intrinsic: checks that a loop nest is that of an intrinsic of `lib/intrinsics.te`.
 //!
 //! The nest: `for (k_i, 0, 4) { C[x, y] = C[x, y] + A[x, k_o*4 + k_i]*B[k_o*4 + k_i, y] }`
 //! The intrinsic: `for (k, 0, 4) { c[] = c[] + a[k]*b[k] }`
-//! Both are unified: loops in order, with equal constant extents; the same operations on the same
-//! types; each tensor of the intrinsic stands for one part of one buffer, from any place on. Of
-//! such a part the last dimension is consecutive in memory, the others lie at strides that all its
-//! accesses agree on (so the `B` above is refused: it is read down a column).
+//! The two are unified: loops in order, with equal constant extents, and the same operations on the
+//! same types. Each tensor of the intrinsic stands for one part of one buffer, which may begin
+//! anywhere. The last dimension of a part is consecutive in memory; the other dimensions have
+//! strides on which all accesses of the part agree. The `B` above is therefore refused: it is read
+//! down a column.
+//!
+//! A step of `build_loops`, which passes the loops of the intrinsic.
 
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
@@ -14,25 +17,24 @@ use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_stmts, substitute, walk_expr};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
-use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic;
-/// `around`: the ranges of the loops around it.
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is the intrinsic
+/// (E0378). `intrinsic` has the loops of the intrinsic under its default schedule; `facts` the
+/// ranges of the loops around the nest.
 pub fn match_intrinsic(
     stage: &Stage,
     tensorize: &Tensorize,
+    intrinsic: Kernel,
     nest: &Stmt,
-    around: Facts,
-    target: &Target,
+    facts: Facts,
 ) -> Result<()> {
     let first = stage.leaves.iter().position(|leaf| stage.axis(*leaf).kind == AxisKind::Reduce);
     let at = stage.leaves.iter().position(|leaf| *leaf == tensorize.axis);
     let inner_of_reduction = first.is_some_and(|first| Some(first) <= at);
-    let kernel = super::build_loops::build_plain_loops(&tensorize.intrinsic, target)?;
-    let mut pattern = match kernel.body {
+    let mut pattern = match intrinsic.body {
         Stmt::Block(stmts) if stmts.len() == 1 => stmts.into_iter().next(),
         _ => None,
     };
@@ -49,7 +51,7 @@ pub fn match_intrinsic(
         .take(at.unwrap_or(0))
         .find(|leaf| matches!(stage.axis(**leaf).annotation, Some((Annotation::Vectorize, _))));
     let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
-    let mut unifier = Unifier { vars: Vec::new(), parts: FxHashMap::default(), facts: around };
+    let mut unifier = Unifier { vars: Vec::new(), parts: FxHashMap::default(), facts };
     let unified = match lanes {
         Some(name) => Err(format!("loop `{name}` around it is vectorized")),
         None => unifier.stmt(&pattern, nest),
@@ -69,14 +71,14 @@ pub fn match_intrinsic(
     }
 }
 
-/// A nest that is an instruction with lanes: the outer loop's iterations are the lanes, the terms
-/// of a lane are written out; `reversed`: the last one first.
+/// A nest that is an instruction with lanes. The iterations of the outer loop are the lanes; the
+/// terms of a lane are written out, the last one first if `reversed`.
 ///
 /// Before: `for (j, 0, 16) { for (k, 0, 2) { C[j] = C[j] + A[k]*B[j*2 + k] } }`
 /// After:  `vectorized (j, 0, 16) { C[j] = C[j] + A[1]*B[j*2 + 1]; C[j] = C[j] + A[0]*B[j*2] }`
 pub fn in_lanes(nest: Stmt, reversed: bool) -> Stmt {
     let Stmt::For { var, min, extent, body, .. } = nest else {
-        crate::bug!("an instruction with lanes that is no loop");
+        crate::bug!("an instruction with lanes is not a loop");
     };
     let body = Box::new(written_out(*body, reversed));
     Stmt::For { var, min, extent, kind: ForKind::Vectorized, body }
@@ -94,7 +96,7 @@ fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
     Stmt::Block((0..count).map(term).collect())
 }
 
-/// The nest of an update alone: the start value is set elsewhere.
+/// The nest of the update alone, for a stage that sets the initial value elsewhere.
 fn without_start(stmt: Stmt) -> Stmt {
     match stmt {
         Stmt::Block(stmts) if stmts.len() == 2 => {
@@ -107,13 +109,13 @@ fn without_start(stmt: Stmt) -> Stmt {
     }
 }
 
-/// What does not fit, for the user.
+/// The difference in words if two parts cannot be unified.
 type Unified = std::result::Result<(), String>;
 
 struct Unifier {
-    /// Variables of the intrinsic with those of the nest, outermost first.
+    /// Variables of the intrinsic with the corresponding ones of the nest, outermost first.
     vars: Vec<(Var, Var)>,
-    /// Which part of which buffer a tensor of the intrinsic stands for.
+    /// The part of a buffer that each tensor of the intrinsic stands for.
     parts: FxHashMap<Buffer, Part>,
     /// The ranges of all variables.
     facts: Facts,
@@ -122,9 +124,9 @@ struct Unifier {
 #[derive(Clone)]
 struct Part {
     buffer: Buffer,
-    /// Where the part begins.
+    /// The index of its first element.
     first: Expr,
-    /// Per dimension, as far as an access has told.
+    /// The stride of each dimension, once an access has determined it.
     strides: Vec<Option<Expr>>,
 }
 
@@ -228,7 +230,7 @@ impl Unifier {
         pairs.into_iter().try_for_each(|(p, e)| self.expr(p, e))
     }
 
-    /// The factors of a product may change places.
+    /// Unifies two products, with the factors in either order.
     fn product(&mut self, (x, y): (&Expr, &Expr), (z, w): (&Expr, &Expr)) -> Unified {
         let before = self.parts.clone();
         let straight = self.expr(x, z).and_then(|()| self.expr(y, w));
@@ -242,7 +244,7 @@ impl Unifier {
         straight
     }
 
-    /// An access of the intrinsic's tensor is one of the part that it stands for.
+    /// Unifies an access to a tensor of the intrinsic with one to the part that it stands for.
     fn access(&mut self, pattern: (&Buffer, &[Expr]), access: (&Buffer, &[Expr])) -> Unified {
         let ((tensor, pattern_indices), (buffer, indices)) = (pattern, access);
         let shown = print_expr(&Expr::load(buffer, indices.to_vec()));
@@ -253,7 +255,7 @@ impl Unifier {
             ));
         }
         let flat = super::flatten_storage::flat_index(buffer, indices);
-        // In a packed layout quotients and remainders of the nest's variables have to go.
+        // In a packed layout, this removes quotients and remainders of the nest's variables.
         let flat = simplify_expr(&flat, &self.facts);
         let inner: Vec<Var> = self.vars.iter().map(|(_, var)| var.clone()).collect();
         let unclear = || format!("`{shown}` is not read at regular distances");
@@ -305,7 +307,7 @@ impl Unifier {
     }
 }
 
-/// The factors of a product, and what a fused one is added to.
+/// The factors of a product, and the addend of a fused one.
 fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
     match &expr.kind {
         ExprKind::Binary(BinOp::Mul, x, y) => Some((x, y, None)),
@@ -314,13 +316,13 @@ fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
     }
 }
 
-/// `expr` where every variable of the nest is 0.
+/// `expr` with 0 for every variable of the nest.
 fn at_zero(expr: &Expr, vars: &[Var]) -> Expr {
     let expr = substitute(expr, &mut |var| vars.contains(var).then(|| Expr::index(0)));
     simplify_expr(&expr, &Facts::new())
 }
 
-/// How much `expr` grows when `var` does by one, if that is the same everywhere in the nest.
+/// The increase of `expr` when `var` grows by one, if it is the same everywhere in the nest.
 fn step_of(expr: &Expr, var: &Var, vars: &[Var]) -> Option<Expr> {
     let next = Expr::binary(BinOp::Add, Expr::var(var), Expr::index(1));
     let after = substitute(expr, &mut |v| (v == var).then(|| next.clone()));

@@ -1,10 +1,13 @@
-//! Match product: whether a loop nest is one thread's part of a product by a warp (`ir::warp`).
+//! Match product: checks that a loop nest is one thread's part of a product that a warp computes
+//! (`ir::warp`).
 //!
 //! The nest, in a launch with `threadIdx.x` in 0..32:
 //! `for (h, 0, 2) { for (j, 0, 2) { for (k, 0, 16) {`
 //! `C[h, j] = C[h, j] + A[h*8 + threadIdx.x//4, k] * B[k, threadIdx.x%4*2 + j] } } }`
-//! `A` and `B` may begin anywhere in shared memory, and be stored by rows or by columns. What the
-//! threads of the warp read is then a tile of each, which the instruction reads as a whole.
+//! `A` and `B` may begin anywhere in shared memory, and be stored by rows or by columns. Together,
+//! the threads of the warp then read a tile of each, which the instruction reads as a whole.
+//!
+//! A step of `build_loops`.
 
 use super::flatten_storage::flat_index;
 use crate::diag::{Diag, Result};
@@ -16,7 +19,8 @@ use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
 use crate::schedule::{Placed, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
 
-/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part.
+/// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part
+/// (E0378).
 pub fn match_product(
     product: WarpProduct,
     (placed, id, stage): (&Placed, StageId, &Stage),
@@ -25,7 +29,7 @@ pub fn match_product(
 ) -> Result<()> {
     let matched = lane_of(placed, id).and_then(|lane| {
         let part = thread_part(product, nest)?;
-        let (facts, fixed) = loops_around(placed, id, stage);
+        let (facts, fixed) = enclosing_facts(placed, id, stage);
         Matcher { product, part, lane, facts, fixed }.part()
     });
     matched.map_err(|difference| {
@@ -42,7 +46,7 @@ pub fn match_product(
     })
 }
 
-/// What does not fit, for the user.
+/// The difference in words if the nest is not a thread's part.
 type Matched<T> = std::result::Result<T, String>;
 
 /// The variable of `threadIdx.x`, whose values are the lanes of a warp.
@@ -63,8 +67,9 @@ fn lane_of(placed: &Placed, id: StageId) -> Matched<Var> {
     }
 }
 
-/// What holds inside the loops of a stage, and the variables of loops of one iteration.
-fn loops_around(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(Var, i64)>) {
+/// The facts inside the loops of a stage, and the variables of loops with one iteration with their
+/// values.
+fn enclosing_facts(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(Var, i64)>) {
     let (mut facts, mut fixed) = (Facts::new(), Vec::new());
     placed.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = placed.of(id);
@@ -85,8 +90,9 @@ struct Matcher<'a> {
     product: WarpProduct,
     part: Part<'a>,
     lane: Var,
-    /// Of the loops around, and of those the variables with one value.
+    /// Facts of the enclosing loops.
     facts: Facts,
+    /// The variables among them with one value.
     fixed: Vec<(Var, i64)>,
 }
 
@@ -97,7 +103,7 @@ impl Matcher<'_> {
         self.factor(&self.part.b, 1, |lane| lane % 4 * 2, 1)
     }
 
-    /// The running sum is the thread's own, and stays while terms are added.
+    /// Checks that the running sum is the thread's own and stays while terms are added.
     fn sum(&self) -> Matched<()> {
         let c = &self.part.c;
         if c.buffer.scope != Scope::Local {
@@ -117,8 +123,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// A factor moves by rows of a tile, one for each value of `place` of the lane and of loop
-    /// `own`, whose steps are `apart` rows long.
+    /// Checks that a factor is a tile: `place` gives the row that a lane reads, and each iteration
+    /// of loop `own` reads `apart` rows further on.
     fn factor(
         &self,
         element: &Element<'_>,
@@ -172,7 +178,8 @@ impl Matcher<'_> {
         self.aligned(element, &flat, other)
     }
 
-    /// Rows of 16 bytes, each aligned to them.
+    /// Checks that the rows of a tile, 16 bytes each, are aligned to 16 bytes; `other` is the
+    /// number of elements from row to row.
     fn aligned(&self, element: &Element<'_>, flat: &Expr, other: i64) -> Matched<()> {
         let (row, name) = (self.product.row(), &element.buffer.name);
         let zero: Vec<(&Var, i64)> = self.zero();
@@ -198,12 +205,13 @@ impl Matcher<'_> {
         simplify_expr(&index_at(index, values), &self.facts)
     }
 
+    /// The fixed variables with their values, and 0 for the loops of the nest and, last, the lane.
     fn zero(&self) -> Vec<(&Var, i64)> {
         let fixed = self.fixed.iter().map(|(var, value)| (var, *value));
         fixed.chain(self.part.vars.iter().copied().chain([&self.lane]).map(|v| (v, 0))).collect()
     }
 
-    /// How much an index grows with loop `at`, if that is constant.
+    /// The increase of an index with loop `at`, if it is constant.
     fn step(&self, flat: &Expr, at: usize) -> Option<i64> {
         let var = self.part.vars[at];
         let next = Expr::add(Expr::var(var), Expr::index(1));
@@ -212,7 +220,7 @@ impl Matcher<'_> {
         step.as_int().and_then(|step| i64::try_from(step).ok())
     }
 
-    /// How much further a lane reads than lane 0.
+    /// The distance in elements from the access of lane 0 to that of `lane`.
     fn distance(&self, flat: &Expr, lane: i64) -> Option<i64> {
         let mut values = self.zero();
         let first = self.index_at(flat, &values);

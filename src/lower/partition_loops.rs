@@ -1,12 +1,15 @@
-//! Partition loops: the part of a loop where `likely` conditions hold for sure runs without them.
+//! Partition loops: splits loops so that the part where `likely` conditions hold runs without them.
 //!
 //! Before: `for (xo, 0, 13) { for (xi, 0, 8) { if (likely(xo*8 + xi < 100)) { … } } }`
 //! After:  `for (xo, 0, 12) { for (xi, 0, 8) { … } }  for (xi, 0, 4) { … 96 + xi … }`
-//! Iterations in which a condition holds for none are left out where they would do nothing.
-//! A parallel loop stays one loop: its body chooses. Where the boundary is not affine in the loop
-//! variable, the body chooses too. In a launch all threads of a block run the same parts: nothing
-//! is cut at a boundary that differs between them, and nothing about their indices themselves.
-//! Needs: simplified conditions.  Ensures: no `likely` is left.  Breaks: simplified form.
+//! Iterations that would do nothing are left out. A parallel loop stays one loop with a choice in
+//! its body, and so does a loop with a boundary that is not affine in its variable.
+//! Needs: simplified conditions, as margins are linear forms. Stands before `vectorize_loops` and
+//! `unroll_loops`, which then see loops without conditions and copy less.
+//! Ensures: no `likely` is left; conditions that stay are ordinary ones.  Breaks: simplified form.
+//! Declines: conditions that are not comparisons of indices; a boundary that differs between the
+//! threads of a block, which must all run the same parts; loops over GPU indices; everything after
+//! `MAX_COPIES` copies in a kernel.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -18,7 +21,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Copies of loop bodies that one kernel may get.
+/// Copies of loop bodies that the pass makes in one kernel.
 const MAX_COPIES: usize = 64;
 
 /// Partitions every loop around `likely` conditions.
@@ -51,7 +54,7 @@ fn is_likely(cond: &Expr) -> bool {
     matches!(cond.kind, ExprKind::Unary(UnOp::Likely, _))
 }
 
-/// Conditions that could not be moved out stay as plain ones.
+/// Makes the conditions that were not moved out ordinary ones.
 fn drop_marks(stmt: Stmt) -> Stmt {
     rewrite_exprs(stmt, &mut |expr| {
         rewrite_expr(expr, &mut |e| match &e.kind {
@@ -64,7 +67,7 @@ fn drop_marks(stmt: Stmt) -> Stmt {
 struct Partitioner {
     facts: Facts,
     copies: usize,
-    /// In a launch.
+    /// The variables that differ between threads, in a launch.
     varying: Option<Varying>,
 }
 
@@ -77,15 +80,15 @@ struct Head {
     kind: ForKind,
 }
 
-/// A condition in the body of a loop that depends on its variable.
+/// A `likely` condition in the body of a loop that depends on its variable.
 struct Found {
-    /// With its mark.
+    /// The condition with its mark.
     cond: Expr,
-    /// It holds for all inner loops where this is at least 0.
+    /// If this is at least 0, the condition holds in all iterations of inner loops.
     margin: Expr,
-    /// It holds for none where this is less than 0; nothing if that is not known.
+    /// If this is below 0, the condition holds in no iteration of inner loops; `None` if unknown.
     reach: Option<Expr>,
-    /// It depends on no inner loop: outside of the part where it holds, it never does.
+    /// Whether it depends on no inner loop, so that a negative margin means that it fails.
     exact: bool,
 }
 
@@ -167,7 +170,7 @@ impl Partitioner {
         }
     }
 
-    /// A loop with another head: it may be empty or a single iteration now.
+    /// A loop with a new head, which may have no or one iteration.
     fn again(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
             Some(..=1) => self.for_loop(head, body),
@@ -175,7 +178,7 @@ impl Partitioner {
         }
     }
 
-    /// The loop as it is, with its body partitioned.
+    /// The loop itself uncut, with its body partitioned.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
         let Head { var, min, extent, kind } = head;
         self.facts.push();
@@ -185,7 +188,8 @@ impl Partitioner {
         Stmt::For { var, min, extent, kind, body }
     }
 
-    /// Up to three loops: before, where all conditions hold, after.
+    /// Cuts a loop into up to three: before the part where all conditions hold, that part, after
+    /// it.
     fn cut(&mut self, head: Head, body: Stmt, found: &[Found], first: Expr, end: Expr) -> Stmt {
         let last = self.simple(&Expr::add(head.min.clone(), head.extent.clone()));
         let (begin, last) = match self.reached(&head, &body, found) {
@@ -200,7 +204,7 @@ impl Partitioner {
             .iter()
             .map(|(from, to, _)| self.simple(&Expr::sub(to.clone(), from.clone())))
             .collect();
-        // The part without conditions must be worth it, and unrolled parts must be countable.
+        // The part without conditions must not be empty, and unrolled parts need constant extents.
         let empty = extents[1].as_int().is_some_and(|extent| extent <= 0);
         let fixed = head.kind == ForKind::Unrolled;
         if empty || (fixed && extents.iter().any(|extent| extent.as_int().is_none())) {
@@ -223,20 +227,20 @@ impl Partitioner {
         Stmt::Block(stmts)
     }
 
-    /// The iterations that do anything; `None` if that may be all of them.
+    /// The range of iterations that do anything; `None` if all may.
     fn reached(&mut self, head: &Head, body: &Stmt, found: &[Found]) -> Option<(Expr, Expr)> {
         let reaches = self.guards(body, found);
         if reaches.is_empty() { None } else { self.affine_range(head, &reaches) }
     }
 
-    /// What tells of iterations that they do nothing, if it is less than 0.
+    /// The expressions that are negative in iterations that do nothing.
     fn guards<'f>(&self, body: &Stmt, found: &'f [Found]) -> Vec<&'f Expr> {
         let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
         let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
         guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
     }
 
-    /// What is left: its own conditions are not moved out of this loop again.
+    /// A part where conditions may fail; they are not moved out of it again.
     fn tail(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
             Some(..=1) => self.for_loop(head, body),
@@ -244,7 +248,7 @@ impl Partitioner {
         }
     }
 
-    /// One loop whose body chooses.
+    /// One loop with a choice in its body between the part without conditions and the other.
     fn choose(&mut self, head: Head, body: Stmt, found: &[Found], alone: bool) -> Stmt {
         let zero = Expr::index(0);
         let holds = found.iter().map(|one| Expr::le(zero.clone(), one.margin.clone()));
@@ -277,8 +281,8 @@ impl Partitioner {
         Stmt::For { var, min, extent, kind, body }
     }
 
-    /// The conditions in the body that the loop's variable has a part in and whose margin is
-    /// known.
+    /// Finds the `likely` conditions in the body that depend on the loop's variable and have a
+    /// known margin.
     fn find(&mut self, head: &Head, body: &Stmt) -> Vec<Found> {
         self.facts.push();
         self.facts.bind(&head.var, &head.min, &head.extent);
@@ -342,8 +346,8 @@ impl Partitioner {
         fits(&margin).then(|| Found { cond: cond.clone(), margin, reach, exact })
     }
 
-    /// `first .. end`, inside the loop's range, where all margins are at least 0; `None` if one
-    /// of them is not affine in the variable.
+    /// The range `first .. end` of iterations in which all margins are at least 0; `None` if one of
+    /// them is not affine in the variable.
     fn affine_range(&mut self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
         let last = Expr::add(head.min.clone(), head.extent.clone());
         let (mut first, mut end) = (head.min.clone(), last);
@@ -376,7 +380,7 @@ impl Partitioner {
         Some((first, end))
     }
 
-    /// The smaller or larger of two, one of them where that is known.
+    /// The minimum or maximum of two values, as one of them if a proof decides.
     fn pick(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
         let (a, b) = (self.simple(&a), self.simple(&b));
         let first_is_less = Expr::le(a.clone(), b.clone());
@@ -401,7 +405,7 @@ fn mentions(expr: &Expr, var: &Var) -> bool {
     found
 }
 
-/// The statement where these conditions hold.
+/// The statement without these conditions, which hold.
 fn without(stmt: Stmt, found: &[Found]) -> Stmt {
     match stmt {
         Stmt::If { cond, then, .. } if found.iter().any(|one| one.cond.same(&cond)) => {
@@ -411,7 +415,7 @@ fn without(stmt: Stmt, found: &[Found]) -> Stmt {
     }
 }
 
-/// Whether nothing of the statement runs where the condition is false.
+/// Whether the statement does nothing if the condition is false.
 fn is_nothing_without(stmt: &Stmt, cond: &Expr) -> bool {
     match stmt {
         Stmt::If { cond: own, otherwise, .. } if own.same(cond) => {

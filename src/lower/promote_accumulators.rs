@@ -1,13 +1,18 @@
-//! Promote accumulators: a reduction's running values live in registers, not in memory.
+//! Promote accumulators: keeps the running values of a reduction in registers.
 //!
 //! Before: `C[i] = 0; for k { C[i] = C[i] + A[k] }`
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
-//! A loop that is written out is `C[i] = 0; C[i] = C[i] + A[0]; …` and the same.
-//! The same for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer where they
-//! certainly do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
-//! leaves alone is needed only where the register goes back to memory.
-//! Needs: flattened indices.  Ensures: no access to a promoted element between the two ends.
+//! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors
+//! (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that provably do not overlap. A
+//! mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed
+//! only in the final store.
+//! Needs: flattened, simplified indices, which it compares; vectors (`vectorize_loops`), which are
+//! promoted whole. Stands before `insert_barriers` and `outline_simd`: accumulators in registers
+//! need no barriers, and a nest contains its registers.
+//! Ensures: no access to a promoted element between the initial and the final store.
+//! Declines: more elements, bytes or lanes than `ir::limits` allows; elements that may overlap or
+//! have an index that the loop changes; buffers that the nest accesses elsewhere.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -23,7 +28,7 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Promotes every element that is stored, and then only updated by the loop that follows.
+/// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let body = Promoter { vectors: target.vector_bytes > 0 }.promote(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -45,7 +50,7 @@ impl Promoter {
         let mut flat = Vec::new();
         flatten(stmts, &mut flat);
         let mut done: Vec<Stmt> = Vec::new();
-        // Stores that stand one after the other, up to here.
+        // The stores directly before the current statement.
         let mut group: Vec<Stmt> = Vec::new();
         for stmt in flat {
             match stmt {
@@ -64,8 +69,8 @@ impl Promoter {
         }
     }
 
-    /// Stores without a loop after them. Those of elements that were stored just before are the
-    /// loop of a reduction, written out.
+    /// Promotes in stores without a loop after them. Stores to elements that were stored just
+    /// before are the updates of an unrolled reduction.
     fn promote_run(&self, run: Vec<Stmt>) -> Vec<Stmt> {
         let mut done = Vec::new();
         let (mut stores, mut updates): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
@@ -92,13 +97,13 @@ impl Promoter {
         done
     }
 
-    /// `stores` stand immediately before `nest`.
+    /// Promotes the elements that `stores`, which stand directly before `nest`, initialize.
     fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt) -> Stmt {
         let mut promoted = Vec::new();
         let mut tried = FxHashSet::default();
         for position in 0..stores.len() {
             let Stmt::Store { buffer, .. } = &stores[position] else { continue };
-            // Registers are where they belong, those made here among them.
+            // The buffer may be one that this pass has made.
             if buffer.scope == Scope::Register || !tried.insert(buffer.clone()) {
                 continue;
             }
@@ -118,13 +123,13 @@ impl Promoter {
         })
     }
 
-    /// The elements of the buffer that the first of `stores` writes, if nothing else of it is
-    /// accessed by them and by `nest`, which updates it.
+    /// The elements to promote of the buffer that the first of `stores` writes; `None` if the
+    /// stores or `nest` access other elements of it, or `nest` updates none.
     fn elements(&self, stores: &[Stmt], nest: &Stmt) -> Option<Elements> {
         let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
         let mut elements = Elements { buffer: buffer.clone(), list: Vec::new() };
         for store in stores {
-            // An element is read only after it was written.
+            // An element must be written before it is read.
             let mut fine = true;
             for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
@@ -133,7 +138,7 @@ impl Promoter {
             }
             let mask = mask.as_ref();
             if *buffer == elements.buffer && elements.find(&indices[0], mask).is_none() {
-                // What it held where the mask is off is not known.
+                // The register does not have the lanes that the mask turns off.
                 if mask.is_some() && elements.list.iter().any(|e| equal(&e.index, &indices[0])) {
                     return None;
                 }
@@ -155,7 +160,7 @@ impl Promoter {
         suit.then_some(elements)
     }
 
-    /// Whether the lanes of an element are few enough to be in registers.
+    /// Whether the lanes of an element are few enough for registers.
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
         let wide = self.vectors && register.dtype.bytes() >= 4;
@@ -183,7 +188,7 @@ fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
     }
 }
 
-/// Some elements of a buffer, or vectors of them, each with a register that stands for it.
+/// Elements or vectors of a buffer, each with the register that replaces it.
 struct Elements {
     buffer: Buffer,
     list: Vec<Element>,
@@ -192,7 +197,7 @@ struct Elements {
 struct Element {
     buffer: Buffer,
     index: Expr,
-    /// Lanes that there are: the others of the register hold anything.
+    /// The lanes that are stored; the other lanes of the register have any value.
     mask: Option<Expr>,
     register: Buffer,
 }
@@ -219,8 +224,8 @@ impl Elements {
         self.cover_loads_under(expr, None)
     }
 
-    /// The same for a value that is stored under `mask`. A load under this mask may give anything
-    /// in the lanes that are off: operations work lane by lane, and what they make there is not
+    /// The same for a value that is stored under `mask`. A load under the same mask may have any
+    /// value in the other lanes, because operations work lane by lane and those lanes are not
     /// stored.
     fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
@@ -258,25 +263,25 @@ impl Elements {
         covered && updated
     }
 
-    /// Whether no two of them overlap, in every execution.
+    /// Whether no two of the elements overlap, in every execution.
     fn are_apart(&self) -> bool {
         let apart = |a: &Element, b: &Element| {
-            let (Some(a), Some(b)) = (a.span(), b.span()) else { return false };
+            let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
             let distance = Expr::sub(b.first.clone(), a.first.clone());
             let distance = simplify_expr(&distance, &Facts::new()).as_int();
             distance.is_some_and(|distance| {
-                // Lanes of one stride that begin between those of the other never meet them.
+                // Lanes with one stride and different remainders are different elements.
                 let between = a.stride == b.stride && distance % a.stride != 0;
                 between || distance >= a.lanes * a.stride || -distance >= b.lanes * b.stride
             })
         };
         let list = &self.list;
         (1..list.len()).all(|i| (0..i).all(|j| apart(&list[j], &list[i])))
-            // Two lanes of one vector must not be one element either.
-            && list.iter().all(|element| element.span().is_some())
+            // Two lanes of one vector must be different elements, too.
+            && list.iter().all(|element| element.lanes().is_some())
     }
 
-    /// `stmt` with every access to the elements made one to the registers.
+    /// Replaces every access to the elements by one to the registers.
     fn redirect(&self, stmt: Stmt) -> Stmt {
         let mut done = FxHashMap::default();
         let stmt = rewrite_exprs(stmt, &mut |expr| self.redirect_expr(expr, &mut done));
@@ -311,23 +316,23 @@ impl Elements {
     }
 }
 
-/// Lanes at `first`, `first + stride`, …
-struct Span<'a> {
+/// The elements `first`, `first + stride`, …
+struct Lanes<'a> {
     first: &'a Expr,
     lanes: i128,
     stride: i128,
 }
 
 impl Element {
-    /// The elements of its lanes; none if they are not a constant distance apart, upwards.
-    fn span(&self) -> Option<Span<'_>> {
+    /// The elements of its lanes; `None` if their stride is not a positive constant.
+    fn lanes(&self) -> Option<Lanes<'_>> {
         let lanes = self.index.ty.lanes.into();
         match &self.index.kind {
             ExprKind::Ramp(first, stride) => {
                 let stride = stride.as_int().filter(|stride| (1..1 << 32).contains(stride))?;
-                Some(Span { first, lanes, stride })
+                Some(Lanes { first, lanes, stride })
             }
-            _ if lanes == 1 => Some(Span { first: &self.index, lanes, stride: 1 }),
+            _ if lanes == 1 => Some(Lanes { first: &self.index, lanes, stride: 1 }),
             _ => None,
         }
     }
@@ -381,7 +386,7 @@ fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
     bound
 }
 
-/// An index that reads memory is left alone too: the loop might change what it reads.
+/// Whether an index depends on one of the variables, or on memory, which the loop might change.
 fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
     let mut found = false;
     walk_expr(expr, &mut |e| {
@@ -442,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_needed_at_the_end_alone() {
+    fn an_invariant_mask_moves_to_the_final_store() {
         let text = print_stmt(&sum(Some(five(&Expr::index(0))), Some(five), Some(five)));
         assert_eq!(text.matches("C[").count(), 1, "{text}");
         let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
@@ -451,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_written_out_stays_in_a_register() {
+    fn promotes_sums_of_unrolled_loops() {
         let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
         let at = |index: i64| vec![Expr::index(index)];
         let store = |index: i64, value: Expr| Stmt::Store {
@@ -474,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_that_differ_keep_it_in_memory() {
+    fn declines_masks_that_differ() {
         let four = |_: &Expr| below(Expr::index(4));
         let moving = |k: &Expr| below(k.clone());
         let start = || Some(five(&Expr::index(0)));

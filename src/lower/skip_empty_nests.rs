@@ -1,14 +1,17 @@
-//! Skip empty nests: what stores nothing takes no time, however large its other extents are.
+//! Skip empty nests: tests in front of a nest whether it has an iteration that stores, so that the
+//! other loops of an empty nest take no time.
 //!
 //! Before: `for (j, 0, m) { for (i, 0, n) { c[…] = … } }`
 //! After:  `if (0 < n) { for (j, 0, m) { for (i, 0, n) { c[…] = … } } }`
-//! The last pass: nobody after it looks for nests.
+//! Needs: loops in their final form. Stands last but for `expand_math`, because the condition would
+//! hide nests from the other passes.
+//! Declines: nests with constant extents, or that are not empty for certain.
 
 use crate::diag::Result;
 use crate::ir::Kernel;
 use crate::target::Target;
 
-/// Makes the loops ask first whether anything inside of them has an iteration.
+/// Adds the conditions.
 pub fn skip_empty_nests(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = crate::ir::empty::skip_empty_nests(&kernel);
     Ok(Kernel { body, ..kernel })

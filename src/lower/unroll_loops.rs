@@ -1,8 +1,12 @@
-//! Unroll loops: the iterations of an unrolled loop are written out.
+//! Unroll loops: writes out the iterations of unrolled loops.
 //!
 //! Before: `unrolled (k, 0, 2) { C[x] = C[x] + A[k] }`
 //! After:  `C[x] = C[x] + A[0]; C[x] = C[x] + A[1]`
-//! Needs: constant extents (others stay, as serial loops).  Breaks: simplified form.
+//! Needs: conditions moved out of the loops (`partition_loops`). Stands after `vectorize_loops`, as
+//! one vector statement is copied faster than a loop over lanes, and before `simplify_again`, which
+//! folds the indices, and `promote_accumulators`, which needs them constant.
+//! Breaks: simplified form.
+//! Declines: loops without a constant extent, which become serial.
 
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;

@@ -1,12 +1,16 @@
-//! Vectorize loops: all iterations of a vectorized loop at once, one lane each.
+//! Vectorize loops: turns vectorized loops into vector operations, one lane for each iteration.
 //!
 //! Before: `vectorized (i, 0, 8) { C[x*8 + i] = A[x] + B[x*8 + i] }`
 //! After:  `C[ramp(x*8, 1, 8)] = x8(A[x]) + B[ramp(x*8, 1, 8)]`
-//! What is the same in every lane stays scalar and is broadcast where it meets a vector. A
-//! condition that differs between lanes becomes a mask of stores and loads; a choice becomes a
-//! `select` whose reads are masked. What has no form in vectors runs as a serial loop over lanes.
-//! Needs: flat indices; no vectorized loop inside another.  Ensures: no vectorized loop is left.
-//! Breaks: simplified form.
+//! Values that are the same in every lane stay scalar and are broadcast where a vector operation
+//! uses them. A condition that differs between lanes becomes a mask of stores and loads; a choice
+//! becomes a `select` with masked loads.
+//! Needs: flat indices; no vectorized loop inside another; borders cut (`cut_borders`), because
+//! their conditions would become masks. Stands before `unroll_loops`, so that vectors are copied,
+//! and before all passes that look for vectors.
+//! Ensures: no vectorized loop is left.  Breaks: simplified form.
+//! Declines: statements without a vector form, which run as a serial loop over lanes; loops without
+//! a constant extent.
 
 use crate::diag::Result;
 use crate::ir::visit::{map_children, map_stmts, substitute, walk_expr, walk_stmt};
@@ -14,7 +18,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Vectorizes every loop that is marked so.
+/// Vectorizes every vectorized loop.
 pub fn vectorize_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body: vectorize(kernel.body), ..kernel })
 }
@@ -34,19 +38,19 @@ fn vectorize(stmt: Stmt) -> Stmt {
     Lanes { var, min, lanes, vectors: FxHashMap::default(), conditions: Vec::new() }.body(*body)
 }
 
-/// A loop on its way into vectors.
+/// The state of vectorizing one loop.
 struct Lanes {
     var: Var,
     min: Expr,
     lanes: u32,
-    /// Variables of `let`s whose values differ between lanes.
+    /// The vector variables that replace scalar ones with values that differ between lanes.
     vectors: FxHashMap<Var, Var>,
-    /// The conditions around, as they were for one lane.
+    /// The enclosing conditions, in their form for one lane.
     conditions: Vec<Expr>,
 }
 
 impl Lanes {
-    /// The statement for all lanes; one after the other if there is no other way.
+    /// The statement for all lanes: in vectors, or else lane by lane.
     fn body(&mut self, stmt: Stmt) -> Stmt {
         match self.stmt(&stmt, None) {
             Some(stmt) => stmt,
@@ -67,7 +71,7 @@ impl Lanes {
         Stmt::For { var, min: self.min.clone(), extent, kind: ForKind::Serial, body }
     }
 
-    /// The vector form, under a mask; `None` if there is none.
+    /// The vector form of a statement under a mask; `None` if there is none.
     fn stmt(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
         if mask.is_none() && !self.varies(stmt) {
             return Some(stmt.clone());
@@ -114,7 +118,7 @@ impl Lanes {
             Stmt::Produce { name, body } => {
                 Some(Stmt::Produce { name: name.clone(), body: Box::new(self.part(body, mask)?) })
             }
-            // One hint for all lanes: that of the first.
+            // One hint for all lanes: the first lane's.
             Stmt::Prefetch { buffer, indices } if self.vectors.is_empty() => {
                 let first = |index: &Expr| {
                     substitute(index, &mut |var| (*var == self.var).then(|| self.min.clone()))
@@ -126,8 +130,7 @@ impl Lanes {
         }
     }
 
-    /// A part of a statement may go lane by lane while others go in vectors, if it reads no
-    /// `let` that is a vector now.
+    /// A part of a statement: in vectors, or lane by lane if no enclosing variable is a vector.
     fn part(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
         match self.stmt(stmt, mask) {
             Some(stmt) => Some(stmt),
@@ -136,7 +139,7 @@ impl Lanes {
         }
     }
 
-    /// Whether the conditions around can be asked again for each lane.
+    /// Whether the enclosing conditions can be evaluated again for each lane.
     fn can_go_serial(&self) -> bool {
         self.vectors.is_empty() && !self.conditions.iter().any(reads_memory)
     }
@@ -157,7 +160,7 @@ impl Lanes {
             };
             return Some(Stmt::If { cond: lanes, then, otherwise });
         }
-        // What the branches write does not change which lanes run.
+        // A condition on memory is kept in a variable, because the branches may write there.
         let held = reads_memory(&lanes).then(|| Var::new("mask", lanes.ty));
         let taken = held.as_ref().map_or(lanes.clone(), Expr::var);
         let mut stmts = Vec::new();
@@ -168,7 +171,7 @@ impl Lanes {
             let scalar = if truth { cond.clone() } else { Expr::not(cond.clone()) };
             self.conditions.push(scalar);
             let inner = self.stmt(stmt, Some(&both(mask, own)));
-            // Lane by lane the condition would be read again, after the other branch wrote.
+            // Lane by lane, the condition would be evaluated again after the first branch.
             let inner = match inner {
                 None if self.can_go_serial() => Some(self.serial(stmt)),
                 inner => inner,
@@ -200,7 +203,7 @@ impl Lanes {
         varies
     }
 
-    /// The value in all lanes; a scalar if they agree. Where `mask` is false, nothing is read.
+    /// The value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no memory.
     fn expr(&mut self, expr: &Expr, mask: Option<&Expr>) -> Expr {
         match &expr.kind {
             ExprKind::Var(var) if *var == self.var => {
@@ -211,7 +214,7 @@ impl Lanes {
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
                 let a = self.expr(a, mask);
                 let first = if *op == BinOp::And { a.clone() } else { Expr::not(a.clone()) };
-                // The second is read only where the first does not decide.
+                // Lanes that the first operand decides must not read the second one.
                 let b = match a.ty.is_scalar() && mask.is_none() && !self.expr_varies(b) {
                     true => b.clone(),
                     false if reads_memory(b) => {
@@ -277,7 +280,7 @@ impl Lanes {
         }
     }
 
-    /// A choice that differs between lanes reads each side only where it is taken.
+    /// A choice. If it differs between lanes, each lane reads only the side that it takes.
     fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr, mask: Option<&Expr>) -> Expr {
         let c = self.expr(c, mask);
         if c.ty.is_scalar() {
@@ -298,7 +301,7 @@ impl Lanes {
         Expr::select(c, self.widen(t), self.widen(f))
     }
 
-    /// An operation; on ramps, where that is a ramp again.
+    /// A binary operation. Sums and products of ramps stay ramps if possible.
     fn binary(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
         if a.ty.is_scalar() && b.ty.is_scalar() {
             return Expr::binary(op, a, b);
@@ -341,7 +344,7 @@ impl Lanes {
     }
 }
 
-/// The node with as many lanes as its operands.
+/// The node with the lanes of its operands.
 fn retype(expr: Expr, lanes: u32) -> Expr {
     if expr.ty.lanes == lanes {
         return expr;
@@ -356,7 +359,7 @@ fn retype(expr: Expr, lanes: u32) -> Expr {
     Expr::new(ty, kind)
 }
 
-/// Lanes where both hold.
+/// The lanes in which both masks hold.
 fn both(mask: Option<&Expr>, own: Expr) -> Expr {
     match mask {
         Some(mask) => Expr::and(mask.clone(), own),

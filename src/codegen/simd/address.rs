@@ -231,8 +231,8 @@ impl Selector<'_> {
     /// accesses can use as well.
     fn beside_leader(&mut self, buffer: &Buffer, terms: &Terms) -> Option<Mem> {
         loop {
-            let leaders = self.scopes.iter().rev().flat_map(|scope| &scope.leaders);
-            let near = leaders
+            let base_pointers = self.scopes.iter().rev().flat_map(|scope| &scope.base_pointers);
+            let near = base_pointers
                 .filter(|(other, ..)| other == buffer)
                 .filter_map(|(_, known, base)| {
                     Some((self.steps(buffer, known, terms)?, known, base))
@@ -253,7 +253,7 @@ impl Selector<'_> {
                     let terms = &known + &distance;
                     self.remember_pointer(buffer, terms.clone(), pointer);
                     let scope = self.scopes.last_mut().expect("a scope");
-                    scope.leaders.push((buffer.clone(), terms, pointer));
+                    scope.base_pointers.push((buffer.clone(), terms, pointer));
                     continue;
                 }
             };

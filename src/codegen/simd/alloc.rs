@@ -1,6 +1,7 @@
 //! Register allocation: a [`Func`] as regalloc2 sees it.
 
-use super::inst::{Func, Kind};
+use super::inst::{Func, InstKind};
+use crate::target::SimdIsa;
 use regalloc2::{
     Block, Function, Inst, InstRange, MachineEnv, Operand, Output, PReg, PRegSet, RegAllocError,
     RegClass, RegallocOptions, VReg,
@@ -8,17 +9,17 @@ use regalloc2::{
 
 /// The number of `rsp`; never allocated.
 pub(super) const RSP: usize = 4;
-/// The number of `rbp`: what `rsp` was, where the frame is aligned. Never allocated.
+/// The number of `rbp`, which keeps the caller's `rsp` in functions with a frame. Never allocated.
 pub(super) const RBP: usize = 5;
 /// The number of `rdi`, the first argument.
 pub(super) const RDI: u8 = 7;
-/// General registers that a function gives back as it got them, `rbp` aside.
+/// Callee-saved general registers besides `rbp`.
 pub(super) const CALLEE_SAVED: [usize; 5] = [3, 12, 13, 14, 15];
 
-/// A function with its instructions in one row.
+/// A function with its instructions numbered in sequence.
 pub(super) struct View<'f> {
     pub(super) func: &'f Func,
-    /// First instruction of each block, and the number of all.
+    /// The first instruction of each block, then the number of all instructions.
     starts: Vec<usize>,
     operands: Vec<Vec<Operand>>,
     succs: Vec<Vec<Block>>,
@@ -29,8 +30,8 @@ pub(super) struct View<'f> {
 }
 
 impl<'f> View<'f> {
-    /// `vector_bytes`: of the widest register.
-    pub(super) fn new(func: &'f Func, vector_bytes: u32) -> View<'f> {
+    /// The view for an instruction set, whose registers are as long as the spill slots of vectors.
+    pub(super) fn new(func: &'f Func, isa: SimdIsa) -> View<'f> {
         let (mut starts, mut operands, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut succs = Vec::new();
         let mut preds = vec![Vec::new(); func.blocks.len()];
@@ -47,7 +48,7 @@ impl<'f> View<'f> {
             succs.push(all);
         }
         starts.push(operands.len());
-        let vector_slots = vector_bytes as usize / 8;
+        let vector_slots = isa.bytes() as usize / 8;
         View { func, starts, operands, succs, preds, places, vector_slots }
     }
 
@@ -88,16 +89,16 @@ impl Function for View<'_> {
     }
 
     fn is_ret(&self, inst: Inst) -> bool {
-        self.inst(inst).kind == Kind::Ret
+        self.inst(inst).kind == InstKind::Ret
     }
 
     fn is_branch(&self, inst: Inst) -> bool {
-        matches!(self.inst(inst).kind, Kind::Jump(..) | Kind::Branch(..))
+        matches!(self.inst(inst).kind, InstKind::Jump(..) | InstKind::Branch(..))
     }
 
     fn branch_blockparams(&self, _: Block, inst: Inst, _: usize) -> &[VReg] {
         match &self.inst(inst).kind {
-            Kind::Jump(_, args) => args,
+            InstKind::Jump(_, args) => args,
             _ => &[],
         }
     }
@@ -123,19 +124,21 @@ impl Function for View<'_> {
 }
 
 /// The registers of AVX2 (16 vectors), or of AVX-512 (32, and seven masks).
-fn machine(evex: bool) -> MachineEnv {
+fn machine(isa: SimdIsa) -> MachineEnv {
     let set = |class, numbers: &mut dyn Iterator<Item = usize>| {
         let mut set = PRegSet::empty();
         numbers.for_each(|number| set.add(PReg::new(number, class)));
         set
     };
     let free = |number: &usize| ![RSP, RBP].contains(number) && !CALLEE_SAVED.contains(number);
-    let vectors = if evex { 32 } else { 16 };
+    let vectors = isa.registers() as usize;
+    // Without a mask, k0 stands for all lanes.
+    let masks = if isa.has_masks() { 1..8 } else { 1..1 };
     MachineEnv {
         preferred_regs_by_class: [
             set(RegClass::Int, &mut (0..16).filter(free)),
             set(RegClass::Float, &mut (0..vectors)),
-            set(RegClass::Vector, &mut (1..if evex { 8 } else { 1 })),
+            set(RegClass::Vector, &mut masks.into_iter()),
         ],
         non_preferred_regs_by_class: [
             set(RegClass::Int, &mut CALLEE_SAVED.into_iter()),
@@ -147,9 +150,9 @@ fn machine(evex: bool) -> MachineEnv {
     }
 }
 
-/// Gives every virtual register a place. Debug builds have the allocation proved right.
-pub(super) fn allocate(view: &View, evex: bool) -> Result<Output, RegAllocError> {
-    let env = machine(evex);
+/// Allocates registers and spill slots. Debug builds verify the allocation.
+pub(super) fn allocate(view: &View, isa: SimdIsa) -> Result<Output, RegAllocError> {
+    let env = machine(isa);
     let options = RegallocOptions {
         verbose_log: false,
         validate_ssa: cfg!(debug_assertions),

@@ -1,39 +1,34 @@
-//! Arithmetic on data, and what an instruction set lacks of it put together from the rest.
+//! Arithmetic on data, with sequences for operations that an instruction set lacks.
 
 use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Type};
+use crate::simd_ops::{BinaryForm, binary_form, shifted_type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
     /// `x op y` of a type.
     pub(super) fn arithmetic(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg, by: &Expr) -> VReg {
-        use BinOp::*;
-        let width = width_of(ty);
-        match op {
-            Shl | Shr => match constant_amount(by, ty.dtype) {
-                Some(amount) if ty.dtype.bytes() >= 4 => self.shift_const(op, ty, x, amount),
-                _ => self.shift(op, ty, x, y),
-            },
-            Mul if !ty.dtype.is_float() => self.multiply_ints(ty, x, y),
-            Min | Max if self.lacks_min(ty.dtype) => {
-                let op = if op == Min { Lt } else { Gt };
+        let Some(form) = binary_form(op, ty.dtype, self.b.isa) else {
+            crate::bug!("{op:?} of {ty:?}")
+        };
+        match form {
+            BinaryForm::Direct => self.b.op2(direct(op, ty.dtype), width_of(ty), x, y),
+            BinaryForm::CompareAndBlend => {
+                let op = if op == BinOp::Min { BinOp::Lt } else { BinOp::Gt };
                 let mask = self.compare_regs(op, ty, x, y);
                 self.blend(mask, x, y, ty)
             }
-            FloorDiv | FloorMod => self.divide_ints(op, ty, x, y),
-            _ => match direct(op, ty.dtype) {
-                Some(op) => self.b.op2(op, width, x, y),
-                None => crate::bug!("{op:?} of {ty:?}"),
+            BinaryForm::Multiply => self.multiply_ints(ty, x, y),
+            BinaryForm::Shift(_) => match constant_amount(by, ty.dtype) {
+                Some(amount) if ty.dtype.bytes() >= 4 => self.shift_const(op, ty, x, amount),
+                _ => self.shift(op, ty, x, y),
             },
+            BinaryForm::DivideAsFloat64 => self.divide_as_doubles(op, ty, x, y),
+            BinaryForm::DivideLanes => self.divide_quadwords(op, ty, x, y),
         }
-    }
-
-    /// Whether minimum and maximum of a type have no instruction.
-    fn lacks_min(&self, dtype: DType) -> bool {
-        !self.b.evex && dtype.bytes() == 8 && !dtype.is_float()
     }
 
     /// A product of integers, modulo their size.
@@ -42,13 +37,13 @@ impl Selector<'_> {
         match ty.dtype.bytes() {
             2 => self.b.op2(VOp::MulW, width, x, y),
             4 => self.b.op2(VOp::MulD, width, x, y),
-            8 if self.b.evex => self.b.op2(VOp::MulQ, width, x, y),
+            8 if self.b.is_evex() => self.b.op2(VOp::MulQ, width, x, y),
             8 => self.multiply_quadwords(width, x, y),
             _ => self.multiply_bytes(width, x, y),
         }
     }
 
-    /// Even and odd bytes as words of their own.
+    /// Multiplies even and odd bytes as words.
     fn multiply_bytes(&mut self, width: Width, x: VReg, y: VReg) -> VReg {
         let low = self.constant(0x00ff, 2, width);
         let even = self.b.op2(VOp::MulW, width, x, y);
@@ -95,15 +90,15 @@ impl Selector<'_> {
         self.b.make(code, &[super::inst::Arg::Use(x), super::inst::Arg::Imm(by.into())])
     }
 
-    /// A shift by an amount modulo the width of the type. Where elements are too short for an
-    /// instruction they are shifted as longer ones.
+    /// A shift by an amount modulo the width of the type. Elements that are too short for an
+    /// instruction are widened.
     fn shift(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = width_of(ty);
         let most = self.constant(bytes * 8 - 1, bytes, width);
         let amount = self.b.op2(VOp::And, width, amount, most);
-        if bytes < 4 && !(bytes == 2 && self.b.evex) {
-            let wide = if ty.dtype.is_signed() { DType::Int32 } else { DType::Uint32 };
+        let wide = shifted_type(ty.dtype, self.b.isa);
+        if wide != ty.dtype {
             let x = self.convert(Val::Vec(x), ty, wide);
             let amount = self.convert(Val::Vec(amount), ty, wide);
             let wide_ty = Type { dtype: wide, lanes: ty.lanes };
@@ -152,7 +147,7 @@ impl Selector<'_> {
                 EVEX_Vpsrad_ymm_k1z_ymmm256b32_imm8,
                 EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8,
             ],
-            (_, true, _) if self.b.evex => [
+            (_, true, _) if self.b.is_evex() => [
                 INVALID,
                 INVALID,
                 EVEX_Vpsraq_xmm_k1z_xmmm128b64_imm8,
@@ -180,9 +175,9 @@ impl Selector<'_> {
             (_, false, _) => VOp::SrlvQ,
             (_, true, 2) => VOp::SravW,
             (_, true, 4) => VOp::SravD,
-            (_, true, _) if self.b.evex => VOp::SravQ,
+            (_, true, _) if self.b.is_evex() => VOp::SravQ,
             (_, true, _) => {
-                // The sign moves along and is spread again.
+                // Extends the shifted sign bit.
                 let logical = self.b.op2(VOp::SrlvQ, width, x, amount);
                 let sign = self.constant(1 << 63, 8, width);
                 let sign = self.b.op2(VOp::SrlvQ, width, sign, amount);
@@ -200,7 +195,7 @@ impl Selector<'_> {
             1 => VOp::AbsB,
             2 => VOp::AbsW,
             4 => VOp::AbsD,
-            _ if self.b.evex => VOp::AbsQ,
+            _ if self.b.is_evex() => VOp::AbsQ,
             _ => {
                 let zero = self.b.zero();
                 let sign = self.b.op2(VOp::CmpGtQ, width, zero, x);
@@ -211,7 +206,7 @@ impl Selector<'_> {
         self.b.op1(op, width, x)
     }
 
-    /// The number of ones: of each half byte by a table, then added up.
+    /// The number of one bits: a table gives that of each half byte, then they are added up.
     pub(super) fn popcount(&mut self, ty: Type, x: VReg) -> VReg {
         let (width, bytes) = (width_of(ty), ty.dtype.bytes());
         let counts = [0u8, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4];
@@ -232,7 +227,7 @@ impl Selector<'_> {
             sum = self.b.op2(VOp::AddB, width, sum, moved);
             return self.shift_words(sum, 8, false, width);
         }
-        // Bytes of an element gather in its highest one, which then moves down.
+        // Sums up the bytes of an element in its highest one, then shifts it down.
         let mut step = 8;
         while step < bytes * 8 {
             let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
@@ -265,12 +260,13 @@ fn unsigned_of(bytes: u64) -> DType {
     }
 }
 
-/// The instruction that does an operation on a type, on AVX2 and on AVX-512 alike.
-fn direct(op: BinOp, dtype: DType) -> Option<VOp> {
+/// The instruction of an operation with [`BinaryForm::Direct`], which AVX2 and AVX-512 both have
+/// except for the minimum and maximum of 64-bit integers.
+pub(super) fn direct(op: BinOp, dtype: DType) -> VOp {
     use BinOp::*;
     use VOp::*;
     let signed = dtype.is_signed();
-    Some(match (op, dtype) {
+    match (op, dtype) {
         (Add, DType::Float32) => AddPs,
         (Add, DType::Float64) => AddPd,
         (Sub, DType::Float32) => SubPs,
@@ -283,7 +279,6 @@ fn direct(op: BinOp, dtype: DType) -> Option<VOp> {
         (Min, DType::Float64) => MinPd,
         (Max, DType::Float32) => MaxPs,
         (Max, DType::Float64) => MaxPd,
-        _ if dtype.is_float() => return None,
         _ => match (op, dtype.bytes(), signed) {
             (Add, 1, _) => AddB,
             (Add, 2, _) => AddW,
@@ -315,7 +310,7 @@ fn direct(op: BinOp, dtype: DType) -> Option<VOp> {
             (BitOr, ..) => VOp::Or,
             (BitXor, 8, _) => XorQ,
             (BitXor, ..) => Xor,
-            _ => return None,
+            _ => crate::bug!("no instruction for {op:?} of {dtype}"),
         },
-    })
+    }
 }

@@ -1,30 +1,35 @@
-//! Building a [`Func`]: blocks, registers, and instructions by what they do.
+//! Builder of a [`Func`]: blocks, registers and instructions.
 
-use super::inst::{Arg, Base, Block, BlockId, Cond, Foldable, Func, Inst, Kind, Mem, Width};
-use super::table::VOp;
+use super::inst::{Arg, Base, Block, BlockId, Cond, Foldable, Func, Inst, InstKind, Mem, Width};
+use super::table::{ALL_FORMS, VOp};
+use crate::target::SimdIsa;
 use iced_x86::Code;
 use regalloc2::{RegClass, VReg};
 
-/// A function in the making.
+/// Builds a function.
 pub(super) struct Builder {
     pub(super) func: Func,
-    /// Where instructions go.
+    /// The block that instructions are appended to.
     pub(super) current: BlockId,
-    /// AVX-512; else AVX2.
-    pub(super) evex: bool,
-    /// The statement that instructions belong to.
+    pub(super) isa: SimdIsa,
+    /// The statement of the next instructions.
     pub(super) mark: u32,
 }
 
-/// The forms of an instruction, in the order of [`super::table`].
+/// The forms of an instruction, in the order of [`ALL_FORMS`].
 pub(super) type Forms = [Code; 5];
 
 impl Builder {
-    pub(super) fn new(evex: bool) -> Builder {
+    pub(super) fn new(isa: SimdIsa) -> Builder {
         let mut func = Func::default();
         func.blocks.push(Block::default());
         func.marks.push((0, String::new()));
-        Builder { func, current: 0, evex, mark: 0 }
+        Builder { func, current: 0, isa, mark: 0 }
+    }
+
+    /// Whether vector instructions have EVEX encodings (AVX-512), not VEX ones.
+    pub(super) fn is_evex(&self) -> bool {
+        self.isa == SimdIsa::Avx512
     }
 
     pub(super) fn reg(&mut self, class: RegClass) -> VReg {
@@ -44,13 +49,13 @@ impl Builder {
         self.reg(RegClass::Vector)
     }
 
-    /// A new block at the end of the code.
+    /// Makes a new block.
     pub(super) fn block(&mut self) -> BlockId {
         self.func.blocks.push(Block::default());
         self.func.blocks.len() - 1
     }
 
-    /// A parameter of a block, like `like`.
+    /// Adds a parameter of the class of `like` to a block.
     pub(super) fn param(&mut self, block: BlockId, like: VReg) -> VReg {
         let param = self.reg(like.class());
         self.func.blocks[block].params.push(param);
@@ -68,32 +73,27 @@ impl Builder {
 
     pub(super) fn jump(&mut self, to: BlockId, args: Vec<VReg>) {
         let mut inst = Inst::new(Code::INVALID, Vec::new());
-        inst.kind = Kind::Jump(to, args);
+        inst.kind = InstKind::Jump(to, args);
         self.push(inst);
     }
 
     pub(super) fn branch(&mut self, cond: Cond, then: BlockId, otherwise: BlockId) {
         let mut inst = Inst::new(Code::INVALID, Vec::new());
-        inst.kind = Kind::Branch(cond, then, otherwise);
+        inst.kind = InstKind::Branch(cond, then, otherwise);
         self.push(inst);
     }
 
     pub(super) fn ret(&mut self) {
         let mut inst = Inst::new(Code::INVALID, Vec::new());
-        inst.kind = Kind::Ret;
+        inst.kind = InstKind::Ret;
         self.push(inst);
     }
 
     /// The form of an instruction for a width.
     pub(super) fn form(&self, width: Width, forms: Forms) -> Code {
-        let code = match (self.evex, width) {
-            (false, Width::X) => forms[0],
-            (false, Width::Y) => forms[1],
-            (true, Width::X) => forms[2],
-            (true, Width::Y) => forms[3],
-            (true, Width::Z) => forms[4],
-            (false, Width::Z) => crate::bug!("64 bytes in AVX2"),
-        };
+        let place = ALL_FORMS.iter().position(|form| *form == (width, self.isa));
+        let Some(place) = place else { crate::bug!("{:?} has no {width:?}", self.isa) };
+        let code = forms[place];
         if code == Code::INVALID {
             crate::bug!("no form of {forms:?} for {width:?}");
         }
@@ -101,14 +101,14 @@ impl Builder {
     }
 
     fn vop(&self, op: VOp, width: Width) -> Code {
-        let Some(code) = op.code(width, self.evex) else {
-            crate::bug!("no {op:?} for {width:?}, AVX-512 {}", self.evex);
+        let Some(code) = op.code(width, self.isa) else {
+            crate::bug!("no {op:?} for {width:?} of {:?}", self.isa);
         };
         code
     }
 
     fn foldable(&self, op: VOp, width: Width) -> Foldable {
-        let broadcast = if self.evex { op.broadcast_bytes() } else { 0 };
+        let broadcast = if self.is_evex() { op.broadcast_bytes() } else { 0 };
         Foldable { full: width.bytes() as u8, broadcast }
     }
 
@@ -131,7 +131,7 @@ impl Builder {
         to
     }
 
-    /// `a op b` with a byte that says how; also for one operand, without `b`.
+    /// `op a` with an immediate.
     pub(super) fn op_imm(&mut self, op: VOp, width: Width, a: VReg, imm: i64) -> VReg {
         let to = self.vec();
         let args = vec![Arg::Def(to), Arg::Use(a), Arg::Imm(imm)];
@@ -140,12 +140,12 @@ impl Builder {
         to
     }
 
-    /// `a * b + c`. [`super::fold`] chooses which operand the result takes the place of.
+    /// `a * b + c`. [`super::fold`] chooses the operand that the result overwrites.
     pub(super) fn fma(&mut self, double: bool, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
         self.accumulate(if double { VOp::Fma231Pd } else { VOp::Fma231Ps }, width, a, b, c)
     }
 
-    /// `c + a op b`, in the place of `c`.
+    /// `c + a op b`, which overwrites `c`.
     pub(super) fn accumulate(&mut self, op: VOp, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
         let to = self.vec();
         let args = vec![Arg::Mod { from: c, to }, Arg::Use(a), Arg::Use(b)];
@@ -248,7 +248,7 @@ impl Builder {
         }
     }
 
-    /// Quotient, towards zero, and remainder.
+    /// Quotient, rounded towards zero, and remainder of signed integers.
     pub(super) fn divide(&mut self, a: VReg, by: VReg) -> (VReg, VReg) {
         const RAX: u8 = 0;
         const RDX: u8 = 2;
@@ -263,7 +263,7 @@ impl Builder {
         (q, r)
     }
 
-    /// Quotient and remainder without signs.
+    /// Quotient and remainder of unsigned integers.
     pub(super) fn divide_unsigned(&mut self, a: VReg, by: VReg) -> (VReg, VReg) {
         const RAX: u8 = 0;
         const RDX: u8 = 2;
@@ -331,7 +331,7 @@ impl Builder {
         self.modify(code, otherwise, &[Arg::Use(then)])
     }
 
-    /// The place of a constant after the code.
+    /// The address of a constant after the code.
     pub(super) fn pool(&mut self, bytes: Vec<u8>) -> Mem {
         let entries = &mut self.func.pool;
         let place = entries.iter().position(|entry| *entry == bytes).unwrap_or_else(|| {
@@ -345,21 +345,21 @@ impl Builder {
     pub(super) fn zero(&mut self) -> VReg {
         let to = self.vec();
         let mut inst = Inst::new(Code::VEX_Vpxor_xmm_xmm_xmmm128, vec![Arg::Def(to)]);
-        inst.kind = Kind::Zero;
+        inst.kind = InstKind::Zero;
         self.push(inst);
         to
     }
 
-    /// A mask of AVX-512 for all lanes, of which there are 16 or fewer.
+    /// A mask of AVX-512 for all lanes of a vector with at most 16.
     pub(super) fn ones(&mut self) -> VReg {
         let to = self.mask_reg();
         let mut inst = Inst::new(Code::VEX_Kxnorw_kr_kr_kr, vec![Arg::Def(to)]);
-        inst.kind = Kind::Ones;
+        inst.kind = InstKind::Ones;
         self.push(inst);
         to
     }
 
-    /// The first argument of the function: the entry gives it.
+    /// The first argument of the function.
     pub(super) fn first_argument(&mut self) -> VReg {
         let to = self.gpr();
         let mut inst = Inst::new(Code::INVALID, Vec::new());
@@ -368,7 +368,7 @@ impl Builder {
         to
     }
 
-    /// The function with its blocks in the order of the code.
+    /// Returns the function with its blocks in the order `layout`.
     pub(super) fn finish(mut self, layout: &[BlockId]) -> Func {
         let mut place = vec![usize::MAX; self.func.blocks.len()];
         for (position, id) in layout.iter().enumerate() {
@@ -379,8 +379,8 @@ impl Builder {
             let mut block = old[*id].take().expect("a block has one place");
             for inst in &mut block.insts {
                 match &mut inst.kind {
-                    Kind::Jump(to, _) => *to = place[*to],
-                    Kind::Branch(_, then, otherwise) => {
+                    InstKind::Jump(to, _) => *to = place[*to],
+                    InstKind::Branch(_, then, otherwise) => {
                         (*then, *otherwise) = (place[*then], place[*otherwise]);
                     }
                     _ => {}

@@ -1,14 +1,16 @@
-//! Conversions between the types of data: the semantics of `Cast`, lane by lane.
+//! Conversions between the types of data, with the semantics of `Cast` in each lane.
 
 use super::inst::{Arg, Width};
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Type};
+use crate::simd_ops::{Conversion, conversion};
+use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
-/// Rounding of `vcvtps2ph`: to nearest, ties to even.
+/// Immediate of `vcvtps2ph`: round to nearest, ties to even.
 const NEAREST: i64 = 0;
 
 impl Selector<'_> {
@@ -17,19 +19,28 @@ impl Selector<'_> {
         use DType::*;
         let lanes = from.lanes;
         let ty = |dtype| Type { dtype, lanes };
-        let via = |this: &mut Self, between: DType| {
-            let first = this.convert(value, from, between);
-            this.convert(Val::Vec(first), ty(between), to)
-        };
         if from.dtype == to {
             return value.reg();
+        }
+        match conversion(from.dtype, to, self.b.isa) {
+            None => crate::bug!("no conversion of {from:?} to {to}"),
+            Some(_) if lanes == 1 && from.dtype == Index => {
+                return self.convert_index(value.reg(), to);
+            }
+            Some(Conversion::Via(between)) => {
+                let first = self.convert(value, from, between);
+                return self.convert(Val::Vec(first), ty(between), to);
+            }
+            Some(Conversion::Truncate(between)) => {
+                return self.float_to_int(value.reg(), from, between, to);
+            }
+            Some(Conversion::Direct) => {}
         }
         match (from.dtype, to) {
             (Bool, _) => {
                 let one = if to.is_float() { one_of(to) } else { 1 };
                 self.ones_where(value, one, ty(to))
             }
-            (Index, _) if lanes == 1 => self.convert_index(value.reg(), to),
             (Index, _) => self.convert(value, ty(Int64), to),
             (_, Index) => self.convert(value, from, Int64),
             (Float16, Float32) => self.widen_half(value.reg(), lanes),
@@ -40,11 +51,8 @@ impl Selector<'_> {
                 self.b.op2(VOp::SllvD, width_of(ty(Uint32)), wide, by)
             }
             (Float32, BFloat16) => self.narrow_bfloat(value.reg(), lanes),
-            (Float16 | BFloat16, _) => via(self, Float32),
-            (_, Float16 | BFloat16) => via(self, Float32),
             (Float32, Float64) => self.float_to_double(value.reg(), lanes),
             (Float64, Float32) => self.double_to_float(value.reg(), lanes),
-            (Float32 | Float64, _) => self.float_to_int(value.reg(), from, to),
             (_, Float32 | Float64) => self.int_to_float(value.reg(), from, to),
             _ => self.int_to_int(value.reg(), from, to),
         }
@@ -56,11 +64,11 @@ impl Selector<'_> {
             return self.of_gpr(value);
         }
         let zero = self.b.zero();
-        let code = match (self.b.evex, to) {
-            (false, DType::Float64) => VEX_Vcvtsi2sd_xmm_xmm_rm64,
-            (false, _) => VEX_Vcvtsi2ss_xmm_xmm_rm64,
-            (true, DType::Float64) => EVEX_Vcvtsi2sd_xmm_xmm_rm64_er,
-            (true, _) => EVEX_Vcvtsi2ss_xmm_xmm_rm64_er,
+        let code = match (self.b.isa, to) {
+            (Avx2, DType::Float64) => VEX_Vcvtsi2sd_xmm_xmm_rm64,
+            (Avx2, _) => VEX_Vcvtsi2ss_xmm_xmm_rm64,
+            (Avx512, DType::Float64) => EVEX_Vcvtsi2sd_xmm_xmm_rm64_er,
+            (Avx512, _) => EVEX_Vcvtsi2ss_xmm_xmm_rm64_er,
         };
         let result = self.b.make(code, &[Arg::Use(zero), Arg::Use(value)]);
         match to.is_half() {
@@ -97,7 +105,7 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(x), Arg::Imm(NEAREST)])
     }
 
-    /// Rounds to nearest even by adding half a unit; NaN stays one.
+    /// Rounds to nearest even by adding half a unit. NaN stays NaN.
     fn narrow_bfloat(&mut self, x: VReg, lanes: u32) -> VReg {
         let ty = Type { dtype: DType::Uint32, lanes };
         let width = width_of(ty);
@@ -144,7 +152,7 @@ impl Selector<'_> {
         self.b.make(code, &[Arg::Use(x)])
     }
 
-    /// Integers of another length.
+    /// Extends or truncates integers.
     pub(super) fn int_to_int(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         let (mut now, wanted) = (from.dtype.bytes(), to.bytes());
         if now == wanted {
@@ -159,7 +167,7 @@ impl Selector<'_> {
         if from.lanes == 1 {
             return x;
         }
-        if self.b.evex {
+        if self.b.is_evex() {
             let code = truncation(now, wanted, Width::of(lanes * now));
             return self.b.make(code, &[Arg::Use(x)]);
         }
@@ -171,7 +179,7 @@ impl Selector<'_> {
         value
     }
 
-    /// The lower halves of elements, one after the other: AVX2 packs in registers of 16 bytes.
+    /// The lower halves of elements, in registers of 16 bytes, where AVX2 packs.
     fn halve(&mut self, x: VReg, bytes: u64, lanes: u64) -> VReg {
         let (low, high) = match Width::of(bytes * lanes) {
             Width::X => (x, x),
@@ -300,14 +308,12 @@ impl Selector<'_> {
         let ty = |dtype| Type { dtype, lanes };
         let signed = from.dtype.is_signed();
         match (from.dtype.bytes(), to) {
-            (1 | 2, _) => {
-                let wide = self.int_to_int(x, from, Int32);
-                self.int_to_float(wide, ty(Int32), to)
-            }
             (4, Float32) if signed => self.b.op1(VOp::CvtDq2Ps, width_of(ty(Float32)), x),
-            (4, Float32) if self.b.evex => self.b.op1(VOp::CvtUdq2Ps, width_of(ty(Float32)), x),
+            (4, Float32) if self.b.is_evex() => {
+                self.b.op1(VOp::CvtUdq2Ps, width_of(ty(Float32)), x)
+            }
             (4, Float32) => self.unsigned_to_float(x, lanes),
-            (4, _) if signed || self.b.evex => {
+            (4, _) if signed || self.b.is_evex() => {
                 let code = self.b.form(
                     width_of(ty(Float64)),
                     match signed {
@@ -330,18 +336,18 @@ impl Selector<'_> {
                 self.b.make(code, &[Arg::Use(x)])
             }
             (4, _) => {
-                // The bits of 2^52 + x, less 2^52.
+                // 2^52 + x, made of its bits, minus 2^52.
                 let width = width_of(ty(Float64));
                 let wide = self.int_to_int(x, from, Uint64);
                 let magic = self.constant(0x4330_0000_0000_0000, 8, width);
                 let sum = self.b.op2(VOp::OrQ, width, wide, magic);
                 self.b.op2(VOp::SubPd, width, sum, magic)
             }
-            (_, Float64) if self.b.evex => {
+            (_, Float64) if self.b.is_evex() => {
                 let op = if signed { VOp::CvtQq2Pd } else { VOp::CvtUqq2Pd };
                 self.b.op1(op, width_of(ty(Float64)), x)
             }
-            (_, Float32) if self.b.evex => {
+            (_, Float32) if self.b.is_evex() => {
                 let code = self.b.form(
                     width_of(from),
                     match signed {
@@ -363,12 +369,11 @@ impl Selector<'_> {
                 );
                 self.b.make(code, &[Arg::Use(x)])
             }
-            _ if signed => self.quadwords_to_float(x, lanes, to),
-            _ => crate::bug!("no conversion of {from:?} to {to}"),
+            _ => self.quadwords_to_float(x, lanes, to),
         }
     }
 
-    /// The upper and the lower half as exact floats, added with one rounding.
+    /// Converts the upper and the lower half exactly and adds them with one rounding.
     fn unsigned_to_float(&mut self, x: VReg, lanes: u32) -> VReg {
         let width = Width::of(u64::from(lanes) * 4);
         let sixteen = self.constant(16, 4, width);
@@ -385,7 +390,7 @@ impl Selector<'_> {
         self.b.op2(VOp::AddPs, width, high, low)
     }
 
-    /// AVX2 converts 64-bit integers one at a time.
+    /// Converts 64-bit integers one at a time, as AVX2 requires.
     fn quadwords_to_float(&mut self, x: VReg, lanes: u32, to: DType) -> VReg {
         let bytes = to.bytes();
         let (convert, insert) = match to {
@@ -414,20 +419,16 @@ impl Selector<'_> {
         self.join(parts)
     }
 
-    /// Floats to integers: towards zero, saturated, NaN to 0.
-    fn float_to_int(&mut self, x: VReg, from: Type, to: DType) -> VReg {
+    /// Floats to integers: towards zero, saturated, NaN to 0. The floats are truncated to `between`
+    /// before they are narrowed.
+    fn float_to_int(&mut self, x: VReg, from: Type, between: DType, to: DType) -> VReg {
         use DType::*;
         let lanes = from.lanes;
         let ty = |dtype| Type { dtype, lanes };
         let width = width_of(from);
         let bytes = from.dtype.bytes();
-        let between = match to {
-            Int64 | Uint64 => to,
-            Uint32 => Uint32,
-            _ => Int32,
-        };
-        // Bounds of the integers as floats; where the upper one is not a float, what lies above
-        // is replaced afterwards.
+        // The bounds of the integers as floats. If the upper one is no float, larger values are
+        // replaced afterwards.
         let (low, high) = to.int_range();
         let exact_high = from.dtype.round_float(high as f64) as i128 == high
             && from.dtype.round_float(high as f64) < high as f64 + 1.0;
@@ -451,22 +452,23 @@ impl Selector<'_> {
             return self.int_to_int(result, ty(between), to);
         }
         let result = self.truncate_float(clamped, from, between);
+        let result = self.int_to_int(result, ty(between), to);
         let limit = self.constant(bits(high as f64), bytes, width);
         let above = self.compare_regs(BinOp::Ge, from, clamped, limit);
         let most = self.constant(high as u64, to.bytes(), width_of(ty(to)));
         self.blend(above, most, result, ty(to))
     }
 
-    /// The instruction for floats that are in range.
+    /// Truncates floats that are in range, by one instruction of the instruction set.
     pub(super) fn truncate_float(&mut self, x: VReg, from: Type, to: DType) -> VReg {
         use DType::*;
         let lanes = from.lanes;
         let wide = Width::of(u64::from(lanes) * from.dtype.bytes().max(to.bytes()));
         match (from.dtype, to) {
             (Float32, Int32) => self.b.op1(VOp::CvtTps2Dq, wide, x),
-            (Float32, Uint32) if self.b.evex => self.b.op1(VOp::CvtTps2Udq, wide, x),
-            (Float64, Int64) if self.b.evex => self.b.op1(VOp::CvtTpd2Qq, wide, x),
-            (Float64, Uint64) if self.b.evex => self.b.op1(VOp::CvtTpd2Uqq, wide, x),
+            (Float32, Uint32) if self.b.is_evex() => self.b.op1(VOp::CvtTps2Udq, wide, x),
+            (Float64, Int64) if self.b.is_evex() => self.b.op1(VOp::CvtTpd2Qq, wide, x),
+            (Float64, Uint64) if self.b.is_evex() => self.b.op1(VOp::CvtTpd2Uqq, wide, x),
             (Float64, Int32) => {
                 let code = self.b.form(
                     wide,
@@ -480,7 +482,7 @@ impl Selector<'_> {
                 );
                 self.b.make(code, &[Arg::Use(x)])
             }
-            (Float64, Uint32) if self.b.evex => {
+            (Float64, Uint32) if self.b.is_evex() => {
                 let code = self.b.form(
                     wide,
                     [
@@ -493,7 +495,7 @@ impl Selector<'_> {
                 );
                 self.b.make(code, &[Arg::Use(x)])
             }
-            (Float32, Int64 | Uint64) if self.b.evex => {
+            (Float32, Int64 | Uint64) if self.b.is_evex() => {
                 let code = self.b.form(
                     wide,
                     match to {
@@ -523,15 +525,11 @@ impl Selector<'_> {
                 let code = VEX_Vcvttsd2si_r64_xmmm64;
                 self.truncate_lanes(x, lanes, 8, code)
             }
-            (_, Uint32) => {
-                let wide = self.truncate_float(x, from, Int64);
-                self.int_to_int(wide, Type { dtype: Int64, lanes }, Uint32)
-            }
             _ => crate::bug!("no conversion of {from:?} to {to}"),
         }
     }
 
-    /// AVX2 converts to 64-bit integers one at a time.
+    /// Truncates to 64-bit integers one at a time, as AVX2 requires.
     fn truncate_lanes(&mut self, x: VReg, lanes: u32, bytes: u64, code: Code) -> VReg {
         let mut parts: Vec<VReg> = Vec::new();
         for lane in 0..lanes {
@@ -560,7 +558,7 @@ fn one_of(dtype: DType) -> u64 {
     }
 }
 
-/// `vpmov`: the lower parts of elements, in registers of this width.
+/// `vpmov…` for the lower parts of elements in registers of this width.
 fn truncation(from: u64, to: u64, width: Width) -> Code {
     use Width::*;
     match (from, to, width) {

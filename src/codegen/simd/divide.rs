@@ -1,26 +1,20 @@
-//! Floor division of integers and its remainder: by 0 both are 0, and the least value divided by
-//! -1 is itself.
+//! Floor division of integers and its remainder. Both are 0 for a divisor of 0, and the least value
+//! divided by -1 is itself.
 
 use super::inst::{Arg, Cond};
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Type};
+use crate::simd_ops::{Conversion, conversion};
 use iced_x86::Code::*;
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// `x // y` or `x % y` of integers, scalars or vectors.
-    pub(super) fn divide_ints(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
-        match ty.dtype.bytes() {
-            8 => self.divide_quadwords(op, ty, x, y),
-            _ => self.divide_as_doubles(op, ty, x, y),
-        }
-    }
-
-    /// A quotient of integers of 32 bits is at least 2^-32 of itself away from the next integer
-    /// unless it is one, so rounding to a float64 does not cross it.
-    fn divide_as_doubles(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
+    /// `x // y` or `x % y` of integers up to 32 bits, scalars or vectors. A quotient of integers of
+    /// 32 bits is at least 2^-32 of itself away from the next integer unless it is one, so rounding
+    /// to a float64 does not cross it.
+    pub(super) fn divide_as_doubles(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
         const FLOOR: i64 = 9;
         let double = Type { dtype: DType::Float64, lanes: ty.lanes };
         let width = width_of(double);
@@ -28,8 +22,11 @@ impl Selector<'_> {
         let divisor = self.convert(Val::Vec(y), ty, DType::Float64);
         let exact = self.b.op2(VOp::DivPd, width, dividend, divisor);
         let floor = self.b.op_imm(VOp::RoundPd, width, exact, FLOOR);
-        // 2^31, the only quotient out of range, becomes the least value.
-        let between = if ty.dtype == DType::Uint32 { DType::Uint32 } else { DType::Int32 };
+        // The only quotient out of range, 2^31, becomes the least value.
+        let Some(Conversion::Truncate(between)) = conversion(DType::Float64, ty.dtype, self.b.isa)
+        else {
+            crate::bug!("a quotient of {ty}");
+        };
         let quotient = self.truncate_float(floor, double, between);
         let between = Type { dtype: between, lanes: ty.lanes };
         let quotient = self.int_to_int(quotient, between, ty.dtype);
@@ -45,9 +42,9 @@ impl Selector<'_> {
         self.blend(none, zero, result, ty)
     }
 
-    /// One lane after the other, in general registers.
-    fn divide_quadwords(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
-        let insert = match self.b.evex {
+    /// The same of 64-bit integers: one lane after the other, in general registers.
+    pub(super) fn divide_quadwords(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
+        let insert = match self.b.is_evex() {
             true => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
             false => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
         };
@@ -69,7 +66,7 @@ impl Selector<'_> {
         self.join(parts)
     }
 
-    /// The same of general registers. What an instruction would trap on is divided by 1.
+    /// The same of general registers. Divisors on which the instruction would trap become 1.
     pub(super) fn divide_registers(&mut self, op: BinOp, signed: bool, a: VReg, b: VReg) -> VReg {
         let (zero, one) = (self.b.imm(0), self.b.imm(1));
         self.b.cmp_imm(b, 0);
@@ -85,7 +82,7 @@ impl Selector<'_> {
         self.b.cmp_imm(b, -1);
         by = self.b.cmov(Cond::E, one, by);
         let (q, r) = self.b.divide(a, by);
-        // Where the remainder has another sign than the divisor, the quotient is one too large.
+        // If remainder and divisor have different signs, the quotient is one too large.
         let signs = self.b.modify(Xor_r64_rm64, r, &[Arg::Use(by)]);
         let above = self.b.modify(Sar_rm64_imm8, signs, &[Arg::Imm(63)]);
         self.b.cmp_imm(r, 0);

@@ -1,43 +1,44 @@
-//! Encoding: an allocated [`Func`] becomes bytes, with its constants after the code.
+//! Encoding of an allocated [`Func`] into bytes, with its constants after the code.
 //!
 //! ```text
 //! prologue · blocks · (epilogue at each return) · constants, aligned
 //! ```
 //!
-//! A block that only goes on to another one, and where the allocator needed no moves, has no
-//! code: who goes there goes on at once.
+//! A block that only jumps and has no moves of the allocator gets no code; branches to it go to its
+//! target.
 
 use super::alloc::{CALLEE_SAVED, View};
-use super::inst::{Arg, Base, BlockId, Inst, Kind, Mem};
+use super::inst::{Arg, Base, BlockId, Inst, InstKind, Mem};
+use crate::target::SimdIsa;
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, OpKind, Register};
 use regalloc2::{
     Allocation, AllocationKind, Block, Edit, Function, InstOrEdit, Output, PReg, RegClass,
 };
 
-/// The encoded form of a function, and what became of each instruction.
+/// The bytes of a function, with the offsets of its parts.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    /// Code and constants; to be placed at a multiple of 64.
+    /// Code and constants, to be placed at a multiple of 64.
     pub(super) bytes: Vec<u8>,
-    /// Where the code ends and padding or constants begin.
+    /// Bytes of the code, without padding and constants.
     pub(super) code_len: usize,
-    /// Statements begin at these offsets: (offset, index of the mark).
+    /// The beginning of each statement: offset, index of the mark.
     pub(super) marks: Vec<(usize, u32)>,
-    /// Where each block begins.
+    /// The offset of each block.
     pub(super) blocks: Vec<usize>,
-    /// Where the code of each block ends; 0 for a block without code.
+    /// The offset of the end of each block; 0 for a block without code.
     pub(super) ends: Vec<usize>,
-    /// The constants, in the order of their places: offset and length.
+    /// The offset and length of each constant, in order.
     pub(super) constants: Vec<(usize, usize)>,
-    /// Moves between registers and memory that the allocator made: offsets.
+    /// The offsets of spills and reloads.
     pub(super) spills: Vec<usize>,
 }
 
-/// Bytes of a cache line, and of the alignment of a function and of hot loops: a short one that
-/// lies in two lines runs at two thirds of its speed.
-const LINE: usize = 64;
+/// Bytes of a cache line: the alignment of functions and of hot loops. A short loop across two
+/// lines runs at two thirds of its speed.
+const LINE_BYTES: usize = 64;
 
-/// Where a function keeps what is not in registers.
+/// The stack frame of a function.
 struct Frame {
     /// Saved registers.
     saved: Vec<usize>,
@@ -63,19 +64,19 @@ impl Frame {
             note(to);
         }
         let saved = CALLEE_SAVED.into_iter().filter(|number| used[*number]).collect();
-        let spills = view.func.frame.next_multiple_of(LINE as u32);
-        let bytes = spills + (output.num_spillslots as u32 * 8).next_multiple_of(LINE as u32);
+        let spills = view.func.frame.next_multiple_of(LINE_BYTES as u32);
+        let bytes = spills + (output.num_spillslots as u32 * 8).next_multiple_of(LINE_BYTES as u32);
         Frame { saved, bytes, spills }
     }
 }
 
 /// Encodes a function.
-pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32) -> Encoded {
+pub(super) fn encode(view: &View, output: &Output, isa: SimdIsa) -> Encoded {
     let frame = Frame::of(view, output);
     let mut pool_at = vec![0; view.func.pool.len()];
-    // The first time the constants' addresses are unknown; their displacements always have four
-    // bytes, so everything stays where it is.
-    let draft = Writer::new(view, output, &frame, evex, vector_bytes, &pool_at).write();
+    // The draft does not know the addresses of the constants. Their displacements always have four
+    // bytes, so the final code has the same offsets.
+    let draft = Writer::new(view, output, &frame, isa, &pool_at).write();
     let mut end = draft.bytes.len();
     let mut order: Vec<usize> = (0..view.func.pool.len()).collect();
     order.sort_by_key(|entry| std::cmp::Reverse(view.func.pool[*entry].len()));
@@ -85,7 +86,7 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
         pool_at[*entry] = end;
         end += size;
     }
-    let mut encoded = Writer::new(view, output, &frame, evex, vector_bytes, &pool_at).write();
+    let mut encoded = Writer::new(view, output, &frame, isa, &pool_at).write();
     for entry in order {
         encoded.bytes.resize(pool_at[entry], 0xcc);
         encoded.bytes.extend(&view.func.pool[entry]);
@@ -94,17 +95,17 @@ pub(super) fn encode(view: &View, output: &Output, evex: bool, vector_bytes: u32
     encoded
 }
 
-/// Where [`encode_alone`] has the only constant.
+/// The offset of the only constant of [`encode_alone`].
 #[cfg(test)]
 pub(super) const POOL_OF_TESTS: usize = 0x1240;
 
-/// The bytes of one instruction with given registers.
+/// The bytes of one instruction with the given registers.
 #[cfg(test)]
 pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
-    let view = View::new(&func, 64);
+    let view = View::new(&func, SimdIsa::Avx512);
     let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0 };
-    let mut writer = Writer::new(&view, &output, &frame, true, 64, &[POOL_OF_TESTS]);
+    let mut writer = Writer::new(&view, &output, &frame, SimdIsa::Avx512, &[POOL_OF_TESTS]);
     writer.plain(inst, allocs);
     writer.bytes
 }
@@ -114,13 +115,12 @@ pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
 pub(super) fn encode_move(
     (from, to): (Allocation, Allocation),
     spills: u32,
-    evex: bool,
-    vector_bytes: u32,
+    isa: SimdIsa,
 ) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
-    let view = View::new(&func, vector_bytes);
+    let view = View::new(&func, isa);
     let frame = Frame { saved: Vec::new(), bytes: 0, spills };
-    let mut writer = Writer::new(&view, &output, &frame, evex, vector_bytes, &[]);
+    let mut writer = Writer::new(&view, &output, &frame, isa, &[]);
     writer.move_(from, to);
     writer.bytes
 }
@@ -129,13 +129,12 @@ struct Writer<'a> {
     view: &'a View<'a>,
     output: &'a Output,
     frame: &'a Frame,
-    evex: bool,
-    vector_bytes: u32,
+    isa: SimdIsa,
     pool_at: &'a [usize],
     encoder: Encoder,
     bytes: Vec<u8>,
     labels: Vec<Option<usize>>,
-    /// Jumps to blocks that have no place yet: offset of the four bytes, target.
+    /// Jumps to blocks without an offset yet: offset of the displacement, target.
     fixups: Vec<(usize, BlockId)>,
     marks: Vec<(usize, u32)>,
     spills: Vec<usize>,
@@ -146,16 +145,14 @@ impl<'a> Writer<'a> {
         view: &'a View<'a>,
         output: &'a Output,
         frame: &'a Frame,
-        evex: bool,
-        vector_bytes: u32,
+        isa: SimdIsa,
         pool_at: &'a [usize],
     ) -> Writer<'a> {
         Writer {
             view,
             output,
             frame,
-            evex,
-            vector_bytes,
+            isa,
             pool_at,
             encoder: Encoder::new(64),
             bytes: Vec::new(),
@@ -190,7 +187,7 @@ impl<'a> Writer<'a> {
         Encoded { bytes, code_len, marks, blocks, ends, constants: Vec::new(), spills }
     }
 
-    /// The offset of a block, or of where it leads if it has no code.
+    /// The offset of a block, or of its target if it has no code.
     fn label(&self, id: BlockId) -> Option<usize> {
         self.labels[self.target(id)]
     }
@@ -202,10 +199,10 @@ impl<'a> Writer<'a> {
         id
     }
 
-    /// Where a block leads that has no code of its own.
+    /// The target of a block without code; `None` if the block has code.
     fn through(&self, id: BlockId) -> Option<BlockId> {
         let block = &self.view.func.blocks[id];
-        let [Inst { kind: Kind::Jump(to, _), .. }] = &block.insts[..] else { return None };
+        let [Inst { kind: InstKind::Jump(to, _), .. }] = &block.insts[..] else { return None };
         let mut edits = self.output.block_insts_and_edits(self.view, Block::new(id));
         let moves = edits.any(|part| match part {
             InstOrEdit::Edit(Edit::Move { from, to }) => from != to,
@@ -215,8 +212,8 @@ impl<'a> Writer<'a> {
     }
 
     fn align(&mut self) {
-        while !self.bytes.len().is_multiple_of(LINE) {
-            let missing = (LINE - self.bytes.len() % LINE).min(9);
+        while !self.bytes.len().is_multiple_of(LINE_BYTES) {
+            let missing = (LINE_BYTES - self.bytes.len() % LINE_BYTES).min(9);
             self.bytes.extend(NOPS[missing - 1]);
         }
     }
@@ -245,9 +242,9 @@ impl<'a> Writer<'a> {
 
     fn inst(&mut self, inst: &Inst, allocs: &[Allocation], next: Option<BlockId>) {
         match &inst.kind {
-            Kind::Plain if inst.code == Code::INVALID => {}
-            Kind::Plain => self.plain(inst, allocs),
-            Kind::Zero => {
+            InstKind::Plain if inst.code == Code::INVALID => {}
+            InstKind::Plain => self.plain(inst, allocs),
+            InstKind::Zero => {
                 let reg = allocs[0].as_reg().expect("a vector register");
                 let (code, x) = match reg.hw_enc() {
                     0..=15 => (Code::VEX_Vpxor_xmm_xmm_xmmm128, register(reg, Family::X)),
@@ -255,14 +252,14 @@ impl<'a> Writer<'a> {
                 };
                 self.push(&Instruction::with3(code, x, x, x).expect("a xor"));
             }
-            Kind::Ones => {
+            InstKind::Ones => {
                 let reg = allocs[0].as_reg().expect("a mask register");
                 let (to, any) = (register(reg, Family::K), Register::K0);
                 let code = Code::VEX_Kxnorw_kr_kr_kr;
                 self.push(&Instruction::with3(code, to, any, any).expect("a xnor"));
             }
-            Kind::Jump(to, _) => self.jump(*to, next),
-            Kind::Branch(cond, then, otherwise) => {
+            InstKind::Jump(to, _) => self.jump(*to, next),
+            InstKind::Branch(cond, then, otherwise) => {
                 let next = next.map(|next| self.target(next));
                 if Some(self.target(*then)) == next {
                     self.jcc(cond.negated() as u8, *otherwise);
@@ -271,7 +268,7 @@ impl<'a> Writer<'a> {
                     self.jump(*otherwise, next);
                 }
             }
-            Kind::Ret => self.epilogue(),
+            InstKind::Ret => self.epilogue(),
         }
     }
 
@@ -335,7 +332,7 @@ impl<'a> Writer<'a> {
             encoding.set_op_mask(register(take(), Family::K));
             encoding.set_zeroing_masking(zeroing);
         }
-        if inst.used_up.is_some() {
+        if inst.clobbered.is_some() {
             take();
             encoding.set_op_mask(register(take(), Family::K));
         }
@@ -363,8 +360,8 @@ impl<'a> Writer<'a> {
             Some((index, scale)) => (register(index, index_family(index, kind)), scale),
             None => (Register::None, 1),
         };
-        // Where iced finds no form with one byte (scaled by the operand's length in EVEX), it takes
-        // four.
+        // iced uses four bytes if the displacement does not fit into one (which EVEX scales by the
+        // length of the operand).
         let size = match (mem.base, disp) {
             (Base::Pool(_), _) => 8,
             (_, 0) => 0,
@@ -378,13 +375,13 @@ impl<'a> Writer<'a> {
         if let Err(error) = self.encoder.encode(instruction, at) {
             crate::bug!("encoding of {:?}: {error}", instruction.code());
         }
-        // The encoder's buffer moves to ours, its memory stays.
+        // Appending keeps the memory of the encoder's buffer.
         let mut encoded = self.encoder.take_buffer();
         self.bytes.append(&mut encoded);
         self.encoder.set_buffer(encoded);
     }
 
-    /// What the allocator wants moved.
+    /// Encodes a move of the allocator.
     fn move_(&mut self, from: Allocation, to: Allocation) {
         if from == to {
             return;
@@ -420,18 +417,18 @@ impl<'a> Writer<'a> {
     /// Load, store and copy of a whole register.
     fn move_codes(&self, class: RegClass) -> (Code, Code, Code, Family) {
         use Code::*;
-        match (class, self.vector_bytes, self.evex) {
-            (RegClass::Int, ..) => (Mov_r64_rm64, Mov_rm64_r64, Mov_r64_rm64, Family::R64),
-            (RegClass::Vector, ..) => {
+        match (class, self.isa) {
+            (RegClass::Int, _) => (Mov_r64_rm64, Mov_rm64_r64, Mov_r64_rm64, Family::R64),
+            (RegClass::Vector, _) => {
                 (VEX_Kmovq_kr_km64, VEX_Kmovq_m64_kr, VEX_Kmovq_kr_km64, Family::K)
             }
-            (RegClass::Float, 64, true) => (
+            (RegClass::Float, SimdIsa::Avx512) => (
                 EVEX_Vmovups_zmm_k1z_zmmm512,
                 EVEX_Vmovups_zmmm512_k1z_zmm,
                 EVEX_Vmovaps_zmm_k1z_zmmm512,
                 Family::Z,
             ),
-            (RegClass::Float, ..) => (
+            (RegClass::Float, SimdIsa::Avx2) => (
                 VEX_Vmovups_ymm_ymmm256,
                 VEX_Vmovups_ymmm256_ymm,
                 VEX_Vmovaps_ymm_ymmm256,
@@ -455,7 +452,7 @@ impl<'a> Writer<'a> {
             let (rsp, bytes) = (Register::RSP, self.frame.bytes as i32);
             let sub = Instruction::with2(Code::Sub_rm64_imm32, rsp, bytes).expect("sub");
             self.push(&sub);
-            let mask = -(LINE as i32);
+            let mask = -(LINE_BYTES as i32);
             let align = Instruction::with2(Code::And_rm64_imm8, rsp, mask).expect("and");
             self.push(&align);
         }
@@ -513,7 +510,7 @@ fn set_immediate(encoding: &mut Instruction, place: u32, value: i64) {
     }
 }
 
-/// Which part of a register an operand names.
+/// The registers that an operand names, by class and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Family {
     R8,
@@ -574,7 +571,7 @@ fn register(reg: PReg, family: Family) -> Register {
     first + reg.hw_enc() as u32
 }
 
-/// `al` to `r15l`: without the upper halves of the first four.
+/// `al` to `r15l`, without `ah` to `bh`.
 fn byte_register(number: usize) -> Register {
     match number {
         0..=3 => Register::AL + number as u32,
@@ -582,7 +579,7 @@ fn byte_register(number: usize) -> Register {
     }
 }
 
-/// No operation in 1 to 9 bytes: Intel SDM, volume 2, table 4-12.
+/// No-operations of 1 to 9 bytes (Intel SDM, volume 2, table 4-12).
 const NOPS: [&[u8]; 9] = [
     &[0x90],
     &[0x66, 0x90],

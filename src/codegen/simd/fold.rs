@@ -1,13 +1,13 @@
-//! Before allocation: what nobody uses goes, and a load that one instruction uses becomes its
-//! memory operand.
+//! Peephole optimizations before register allocation: removes unused instructions and overwritten
+//! stores, and makes a load with one use the memory operand of that instruction.
 
-use super::inst::{Arg, Func, Inst, Kind, Mem, Touch};
-use super::table::VOp;
+use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem};
+use super::table::{ALL_FORMS, VOp};
 use iced_x86::Code;
 use regalloc2::{OperandKind, VReg};
 use rustc_hash::FxHashMap;
 
-/// Tidies a function; it computes the same.
+/// Runs all of them.
 pub(super) fn fold(func: &mut Func) {
     remove_overwritten(func);
     remove_unused(func);
@@ -15,10 +15,10 @@ pub(super) fn fold(func: &mut Func) {
     fold_loads(func);
 }
 
-/// Removes stores that a later one of the block makes void before anybody reads.
+/// Removes stores that a later store of the block overwrites before a read.
 fn remove_overwritten(func: &mut Func) {
     for block in &mut func.blocks {
-        // What is written again further down: place and instruction, until it is read.
+        // Stores further down without a read in between: address, instruction, buffer.
         let mut later: Vec<(Mem, Code, u32)> = Vec::new();
         let mut kept: Vec<Inst> = Vec::with_capacity(block.insts.len());
         for inst in block.insts.drain(..).rev() {
@@ -26,14 +26,14 @@ fn remove_overwritten(func: &mut Func) {
                 kept.push(inst);
                 continue;
             };
-            if access.what != Touch::Write {
+            if access.kind != AccessKind::Write {
                 later.retain(|(_, _, buffer)| *buffer != access.buffer);
                 kept.push(inst);
                 continue;
             }
-            // Masked stores write some of it only; AVX2 names its mask as an operand.
+            // Masked stores write only a part; AVX2 names its mask as an operand.
             let whole = inst.mask.is_none()
-                && inst.used_up.is_none()
+                && inst.clobbered.is_none()
                 && !matches!(inst.args.get(2), Some(Arg::Use(_)));
             match inst.args.first() {
                 Some(Arg::Mem(mem)) if whole => {
@@ -77,8 +77,8 @@ fn remove_unused(func: &mut Func) {
 }
 
 fn is_unused(inst: &Inst, uses: &[u32]) -> bool {
-    let writes = inst.access.is_some_and(|access| access.what == Touch::Write);
-    if !matches!(inst.kind, Kind::Plain | Kind::Zero | Kind::Ones)
+    let writes = inst.access.is_some_and(|access| access.kind == AccessKind::Write);
+    if !matches!(inst.kind, InstKind::Plain | InstKind::Zero | InstKind::Ones)
         || writes
         || sets_flags(inst.code)
     {
@@ -95,7 +95,7 @@ fn is_unused(inst: &Inst, uses: &[u32]) -> bool {
     defs > 0 && !used
 }
 
-/// Whether what follows may look at the flags of an instruction.
+/// Whether later instructions may read the flags that an instruction sets.
 fn sets_flags(code: Code) -> bool {
     use Code::*;
     matches!(
@@ -111,7 +111,7 @@ fn sets_flags(code: Code) -> bool {
     )
 }
 
-/// `a * b + c` in the place of `a` where `c` is still wanted: saves a copy.
+/// Lets `a * b + c` overwrite `a` if `c` is used later, which saves a copy.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     let (ps, pd) = (forms(VOp::Fma231Ps, VOp::Fma213Ps), forms(VOp::Fma231Pd, VOp::Fma213Pd));
@@ -124,7 +124,7 @@ fn choose_accumulators(func: &mut Func) {
                 continue;
             };
             let single = |reg: VReg| uses[reg.vreg()] == 1;
-            // A running sum comes in as a parameter.
+            // A running sum is a block parameter and should stay in its register.
             if single(c) || params.contains(&c) {
                 continue;
             }
@@ -139,23 +139,19 @@ fn choose_accumulators(func: &mut Func) {
     }
 }
 
-/// The forms of two instructions in pairs.
+/// The pairs of forms of two instructions.
 fn forms(from: VOp, to: VOp) -> Vec<(Code, Code)> {
-    use super::inst::Width::*;
-    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
-    let pairs = all
-        .into_iter()
-        .filter_map(|(width, evex)| Some((from.code(width, evex)?, to.code(width, evex)?)));
-    pairs.collect()
+    let pairs = ALL_FORMS.into_iter();
+    pairs.filter_map(|(width, isa)| Some((from.code(width, isa)?, to.code(width, isa)?))).collect()
 }
 
-/// A load that may become an operand: where it is, what it reads.
+/// A load that may become an operand: its position, its address, and what it reads.
 #[derive(Clone, Copy)]
 struct Pending {
     place: usize,
     mem: Mem,
     buffer: u32,
-    what: Touch,
+    kind: AccessKind,
 }
 
 fn fold_loads(func: &mut Func) {
@@ -166,18 +162,18 @@ fn fold_loads(func: &mut Func) {
         for place in 0..block.insts.len() {
             let inst = &mut block.insts[place];
             if let Some(access) = inst.access {
-                match access.what {
-                    Touch::Write => pending.retain(|_, load| load.buffer != access.buffer),
-                    Touch::Load(_) | Touch::Broadcast(_) => {
+                match access.kind {
+                    AccessKind::Write => pending.retain(|_, load| load.buffer != access.buffer),
+                    AccessKind::Load(_) | AccessKind::Broadcast(_) => {
                         if let (Some(Arg::Def(to)), Some(mem)) = (inst.args.first(), inst.mem())
                             && uses[to.vreg()] == 1
                         {
-                            let (buffer, what) = (access.buffer, access.what);
-                            pending.insert(*to, Pending { place, mem: *mem, buffer, what });
+                            let (buffer, kind) = (access.buffer, access.kind);
+                            pending.insert(*to, Pending { place, mem: *mem, buffer, kind });
                         }
                         continue;
                     }
-                    Touch::Read => {}
+                    AccessKind::Read => {}
                 }
             }
             if inst.mem().is_none()
@@ -194,20 +190,22 @@ fn fold_loads(func: &mut Func) {
     }
 }
 
-/// Puts a load in the place of the last source of an instruction, if it has such a form.
+/// Replaces the last source of an instruction by a pending load, if it has such a form.
 fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pending> {
     let fits = |reg: VReg, inst: &Inst| {
         let load = pending.get(&reg)?;
-        match load.what {
-            Touch::Load(bytes) => (bytes == inst.foldable.full).then_some((*load, false)),
-            Touch::Broadcast(bytes) => (bytes == inst.foldable.broadcast).then_some((*load, true)),
+        match load.kind {
+            AccessKind::Load(bytes) => (bytes == inst.foldable.full).then_some((*load, false)),
+            AccessKind::Broadcast(bytes) => {
+                (bytes == inst.foldable.broadcast).then_some((*load, true))
+            }
             _ => None,
         }
     };
     if inst.foldable.full == 0 && inst.foldable.broadcast == 0 {
         return None;
     }
-    // What says how comes after the sources.
+    // An immediate follows the sources.
     let sources = match inst.args.last() {
         Some(Arg::Imm(_)) => inst.args.len() - 1,
         _ => inst.args.len(),
@@ -215,7 +213,7 @@ fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pend
     let last = sources.checked_sub(1)?;
     let Arg::Use(reg) = inst.args[last] else { return None };
     let found = fits(reg, inst).or_else(|| {
-        // The other factor may come from memory too.
+        // The other source can be in memory if the two commute.
         let before = last.checked_sub(1)?;
         let Arg::Use(other) = inst.args[before] else { return None };
         let found = commutes(inst.code).then(|| fits(other, inst)).flatten()?;
@@ -225,18 +223,18 @@ fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pend
     let (load, broadcast) = found?;
     inst.args[last] = Arg::Mem(load.mem);
     inst.broadcast = broadcast;
-    inst.access = Some(super::inst::Access { buffer: load.buffer, what: Touch::Read });
+    inst.access = Some(super::inst::Access { buffer: load.buffer, kind: AccessKind::Read });
     Some(load)
 }
 
-/// Whether the two last sources may change places.
+/// Whether the last two sources commute.
 fn commutes(code: Code) -> bool {
-    use super::inst::Width::*;
     use VOp::*;
     const OPS: [VOp; 18] = [
         AddPs, AddPd, MulPs, MulPd, Fma231Ps, Fma231Pd, AddB, AddW, AddD, AddQ, MulW, MulD, And,
         AndQ, Or, OrQ, Xor, XorQ,
     ];
-    let all = [(X, false), (Y, false), (X, true), (Y, true), (Z, true)];
-    OPS.iter().any(|op| all.iter().any(|(width, evex)| op.code(*width, *evex) == Some(code)))
+    let is_form =
+        |op: &VOp| ALL_FORMS.iter().any(|(width, isa)| op.code(*width, *isa) == Some(code));
+    OPS.iter().any(is_form)
 }

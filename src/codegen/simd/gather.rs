@@ -1,16 +1,18 @@
-//! Gathers and scatters: lanes that are anywhere in memory.
+//! Gathers and scatters.
 
 use super::address::{Terms, for_each_var, reads_memory};
-use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
+use super::inst::{Access, AccessKind, Arg, Base, Inst, Mem, Width};
 use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
 use super::table::VOp;
 use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
+use crate::simd_ops::{AccessForm, offset_bytes};
+use crate::target::SimdIsa::{self, Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// Where lane `lane` of an access is.
+    /// The address of lane `lane` of an access.
     fn lane_address(&mut self, buffer: &Buffer, index: &Expr, lane: u32) -> Mem {
         let bytes = buffer.dtype.bytes() as i64;
         match &index.kind {
@@ -20,7 +22,7 @@ impl Selector<'_> {
                     self.address(buffer, &Expr::add(base.clone(), Expr::index(offset)))
                 }
                 None if lane == 0 => self.address(buffer, base),
-                // A pointer that moves is one to lane 0.
+                // A loop moves pointers to lane 0.
                 None => {
                     let first = self.address(buffer, base);
                     let step = self.index_value(stride);
@@ -32,7 +34,7 @@ impl Selector<'_> {
             _ => {
                 let all = self.value(index).reg();
                 let lane_value = self.extract(all, 8, lane);
-                let element = self.b.make_gpr(quadword_code(self.b.evex), &[Arg::Use(lane_value)]);
+                let element = self.b.make_gpr(quadword_code(self.b.isa), &[Arg::Use(lane_value)]);
                 let base = self.pointer(buffer, &Terms::default());
                 let scaled = self.b.mul_imm(element, bytes);
                 Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 }
@@ -40,8 +42,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Lanes that are anywhere. Elements of 4 and 8 bytes have an instruction, others are read
-    /// one by one.
+    /// The lanes of [`AccessForm::Indexed`], by one instruction.
     pub(super) fn gather(
         &mut self,
         buffer: &Buffer,
@@ -51,25 +52,19 @@ impl Selector<'_> {
     ) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
-        if !self.has_offsets(buffer, index) {
-            if mask.is_some() {
-                crate::bug!("a masked gather of `{}` lane by lane", buffer.name);
-            }
-            return self.gather_lanes(buffer, index, ty);
-        }
         let (mem, offset_bytes) = self.offsets(buffer, index);
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         let from = self.b.zero();
         let to = self.b.vec();
-        if self.b.evex {
+        if self.b.is_evex() {
             let mask = match mask {
                 Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
                 None => self.b.ones(),
             };
             let after = self.b.mask_reg();
-            let code = gather_code(true, bytes, offset_bytes, width);
+            let code = gather_code(self.b.isa, bytes, offset_bytes, width);
             let mut inst = Inst::new(code, vec![Arg::Mod { from, to }, Arg::Mem(mem)]);
-            inst.used_up = Some((mask, after));
+            inst.clobbered = Some((mask, after));
             self.b.push(Inst { access, ..inst });
         } else {
             let mask = match mask {
@@ -80,7 +75,7 @@ impl Selector<'_> {
                 }
             };
             let after = self.b.vec();
-            let code = gather_code(false, bytes, offset_bytes, width);
+            let code = gather_code(self.b.isa, bytes, offset_bytes, width);
             let args =
                 vec![Arg::Mod { from, to }, Arg::Mem(mem), Arg::Mod { from: mask, to: after }];
             self.b.push(Inst { access, ..Inst::new(code, args) });
@@ -88,30 +83,15 @@ impl Selector<'_> {
         to
     }
 
-    /// Whether an instruction takes the lanes of an access together, by a vector of offsets.
-    fn has_offsets(&self, buffer: &Buffer, index: &Expr) -> bool {
-        let (bytes, lanes) = (buffer.dtype.bytes(), index.ty.lanes);
-        let fits = self.short_offsets(index).is_some() || lanes * 8 <= self.vector_bytes;
-        fits && bytes >= 4 && bytes * u64::from(lanes) >= 16
-    }
-
-    /// The step of a ramp if offsets of 32 bits suffice for all lanes.
-    fn short_offsets(&self, index: &Expr) -> Option<i64> {
-        let ExprKind::Ramp(_, stride) = &index.kind else { return None };
-        let stride = i64::try_from(stride.as_int()?).ok()?;
-        let last = stride.checked_mul(i64::from(index.ty.lanes))?;
-        i32::try_from(last).ok().map(|_| stride)
-    }
-
     /// An address with a vector of offsets, and the bytes of an offset.
     fn offsets(&mut self, buffer: &Buffer, index: &Expr) -> (Mem, u64) {
         let scale = buffer.dtype.bytes() as u8;
-        // What such an access starts from is a pointer; `plan::first_index` counts on that.
+        // Such an access starts from a pointer, as `plan::first_index` says.
         if let ExprKind::Ramp(base, stride) = &index.kind
             && plan::first_index(index).is_some()
         {
             let mem = self.address(buffer, base);
-            let bytes = if self.short_offsets(index).is_some() { 4 } else { 8 };
+            let bytes = offset_bytes(index);
             let width = Width::of(u64::from(index.ty.lanes) * bytes);
             let offsets = match stride.as_int() {
                 Some(stride) => self.progression(stride as i64, bytes, width),
@@ -124,7 +104,7 @@ impl Selector<'_> {
         (Mem { base: Base::Reg(base), index: Some((offsets, scale)), disp: 0 }, 8)
     }
 
-    /// The multiples of an index, one for each of `lanes`: 0, itself, twice itself. They are
+    /// A vector of the first `lanes` multiples of an index: 0, itself, twice itself, … It is
     /// computed once in a scope.
     fn multiples(&mut self, of: &Expr, lanes: u32) -> VReg {
         let (terms, constant) = self.terms(of);
@@ -139,13 +119,13 @@ impl Selector<'_> {
         multiples
     }
 
-    /// Computes before a loop what its gathers and scatters by steps known at run time need.
+    /// Computes before a loop the offsets of its gathers and scatters with run-time strides.
     pub(super) fn multiples_before(&mut self, body: &Stmt) {
         for Strided { buffer, index, stride, is_store } in plan::run_time_strides(body) {
             let mut known = true;
             for_each_var(&stride, &mut |var| known &= self.is_bound(var));
-            let is_taken = !is_store || self.b.evex;
-            if known && is_taken && self.has_offsets(&buffer, &index) {
+            let form = self.access_form(&buffer, &index, false, is_store);
+            if known && matches!(form, AccessForm::Indexed) {
                 self.multiples(&stride, index.ty.lanes);
             }
         }
@@ -160,11 +140,11 @@ impl Selector<'_> {
         Mem { base, index: Some((offsets, scale)), disp }
     }
 
-    /// One load for each lane, put together.
-    fn gather_lanes(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
+    /// One load for each lane.
+    pub(super) fn gather_lanes(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
         let bytes = ty.dtype.bytes();
         let per_part = (16 / bytes) as u32;
-        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let access = Access { buffer: self.number(buffer), kind: AccessKind::Read };
         let mut parts = Vec::new();
         for first in (0..ty.lanes).step_by(per_part as usize) {
             let mut part = self.b.zero();
@@ -173,7 +153,7 @@ impl Selector<'_> {
                 let to = self.b.vec();
                 let place = Arg::Imm((lane - first).into());
                 let args = vec![Arg::Def(to), Arg::Use(part), Arg::Mem(mem), place];
-                let mut inst = Inst::new(insert_code(self.b.evex, bytes), args);
+                let mut inst = Inst::new(insert_code(self.b.isa, bytes), args);
                 inst.access = Some(access);
                 self.b.push(inst);
                 part = to;
@@ -183,7 +163,8 @@ impl Selector<'_> {
         self.join(parts)
     }
 
-    /// Lanes go anywhere; of those that meet the last one stays.
+    /// The lanes of [`AccessForm::Indexed`], by one instruction of AVX-512. If lanes have the same
+    /// index, the last one wins.
     pub(super) fn scatter(
         &mut self,
         buffer: &Buffer,
@@ -191,25 +172,23 @@ impl Selector<'_> {
         value: VReg,
         mask: Option<Val>,
     ) {
-        let bytes = buffer.dtype.bytes();
-        let lanes = index.ty.lanes;
-        if self.b.evex && self.has_offsets(buffer, index) {
-            let width = Width::of(bytes * u64::from(lanes));
-            let (mem, offset_bytes) = self.offsets(buffer, index);
-            let mask = match mask {
-                Some(mask) => self.memory_mask(mask, bytes, lanes),
-                None => self.b.ones(),
-            };
-            let after = self.b.mask_reg();
-            let code = scatter_code(bytes, offset_bytes, width);
-            let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
-            inst.used_up = Some((mask, after));
-            self.push_store(buffer, inst);
-            return;
-        }
-        if mask.is_some() {
-            crate::bug!("a masked scatter to `{}` lane by lane", buffer.name);
-        }
+        let (bytes, lanes) = (buffer.dtype.bytes(), index.ty.lanes);
+        let width = Width::of(bytes * u64::from(lanes));
+        let (mem, offset_bytes) = self.offsets(buffer, index);
+        let mask = match mask {
+            Some(mask) => self.memory_mask(mask, bytes, lanes),
+            None => self.b.ones(),
+        };
+        let after = self.b.mask_reg();
+        let code = scatter_code(bytes, offset_bytes, width);
+        let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
+        inst.clobbered = Some((mask, after));
+        self.push_store(buffer, inst);
+    }
+
+    /// One store for each lane. If lanes have the same index, the last one wins.
+    pub(super) fn scatter_lanes(&mut self, buffer: &Buffer, index: &Expr, value: VReg) {
+        let (bytes, lanes) = (buffer.dtype.bytes(), index.ty.lanes);
         debug_assert!(!reads_memory(index) || !matches!(index.kind, ExprKind::Ramp(..)));
         for lane in 0..lanes {
             let mem = self.lane_address(buffer, index, lane);
@@ -220,45 +199,48 @@ impl Selector<'_> {
 }
 
 /// `vmovq r64, xmm`.
-fn quadword_code(evex: bool) -> Code {
-    if evex { EVEX_Vmovq_rm64_xmm } else { VEX_Vmovq_rm64_xmm }
-}
-
-fn insert_code(evex: bool, bytes: u64) -> Code {
-    match (evex, bytes) {
-        (false, 1) => VEX_Vpinsrb_xmm_xmm_r32m8_imm8,
-        (false, 2) => VEX_Vpinsrw_xmm_xmm_r32m16_imm8,
-        (false, 4) => VEX_Vpinsrd_xmm_xmm_rm32_imm8,
-        (false, _) => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
-        (true, 1) => EVEX_Vpinsrb_xmm_xmm_r32m8_imm8,
-        (true, 2) => EVEX_Vpinsrw_xmm_xmm_r32m16_imm8,
-        (true, 4) => EVEX_Vpinsrd_xmm_xmm_rm32_imm8,
-        (true, _) => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
+fn quadword_code(isa: SimdIsa) -> Code {
+    match isa {
+        Avx2 => VEX_Vmovq_rm64_xmm,
+        Avx512 => EVEX_Vmovq_rm64_xmm,
     }
 }
 
-/// The gather of elements of `bytes` by offsets of `offset` bytes into a register.
-fn gather_code(evex: bool, bytes: u64, offset: u64, width: Width) -> Code {
+fn insert_code(isa: SimdIsa, bytes: u64) -> Code {
+    match (isa, bytes) {
+        (Avx2, 1) => VEX_Vpinsrb_xmm_xmm_r32m8_imm8,
+        (Avx2, 2) => VEX_Vpinsrw_xmm_xmm_r32m16_imm8,
+        (Avx2, 4) => VEX_Vpinsrd_xmm_xmm_rm32_imm8,
+        (Avx2, _) => VEX_Vpinsrq_xmm_xmm_rm64_imm8,
+        (Avx512, 1) => EVEX_Vpinsrb_xmm_xmm_r32m8_imm8,
+        (Avx512, 2) => EVEX_Vpinsrw_xmm_xmm_r32m16_imm8,
+        (Avx512, 4) => EVEX_Vpinsrd_xmm_xmm_rm32_imm8,
+        (Avx512, _) => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,
+    }
+}
+
+/// The gather of elements of `bytes` bytes by offsets of `offset` bytes into a register.
+fn gather_code(isa: SimdIsa, bytes: u64, offset: u64, width: Width) -> Code {
     use Width::*;
-    match (evex, bytes, offset, width) {
-        (false, 4, 4, X) => VEX_Vgatherdps_xmm_vm32x_xmm,
-        (false, 4, 4, _) => VEX_Vgatherdps_ymm_vm32y_ymm,
-        (false, 8, 4, X) => VEX_Vgatherdpd_xmm_vm32x_xmm,
-        (false, 8, 4, _) => VEX_Vgatherdpd_ymm_vm32x_ymm,
-        (false, 4, _, _) => VEX_Vgatherqps_xmm_vm64y_xmm,
-        (false, _, _, X) => VEX_Vgatherqpd_xmm_vm64x_xmm,
-        (false, _, _, _) => VEX_Vgatherqpd_ymm_vm64y_ymm,
-        (true, 4, 4, X) => EVEX_Vgatherdps_xmm_k1_vm32x,
-        (true, 4, 4, Y) => EVEX_Vgatherdps_ymm_k1_vm32y,
-        (true, 4, 4, Z) => EVEX_Vgatherdps_zmm_k1_vm32z,
-        (true, 8, 4, X) => EVEX_Vgatherdpd_xmm_k1_vm32x,
-        (true, 8, 4, Y) => EVEX_Vgatherdpd_ymm_k1_vm32x,
-        (true, 8, 4, Z) => EVEX_Vgatherdpd_zmm_k1_vm32y,
-        (true, 4, _, X) => EVEX_Vgatherqps_xmm_k1_vm64y,
-        (true, 4, _, _) => EVEX_Vgatherqps_ymm_k1_vm64z,
-        (true, _, _, X) => EVEX_Vgatherqpd_xmm_k1_vm64x,
-        (true, _, _, Y) => EVEX_Vgatherqpd_ymm_k1_vm64y,
-        (true, _, _, Z) => EVEX_Vgatherqpd_zmm_k1_vm64z,
+    match (isa, bytes, offset, width) {
+        (Avx2, 4, 4, X) => VEX_Vgatherdps_xmm_vm32x_xmm,
+        (Avx2, 4, 4, _) => VEX_Vgatherdps_ymm_vm32y_ymm,
+        (Avx2, 8, 4, X) => VEX_Vgatherdpd_xmm_vm32x_xmm,
+        (Avx2, 8, 4, _) => VEX_Vgatherdpd_ymm_vm32x_ymm,
+        (Avx2, 4, _, _) => VEX_Vgatherqps_xmm_vm64y_xmm,
+        (Avx2, _, _, X) => VEX_Vgatherqpd_xmm_vm64x_xmm,
+        (Avx2, _, _, _) => VEX_Vgatherqpd_ymm_vm64y_ymm,
+        (Avx512, 4, 4, X) => EVEX_Vgatherdps_xmm_k1_vm32x,
+        (Avx512, 4, 4, Y) => EVEX_Vgatherdps_ymm_k1_vm32y,
+        (Avx512, 4, 4, Z) => EVEX_Vgatherdps_zmm_k1_vm32z,
+        (Avx512, 8, 4, X) => EVEX_Vgatherdpd_xmm_k1_vm32x,
+        (Avx512, 8, 4, Y) => EVEX_Vgatherdpd_ymm_k1_vm32x,
+        (Avx512, 8, 4, Z) => EVEX_Vgatherdpd_zmm_k1_vm32y,
+        (Avx512, 4, _, X) => EVEX_Vgatherqps_xmm_k1_vm64y,
+        (Avx512, 4, _, _) => EVEX_Vgatherqps_ymm_k1_vm64z,
+        (Avx512, _, _, X) => EVEX_Vgatherqpd_xmm_k1_vm64x,
+        (Avx512, _, _, Y) => EVEX_Vgatherqpd_ymm_k1_vm64y,
+        (Avx512, _, _, Z) => EVEX_Vgatherqpd_zmm_k1_vm64z,
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Width {
 }
 
 impl Width {
-    /// The narrowest register that holds so many bytes.
+    /// The narrowest register that holds a number of bytes.
     pub(super) fn of(bytes: u64) -> Width {
         match bytes {
             0..=16 => Width::X,
@@ -40,14 +40,14 @@ impl Width {
     }
 }
 
-/// What an address starts from.
+/// The base of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Base {
     /// A general register.
     Reg(VReg),
     /// Byte offset in the function's local memory.
     Frame(u32),
-    /// A constant that stands after the code.
+    /// A constant after the code.
     Pool(usize),
 }
 
@@ -67,14 +67,14 @@ impl Mem {
     }
 }
 
-/// An operand, as it is encoded.
+/// An operand, in the order of the encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arg {
     /// Written.
     Def(VReg),
     /// Read.
     Use(VReg),
-    /// Read, then written: one register.
+    /// Read, then written, in one register.
     Mod { from: VReg, to: VReg },
     /// Memory.
     Mem(Mem),
@@ -85,20 +85,20 @@ pub(super) enum Arg {
 /// Index of a block.
 pub(super) type BlockId = usize;
 
-/// What an instruction does to the flow of control.
+/// The control flow of an instruction, or a special form.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// Nothing.
+pub(super) enum InstKind {
+    /// Continues with the next instruction.
     Plain,
-    /// Goes to a block and gives it arguments.
+    /// Jumps to a block with arguments for its parameters.
     Jump(BlockId, Vec<VReg>),
-    /// Goes to the first block if the condition holds, else to the second.
+    /// Branches to the first block if the condition holds, else to the second.
     Branch(Cond, BlockId, BlockId),
     /// Sets the vector register of the only operand to zero.
     Zero,
     /// Sets the first 16 bits of the mask register of the only operand.
     Ones,
-    /// Leaves the function.
+    /// Returns from the function.
     Ret,
 }
 
@@ -145,21 +145,21 @@ impl Cond {
     }
 }
 
-/// What the last source of an instruction may be replaced by.
+/// The loads that may take the place of an instruction's last source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Foldable {
     /// Bytes of a memory operand; 0 if it must be a register.
     pub(super) full: u8,
-    /// Bytes of an element in memory that goes to all lanes; 0 if there is no such form.
+    /// Bytes of an element in memory that is broadcast; 0 if there is no such form.
     pub(super) broadcast: u8,
 }
 
-/// An access to memory. Accesses of different buffers never meet.
+/// An access to memory. Different buffers do not overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Access {
-    /// Number of the buffer; constants of the code have [`Access::CONSTANT`].
+    /// Number of the buffer; [`Access::CONSTANT`] for constants.
     pub(super) buffer: u32,
-    pub(super) what: Touch,
+    pub(super) kind: AccessKind,
 }
 
 impl Access {
@@ -167,16 +167,17 @@ impl Access {
     pub(super) const CONSTANT: u32 = u32::MAX;
 }
 
-/// What an access does.
+/// What an instruction does with the memory that it accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Touch {
+pub(super) enum AccessKind {
     /// Writes.
     Write,
-    /// Reads so many bytes, and does nothing else: another instruction may read them in its place.
+    /// Loads this number of bytes and does nothing else, so another instruction may load them as
+    /// its operand.
     Load(u8),
-    /// Reads so many bytes and gives them to all lanes, likewise.
+    /// Loads this number of bytes into all lanes, and does nothing else.
     Broadcast(u8),
-    /// Reads as a part of something else.
+    /// Reads and does something else, too.
     Read,
 }
 
@@ -185,19 +186,19 @@ pub(super) enum Touch {
 pub(super) struct Inst {
     pub(super) code: Code,
     pub(super) args: Vec<Arg>,
-    /// Lanes that are written, and whether the others become 0.
+    /// The mask of lanes that are written, and whether the others become 0.
     pub(super) mask: Option<(VReg, bool)>,
-    /// A mask that the instruction clears (gathers and scatters): before and after.
-    pub(super) used_up: Option<(VReg, VReg)>,
-    /// The memory operand is one element for all lanes.
+    /// A mask that the instruction clears (gathers and scatters), before and after.
+    pub(super) clobbered: Option<(VReg, VReg)>,
+    /// Whether the memory operand is one element that is broadcast.
     pub(super) broadcast: bool,
     pub(super) foldable: Foldable,
-    /// Registers that the instruction names in no operand: (value, register, written).
+    /// Registers that the instruction uses without naming them: (value, register, written).
     pub(super) implicit: Vec<(VReg, u8, bool)>,
-    pub(super) kind: Kind,
-    /// The memory that it accesses: which buffer, and whether it writes.
+    pub(super) kind: InstKind,
+    /// The memory access, if it has one.
     pub(super) access: Option<Access>,
-    /// The statement it belongs to: index into [`Func::marks`].
+    /// The statement that it belongs to, as an index into [`Func::marks`].
     pub(super) mark: u32,
 }
 
@@ -208,11 +209,11 @@ impl Inst {
             code,
             args,
             mask: None,
-            used_up: None,
+            clobbered: None,
             broadcast: false,
             foldable: Foldable::default(),
             implicit: Vec::new(),
-            kind: Kind::Plain,
+            kind: InstKind::Plain,
             access: None,
             mark: 0,
         }
@@ -233,12 +234,13 @@ impl Inst {
                 f(operand.vreg());
             }
         }
-        if let Kind::Jump(_, args) = &self.kind {
+        if let InstKind::Jump(_, args) = &self.kind {
             args.iter().for_each(|arg| f(*arg));
         }
     }
 
-    /// The operands for the register allocator; `encode` reads the allocations in this order.
+    /// The operands for the register allocator, in the order in which `encode` reads the
+    /// allocations.
     pub(super) fn operands(&self) -> Vec<Operand> {
         let mut operands = Vec::with_capacity(self.args.len() + 1);
         let vector_index = |reg: VReg| reg.class() == RegClass::Float;
@@ -268,7 +270,7 @@ impl Inst {
         if let Some((mask, _)) = self.mask {
             operands.push(Operand::reg_use(mask));
         }
-        if let Some((from, to)) = self.used_up {
+        if let Some((from, to)) = self.clobbered {
             operands.push(Operand::reg_use(from));
             operands.push(Operand::reg_reuse_def(to, operands.len() - 1));
         }
@@ -285,21 +287,21 @@ impl Inst {
     }
 }
 
-/// A block: parameters, then instructions of which the last one leaves it.
+/// A basic block: parameters and instructions, the last one of which is a terminator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub(super) params: Vec<VReg>,
     pub(super) insts: Vec<Inst>,
-    /// The head of an innermost loop.
+    /// Whether it is the head of an innermost loop.
     pub(super) is_hot: bool,
 }
 
 impl Block {
-    /// Where control goes from here.
+    /// The successors.
     pub(super) fn succs(&self) -> Vec<BlockId> {
         match self.insts.last().map(|inst| &inst.kind) {
-            Some(Kind::Jump(to, _)) => vec![*to],
-            Some(Kind::Branch(_, then, otherwise)) => vec![*then, *otherwise],
+            Some(InstKind::Jump(to, _)) => vec![*to],
+            Some(InstKind::Branch(_, then, otherwise)) => vec![*then, *otherwise],
             _ => Vec::new(),
         }
     }
@@ -308,17 +310,17 @@ impl Block {
 /// A function.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Func {
-    /// In the order of the code; the first one is the entry.
+    /// The blocks in the order of the code; the first one is the entry.
     pub(super) blocks: Vec<Block>,
     /// Number of virtual registers.
     pub(super) num_vregs: usize,
-    /// Constants after the code, each as long as it is aligned.
+    /// Constants after the code, each aligned to its length.
     pub(super) pool: Vec<Vec<u8>>,
     /// Bytes of local memory.
     pub(super) frame: u32,
-    /// Statements of the source, for the listing: depth and text.
+    /// Statements of the loop IR, for the listing: depth and text.
     pub(super) marks: Vec<(u32, String)>,
-    /// The loops, in the order of their heads: (head, last block, depth).
+    /// The loops, in the order of their heads.
     pub(super) loops: Vec<LoopInfo>,
 }
 
@@ -329,8 +331,8 @@ pub(super) struct LoopInfo {
     pub(super) head: BlockId,
     /// Last block, which branches back.
     pub(super) latch: BlockId,
-    /// Whether no loop is inside.
+    /// Whether it contains no loop.
     pub(super) innermost: bool,
-    /// As the loop IR writes it.
+    /// Its head, as the printer writes it.
     pub(super) title: String,
 }

@@ -1,8 +1,8 @@
 //! Vectors of `bool`: comparisons, choices, and the two forms of a mask.
 //!
-//! AVX-512 has registers with one bit for a lane. AVX2 keeps a mask in a vector whose lanes are
-//! as long as what was compared, all ones where true; where elements of another length are
-//! chosen, the lanes are made as long as these.
+//! AVX-512 has mask registers with one bit for a lane. AVX2 keeps a mask in a vector with lanes as
+//! long as the compared elements, all ones where true. To select elements of another length, its
+//! lanes are widened or narrowed.
 
 use super::address::{Terms, is_index};
 use super::inst::{Arg, Cond, Inst, Width};
@@ -11,6 +11,7 @@ use super::plan;
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
+use crate::simd_ops::{LaneCount, lane_count};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -78,7 +79,7 @@ impl Selector<'_> {
                 let mut value = self.value(a).reg();
                 let mut ty = a.ty;
                 if ty.dtype.is_half() {
-                    // Halves are not compared as they are.
+                    // Halves are compared as float32.
                     value = self.convert(Val::Vec(value), ty, DType::Float32);
                     ty.dtype = DType::Float32;
                 }
@@ -106,7 +107,7 @@ impl Selector<'_> {
         self.compare_regs(op, a.ty, x, y)
     }
 
-    /// `base + lane < bound` and its like, computed once where loops leave it alone.
+    /// A comparison like `base + lane < bound`, computed once in a scope.
     fn compare_lanes(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Val> {
         let LaneCount { base, bound, lanes, inclusive, negated } = lane_count(op, a, b)?;
         if let (Some(from), Some(to), true) = (base.as_int(), bound.as_int(), lanes <= 64) {
@@ -121,8 +122,8 @@ impl Selector<'_> {
             return Some(*mask);
         }
         let count = self.lanes_below(&base, &bound, lanes, inclusive);
-        // Counts fit into a byte, so lanes may be as short as the vector wants them.
-        let bytes = u64::from(self.vector_bytes / lanes).clamp(1, 4);
+        // Counts fit into a byte, so lanes can be as short as the vector needs.
+        let bytes = u64::from(self.b.isa.bytes() / lanes).clamp(1, 4);
         let dtype = match bytes {
             1 => DType::Int8,
             2..=3 => DType::Int16,
@@ -139,9 +140,9 @@ impl Selector<'_> {
         Some(mask)
     }
 
-    /// In how many lanes `base + lane` is less than `bound` (`inclusive`: or equal), at most one
-    /// more than there are. The difference of two indices may need 65 bits: where it is not
-    /// negative it is right as a number without sign, otherwise the comparison decides.
+    /// The number of lanes in which `base + lane` is less than `bound` (`inclusive`: or equal), at
+    /// most `lanes + 1`. The difference of two indices may need 65 bits: if it is not negative, it
+    /// is right as an unsigned number, else the comparison decides.
     fn lanes_below(&mut self, base: &Expr, bound: &Expr, lanes: u32, inclusive: bool) -> VReg {
         if self.is_moderate(base) && self.is_moderate(bound) {
             let count = Expr::sub(bound.clone(), base.clone());
@@ -172,11 +173,11 @@ impl Selector<'_> {
         if let Some(mask) = known {
             return *mask;
         }
-        let mask = if self.b.evex {
+        let mask = if self.b.is_evex() {
             let bits = self.b.imm(bits as i64);
             Val::Mask(self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(bits)]), 1)
         } else {
-            let length = match u64::from(self.vector_bytes / lanes).clamp(1, 4) {
+            let length = match u64::from(self.b.isa.bytes() / lanes).clamp(1, 4) {
                 3 => 2,
                 bytes => bytes,
             };
@@ -190,10 +191,10 @@ impl Selector<'_> {
         mask
     }
 
-    /// Computes the masks before a loop that its body uses and does not change, as many as there
-    /// are registers to spare.
+    /// Computes before a loop the masks that are invariant in it, as far as there are spare
+    /// registers.
     pub(super) fn masks_before(&mut self, var: &Var, body: &Stmt) {
-        let spare = if self.b.evex { 6 } else { 2 };
+        let spare = if self.b.is_evex() { 6 } else { 2 };
         for comparison in plan::loop_comparisons(var, body).into_iter().take(spare) {
             if let ExprKind::Binary(op, a, b) = &comparison.kind {
                 self.compare_lanes(*op, a, b);
@@ -201,7 +202,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Whether lanes are NaN.
+    /// The lanes that are NaN.
     pub(super) fn compare_unordered(&mut self, a: &Expr) -> Val {
         const UNORDERED: i64 = 3;
         let x = self.value(a).reg();
@@ -212,7 +213,7 @@ impl Selector<'_> {
     pub(super) fn compare_regs(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> Val {
         use BinOp::*;
         if ty.dtype.is_float() {
-            // Ordered and quiet, but for `!=`, which NaN satisfies.
+            // Ordered and quiet, except `!=`, which is true for NaN.
             let how = match op {
                 Eq => 0x00,
                 Lt => 0x11,
@@ -223,7 +224,7 @@ impl Selector<'_> {
             };
             return self.compare_floats(ty, x, y, how);
         }
-        if self.b.evex {
+        if self.b.is_evex() {
             return self.compare_ints_evex(op, ty, x, y);
         }
         let (bytes, width) = (ty.dtype.bytes(), width_of(ty));
@@ -270,7 +271,7 @@ impl Selector<'_> {
         };
         let code = self.b.form(width, forms);
         let args = [Arg::Use(x), Arg::Use(y), Arg::Imm(how)];
-        let mask = match self.b.evex {
+        let mask = match self.b.is_evex() {
             true => self.b.make_mask(code, &args),
             false => self.b.make(code, &args),
         };
@@ -291,10 +292,10 @@ impl Selector<'_> {
         Val::Mask(mask, ty.dtype.bytes() as u8)
     }
 
-    /// The other lanes.
+    /// The complement of a mask.
     fn not(&mut self, mask: Val, lanes: u32) -> Val {
         let Val::Mask(reg, bytes) = mask else { crate::bug!("not a mask") };
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(VEX_Knotq_kr_kr, &[Arg::Use(reg)]), bytes);
         }
         let width = Width::of(u64::from(bytes) * u64::from(lanes));
@@ -306,10 +307,10 @@ impl Selector<'_> {
         let (Val::Mask(a, bytes), Val::Mask(b, other)) = (x, y) else {
             crate::bug!("not masks: {x:?} and {y:?}");
         };
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(code, &[Arg::Use(a), Arg::Use(b)]), bytes);
         }
-        // The longer lanes become shorter: that always fits.
+        // Narrowing always fits into a register, widening might not.
         let bytes = bytes.min(other);
         let a = self.mask_for(x, bytes.into(), lanes);
         let b = self.mask_for(y, bytes.into(), lanes);
@@ -317,7 +318,7 @@ impl Selector<'_> {
         Val::Mask(self.b.op2(op, width, a, b), bytes)
     }
 
-    /// The register of a mask whose lanes are so long; any scalar condition holds in all lanes.
+    /// The register of a mask with lanes of `bytes` bytes. A scalar condition holds in all lanes.
     pub(super) fn mask_for(&mut self, mask: Val, bytes: u64, lanes: u32) -> VReg {
         let (mut reg, mut now) = match mask {
             Val::Gpr(flag) => {
@@ -327,7 +328,7 @@ impl Selector<'_> {
             Val::Mask(reg, now) => (reg, u64::from(now)),
             Val::Vec(_) => crate::bug!("data in place of a mask"),
         };
-        if self.b.evex {
+        if self.b.is_evex() {
             return reg;
         }
         let int = |bytes| match bytes {
@@ -348,7 +349,7 @@ impl Selector<'_> {
         reg
     }
 
-    /// A mask for an access to memory: false above the lanes that there are.
+    /// A mask for an access to memory, which is false beyond the last lane.
     pub(super) fn memory_mask(&mut self, mask: Val, bytes: u64, lanes: u32) -> VReg {
         let reg = self.mask_for(mask, bytes, lanes);
         let used = bytes * u64::from(lanes);
@@ -356,7 +357,7 @@ impl Selector<'_> {
         if used == width.bytes() {
             return reg;
         }
-        if self.b.evex {
+        if self.b.is_evex() {
             let all = self.all_lanes(lanes);
             return self.b.make_mask(VEX_Kandq_kr_kr_kr, &[Arg::Use(reg), Arg::Use(all)]);
         }
@@ -366,17 +367,17 @@ impl Selector<'_> {
         self.b.op2(VOp::And, width, reg, all)
     }
 
-    /// So many lanes of AVX-512.
+    /// A mask of the first `lanes` lanes, for AVX-512.
     pub(super) fn all_lanes(&mut self, lanes: u32) -> VReg {
         let bits = u64::MAX >> (64 - lanes);
         let bits = self.b.imm(bits as i64);
         self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(bits)])
     }
 
-    /// 0 or 1 in every lane.
+    /// A mask with one scalar condition in every lane.
     fn mask_of_flag(&mut self, flag: VReg, lanes: u32) -> Val {
         let all = self.b.modify(Neg_rm64, flag, &[]);
-        if self.b.evex {
+        if self.b.is_evex() {
             return Val::Mask(self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(all)]), 1);
         }
         let one = self.of_gpr(all);
@@ -386,21 +387,21 @@ impl Selector<'_> {
     /// Whether lane 0 is true.
     pub(super) fn flag_of_mask(&mut self, mask: Val) -> VReg {
         let Val::Mask(reg, _) = mask else { crate::bug!("not a mask") };
-        let bits = match self.b.evex {
+        let bits = match self.b.is_evex() {
             true => self.b.make_gpr(VEX_Kmovd_r32_kr, &[Arg::Use(reg)]),
             false => self.move_to_gpr(reg, 4),
         };
         self.b.and_imm(bits, 1)
     }
 
-    /// Bytes as they are in memory become a mask: any but 0 is true.
+    /// The mask of bytes from memory; any byte but 0 is true.
     pub(super) fn mask_of_bytes(&mut self, bytes: VReg, lanes: u32) -> Val {
         let ty = Type { dtype: DType::Uint8, lanes };
         let zero = self.b.zero();
         self.compare_regs(BinOp::Ne, ty, bytes, zero)
     }
 
-    /// A mask as bytes 0 and 1.
+    /// The bytes of a mask, 0 or 1.
     pub(super) fn bytes_of_mask(&mut self, mask: Val, lanes: u32) -> VReg {
         let ty = Type { dtype: DType::Uint8, lanes };
         self.ones_where(mask, 1, ty)
@@ -409,7 +410,7 @@ impl Selector<'_> {
     /// `bits` in the lanes that are true, 0 in the others.
     pub(super) fn ones_where(&mut self, mask: Val, bits: u64, ty: Type) -> VReg {
         let one = self.constant(bits, ty.dtype.bytes(), width_of(ty));
-        if !self.b.evex {
+        if !self.b.is_evex() {
             let mask = self.mask_for(mask, ty.dtype.bytes(), ty.lanes);
             return self.b.op2(VOp::And, width_of(ty), mask, one);
         }
@@ -454,7 +455,7 @@ impl Selector<'_> {
         };
         let code = self.b.form(width, forms);
         let mut args = vec![Arg::Def(to), Arg::Use(f), Arg::Use(t)];
-        let mut inst = if self.b.evex {
+        let mut inst = if self.b.is_evex() {
             let mut inst = Inst::new(code, args);
             inst.mask = Some((mask, false));
             inst
@@ -462,7 +463,7 @@ impl Selector<'_> {
             args.push(Arg::Use(mask));
             Inst::new(code, args)
         };
-        inst.foldable.full = if self.b.evex { width.bytes() as u8 } else { 0 };
+        inst.foldable.full = if self.b.is_evex() { width.bytes() as u8 } else { 0 };
         self.b.push(inst);
         to
     }
@@ -499,69 +500,21 @@ fn int_compare(bytes: u64, signed: bool, width: Width) -> Code {
     }
 }
 
-/// What a mask that is kept depends on.
+/// The key of a mask that is kept in a scope.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(super) enum MaskKey {
-    /// The bits of so many lanes.
+    /// Bits and number of lanes.
     Constant(u64, u32),
     /// A [`LaneCount`]: base and bound, lanes, inclusive, negated.
     Lanes([(Terms, i64); 2], u32, bool, bool),
 }
 
-/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones,
-/// or, `negated`, in all others.
-pub(super) struct LaneCount {
-    base: Expr,
-    bound: Expr,
-    lanes: u32,
-    /// `<=` in place of `<`.
-    inclusive: bool,
-    negated: bool,
-}
-
-/// What `base + lane < bound` and its like say.
-pub(super) fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
-    use BinOp::*;
-    let (op, base, bound) = match (&a.kind, &b.kind) {
-        (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
-            if stride.as_int() == Some(1) =>
-        {
-            (op, base, bound)
-        }
-        (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
-            if stride.as_int() == Some(1) =>
-        {
-            let mirrored = match op {
-                Lt => Gt,
-                Le => Ge,
-                Gt => Lt,
-                Ge => Le,
-                _ => return None,
-            };
-            (mirrored, base, bound)
-        }
-        _ => return None,
-    };
-    if a.ty.dtype != DType::Index {
-        return None;
-    }
-    let (inclusive, negated) = match op {
-        Lt => (false, false),
-        Ge => (false, true),
-        Le => (true, false),
-        Gt => (true, true),
-        _ => return None,
-    };
-    let (base, bound) = (base.clone(), bound.clone());
-    Some(LaneCount { base, bound, lanes: a.ty.lanes, inclusive, negated })
-}
-
-/// A bit for each of so many lanes.
+/// One bit for each lane.
 fn every_lane(lanes: u32) -> u64 {
     u64::MAX >> (64 - lanes)
 }
 
-/// The first `count` of so many lanes.
+/// The bits of the first `count` of `lanes` lanes.
 fn first_lanes(count: i128, lanes: u32) -> u64 {
     match count {
         ..=0 => 0,
@@ -570,7 +523,7 @@ fn first_lanes(count: i128, lanes: u32) -> u64 {
     }
 }
 
-/// The lanes in which a mask of constants holds.
+/// The bits of a mask that depends on constants only.
 fn constant_bits(expr: &Expr) -> Option<u64> {
     use BinOp::*;
     let lanes = expr.ty.lanes;

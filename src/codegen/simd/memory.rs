@@ -1,11 +1,13 @@
-//! Loads, stores, prefetches.
+//! Loads, stores and prefetches.
 
-use super::inst::{Access, Arg, Cond, Inst, Mem, Touch, Width};
+use super::inst::{Access, AccessKind, Arg, Cond, Inst, Mem, Width};
 use super::nest::{LoadKey, Selector, Val};
 use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
-use crate::ir::{Buffer, DType, Expr, ExprKind, Type};
+use crate::ir::{Buffer, DType, Expr, Type};
+use crate::simd_ops::{AccessForm, VectorAccess, access_form};
+use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -24,32 +26,31 @@ impl Selector<'_> {
             return Val::Vec(self.read(buffer, mem, ty.dtype.bytes(), true, Width::X));
         }
         let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
-        let value = match (&index.kind, mask) {
-            (ExprKind::Ramp(base, stride), None) if stride.as_int() == Some(1) => {
+        let form = self.access_form(buffer, index, mask.is_some(), false);
+        let mask = mask.map(|mask| self.value(mask));
+        let value = match (form, mask) {
+            (AccessForm::Move(base), _) => {
                 let mem = self.address(buffer, base);
                 self.read(buffer, mem, bytes, false, Width::of(bytes))
             }
-            (ExprKind::Ramp(base, stride), Some(mask)) if stride.as_int() == Some(1) => {
-                let mask = self.value(mask);
+            (AccessForm::MaskedMove(base), Some(mask)) => {
                 let mem = self.address(buffer, base);
                 self.masked_load(buffer, mem, ty, mask, false)
             }
-            (ExprKind::Broadcast(one), Some(mask)) if self.b.evex || ty.dtype.bytes() >= 4 => {
-                let mask = self.value(mask);
+            (AccessForm::MaskedBroadcast(one), Some(mask)) => {
                 let mem = self.address(buffer, one);
-                match self.b.evex {
-                    true => self.masked_load(buffer, mem, ty, mask, true),
-                    false => self.broadcast_if_any(buffer, mem, ty, mask),
+                match self.b.isa {
+                    Avx512 => self.masked_load(buffer, mem, ty, mask, true),
+                    Avx2 => self.broadcast_if_any(buffer, mem, ty, mask),
                 }
             }
-            (ExprKind::Broadcast(one), None) => {
+            (AccessForm::OneElement(one), _) => {
                 let mem = self.address(buffer, one);
                 self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
             }
-            _ => {
-                let mask = mask.map(|mask| self.value(mask));
-                self.gather(buffer, index, ty, mask)
-            }
+            (AccessForm::Indexed, mask) => self.gather(buffer, index, ty, mask),
+            (AccessForm::EachLane, _) => self.gather_lanes(buffer, index, ty),
+            (form, None) => crate::bug!("a mask is expected for {form:?}"),
         };
         match ty.dtype {
             DType::Bool => self.mask_of_bytes(value, ty.lanes),
@@ -57,7 +58,23 @@ impl Selector<'_> {
         }
     }
 
-    /// The part of a buffer in registers that an access names, or a column of it.
+    /// The form of a vector access; the nest was outlined because it has one.
+    pub(super) fn access_form<'e>(
+        &self,
+        buffer: &Buffer,
+        index: &'e Expr,
+        masked: bool,
+        is_store: bool,
+    ) -> AccessForm<'e> {
+        let access = VectorAccess { bytes: buffer.dtype.bytes(), masked, is_store };
+        match access_form(access, index, index.ty.lanes, self.b.isa) {
+            Some(form) => form,
+            None => crate::bug!("no instruction for {access:?} of `{}`", buffer.name),
+        }
+    }
+
+    /// The part or tile column that an access reads of a buffer in registers; `None` if the buffer
+    /// is in memory.
     fn load_part(&mut self, buffer: &Buffer, index: &Expr) -> Option<VReg> {
         let parts = self.registers.get(buffer)?;
         if let Some(column) = plan::tile_column(index) {
@@ -66,14 +83,14 @@ impl Selector<'_> {
         let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
         match parts[&(first as i64)] {
             Some(value) => Some(value),
-            // Nobody looks at a value that was never written.
+            // A part that was never written may have any value.
             None => Some(self.b.zero()),
         }
     }
 
-    /// A scalar `bool`: any byte but 0 is true.
+    /// Loads a scalar `bool`; any byte but 0 is true.
     fn load_bool(&mut self, buffer: &Buffer, mem: Mem) -> VReg {
-        let access = Access { buffer: self.number(buffer), what: Touch::Read };
+        let access = Access { buffer: self.number(buffer), kind: AccessKind::Read };
         let to = self.b.gpr();
         let mut inst = Inst::new(Movzx_r32_rm8, vec![Arg::Def(to), Arg::Mem(mem)]);
         inst.access = Some(access);
@@ -82,12 +99,14 @@ impl Selector<'_> {
         self.b.set(Cond::Ne)
     }
 
+    /// The number of a buffer, for [`Access`].
     pub(super) fn number(&mut self, buffer: &Buffer) -> u32 {
         let next = self.numbers.len() as u32;
         *self.numbers.entry(buffer.clone()).or_insert(next)
     }
 
-    /// `bytes` from memory, to lane 0 on, or one element of so many bytes to all lanes.
+    /// Reads `bytes` bytes from lane 0 on, or, if `broadcast`, one element of that length into all
+    /// lanes. A value that was read before in the scope is reused.
     pub(super) fn read(
         &mut self,
         buffer: &Buffer,
@@ -109,7 +128,7 @@ impl Selector<'_> {
         value
     }
 
-    /// The load itself.
+    /// Emits the load of [`Selector::read`].
     pub(super) fn read_as(
         &mut self,
         buffer: u32,
@@ -121,7 +140,7 @@ impl Selector<'_> {
         let to = self.b.vec();
         if !bytes.is_power_of_two() {
             let inst = self.partial(mem, to, bytes, false);
-            self.b.push(Inst { access: Some(Access { buffer, what: Touch::Read }), ..inst });
+            self.b.push(Inst { access: Some(Access { buffer, kind: AccessKind::Read }), ..inst });
             return to;
         }
         let code = match broadcast {
@@ -129,31 +148,30 @@ impl Selector<'_> {
             false => self.plain_load(bytes),
         };
         let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
-        let what = match broadcast {
-            true => Touch::Broadcast(bytes as u8),
-            false => Touch::Load(bytes as u8),
+        let kind = match broadcast {
+            true => AccessKind::Broadcast(bytes as u8),
+            false => AccessKind::Load(bytes as u8),
         };
-        inst.access = Some(Access { buffer, what });
+        inst.access = Some(Access { buffer, kind });
         self.b.push(inst);
         to
     }
 
     fn plain_load(&self, bytes: u64) -> Code {
-        let evex = self.b.evex;
-        match (bytes, evex) {
-            (64, true) => EVEX_Vmovups_zmm_k1z_zmmm512,
-            (32, true) => EVEX_Vmovups_ymm_k1z_ymmm256,
-            (16, true) => EVEX_Vmovups_xmm_k1z_xmmm128,
-            (8, true) => EVEX_Vmovq_xmm_xmmm64,
-            (4, true) => EVEX_Vmovd_xmm_rm32,
-            (2, true) => EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
-            (1, true) => EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
-            (32, false) => VEX_Vmovups_ymm_ymmm256,
-            (16, false) => VEX_Vmovups_xmm_xmmm128,
-            (8, false) => VEX_Vmovq_xmm_xmmm64,
-            (4, false) => VEX_Vmovd_xmm_rm32,
-            (2, false) => VEX_Vpbroadcastw_xmm_xmmm16,
-            (1, false) => VEX_Vpbroadcastb_xmm_xmmm8,
+        match (bytes, self.b.isa) {
+            (64, Avx512) => EVEX_Vmovups_zmm_k1z_zmmm512,
+            (32, Avx512) => EVEX_Vmovups_ymm_k1z_ymmm256,
+            (16, Avx512) => EVEX_Vmovups_xmm_k1z_xmmm128,
+            (8, Avx512) => EVEX_Vmovq_xmm_xmmm64,
+            (4, Avx512) => EVEX_Vmovd_xmm_rm32,
+            (2, Avx512) => EVEX_Vpbroadcastw_xmm_k1z_xmmm16,
+            (1, Avx512) => EVEX_Vpbroadcastb_xmm_k1z_xmmm8,
+            (32, Avx2) => VEX_Vmovups_ymm_ymmm256,
+            (16, Avx2) => VEX_Vmovups_xmm_xmmm128,
+            (8, Avx2) => VEX_Vmovq_xmm_xmmm64,
+            (4, Avx2) => VEX_Vmovd_xmm_rm32,
+            (2, Avx2) => VEX_Vpbroadcastw_xmm_xmmm16,
+            (1, Avx2) => VEX_Vpbroadcastb_xmm_xmmm8,
             _ => crate::bug!("a load of {bytes} bytes"),
         }
     }
@@ -174,7 +192,7 @@ impl Selector<'_> {
         }
     }
 
-    /// From lane 0 of a register, or from memory, to all lanes.
+    /// The broadcast of an element from lane 0 of a register or from memory.
     fn broadcast_code(&self, bytes: u64, width: Width) -> Code {
         let forms = match bytes {
             1 => [
@@ -209,13 +227,13 @@ impl Selector<'_> {
         self.b.form(width, forms)
     }
 
-    /// Lane 0 in all lanes.
+    /// Broadcasts lane 0.
     pub(super) fn splat(&mut self, value: VReg, bytes: u64, width: Width) -> VReg {
         let code = self.broadcast_code(bytes, width);
         self.b.make(code, &[Arg::Use(value)])
     }
 
-    /// A constant in all lanes, from its bits.
+    /// A constant with these bits in all lanes.
     pub(super) fn constant(&mut self, bits: u64, bytes: u64, width: Width) -> VReg {
         if bits == 0 {
             return self.b.zero();
@@ -226,7 +244,7 @@ impl Selector<'_> {
             }
         }
         let element = &bits.to_le_bytes()[..bytes as usize];
-        if self.b.evex && bytes >= 4 {
+        if self.b.is_evex() && bytes >= 4 {
             let mem = self.b.pool(element.to_vec());
             return self.read_as(Access::CONSTANT, mem, bytes, true, width);
         }
@@ -240,7 +258,7 @@ impl Selector<'_> {
         self.read_as(Access::CONSTANT, mem, len, false, Width::of(len))
     }
 
-    /// `0, step, 2 * step …` in lanes of so many bytes.
+    /// `0, step, 2 * step, …` in lanes of `bytes` bytes.
     pub(super) fn progression(&mut self, step: i64, bytes: u64, width: Width) -> VReg {
         let lanes = width.bytes() / bytes;
         let lane = |lane: u64| step.wrapping_mul(lane as i64).to_le_bytes();
@@ -249,7 +267,7 @@ impl Selector<'_> {
         self.constant_bytes(all)
     }
 
-    /// Lanes that a mask turns off are 0, and not read; `broadcast`: all read one element.
+    /// Loads under a mask. Other lanes are 0 and not read. `broadcast`: all lanes read one element.
     fn masked_load(
         &mut self,
         buffer: &Buffer,
@@ -260,10 +278,10 @@ impl Selector<'_> {
     ) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         let to = self.b.vec();
         let mask = self.memory_mask(mask, bytes, ty.lanes);
-        let inst = if self.b.evex {
+        let inst = if self.b.is_evex() {
             let code = match broadcast {
                 true => self.broadcast_load(bytes, width),
                 false => self.moved(bytes, width, false),
@@ -279,8 +297,8 @@ impl Selector<'_> {
         to
     }
 
-    /// One element in the lanes that a mask of AVX2 turns on; where it turns on none, a zero that
-    /// stands after the code is read instead of the element.
+    /// One element in the lanes of an AVX2 mask. If the mask is empty, the load reads a zero after
+    /// the code instead, because the element may not exist.
     fn broadcast_if_any(&mut self, buffer: &Buffer, mem: Mem, ty: Type, mask: Val) -> VReg {
         let bytes = ty.dtype.bytes();
         let width = Width::of(bytes * u64::from(ty.lanes));
@@ -296,12 +314,12 @@ impl Selector<'_> {
         let to = self.b.vec();
         let code = self.broadcast_load(bytes, width);
         let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(Mem::at(at))]);
-        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        inst.access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         self.b.push(inst);
         self.b.op2(VOp::And, width, to, mask)
     }
 
-    /// The move whose mask counts elements of so many bytes.
+    /// The EVEX move with a mask for elements of `bytes` bytes.
     fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
         let place = |x, y, z| [INVALID, INVALID, x, y, z];
         let forms = match (bytes, to_memory) {
@@ -379,83 +397,86 @@ impl Selector<'_> {
         let mask = mask.map(|mask| self.value(mask));
         let bytes = buffer.dtype.bytes();
         let mut written = None;
-        match &index.kind {
-            _ if lanes == 1 => {
-                let mem = self.address(buffer, index);
-                self.write(buffer, mem, value, bytes);
-            }
-            ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
-                let mem = self.address(buffer, base);
-                let value = match value {
-                    Val::Mask(..) => Val::Vec(self.bytes_of_mask(value, lanes)),
-                    value => value,
-                };
-                match mask {
-                    None => {
-                        let all = bytes * u64::from(lanes);
-                        match value {
-                            Val::Vec(value) if self.nontemporal && has_nontemporal(all) => {
-                                self.write_nontemporal(buffer, mem, value, all);
-                            }
-                            value => self.write(buffer, mem, value, all),
-                        }
-                        let key = all << 8 | Width::of(all).bytes();
-                        written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
+        if lanes == 1 {
+            let mem = self.address(buffer, index);
+            self.write(buffer, mem, value, bytes);
+        } else {
+            let form = self.access_form(buffer, index, mask.is_some(), true);
+            match (form, mask) {
+                (AccessForm::Move(base), _) => {
+                    let mem = self.address(buffer, base);
+                    let value = self.stored_lanes(value, lanes);
+                    let all = bytes * u64::from(lanes);
+                    match self.nontemporal && has_nontemporal(all) {
+                        true => self.write_nontemporal(buffer, mem, value, all),
+                        false => self.write(buffer, mem, Val::Vec(value), all),
                     }
-                    Some(mask) => self.masked_store(buffer, mem, value.reg(), mask, lanes),
+                    let key = all << 8 | Width::of(all).bytes();
+                    written = Some((LoadKey { mem, bytes: key, broadcast: false }, value));
                 }
-            }
-            // Of lanes that meet the last one stays.
-            ExprKind::Broadcast(one) if mask.is_none() => {
-                let value = match value {
-                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
-                    value => value.reg(),
-                };
-                let mem = self.address(buffer, one);
-                let last = self.extract(value, bytes, lanes - 1);
-                self.write(buffer, mem, Val::Vec(last), bytes);
-            }
-            _ => {
-                let value = match value {
-                    Val::Mask(..) => self.bytes_of_mask(value, lanes),
-                    value => value.reg(),
-                };
-                self.scatter(buffer, index, value, mask);
+                (AccessForm::MaskedMove(base), Some(mask)) => {
+                    let mem = self.address(buffer, base);
+                    let value = self.stored_lanes(value, lanes);
+                    self.masked_store(buffer, mem, value, mask, lanes);
+                }
+                // The last lane wins.
+                (AccessForm::OneElement(one), _) => {
+                    let value = self.stored_lanes(value, lanes);
+                    let mem = self.address(buffer, one);
+                    let last = self.extract(value, bytes, lanes - 1);
+                    self.write(buffer, mem, Val::Vec(last), bytes);
+                }
+                (AccessForm::Indexed, mask) => {
+                    let value = self.stored_lanes(value, lanes);
+                    self.scatter(buffer, index, value, mask);
+                }
+                (AccessForm::EachLane, _) => {
+                    let value = self.stored_lanes(value, lanes);
+                    self.scatter_lanes(buffer, index, value);
+                }
+                (form, _) => crate::bug!("a store by {form:?}"),
             }
         }
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (other, _)| other != buffer);
         }
-        // Who reads it again finds it in its register.
-        if let Some((key, Val::Vec(value))) = written {
+        // A later load of these elements takes the value from its register.
+        if let Some((key, value)) = written {
             let scope = self.scopes.last_mut().expect("a scope");
             scope.loads.insert(key, (buffer.clone(), value));
         }
     }
 
-    /// So many bytes of a value, from lane 0 on, to memory.
+    /// A value in the form that it has in memory; a mask becomes bytes.
+    fn stored_lanes(&mut self, value: Val, lanes: u32) -> VReg {
+        match value {
+            Val::Mask(..) => self.bytes_of_mask(value, lanes),
+            value => value.reg(),
+        }
+    }
+
+    /// Writes `bytes` bytes of a value from lane 0 on.
     pub(super) fn write(&mut self, buffer: &Buffer, mem: Mem, value: Val, bytes: u64) {
-        let evex = self.b.evex;
         let reg = value.reg();
         if !bytes.is_power_of_two() {
             let inst = self.partial(mem, reg, bytes, true);
             return self.push_store(buffer, inst);
         }
-        let code = match (bytes, evex) {
+        let code = match (bytes, self.b.isa) {
             _ if matches!(value, Val::Gpr(_)) => Mov_rm8_r8,
             (64, _) => EVEX_Vmovups_zmmm512_k1z_zmm,
-            (32, true) => EVEX_Vmovups_ymmm256_k1z_ymm,
-            (16, true) => EVEX_Vmovups_xmmm128_k1z_xmm,
-            (8, true) => EVEX_Vmovq_xmmm64_xmm,
-            (4, true) => EVEX_Vmovd_rm32_xmm,
-            (2, true) => EVEX_Vpextrw_r32m16_xmm_imm8,
-            (1, true) => EVEX_Vpextrb_r32m8_xmm_imm8,
-            (32, false) => VEX_Vmovups_ymmm256_ymm,
-            (16, false) => VEX_Vmovups_xmmm128_xmm,
-            (8, false) => VEX_Vmovq_xmmm64_xmm,
-            (4, false) => VEX_Vmovd_rm32_xmm,
-            (2, false) => VEX_Vpextrw_r32m16_xmm_imm8,
-            (1, false) => VEX_Vpextrb_r32m8_xmm_imm8,
+            (32, Avx512) => EVEX_Vmovups_ymmm256_k1z_ymm,
+            (16, Avx512) => EVEX_Vmovups_xmmm128_k1z_xmm,
+            (8, Avx512) => EVEX_Vmovq_xmmm64_xmm,
+            (4, Avx512) => EVEX_Vmovd_rm32_xmm,
+            (2, Avx512) => EVEX_Vpextrw_r32m16_xmm_imm8,
+            (1, Avx512) => EVEX_Vpextrb_r32m8_xmm_imm8,
+            (32, Avx2) => VEX_Vmovups_ymmm256_ymm,
+            (16, Avx2) => VEX_Vmovups_xmmm128_xmm,
+            (8, Avx2) => VEX_Vmovq_xmmm64_xmm,
+            (4, Avx2) => VEX_Vmovd_rm32_xmm,
+            (2, Avx2) => VEX_Vpextrw_r32m16_xmm_imm8,
+            (1, Avx2) => VEX_Vpextrb_r32m8_xmm_imm8,
             _ => crate::bug!("a store of {bytes} bytes"),
         };
         let mut args = vec![Arg::Mem(mem), Arg::Use(reg)];
@@ -465,11 +486,11 @@ impl Selector<'_> {
         self.push_store(buffer, Inst::new(code, args));
     }
 
-    /// The load or the store of a part of a register, by a constant mask.
+    /// A load or store of the first bytes of a register, by a constant mask.
     fn partial(&mut self, mem: Mem, reg: VReg, bytes: u64, to_memory: bool) -> Inst {
         let width = Width::of(bytes);
         let mask = self.partial_mask(bytes);
-        if self.b.evex {
+        if self.b.is_evex() {
             let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
             let code = self.moved(element, width, to_memory);
             let args = match to_memory {
@@ -494,7 +515,7 @@ impl Selector<'_> {
                 return *mask;
             }
         }
-        let mask = if self.b.evex {
+        let mask = if self.b.is_evex() {
             let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
             self.all_lanes((bytes / element) as u32)
         } else {
@@ -507,7 +528,7 @@ impl Selector<'_> {
     }
 
     pub(super) fn push_store(&mut self, buffer: &Buffer, inst: Inst) {
-        let access = Some(Access { buffer: self.number(buffer), what: Touch::Write });
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Write });
         self.b.push(Inst { access, ..inst });
     }
 
@@ -515,7 +536,7 @@ impl Selector<'_> {
         let bytes = buffer.dtype.bytes();
         let width = Width::of(bytes * u64::from(lanes));
         let mask = self.memory_mask(mask, bytes, lanes);
-        let inst = if self.b.evex {
+        let inst = if self.b.is_evex() {
             let code = self.moved(bytes, width, true);
             let mut inst = Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]);
             inst.mask = Some((mask, false));
@@ -527,7 +548,7 @@ impl Selector<'_> {
         self.push_store(buffer, inst);
     }
 
-    /// Lane `lane` of a vector in lane 0 of another one.
+    /// Moves lane `lane` of a vector to lane 0.
     pub(super) fn extract(&mut self, value: VReg, bytes: u64, lane: u32) -> VReg {
         let place = u64::from(lane) * bytes;
         let mut part = value;
@@ -538,32 +559,32 @@ impl Selector<'_> {
         if inside == 0 {
             return part;
         }
-        // Bytes move down; what comes from above does not matter.
+        // Shifts bytes down; the upper lanes may have any value.
         let code =
-            if self.b.evex { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
+            if self.b.is_evex() { EVEX_Vpsrldq_xmm_xmmm128_imm8 } else { VEX_Vpsrldq_xmm_xmm_imm8 };
         self.b.make(code, &[Arg::Use(part), Arg::Imm(inside as i64)])
     }
 
-    /// 16 of the bytes of a register.
+    /// One group of 16 bytes of a register.
     pub(super) fn quarter(&mut self, value: VReg, number: u64) -> VReg {
-        let (code, number) = match (self.b.evex, number) {
-            (false, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
-            (true, 0..=1) => (EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8, number),
-            (true, _) => (EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8, number),
+        let (code, number) = match (self.b.isa, number) {
+            (Avx2, _) => (VEX_Vextracti128_xmmm128_ymm_imm8, number),
+            (Avx512, 0..=1) => (EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8, number),
+            (Avx512, _) => (EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8, number),
         };
         self.b.make(code, &[Arg::Use(value), Arg::Imm(number as i64)])
     }
 
-    /// Registers of 16 bytes one after the other in a wider one.
+    /// Joins registers of 16 bytes to a wider one.
     pub(super) fn join(&mut self, parts: Vec<VReg>) -> VReg {
         let width = Width::of(parts.len() as u64 * 16);
         let mut parts = parts.into_iter();
         let mut whole = parts.next().expect("a part");
         for (number, part) in (1..).zip(parts) {
-            let code = match (self.b.evex, width) {
-                (false, _) => VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
-                (true, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
-                (true, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
+            let code = match (self.b.isa, width) {
+                (Avx2, _) => VEX_Vinserti128_ymm_ymm_xmmm128_imm8,
+                (Avx512, Width::Z) => EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8,
+                (Avx512, _) => EVEX_Vinserti32x4_ymm_k1z_ymm_xmmm128_imm8,
             };
             let to = self.b.vec();
             let args = vec![Arg::Def(to), Arg::Use(whole), Arg::Use(part), Arg::Imm(number)];
@@ -575,19 +596,19 @@ impl Selector<'_> {
         whole
     }
 
-    /// A hint that an element is read soon.
+    /// Prefetches an element.
     pub(super) fn prefetch(&mut self, buffer: &Buffer, index: &Expr) {
         if self.registers.contains_key(buffer) {
             return;
         }
         let mem = self.address(buffer, index);
         let mut inst = Inst::new(Prefetcht0_m8, vec![Arg::Mem(mem)]);
-        inst.access = Some(Access { buffer: self.number(buffer), what: Touch::Read });
+        inst.access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         self.b.push(inst);
     }
 }
 
-/// A move of AVX2 whose mask is a vector.
+/// The AVX2 move with a vector as its mask.
 fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
     match (bytes, width, to_memory) {
         (4, Width::X, false) => VEX_Vpmaskmovd_xmm_xmm_m128,

@@ -1,14 +1,14 @@
-//! Machine code of our own for x86: loop nests that `outline_simd` selected, with the vectors of
-//! AVX2 (32 bytes) or AVX-512 (64 bytes, masks).
+//! The SIMD back end: compiles the nests that `outline_simd` marked to AVX2 (vectors of 32 bytes)
+//! or AVX-512 (64 bytes, masks).
 //!
 //! ```text
 //! loop IR ─nest, value, memory, arith, mask, convert─► instructions over virtual registers
 //!         ─fold─► … ─alloc (regalloc2)─► … ─encode (iced)─► bytes
 //! ```
 //!
-//! A nest becomes one function: its argument is the address of a struct ([`Closure`]) with the
-//! values of variables and the addresses of buffers. The function refers to no symbol; constants
-//! stand after its code.
+//! A nest becomes one function. Its argument is the address of a struct ([`Closure`]) with the
+//! values of variables and the addresses of buffers. The function refers to no symbol; its
+//! constants follow the code. `simd_ops` says how each operation is computed.
 
 mod address;
 mod alloc;
@@ -37,18 +37,18 @@ use crate::target::Target;
 use inst::LoopInfo;
 pub use nest::Closure;
 
-/// The code of a nest.
+/// The machine code of a nest.
 #[derive(Clone, Debug)]
 pub struct NestCode {
-    /// Code and constants; place it at a multiple of 64.
+    /// Code and constants, to be placed at a multiple of 64.
     pub bytes: Vec<u8>,
     /// Bytes of code.
     pub code_len: usize,
-    /// Statements and where they begin: offset, depth, text.
+    /// The beginning of each statement: offset, loop depth, text.
     pub marks: Vec<(usize, u32, String)>,
-    /// The loops that are left, in the order of their heads.
+    /// The loops, in the order of their heads.
     pub loops: Vec<NestLoop>,
-    /// Where the register allocator moves something between a register and memory: offsets.
+    /// The offsets of spills and reloads.
     pub spills: Vec<usize>,
     /// The constants after the code, in order: offset and length.
     pub constants: Vec<(usize, usize)>,
@@ -57,36 +57,34 @@ pub struct NestCode {
 /// A loop of a nest's code.
 #[derive(Clone, Debug)]
 pub struct NestLoop {
-    /// As the loop IR writes it.
+    /// Its head, as the printer writes it.
     pub title: String,
-    /// Whether no loop is inside.
+    /// Whether it contains no loop.
     pub innermost: bool,
     /// Offset of its first instruction.
     pub start: usize,
-    /// Offset after its last one, which goes back.
+    /// Offset after its last one, which branches back.
     pub end: usize,
 }
 
 /// Compiles a nest.
 pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode {
     let isa = target.simd().expect("nests are outlined for targets with a SIMD back end");
-    let evex = isa.has_masks();
-    let builder = build::Builder::new(evex);
-    let selector = nest::Selector::new(builder, isa.bytes(), closure);
+    let selector = nest::Selector::new(build::Builder::new(isa), closure);
     let mut func = selector.run(body);
     fold::fold(&mut func);
-    let view = alloc::View::new(&func, isa.bytes());
-    let output = match alloc::allocate(&view, evex) {
+    let view = alloc::View::new(&func, isa);
+    let output = match alloc::allocate(&view, isa) {
         Ok(output) => output,
         Err(error) => crate::bug!("register allocation: {error}"),
     };
-    let encoded = encode::encode(&view, &output, evex, isa.bytes());
+    let encoded = encode::encode(&view, &output, isa);
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];
         (!text.is_empty()).then(|| (*offset, *depth, text.clone()))
     };
     let marks = encoded.marks.iter().filter_map(mark).collect();
-    // The block after the latch gives the head its values; often it needs no code.
+    // The block after the latch passes values to the head; often it needs no code.
     let as_loop = |info: &LoopInfo| NestLoop {
         title: info.title.clone(),
         innermost: info.innermost,

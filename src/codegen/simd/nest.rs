@@ -1,4 +1,4 @@
-//! Selection of instructions for statements: loops, conditions, and what lives in registers.
+//! Instruction selection for statements: loops, conditions, and buffers in registers.
 
 use super::address::{Atoms, Stride, Terms, for_each_var, is_index, reads_memory};
 use super::build::Builder;
@@ -12,8 +12,8 @@ use iced_x86::Code;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// From so many pointers on, those of a loop that a run-time integer separates share one: there
-/// are 15 registers.
+/// From this number of pointers of a loop on, those that are a run-time distance apart share one,
+/// as there are 15 general registers.
 const MANY_POINTERS: usize = 10;
 
 /// A value in registers.
@@ -21,9 +21,9 @@ const MANY_POINTERS: usize = 10;
 pub(super) enum Val {
     /// An index, or a scalar `bool` as 0 or 1, in a general register.
     Gpr(VReg),
-    /// Data, scalar or vector, from lane 0 of a vector register on. What is above is anything.
+    /// Data, scalar or vector, from lane 0 of a vector register on. Other lanes have any value.
     Vec(VReg),
-    /// A vector of `bool`: an AVX-512 mask, or lanes of so many bytes, all ones where true.
+    /// A vector of `bool`: an AVX-512 mask, or lanes of this number of bytes, all ones where true.
     Mask(VReg, u8),
 }
 
@@ -35,7 +35,7 @@ impl Val {
     }
 }
 
-/// How a value was read, for one that is read again.
+/// The key of a value that was loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct LoadKey {
     pub(super) mem: Mem,
@@ -43,83 +43,80 @@ pub(super) struct LoadKey {
     pub(super) broadcast: bool,
 }
 
-/// What is known in a part of the program.
+/// The values that are available in a part of the program.
 #[derive(Default)]
 pub(super) struct Scope {
     pub(super) vars: FxHashMap<Var, Val>,
     pub(super) pointers: FxHashMap<Buffer, FxHashMap<Terms, VReg>>,
-    /// Moving pointers that others in the loop are near to.
-    pub(super) leaders: Vec<(Buffer, Terms, VReg)>,
-    /// Distances from these.
+    /// Pointers that a loop advances, from which others in the loop are computed.
+    pub(super) base_pointers: Vec<(Buffer, Terms, VReg)>,
+    /// Distances from them.
     pub(super) strides: Vec<Stride>,
     pub(super) atoms: FxHashMap<usize, VReg>,
     pub(super) loads: FxHashMap<LoadKey, (Buffer, VReg)>,
     /// Columns of tiles in registers.
     pub(super) columns: FxHashMap<(Buffer, plan::TileColumn), VReg>,
-    /// Constants that wait in registers: bits, bytes of an element, all of it.
+    /// Constants in registers, by bits, bytes of an element, and width.
     pub(super) constants: FxHashMap<(u64, u64, Width), VReg>,
-    /// Multiples of indices: the index, and how many.
+    /// Multiples of indices, by index and number of lanes.
     pub(super) multiples: FxHashMap<(Terms, i64, u32), VReg>,
-    /// What comparisons of indices with each other come to: differences, without their constants,
-    /// that are compared with constants; the register has a constant of its own.
+    /// Differences of compared indices, without their constants; the register has the difference
+    /// plus the constant beside it.
     pub(super) differences: FxHashMap<Terms, (VReg, i64)>,
-    /// Masks of the first bytes of a register.
+    /// Masks of the first bytes of a register, by their number.
     pub(super) masks: FxHashMap<u64, VReg>,
     /// Masks that are constant or of the first lanes.
     pub(super) lane_masks: FxHashMap<MaskKey, Val>,
 }
 
-/// What the caller passes: a struct with the values of variables and the addresses of buffers.
+/// The struct that the caller passes: the values of variables and the addresses of buffers.
 #[derive(Clone, Debug, Default)]
 pub struct Closure {
-    /// Variables, the offset of each and the type of its value there.
+    /// Variables and their offsets.
     pub vars: Vec<(Var, u32)>,
-    /// The smallest and the largest value of those that are not any number of 64 bits.
+    /// The smallest and the largest value of variables with a known range.
     pub ranges: Vec<(Var, i64, i64)>,
-    /// Buffers and the offset of the address of each.
+    /// Buffers and the offsets of their addresses.
     pub buffers: Vec<(Buffer, u32)>,
 }
 
 /// The state of selection.
 pub(super) struct Selector<'c> {
     pub(super) b: Builder,
-    /// Bytes of the widest vector.
-    pub(super) vector_bytes: u32,
     closure: &'c Closure,
     closure_pointer: VReg,
     pub(super) scopes: Vec<Scope>,
     pub(super) atoms: Atoms,
-    /// Variables that stand for arithmetic on others.
+    /// Variables that are arithmetic on others; it is computed at each use.
     pub(super) lets: FxHashMap<Var, Expr>,
-    /// What is known of variables from around, and of loops.
+    /// Facts of captured variables and of loops.
     pub(super) facts: Facts,
     /// Allocated buffers in memory: offsets in the frame.
     pub(super) frames: FxHashMap<Buffer, u32>,
-    /// Allocated buffers in registers: the parts and their values now. A part is named by its
-    /// first element; `None` before it is written.
+    /// Allocated buffers in registers: the parts, by their first element, and their current values;
+    /// `None` before a part is written.
     pub(super) registers: FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
-    /// Values of this statement.
+    /// Values of the current statement, by node.
     pub(super) memo: FxHashMap<usize, (Expr, Val)>,
     /// Numbers of buffers, for [`super::inst::Access`].
     pub(super) numbers: FxHashMap<Buffer, u32>,
     /// The order of the blocks in the code.
     pub(super) layout: Vec<BlockId>,
-    /// The store at hand need not go to the caches.
+    /// Whether the current store is nontemporal.
     pub(super) nontemporal: bool,
-    /// Blocks that are rarely entered: they stand after all others.
+    /// Rare blocks, which are placed after all others.
     pub(super) aside: Vec<BlockId>,
-    /// Some store went past the caches.
+    /// Whether there was a nontemporal store.
     pub(super) needs_fence: bool,
     depth: u32,
-    /// Loops around the statement, and whether a loop was met inside of each.
+    /// For each enclosing loop, whether it contains no other loop so far.
     open_loops: Vec<bool>,
 }
 
 impl<'c> Selector<'c> {
-    pub(super) fn new(b: Builder, vector_bytes: u32, closure: &'c Closure) -> Selector<'c> {
+    pub(super) fn new(b: Builder, closure: &'c Closure) -> Selector<'c> {
         let mut selector = Selector {
             b,
-            vector_bytes,
             closure,
             closure_pointer: VReg::invalid(),
             scopes: vec![Scope::default()],
@@ -145,7 +142,7 @@ impl<'c> Selector<'c> {
         selector
     }
 
-    /// Selects for a statement; the function is complete afterwards.
+    /// Selects the instructions of a nest and returns the function.
     pub(super) fn run(mut self, body: &Stmt) -> super::inst::Func {
         self.stmt(body);
         self.fence();
@@ -186,6 +183,7 @@ impl<'c> Selector<'c> {
             }
             Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
             Stmt::Evaluate(_) => {}
+            // `simd_ops::check_stmt` declines these.
             Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::AwaitCopies { .. }
@@ -239,7 +237,7 @@ impl<'c> Selector<'c> {
         value
     }
 
-    /// The address of a buffer that the caller gave.
+    /// Loads the address of a captured buffer.
     pub(super) fn captured_base(&mut self, buffer: &Buffer) -> VReg {
         let Some((_, offset)) = self.closure.buffers.iter().find(|(known, _)| known == buffer)
         else {
@@ -255,7 +253,7 @@ impl<'c> Selector<'c> {
     }
 
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
-        if let Some(parts) = plan::register_parts(buffer, body, self.b.evex) {
+        if let Some(parts) = plan::register_parts(buffer, body, self.b.isa) {
             let parts = parts.into_iter().map(|first| (first, None)).collect();
             self.registers.insert(buffer.clone(), parts);
             return;
@@ -268,7 +266,7 @@ impl<'c> Selector<'c> {
         self.frames.insert(buffer.clone(), offset);
     }
 
-    /// A new block comes next in the code, and instructions go there.
+    /// Places a new block next in the code and makes it the current one.
     pub(super) fn start(&mut self, block: BlockId) {
         self.layout.push(block);
         self.b.current = block;
@@ -329,8 +327,8 @@ impl<'c> Selector<'c> {
         }
     }
 
-    /// The parts of register buffers that a loop's body changes. One that has no value yet and
-    /// might be read before it is written gets one.
+    /// The parts of register buffers that a loop's body changes. A part without a value that might
+    /// be read before it is written becomes zero.
     fn carried(&mut self, body: &Stmt) -> Vec<Carried> {
         let carried = plan::changed_parts(body, &self.registers);
         for part in &carried {
@@ -351,7 +349,7 @@ impl<'c> Selector<'c> {
         parts.insert(part.first, value);
     }
 
-    /// A loop that runs at least once. The last test stands at the end.
+    /// A loop that runs at least once, with the test at its end.
     fn iterate(
         &mut self,
         var: &Var,
@@ -370,7 +368,7 @@ impl<'c> Selector<'c> {
         self.differences_before(body);
         self.masks_before(var, body);
         let needs_var = plan::needs_var(body, var, &moving.handled, &self.lets);
-        // A counter goes down to 0 where nobody asks for the variable.
+        // If the variable is unused, the counter runs down to 0.
         let (start, end) = match (needs_var, extent.as_int(), min.as_int()) {
             (true, Some(extent), Some(min)) => (first, End::Constant(min as i64 + extent as i64)),
             (true, Some(extent), None) => (first, End::Value(self.b.add_imm(first, extent as i64))),
@@ -429,33 +427,33 @@ impl<'c> Selector<'c> {
         let (var, min, extent) = (var.name(), print_expr(min), print_expr(extent));
         let title = shortened(format!("for ({var}, {min}, {extent})"));
         self.b.func.loops.push(LoopInfo { head, latch, innermost, title });
-        if moving.by_leaders {
+        if moving.shares_pointers {
             self.forget_captured();
         }
         self.facts.pop();
     }
 
-    /// What the caller gave is read again where it is wanted: in a loop that needs all registers
-    /// for its pointers, there is none left to keep it for later.
+    /// Forgets captured values, so that later uses load them again: after a loop that needed all
+    /// registers for its pointers, they would have been spilled.
     fn forget_captured(&mut self) {
-        let given = &self.closure.vars;
+        let captured = &self.closure.vars;
         for scope in &mut self.scopes {
-            scope.vars.retain(|var, _| !given.iter().any(|(known, _)| known == var));
+            scope.vars.retain(|var, _| !captured.iter().any(|(known, _)| known == var));
         }
     }
 
-    /// In the loop the pointers are where its parameters say.
+    /// Makes the parameters of a loop's head its pointers.
     fn enter_pointers(&mut self, moving: &Moving, params: &[VReg]) {
         for (pointer, param) in moving.pointers.iter().zip(params) {
             self.remember_pointer(&pointer.buffer, pointer.terms.clone(), *param);
-            if moving.by_leaders {
-                let leader = (pointer.buffer.clone(), pointer.terms.clone(), *param);
-                self.scopes.last_mut().expect("a scope").leaders.push(leader);
+            if moving.shares_pointers {
+                let base = (pointer.buffer.clone(), pointer.terms.clone(), *param);
+                self.scopes.last_mut().expect("a scope").base_pointers.push(base);
             }
         }
     }
 
-    /// The pointers in the next iteration.
+    /// The pointers of the next iteration.
     fn moved_pointers(&mut self, moving: &Moving, params: &[VReg]) -> Vec<VReg> {
         let pointers = moving.pointers.iter().zip(params);
         let next = pointers.map(|(pointer, param)| match pointer.step {
@@ -465,11 +463,11 @@ impl<'c> Selector<'c> {
         next.collect()
     }
 
-    /// Puts the constants of an innermost loop into registers, as many as there are to spare;
-    /// the others are read where they are used.
+    /// Puts constants of an innermost loop into spare registers; the others are loaded at each use.
     fn constants_before(&mut self, body: &Stmt, carried: usize) {
-        let (all, computing) = if self.b.evex { (32, 12) } else { (16, 9) };
-        let spare = (all - computing as usize).saturating_sub(carried);
+        // The registers that stay free for the values of an iteration.
+        let computing = if self.b.is_evex() { 12 } else { 9 };
+        let spare = (self.b.isa.registers() as usize - computing).saturating_sub(carried);
         for (bits, bytes, width) in plan::loop_constants(body).into_iter().take(spare) {
             let value = self.constant(bits, bytes, width);
             let scope = self.scopes.last_mut().expect("a scope");
@@ -477,18 +475,18 @@ impl<'c> Selector<'c> {
         }
     }
 
-    /// The pointers of a loop that its variable moves: those that the statements directly in it
-    /// use. Pointers that stay are computed before the loop.
+    /// The pointers that a loop advances, for the accesses of the statements directly in it.
+    /// Pointers that do not depend on its variable are computed before the loop.
     fn moving_pointers(&mut self, var: &Var, min: &Expr, body: &Stmt) -> Moving {
         let mut accesses = plan::direct_accesses(body, &mut self.lets);
-        // What is in registers has no pointer; what the body allocates has none yet.
+        // Buffers in registers have no pointer; those that the body allocates have none yet.
         accesses.retain(|(buffer, _)| self.has_address(buffer));
         let mut moving = Moving::default();
         let mut distinct = FxHashSet::default();
         for (buffer, index) in &accesses {
             distinct.insert((buffer.clone(), self.terms(index).0));
         }
-        moving.by_leaders = distinct.len() > MANY_POINTERS;
+        moving.shares_pointers = distinct.len() > MANY_POINTERS;
         for (buffer, index) in accesses {
             let (terms, _) = self.terms(&index);
             let known = moving.pointers.iter();
@@ -496,9 +494,9 @@ impl<'c> Selector<'c> {
                 moving.handled.push((buffer.clone(), index));
                 continue;
             }
-            let leaders = moving.pointers.iter().filter(|p| p.buffer == buffer);
+            let mut base_pointers = moving.pointers.iter().filter(|p| p.buffer == buffer);
             let near = |p: &MovingPointer| self.join_leader(&buffer, &p.terms, &terms, var);
-            if moving.by_leaders && leaders.into_iter().any(near) {
+            if moving.shares_pointers && base_pointers.any(near) {
                 moving.handled.push((buffer, index));
                 continue;
             }
@@ -554,7 +552,7 @@ impl<'c> Selector<'c> {
                 self.depth -= 1;
                 self.scopes.pop();
             }
-            // Where one side wrote, the other side has a value too.
+            // Both sides pass a value for every part that one of them writes.
             let mut values = Vec::new();
             for part in &changed {
                 let value = self.part(part).unwrap_or_else(|| self.b.zero());
@@ -570,7 +568,7 @@ impl<'c> Selector<'c> {
         }
     }
 
-    /// Goes to `yes` if a scalar condition holds, else to `no`.
+    /// Branches to `yes` if a scalar condition holds, else to `no`.
     pub(super) fn branch_on(&mut self, cond: &Expr, yes: BlockId, no: BlockId) {
         match &cond.kind {
             ExprKind::Unary(UnOp::Likely, a) => self.branch_on(a, yes, no),
@@ -599,7 +597,7 @@ impl<'c> Selector<'c> {
         }
     }
 
-    /// A branch through blocks of its own: its targets may have other predecessors.
+    /// A branch through blocks of its own, because its targets may have other predecessors.
     fn leave(&mut self, cond: Cond, yes: BlockId, no: BlockId) {
         let (to_yes, to_no) = (self.b.block(), self.b.block());
         self.b.branch(cond, to_yes, to_no);
@@ -609,7 +607,7 @@ impl<'c> Selector<'c> {
         }
     }
 
-    /// What is computed in `f` is not known afterwards.
+    /// Runs `f` for a branch, whose values are not available afterwards.
     pub(super) fn in_branch<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let memo = self.memo.clone();
         self.scopes.push(Scope::default());
@@ -619,7 +617,7 @@ impl<'c> Selector<'c> {
         result
     }
 
-    /// Forgets what was read from buffers that a statement changes.
+    /// Forgets values that were loaded from buffers that a statement changes.
     fn forget_stored(&mut self, stmt: &Stmt) {
         let stored = plan::stored_buffers(stmt);
         for scope in &mut self.scopes {
@@ -640,14 +638,14 @@ impl<'c> Selector<'c> {
     }
 }
 
-/// The pointers that a loop moves.
+/// The pointers that a loop advances.
 #[derive(Default)]
 struct Moving {
     pointers: Vec<MovingPointer>,
-    /// Accesses that need no other value of the loop's variable: buffers and indices.
+    /// The accesses by these pointers, which do not need the loop's variable: buffers and indices.
     handled: Vec<(Buffer, Expr)>,
-    /// Whether accesses that are near to another one share its pointer.
-    by_leaders: bool,
+    /// Whether accesses at a run-time distance from a pointer share it.
+    shares_pointers: bool,
 }
 
 struct MovingPointer {
@@ -663,14 +661,14 @@ enum Step {
     Value(VReg),
 }
 
-/// Where a loop's counter ends.
+/// The end of a loop's counter.
 enum End {
     Zero,
     Constant(i64),
     Value(VReg),
 }
 
-/// As the printer names a loop.
+/// The printer's word for a loop.
 fn for_name(kind: &ForKind) -> &'static str {
     match kind {
         ForKind::Parallel => "parallel",
@@ -678,7 +676,7 @@ fn for_name(kind: &ForKind) -> &'static str {
     }
 }
 
-/// Text for a listing: not longer than a line.
+/// Shortens text for a line of the listing.
 pub(super) fn shortened(mut text: String) -> String {
     const MAX: usize = 160;
     if text.len() > MAX {

@@ -1,29 +1,30 @@
-//! Stores past the caches.
+//! Nontemporal stores.
 //!
-//! A processor has such stores for aligned vectors only, and an argument is aligned to its element.
-//! So each store tests its address, in one instruction and a branch: a whole vector where it is
-//! aligned to that, four or two of 16 bytes where it is aligned to 16, else a plain one. What is
-//! rare stands after all other code.
+//! The instructions need aligned addresses, but arguments are aligned to their elements only. Each
+//! store therefore tests its address with one instruction and a branch: it writes a whole vector if
+//! the address is aligned to it, parts of 16 bytes if it is aligned to 16, and else uses an
+//! ordinary store. The rare cases stand after all other code.
 //!
-//! These stores become visible to other threads in any order. A fence ends the nest, so that all
-//! of them are done before anybody is told.
+//! Nontemporal stores become visible to other threads in any order. A fence ends the nest, so that
+//! all of them are visible before the nest returns.
 
 use super::inst::{Arg, Base, BlockId, Cond, Inst, Mem};
 use super::nest::{Selector, Val};
 use crate::ir::Buffer;
+use crate::target::SimdIsa::{self, Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
-/// Bytes of the shortest such store.
-const SHORTEST: u64 = 16;
+/// Bytes of the shortest nontemporal store of a vector.
+const MIN_BYTES: u64 = 16;
 
-/// Whether there is such a store of so many bytes.
+/// Whether there is a nontemporal store of `bytes` bytes.
 pub(super) fn has_nontemporal(bytes: u64) -> bool {
     matches!(bytes, 16 | 32 | 64)
 }
 
 impl Selector<'_> {
-    /// So many bytes of a register, past the caches if their address allows it.
+    /// Stores `bytes` bytes of a register, by nontemporal stores if the address is aligned.
     pub(super) fn write_nontemporal(&mut self, buffer: &Buffer, mem: Mem, value: VReg, bytes: u64) {
         self.needs_fence = true;
         let (whole, other, done) = (self.b.block(), self.b.block(), self.b.block());
@@ -32,14 +33,14 @@ impl Selector<'_> {
         self.push_nontemporal(buffer, mem, value, bytes);
         self.b.jump(done, Vec::new());
         self.set_aside(other);
-        if bytes > SHORTEST {
+        if bytes > MIN_BYTES {
             let (parts, plain) = (self.b.block(), self.b.block());
-            self.branch_if_aligned(mem, SHORTEST, parts, plain);
+            self.branch_if_aligned(mem, MIN_BYTES, parts, plain);
             self.set_aside(parts);
-            for number in 0..bytes / SHORTEST {
+            for number in 0..bytes / MIN_BYTES {
                 let part = if number == 0 { value } else { self.quarter(value, number) };
-                let disp = mem.disp + (number * SHORTEST) as i32;
-                self.push_nontemporal(buffer, Mem { disp, ..mem }, part, SHORTEST);
+                let disp = mem.disp + (number * MIN_BYTES) as i32;
+                self.push_nontemporal(buffer, Mem { disp, ..mem }, part, MIN_BYTES);
             }
             self.b.jump(done, Vec::new());
             self.set_aside(plain);
@@ -49,7 +50,7 @@ impl Selector<'_> {
         self.start(done);
     }
 
-    /// Waits for the stores past the caches, if there are any.
+    /// Waits for the nontemporal stores, if there are any.
     pub(super) fn fence(&mut self) {
         if self.needs_fence {
             self.b.emit(Sfence, Vec::new());
@@ -67,23 +68,23 @@ impl Selector<'_> {
     }
 
     fn push_nontemporal(&mut self, buffer: &Buffer, mem: Mem, value: VReg, bytes: u64) {
-        let code = nontemporal_code(bytes, self.b.evex);
+        let code = nontemporal_code(bytes, self.b.isa);
         self.push_store(buffer, Inst::new(code, vec![Arg::Mem(mem), Arg::Use(value)]));
     }
 
-    /// A block after all others.
+    /// Starts a block that is placed after all others.
     fn set_aside(&mut self, block: BlockId) {
         self.aside.push(block);
         self.b.current = block;
     }
 }
 
-fn nontemporal_code(bytes: u64, evex: bool) -> Code {
-    match (bytes, evex) {
+fn nontemporal_code(bytes: u64, isa: SimdIsa) -> Code {
+    match (bytes, isa) {
         (64, _) => EVEX_Vmovntps_m512_zmm,
-        (32, true) => EVEX_Vmovntps_m256_ymm,
-        (_, true) => EVEX_Vmovntps_m128_xmm,
-        (32, false) => VEX_Vmovntps_m256_ymm,
-        (_, false) => VEX_Vmovntps_m128_xmm,
+        (32, Avx512) => EVEX_Vmovntps_m256_ymm,
+        (_, Avx512) => EVEX_Vmovntps_m128_xmm,
+        (32, Avx2) => VEX_Vmovntps_m256_ymm,
+        (_, Avx2) => VEX_Vmovntps_m128_xmm,
     }
 }

@@ -1,16 +1,17 @@
-//! What a nest's statements do, before instructions are selected for them: which buffers live in
-//! registers, what loops change, which accesses have a pointer of their own.
+//! Analyses of a nest before instruction selection: buffers that can live in registers, values that
+//! loops change, accesses that get a pointer.
 
 use super::address::{for_each_var, is_index, reads_memory};
 use super::inst::Width;
-use super::mask::lane_count;
 use super::value::{bits_of, width_of};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
+use crate::simd_ops::{ROW_CHUNK_BYTES, lane_count};
+use crate::target::SimdIsa;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A part of a buffer in registers: its first element.
+/// A part of a buffer in registers, by its first element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Carried {
     pub(super) buffer: Buffer,
@@ -25,7 +26,8 @@ pub(super) fn constant_bytes(buffer: &Buffer) -> Option<i64> {
     count.checked_mul(buffer.dtype.bytes() as i64)
 }
 
-/// First element and number of elements of an access to consecutive elements from a constant one.
+/// The first element and the number of elements of an access to consecutive elements with a
+/// constant index.
 fn constant_range(index: &Expr) -> Option<(i64, i64)> {
     match &index.kind {
         ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
@@ -35,10 +37,10 @@ fn constant_range(index: &Expr) -> Option<(i64, i64)> {
     }
 }
 
-/// The parts of an allocated buffer if it can live in registers: all its accesses are to a few
-/// ranges of elements that do not overlap, known by constants.
-pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option<Vec<i64>> {
-    let most = if evex { 32 } else { 16 };
+/// The parts of an allocated buffer if it can live in registers: all accesses are to constant
+/// ranges of elements that do not overlap, at most one for each register.
+pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Option<Vec<i64>> {
+    let most = isa.registers() as usize;
     if buffer.dtype == DType::Bool || !matches!(buffer.scope, Scope::Register | Scope::Local) {
         return None;
     }
@@ -67,7 +69,7 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, evex: bool) -> Option
     apart.then(|| sorted.into_iter().map(|(first, _)| first).collect())
 }
 
-/// A column of a tile in registers: elements from `first` on, `stride` apart.
+/// A column of a tile in registers: `lanes` elements from `first` on, `stride` apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TileColumn {
     pub(super) first: i64,
@@ -75,17 +77,17 @@ pub(super) struct TileColumn {
     pub(super) lanes: u32,
 }
 
-/// The column that an access to a tile reads; `None` if it is to a piece of a row.
+/// The column that an access to a tile reads; `None` if it is to a chunk of a row.
 pub(super) fn tile_column(index: &Expr) -> Option<TileColumn> {
     let ExprKind::Ramp(base, stride) = &index.kind else { return None };
     let (first, stride) = (base.as_int()? as i64, stride.as_int()? as i64);
     (stride > 1).then_some(TileColumn { first, stride, lanes: index.ty.lanes })
 }
 
-/// The pieces of a tile's rows, 16 bytes each, if a buffer is a tile: it is written by such
-/// pieces and read by columns.
+/// The row chunks of a buffer if it is a tile: it is written by chunks of [`ROW_CHUNK_BYTES`] and
+/// read by columns.
 fn tile_parts(buffer: &Buffer, body: &Stmt) -> Option<Vec<i64>> {
-    let piece = 16 / buffer.dtype.bytes() as i64;
+    let chunk = (ROW_CHUNK_BYTES / buffer.dtype.bytes()) as i64;
     let (mut is_tile, mut width) = (true, None);
     for_each_access(body, &mut |accessed, index, mask| {
         if accessed == buffer
@@ -96,18 +98,18 @@ fn tile_parts(buffer: &Buffer, body: &Stmt) -> Option<Vec<i64>> {
             is_tile &= u64::from(column.lanes) <= most;
         } else if accessed == buffer {
             let range = constant_range(index);
-            let whole = |(first, count)| count == piece && first % piece == 0;
+            let whole = |(first, count)| count == chunk && first % chunk == 0;
             is_tile &= mask.is_none() && range.is_some_and(whole);
         }
     });
     let width =
-        width.filter(|width| is_tile && width % piece == 0 && !stores_column(buffer, body))?;
+        width.filter(|width| is_tile && width % chunk == 0 && !stores_column(buffer, body))?;
     let elements = constant_bytes(buffer)? / buffer.dtype.bytes() as i64;
     let whole = elements % width == 0;
-    whole.then(|| (0..elements).step_by(piece as usize).collect())
+    whole.then(|| (0..elements).step_by(chunk as usize).collect())
 }
 
-/// Whether a column of the buffer is written somewhere.
+/// Whether a statement writes a column of the buffer.
 fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
     let mut found = matches!(body, Stmt::Store { buffer: stored, indices, .. }
         if stored == buffer && tile_column(&indices[0]).is_some());
@@ -141,7 +143,7 @@ fn access_in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
     visit::for_each_child(expr, &mut |child| access_in_expr(child, seen, f));
 }
 
-/// The lengths in bytes of accesses to consecutive elements that no move has.
+/// The lengths in bytes of unmasked accesses that need a mask, because no move has that length.
 pub(super) fn partial_accesses(stmt: &Stmt) -> Vec<u64> {
     let mut found = Vec::new();
     for_each_access(stmt, &mut |buffer, index, mask| {
@@ -179,12 +181,12 @@ pub(super) fn changed_parts(
     changed
 }
 
-/// Whether a statement certainly writes a part before it might read it.
+/// Whether a statement certainly writes a part before it can read it.
 pub(super) fn is_written_first(stmt: &Stmt, part: &Carried) -> bool {
     first_use(stmt, part) == Some(true)
 }
 
-/// What a statement does first with a part: `true` if it certainly writes it.
+/// The first use of a part in a statement: `true` for a certain write, `None` without a use.
 fn first_use(stmt: &Stmt, part: &Carried) -> Option<bool> {
     match stmt {
         Stmt::Block(stmts) => stmts.iter().find_map(|stmt| first_use(stmt, part)),
@@ -216,8 +218,7 @@ fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
     reads
 }
 
-/// The constants in all lanes that a loop's body computes with, if no loop is inside: bits, bytes
-/// of an element, width.
+/// The vector constants of an innermost loop's body: bits, bytes of an element, width.
 pub(super) fn loop_constants(body: &Stmt) -> Vec<(u64, u64, Width)> {
     let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
     let mut innermost = true;
@@ -233,7 +234,7 @@ fn constants_in(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut Vec<(u64, 
     if !seen.insert(expr.id()) {
         return;
     }
-    // The amount of a shift is a part of the instruction.
+    // The amount of a shift is an immediate.
     if let ExprKind::Binary(BinOp::Shl | BinOp::Shr, a, _) = &expr.kind {
         return constants_in(a, seen, found);
     }
@@ -250,9 +251,9 @@ fn constants_in(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut Vec<(u64, 
     visit::for_each_child(expr, &mut |child| constants_in(child, seen, found));
 }
 
-/// The comparisons in a loop's body that say how many lanes are true, of values from outside.
+/// The comparisons in a loop's body that count lanes and are invariant in it.
 pub(super) fn loop_comparisons(var: &Var, body: &Stmt) -> Vec<Expr> {
-    let mut search = Comparisons::default();
+    let mut search = LaneCountSearch::default();
     let mut bound = FxHashSet::from_iter([var.clone()]);
     visit::walk_stmt(
         body,
@@ -273,13 +274,13 @@ pub(super) fn loop_comparisons(var: &Var, body: &Stmt) -> Vec<Expr> {
 }
 
 #[derive(Default)]
-struct Comparisons {
+struct LaneCountSearch {
     found: Vec<Expr>,
     bound: FxHashSet<Var>,
     seen: FxHashSet<usize>,
 }
 
-impl Comparisons {
+impl LaneCountSearch {
     fn expr(&mut self, expr: &Expr) {
         if !self.seen.insert(expr.id()) {
             return;
@@ -300,8 +301,8 @@ impl Comparisons {
     }
 }
 
-/// Both sides of the comparisons of indices that branches in a loop's body test, outside of the
-/// loops in it.
+/// Both sides of the comparisons of indices in the branches of a loop's body, outside of inner
+/// loops.
 pub(super) fn index_conditions(body: &Stmt) -> Vec<(Expr, Expr)> {
     let mut found = Vec::new();
     conditions_in_stmt(body, &mut found);
@@ -325,7 +326,7 @@ fn conditions_in_stmt(stmt: &Stmt, found: &mut Vec<(Expr, Expr)>) {
     visit::for_each_stmt(stmt, &mut |inner| conditions_in_stmt(inner, found));
 }
 
-/// Whether all constants in an index are so small that no sum of them leaves 64 bits.
+/// Whether all constants in an index are so small that their sums fit into 64 bits.
 pub(super) fn has_small_constants(index: &Expr) -> bool {
     let mut small = index.as_int().is_none_or(|value| i32::try_from(value).is_ok());
     visit::for_each_child(index, &mut |child| small = small && has_small_constants(child));
@@ -347,7 +348,7 @@ pub(super) fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
     stored
 }
 
-/// The scalar index that an access starts from; `None` if its lanes have any.
+/// The scalar index that an access starts from; `None` if its lanes can be anywhere.
 pub(super) fn first_index(index: &Expr) -> Option<&Expr> {
     match &index.kind {
         _ if index.ty.lanes == 1 => Some(index),
@@ -357,7 +358,7 @@ pub(super) fn first_index(index: &Expr) -> Option<&Expr> {
     }
 }
 
-/// An access to elements whose distance is known at run time.
+/// An access with a run-time stride.
 pub(super) struct Strided {
     pub(super) buffer: Buffer,
     pub(super) index: Expr,
@@ -365,7 +366,7 @@ pub(super) struct Strided {
     pub(super) is_store: bool,
 }
 
-/// The accesses of that kind in a loop's body, outside of the loops in it.
+/// The accesses with a run-time stride in a loop's body, outside of inner loops.
 pub(super) fn run_time_strides(body: &Stmt) -> Vec<Strided> {
     let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
     strides_in_stmt(body, &mut seen, &mut found);
@@ -393,8 +394,8 @@ fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Str
     visit::for_each_stmt(stmt, &mut |inner| strides_in_stmt(inner, seen, found));
 }
 
-/// The accesses of a loop's body outside of the loops in it, by their first index. Variables
-/// that stand for arithmetic are noted in `lets`.
+/// The accesses of a loop's body outside of inner loops, by their first index. Adds variables that
+/// are arithmetic on others to `lets`.
 pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
     let mut found = Vec::new();
     let mut seen = FxHashSet::default();
@@ -430,7 +431,7 @@ fn direct_in_stmt(
     visit::for_each_stmt(stmt, &mut |inner| direct_in_stmt(inner, lets, seen, found));
 }
 
-/// The accesses of the loops in a statement.
+/// Adds the accesses of the loops in a statement.
 pub(super) fn inner_accesses(
     stmt: &Stmt,
     lets: &mut FxHashMap<Var, Expr>,
@@ -442,8 +443,8 @@ pub(super) fn inner_accesses(
     visit::for_each_stmt(stmt, &mut |inner| inner_accesses(inner, lets, found));
 }
 
-/// Whether the body of a loop asks for its variable beside these accesses. Several buffers may
-/// share an index, and some of them have no pointer.
+/// Whether the body of a loop uses its variable outside of the `handled` accesses. Several buffers
+/// may share an index of which only some have a pointer.
 pub(super) fn needs_var(
     body: &Stmt,
     var: &Var,
@@ -452,23 +453,23 @@ pub(super) fn needs_var(
 ) -> bool {
     let handled: FxHashSet<(&Buffer, usize)> =
         handled.iter().map(|(buffer, index)| (buffer, index.id())).collect();
-    Search { var, handled: &handled, lets, seen: FxHashSet::default() }.in_stmt(body, true)
+    UseSearch { var, handled: &handled, lets, seen: FxHashSet::default() }.in_stmt(body, true)
 }
 
-struct Search<'s> {
+struct UseSearch<'s> {
     var: &'s Var,
     handled: &'s FxHashSet<(&'s Buffer, usize)>,
     lets: &'s FxHashMap<Var, Expr>,
-    /// Expressions that were searched, directly in the loop or further inside.
+    /// Expressions that were visited, directly in the loop or in an inner one.
     seen: FxHashSet<(usize, bool)>,
 }
 
-impl Search<'_> {
+impl UseSearch<'_> {
     fn in_stmt(&mut self, stmt: &Stmt, direct: bool) -> bool {
         if let Stmt::Let { var, .. } = stmt
             && self.lets.contains_key(var)
         {
-            // Its uses count.
+            // Only uses of the variable count.
             let mut found = false;
             visit::for_each_stmt(stmt, &mut |inner| found = found || self.in_stmt(inner, direct));
             return found;
@@ -496,7 +497,7 @@ impl Search<'_> {
     }
 
     fn in_expr(&mut self, expr: &Expr, direct: bool) -> bool {
-        // In a loop further inside nothing is handled, so what was seen outside counts again.
+        // Accesses in inner loops are not handled, so expressions are visited again there.
         if !self.seen.insert((expr.id(), direct)) {
             return false;
         }

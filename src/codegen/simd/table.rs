@@ -1,11 +1,21 @@
-//! The vector instructions that come in every width, by name: what iced calls each form.
+//! The iced codes of the vector instructions that exist in every width.
 //!
-//! Five forms of one instruction: VEX with 16 and 32 bytes (AVX2), EVEX with 16, 32 and 64 bytes
-//! (AVX-512). An instruction that AVX2 lacks, or that EVEX lacks, has `INVALID` in its place.
+//! An instruction has five forms: VEX with 16 and 32 bytes (AVX2), EVEX with 16, 32 and 64 bytes
+//! (AVX-512). A form that does not exist is `INVALID`.
 //! Names and semantics: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 
 use super::inst::Width;
+use crate::target::SimdIsa;
 use iced_x86::Code;
+
+/// The forms of an instruction, in the order of the table.
+pub(super) const ALL_FORMS: [(Width, SimdIsa); 5] = [
+    (Width::X, SimdIsa::Avx2),
+    (Width::Y, SimdIsa::Avx2),
+    (Width::X, SimdIsa::Avx512),
+    (Width::Y, SimdIsa::Avx512),
+    (Width::Z, SimdIsa::Avx512),
+];
 
 macro_rules! instructions {
     ($($name:ident, $elem:literal, $vx:ident, $vy:ident, $ex:ident, $ey:ident, $ez:ident;)*) => {
@@ -19,7 +29,7 @@ macro_rules! instructions {
             #[cfg(test)]
             pub(super) const ALL: &[VOp] = &[$(VOp::$name,)*];
 
-            /// The forms, in the order of the module's comment.
+            /// The forms, in the order of [`ALL_FORMS`].
             fn forms(self) -> [Code; 5] {
                 match self {
                     $(VOp::$name => {
@@ -39,16 +49,9 @@ macro_rules! instructions {
 }
 
 impl VOp {
-    /// The instruction of a width, or `None` if the instruction set lacks it.
-    pub(super) fn code(self, width: Width, evex: bool) -> Option<Code> {
-        let place = match (evex, width) {
-            (false, Width::X) => 0,
-            (false, Width::Y) => 1,
-            (false, Width::Z) => return None,
-            (true, Width::X) => 2,
-            (true, Width::Y) => 3,
-            (true, Width::Z) => 4,
-        };
+    /// The code for a width, or `None` if the instruction set lacks it.
+    pub(super) fn code(self, width: Width, isa: SimdIsa) -> Option<Code> {
+        let place = ALL_FORMS.iter().position(|form| *form == (width, isa))?;
         let code = self.forms()[place];
         (code != Code::INVALID).then_some(code)
     }

@@ -1,4 +1,4 @@
-//! Instructions that do what an intrinsic of `lib/intrinsics.te` does.
+//! The instructions of the intrinsics in `lib/intrinsics.te`.
 
 use super::address::Terms;
 use super::inst::Width;
@@ -8,14 +8,14 @@ use crate::ir::equal::equal;
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt};
 
-/// Lanes of every instruction here: 32 bits each.
+/// Lanes of every instruction here, 32 bits each.
 const LANES: u32 = 16;
 
-/// `c[j] += a[0]*b[j, 0] + a[1]*b[j, 1] + …`: the same few elements of `a` for every lane, as many
-/// of `b` for each lane, one after the other.
+/// `c[j] += a[0]*b[j, 0] + a[1]*b[j, 1] + …`: all lanes share the elements of `a`; each has its own
+/// elements of `b`, which are consecutive.
 struct Dot {
     op: VOp,
-    /// The instruction's first factor is `b`.
+    /// Whether the first factor of the instruction is `b`.
     swapped: bool,
     a: DType,
     b: DType,
@@ -35,7 +35,7 @@ impl Dot {
         Some(Dot { op, swapped, a, b, order })
     }
 
-    /// A term of all lanes: `c[…] = c[…] + a[i]*b[ramp(j, terms, 16)]`.
+    /// Matches a term of all lanes: `c[…] = c[…] + a[i]*b[ramp(j, terms, 16)]`.
     fn term<'s>(&self, stmt: &'s Stmt) -> Option<Term<'s>> {
         let Stmt::Store { buffer, indices, value, mask: None, .. } = stmt else { return None };
         let (x, y, sum) = match &value.kind {
@@ -57,7 +57,7 @@ impl Dot {
         whole.then_some(Term { c: (buffer, &indices[0]), a, b })
     }
 
-    /// An element that all lanes read, converted.
+    /// Matches a converted element that all lanes read.
     fn shared<'s>(&self, expr: &'s Expr) -> Option<Place<'s>> {
         let (mut inner, mut casts) = (expr, 0);
         loop {
@@ -75,7 +75,7 @@ impl Dot {
         (casts == 1 && buffer.dtype == self.a && index.ty.lanes == 1).then_some((buffer, index))
     }
 
-    /// An element for each lane, converted: that of the first lane.
+    /// Matches a converted element for each lane; returns that of the first lane.
     fn each<'s>(&self, expr: &'s Expr) -> Option<Place<'s>> {
         let ExprKind::Cast(inner) = &expr.kind else { return None };
         let (buffer, index) = load_of(inner)?;
@@ -117,7 +117,7 @@ impl Selector<'_> {
         let (before, terms) = stmts.split_at(count);
         let terms: Option<Vec<Term>> = terms.iter().map(|stmt| dot.term(stmt)).collect();
         let Some(terms) = terms else { return false };
-        // The terms stand in the order of the instruction, on consecutive elements.
+        // The terms must be in the order of the instruction, on consecutive elements.
         let first = dot.order.iter().position(|at| *at == 0).expect("there is a first element");
         let c = terms[0].c;
         let same = terms.iter().all(|term| term.c.0 == c.0 && equal(term.c.1, c.1));

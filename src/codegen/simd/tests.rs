@@ -1,12 +1,16 @@
-//! Encodings, against the bytes of another assembler and by disassembly.
+//! Encodings, compared with the bytes of another assembler and with a disassembly; and selection
+//! for every form of `simd_ops`.
 //!
-//! `encodings.txt` has two lines for every instruction that the sources of this folder name: with
-//! high registers and, where there are such, a mask and zeroing; and with an operand in memory,
-//! broadcast where it can be. Its bytes are those of GNU `as`; `TEC_BLESS=1` makes the file anew.
+//! `encodings.txt` has two lines for every instruction that the sources of this folder name: one
+//! with high registers and, if possible, a mask and zeroing; one with a memory operand, broadcast
+//! if possible. The bytes are those of GNU `as`; `TEC_BLESS=1` writes the file again.
 
 use super::encode::encode_alone;
-use super::inst::{Arg, Base, Inst, Mem};
-use super::table::VOp;
+use super::inst::{Arg, Base, Inst, Mem, Width};
+use super::table::{ALL_FORMS, VOp};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Stmt, Type, UnOp};
+use crate::simd_ops;
+use crate::target::{SimdIsa, Target};
 use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpCodeOperandKind,
 };
@@ -56,7 +60,7 @@ fn named_codes() -> BTreeMap<String, Code> {
     named
 }
 
-/// Operands of an instruction being put together.
+/// The operands of an instruction.
 #[derive(Default)]
 struct Operands {
     args: Vec<Arg>,
@@ -64,7 +68,7 @@ struct Operands {
 }
 
 impl Operands {
-    /// The next operand, in a register.
+    /// Adds a register as the next operand.
     fn reg(&mut self, number: usize, class: RegClass) -> VReg {
         self.allocs.push(Allocation::reg(PReg::new(number, class)));
         VReg::new(self.allocs.len(), class)
@@ -82,7 +86,7 @@ impl Operands {
         self.args.push(Arg::Mem(Mem { base, index: Some(index), disp: 0x140 }));
     }
 
-    /// An operand of a kind; `false` if it is none that an instruction here names.
+    /// Adds an operand of a kind; `false` if no instruction here has that kind.
     fn add(&mut self, place: usize, kind: OpCodeOperandKind, in_memory: bool, evex: bool) -> bool {
         use OpCodeOperandKind::*;
         let vector = if evex { [17, 30, 25, 12] } else { [9, 14, 11, 12] }[place];
@@ -122,8 +126,8 @@ impl Operands {
     }
 }
 
-/// Forms for which GNU `as` takes another instruction of the same meaning: instruction, whether
-/// its operand is in memory.
+/// Forms for which GNU `as` uses another instruction of the same meaning: instruction, whether its
+/// operand is in memory.
 const AMBIGUOUS: [(Code, bool); 7] = [
     (Code::VEX_Vmovq_rm64_xmm, true),
     (Code::VEX_Vmovq_xmm_rm64, true),
@@ -134,7 +138,7 @@ const AMBIGUOUS: [(Code, bool); 7] = [
     (Code::EVEX_Vmovq_xmmm64_xmm, true),
 ];
 
-/// An instruction with operands, in registers or with one in memory; `None` if it has no such
+/// An instruction with operands in registers, or with one in memory; `None` if there is no such
 /// form.
 fn example(code: Code, in_memory: bool) -> Option<Vec<u8>> {
     let info = code.op_code();
@@ -189,8 +193,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What GNU `as` makes of each example's text. Where several encodings mean the same, it is told
-/// which one is meant.
+/// The bytes of GNU `as` for the text of each example. If several encodings have the same meaning,
+/// the text selects one.
 fn assembled(examples: &[(String, Code, bool, Vec<u8>)]) -> Vec<Vec<u8>> {
     use object::{Object, ObjectSection, ObjectSymbol};
     let mut source = String::new();
@@ -256,21 +260,20 @@ fn encodings_are_those_of_another_assembler() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every form of every operation has a place in the table, and operations differ.
+/// Every form of every operation is in the table, and operations differ.
 #[test]
 fn forms_are_what_their_names_say() {
-    use super::inst::Width::*;
     let named = named_codes();
     let mut seen: FxHashMap<Code, VOp> = FxHashMap::default();
     for op in VOp::ALL {
-        for (width, evex, register) in [
-            (X, false, "xmm"),
-            (Y, false, "ymm"),
-            (X, true, "xmm"),
-            (Y, true, "ymm"),
-            (Z, true, "zmm"),
-        ] {
-            let Some(code) = op.code(width, evex) else { continue };
+        for (width, isa) in ALL_FORMS {
+            let Some(code) = op.code(width, isa) else { continue };
+            let evex = isa == SimdIsa::Avx512;
+            let register = match width {
+                Width::X => "xmm",
+                Width::Y => "ymm",
+                Width::Z => "zmm",
+            };
             let name = format!("{code:?}");
             assert!(named.contains_key(&name), "{name}");
             let (family, rest) = name.split_once('_').expect("VEX or EVEX");
@@ -282,10 +285,117 @@ fn forms_are_what_their_names_say() {
                 _ => 0,
             };
             assert!(!evex || broadcast == op.broadcast_bytes(), "{name}");
-            // Bitwise operations differ in AVX-512 only.
+            // Bitwise operations on doublewords and quadwords differ in AVX-512 only.
             if let Some(other) = seen.insert(code, *op) {
                 assert!(format!("{op:?}") == format!("{other:?}Q"), "{op:?} and {other:?}");
             }
         }
     }
+}
+
+/// The types with arithmetic, including that of indices.
+fn computed_types() -> impl Iterator<Item = DType> {
+    let tensors = DType::ALL.into_iter().filter(|dtype| !dtype.is_half() && *dtype != DType::Bool);
+    tensors.chain([DType::Index])
+}
+
+/// The code of `out[i] = value(a[i])` for all lanes of a vector; `None` if the table has no form
+/// for the node `value` makes.
+fn compile_lanewise(
+    isa: SimdIsa,
+    lanes: u32,
+    from: DType,
+    value: impl Fn(Expr) -> Expr,
+) -> Option<super::NestCode> {
+    let buffer = |name: &str, dtype| {
+        Buffer::new(name, dtype, vec![Expr::index(lanes.into())], Scope::Global)
+    };
+    let ty = Type { dtype: DType::Index, lanes };
+    let ramp = Expr::new(ty, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
+    let stored = |dtype| if dtype == DType::Index { DType::Int64 } else { dtype };
+    let input = buffer("a", stored(from));
+    let read = Expr::cast(from, Expr::load(&input, vec![ramp.clone()]));
+    let value = value(read);
+    if simd_ops::check_node(&value, isa).is_err() {
+        return None;
+    }
+    let output = buffer("out", stored(value.ty.dtype));
+    let value = Expr::cast(output.dtype, value);
+    let store = Stmt::store(&output, vec![ramp], value);
+    let closure = super::Closure { buffers: vec![(input, 0), (output, 8)], ..Default::default() };
+    let name = match isa {
+        SimdIsa::Avx2 => "x86-avx2",
+        SimdIsa::Avx512 => "x86-avx512",
+    };
+    let target = Target::parse(name).expect("a target");
+    Some(super::compile_nest(&store, &closure, &target))
+}
+
+/// The powers of two up to the most lanes with elements of `bytes` bytes.
+fn lane_counts(bytes: u64, isa: SimdIsa) -> impl Iterator<Item = u32> {
+    let most = isa.bytes() / bytes as u32;
+    (1..=most.ilog2()).map(|log| 1 << log)
+}
+
+/// Selection stops with a bug if it lacks an instruction for a form of `simd_ops`.
+#[test]
+fn every_form_of_the_table_is_selected() {
+    use crate::ir::BinOp::*;
+    let unary = [
+        UnOp::Neg,
+        UnOp::BitNot,
+        UnOp::Abs,
+        UnOp::Floor,
+        UnOp::Ceil,
+        UnOp::Round,
+        UnOp::Trunc,
+        UnOp::Sqrt,
+        UnOp::Popcount,
+    ];
+    let binary =
+        [Add, Sub, Mul, Div, FloorDiv, FloorMod, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr];
+    let mut compiled = 0;
+    for isa in [SimdIsa::Avx2, SimdIsa::Avx512] {
+        for dtype in computed_types() {
+            for op in unary.into_iter().filter(|op| simd_ops::unary_form(*op, dtype).is_some()) {
+                for lanes in lane_counts(dtype.bytes(), isa) {
+                    let code = compile_lanewise(isa, lanes, dtype, |a| Expr::unary(op, a));
+                    compiled += usize::from(code.is_some());
+                }
+            }
+            for op in binary {
+                if simd_ops::binary_form(op, dtype, isa).is_none() {
+                    continue;
+                }
+                let of = |a: Expr| {
+                    let b = a.clone();
+                    Expr::new(a.ty, ExprKind::Binary(op, a, b))
+                };
+                let one = Expr::load(
+                    &Buffer::new("x", dtype, vec![Expr::index(1)], Scope::Global),
+                    vec![Expr::index(0)],
+                );
+                let bytes = simd_ops::element_bytes(&of(one), isa);
+                for lanes in lane_counts(bytes, isa) {
+                    compiled += usize::from(compile_lanewise(isa, lanes, dtype, of).is_some());
+                }
+            }
+        }
+        for from in DType::ALL {
+            for to in DType::ALL.into_iter().filter(|to| *to != from) {
+                let one = Expr::load(
+                    &Buffer::new("x", from, vec![Expr::index(1)], Scope::Global),
+                    vec![Expr::index(0)],
+                );
+                let bytes = simd_ops::element_bytes(&Expr::cast(to, one), isa);
+                for lanes in lane_counts(bytes, isa) {
+                    let code = compile_lanewise(isa, lanes, from, |a| Expr::cast(to, a));
+                    let has_form = simd_ops::conversion(from, to, isa).is_some();
+                    assert_eq!(code.is_some(), has_form, "{from} to {to} on {isa:?}");
+                    compiled += usize::from(has_form);
+                }
+            }
+        }
+    }
+    assert!(compiled > 1000, "{compiled} nests");
 }

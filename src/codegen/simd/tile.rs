@@ -1,18 +1,20 @@
-//! Tiles in registers: written by rows, read by columns.
+//! Tiles in registers, which are written by rows and read by columns.
 //!
-//! A row comes in pieces of 16 bytes. The pieces of rows that stand `16 / bytes of an element`
-//! apart go into one register, each into its quarter; then each quarter is transposed in its
-//! place, by interleaving whole registers: after `log2` steps register `i` holds column `i`.
+//! A row comes in chunks of 16 bytes with `16 / bytes of an element` elements. The chunks of rows
+//! that are this number of rows apart are joined in one register, a chunk in each quarter. Then the
+//! quarters are transposed by interleaving whole registers: after `log2` steps register `i` holds
+//! column `i`.
 
 use super::inst::Width;
 use super::nest::Selector;
 use super::plan::TileColumn;
 use super::table::VOp;
 use crate::ir::Buffer;
+use crate::simd_ops::ROW_CHUNK_BYTES;
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// A column of a tile, which is made together with all columns beside it.
+    /// A column of a tile. All columns of the same rows are computed together.
     pub(super) fn tile_column(&mut self, buffer: &Buffer, column: TileColumn) -> VReg {
         let key = (buffer.clone(), column);
         let known = self.scopes.iter().rev().find_map(|scope| scope.columns.get(&key));
@@ -30,36 +32,36 @@ impl Selector<'_> {
         columns[(first % stride) as usize]
     }
 
-    /// What was made of a tile is void: it is written.
+    /// Forgets the columns of a tile that is written.
     pub(super) fn forget_columns(&mut self, buffer: &Buffer) {
         for scope in &mut self.scopes {
             scope.columns.retain(|(other, _), _| other != buffer);
         }
     }
 
-    /// All columns of `lanes` rows, of which the first one begins with element `from`.
+    /// All columns of `lanes` rows, the first of which begins with element `from`.
     fn tile_columns(&mut self, buffer: &Buffer, from: i64, stride: i64, lanes: u32) -> Vec<VReg> {
         let bytes = buffer.dtype.bytes();
-        let piece = 16 / bytes as i64;
+        let chunk_elements = (ROW_CHUNK_BYTES / bytes) as i64;
         let width = Width::of(bytes * u64::from(lanes));
         let quarters = (width.bytes() / 16) as i64;
-        // Row by row, so that what is near in memory is read together.
-        let mut pieces: Vec<Vec<Vec<VReg>>> = Vec::new();
+        // Row by row, so that loads from one row stand together.
+        let mut chunks: Vec<Vec<Vec<VReg>>> = Vec::new();
         let parts = self.registers[buffer].clone();
-        for row in 0..piece {
+        for row in 0..chunk_elements {
             let in_chunk = |chunk: i64, this: &mut Self| {
                 let of_quarter = |quarter: i64| {
-                    let row = quarter * piece + row;
-                    let place = from + row * stride + chunk * piece;
+                    let row = quarter * chunk_elements + row;
+                    let place = from + row * stride + chunk * chunk_elements;
                     if row < i64::from(lanes) { parts[&place] } else { None }
                 };
                 let found: Vec<Option<VReg>> = (0..quarters).map(of_quarter).collect();
                 found.into_iter().map(|part| part.unwrap_or_else(|| this.b.zero())).collect()
             };
-            pieces.push((0..stride / piece).map(|chunk| in_chunk(chunk, self)).collect());
+            chunks.push((0..stride / chunk_elements).map(|chunk| in_chunk(chunk, self)).collect());
         }
-        let mut joined: Vec<Vec<VReg>> = vec![Vec::new(); (stride / piece) as usize];
-        for row in pieces {
+        let mut joined: Vec<Vec<VReg>> = vec![Vec::new(); (stride / chunk_elements) as usize];
+        for row in chunks {
             for (chunk, parts) in row.into_iter().enumerate() {
                 let whole = self.join(parts);
                 joined[chunk].push(whole);
@@ -68,7 +70,7 @@ impl Selector<'_> {
         joined.into_iter().flat_map(|rows| self.transpose_quarters(rows, bytes, width)).collect()
     }
 
-    /// The 16 bytes of every quarter of `rows` as a square of elements, transposed.
+    /// Transposes the square of elements in every quarter of `rows`.
     fn transpose_quarters(&mut self, rows: Vec<VReg>, bytes: u64, width: Width) -> Vec<VReg> {
         let (low, high) = match bytes {
             1 => (VOp::UnpckLBw, VOp::UnpckHBw),

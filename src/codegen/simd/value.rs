@@ -1,13 +1,18 @@
-//! Selection for expressions: indices in general registers, data in vector registers.
+//! Selection for expressions: indices go to general registers, data to vector registers.
 
 use super::address::is_index;
 use super::inst::{Arg, Cond, Mem, Width};
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, half_bits};
+use crate::simd_ops::{UnaryForm, unary_form};
+use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::*;
 use regalloc2::VReg;
 use std::num::Wrapping;
+
+/// Bit of the immediate of `vroundps` that leaves the inexact flag as it is.
+const KEEP_INEXACT_FLAG: i64 = 8;
 
 /// The register that holds a type.
 pub(super) fn width_of(ty: Type) -> Width {
@@ -15,7 +20,7 @@ pub(super) fn width_of(ty: Type) -> Width {
 }
 
 impl Selector<'_> {
-    /// The value of an expression, computed once in a statement.
+    /// The value of an expression, which is computed once in a statement.
     pub(super) fn value(&mut self, expr: &Expr) -> Val {
         if let Some((_, value)) = self.memo.get(&expr.id()) {
             return *value;
@@ -34,7 +39,7 @@ impl Selector<'_> {
         self.value(expr).reg()
     }
 
-    /// A value that the caller left in memory.
+    /// Loads a captured value from the closure.
     pub(super) fn captured_value(&mut self, ty: Type, mem: Mem) -> Val {
         match ty.dtype {
             DType::Index => Val::Gpr(self.b.make_gpr(Mov_r64_rm64, &[Arg::Mem(mem)])),
@@ -59,7 +64,7 @@ impl Selector<'_> {
             ExprKind::Binary(Add | Sub | Mul, ..) | ExprKind::Unary(UnOp::Neg, _) => {
                 let (terms, constant) = self.terms(expr);
                 match &terms.terms[..] {
-                    // It is an atom itself: too many products.
+                    // The sum has too many products and is an atom itself.
                     [(product, Wrapping(1))] if constant == 0 && product.len() == 1 => {
                         self.index_operation(expr)
                     }
@@ -168,7 +173,7 @@ impl Selector<'_> {
         }
         let by = self.b.imm(divisor);
         let (q, r) = self.b.divide(a, by);
-        // The remainder has the sign of `a`; that of floor division is never negative.
+        // The remainder has the sign of `a`, but that of floor division is never negative.
         let sign = self.b.modify(Sar_rm64_imm8, r, &[Arg::Imm(63)]);
         if quotient {
             return self.b.add(q, sign);
@@ -200,24 +205,24 @@ impl Selector<'_> {
         self.b.make_gpr(code, &[Arg::Use(raw)])
     }
 
-    /// Lane 0 of a vector in a general register; above 32 bits it is 0.
+    /// Moves lane 0 of a vector to a general register. Of shorter elements, 32 bits are moved.
     pub(super) fn move_to_gpr(&mut self, value: VReg, bytes: u64) -> VReg {
-        let code = match (self.b.evex, bytes) {
-            (false, 8) => VEX_Vmovq_rm64_xmm,
-            (false, _) => VEX_Vmovd_rm32_xmm,
-            (true, 8) => EVEX_Vmovq_rm64_xmm,
-            (true, _) => EVEX_Vmovd_rm32_xmm,
+        let code = match (self.b.isa, bytes) {
+            (Avx2, 8) => VEX_Vmovq_rm64_xmm,
+            (Avx2, _) => VEX_Vmovd_rm32_xmm,
+            (Avx512, 8) => EVEX_Vmovq_rm64_xmm,
+            (Avx512, _) => EVEX_Vmovd_rm32_xmm,
         };
         self.b.make_gpr(code, &[Arg::Use(value)])
     }
 
-    /// A general register in lane 0.
+    /// Moves a general register to lane 0 of a vector.
     pub(super) fn of_gpr(&mut self, value: VReg) -> VReg {
-        let code = if self.b.evex { EVEX_Vmovq_xmm_rm64 } else { VEX_Vmovq_xmm_rm64 };
+        let code = if self.b.is_evex() { EVEX_Vmovq_xmm_rm64 } else { VEX_Vmovq_xmm_rm64 };
         self.b.make(code, &[Arg::Use(value)])
     }
 
-    /// The flags for a comparison of two indices.
+    /// Sets the flags for a comparison of two indices.
     pub(super) fn compare_indices(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Cond {
         if let Some((difference, constant)) = self.known_difference(a, b) {
             self.b.cmp_imm(difference, constant);
@@ -282,7 +287,7 @@ impl Selector<'_> {
                 self.flag_of_mask(mask)
             }
             ExprKind::Cast(a) => {
-                // Halves are not compared as they are.
+                // Halves are compared as float32.
                 let a = Expr::cast(a.ty.dtype.compute_type(), a.clone());
                 let zero = zero_of(a.ty);
                 self.flag(&Expr::binary(Ne, a, zero))
@@ -302,7 +307,7 @@ impl Selector<'_> {
         }
     }
 
-    /// One of two values; only that one is computed.
+    /// One of two values, in branches, so that the other one is not computed.
     pub(super) fn lazily(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Val {
         let (yes, no, done) = (self.b.block(), self.b.block(), self.b.block());
         self.branch_on(c, yes, no);
@@ -421,48 +426,38 @@ impl Selector<'_> {
         let (ty, bytes) = (a.ty, a.ty.dtype.bytes());
         let width = width_of(ty);
         let double = bytes == 8;
+        let Some(form) = unary_form(op, ty.dtype) else { crate::bug!("{op:?} of {ty:?}") };
         let x = self.reg(a);
         let sign = 1u64 << (bytes * 8 - 1);
-        match (op, ty.dtype.is_float()) {
-            (UnOp::Likely, _) => x,
-            (UnOp::Neg, true) => {
+        match form {
+            UnaryForm::Identity => x,
+            UnaryForm::FlipSign => {
                 let sign = self.constant(sign, bytes, width);
                 self.bitwise(VOp::Xor, VOp::XorQ, bytes, width, x, sign)
             }
-            (UnOp::Abs, true) => {
+            UnaryForm::ClearSign => {
                 let rest = self.constant(sign - 1, bytes, width);
                 self.bitwise(VOp::And, VOp::AndQ, bytes, width, x, rest)
             }
-            (UnOp::Floor | UnOp::Ceil | UnOp::Round | UnOp::Trunc, true) => {
-                // Bit 3 keeps the inexact flag as it is.
-                let how = 8 | match op {
-                    UnOp::Round => 0,
-                    UnOp::Floor => 1,
-                    UnOp::Ceil => 2,
-                    _ => 3,
-                };
+            UnaryForm::Round(mode) => {
                 let op = if double { VOp::RoundPd } else { VOp::RoundPs };
-                self.b.op_imm(op, width, x, how)
+                self.b.op_imm(op, width, x, KEEP_INEXACT_FLAG | mode)
             }
-            (UnOp::Sqrt, true) => {
-                self.b.op1(if double { VOp::SqrtPd } else { VOp::SqrtPs }, width, x)
-            }
-            (UnOp::Neg, false) => {
+            UnaryForm::Sqrt => self.b.op1(if double { VOp::SqrtPd } else { VOp::SqrtPs }, width, x),
+            UnaryForm::Negate => {
                 let zero = self.b.zero();
                 self.b.op2(sub_of(bytes), width, zero, x)
             }
-            (UnOp::BitNot, false) => {
+            UnaryForm::Invert => {
                 let ones = self.constant(u64::MAX >> (64 - bytes * 8), bytes, width);
                 self.bitwise(VOp::Xor, VOp::XorQ, bytes, width, x, ones)
             }
-            (UnOp::Abs, false) if !ty.dtype.is_signed() => x,
-            (UnOp::Abs, false) => self.absolute(ty, x),
-            (UnOp::Popcount, false) => self.popcount(ty, x),
-            _ => crate::bug!("{op:?} of {ty:?}"),
+            UnaryForm::Absolute => self.absolute(ty, x),
+            UnaryForm::Popcount => self.popcount(ty, x),
         }
     }
 
-    /// A bitwise operation; the form for elements of 8 bytes only matters for constants.
+    /// A bitwise operation. The form for elements of 8 bytes only matters for broadcast operands.
     pub(super) fn bitwise(
         &mut self,
         op: VOp,
@@ -476,7 +471,7 @@ impl Selector<'_> {
     }
 }
 
-/// `vpsub` for elements of so many bytes.
+/// `vpsub` for elements of a length in bytes.
 pub(super) fn sub_of(bytes: u64) -> VOp {
     match bytes {
         1 => VOp::SubB,
@@ -516,7 +511,7 @@ fn zero_of(ty: Type) -> Expr {
     }
 }
 
-/// Whether an operand must not be evaluated for nothing.
+/// Whether an operand reads memory, so that it must not be evaluated in vain.
 fn may_read(expr: &Expr) -> bool {
     super::address::reads_memory(expr)
 }

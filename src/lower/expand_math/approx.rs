@@ -1,13 +1,13 @@
-//! Functions of float32 as the approximations of a GPU have them, for `--fast-math`.
+//! Functions of float32 by the approximating instructions of GPUs, for `--fast-math`.
 //!
-//! What stays a call is one instruction: `exp2`, `log2`, `rsqrt`, `sin`, `cos`, `tanh`. The others
-//! are made of these. `docs/MATH.md` lists how far each may be off.
+//! `exp2`, `log2`, `rsqrt`, `sin`, `cos` and `tanh` stay calls, as each is one instruction. The
+//! other functions are computed from these. `docs/MATH.md` lists the errors.
 
 use super::builder::Value;
 use crate::ir::{DType, Intrinsic};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// The approximation of a call; none of functions that have none, and of other types.
+/// The approximation of a call; `None` for other types and functions.
 pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<'b>> {
     let x = args[0];
     if x.dtype() != DType::Float32 {
@@ -31,7 +31,7 @@ pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<
     Some(result)
 }
 
-/// The power of the magnitude, with the sign that whole exponents give.
+/// The power of the magnitude, with the sign for integral exponents.
 fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
     let size = (x.abs().call(Intrinsic::Log2) * y).call(Intrinsic::Exp2);
     let half = y * 0.5;

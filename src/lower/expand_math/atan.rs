@@ -1,4 +1,4 @@
-//! `atan`, an odd function: the sign is put back at the end.
+//! `atan`, an odd function: the sign is restored at the end.
 //!
 //! Float32: beyond 1, `atan x = pi/2 + atan(-1/x)`; a minimax polynomial (`tools/minimax.py`) up
 //! to 1. Float64: `atan x = atan c + atan((x - c) / (1 + c x))` with `c` one of 0, 1/2, 1, 3/2 and
@@ -26,7 +26,7 @@ fn atan_f32(size: Value<'_>) -> Value<'_> {
 }
 
 fn atan_f64(size: Value<'_>) -> Value<'_> {
-    // From the outermost step inwards: the step's c, atan c and what rounding took from that.
+    // From the outermost step inwards: c of the step, atan c and its rounding error.
     let last = size.lt(2.4375);
     let (mut c, mut hi, mut lo) =
         (size.constant(1.5), size.constant(FRAC_PI_2), size.constant(6.123233995736766e-17));

@@ -1,8 +1,8 @@
-//! Builds the expression of one function call: values are written with the usual operators, and
-//! whatever is used more than once becomes a `let`.
+//! Builder for the expression of one function call. Values are combined with Rust's operators, and
+//! a value with several uses becomes a `let`.
 //!
-//! Every value has the lanes of the call, so the same text makes scalar and vector code. Constants
-//! take the type of the operand they stand beside.
+//! Every value has the lanes of the call, so the same text gives scalar and vector code. A constant
+//! takes the type of the other operand.
 
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use rustc_hash::FxHashMap;
@@ -10,24 +10,24 @@ use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Sub};
 use std::rc::Rc;
 
-/// The tables of one kernel, by name: each is made once, whatever the number of calls.
+/// The tables of one kernel, by name, which all calls share.
 pub type Tables = Rc<RefCell<FxHashMap<&'static str, Buffer>>>;
 
-/// The operations of one call, in the order in which they were written.
+/// The operations of one call, in the order of their construction.
 pub struct Builder {
     /// Name of the `let` variables.
     name: &'static str,
     lanes: u32,
     tables: Tables,
     nodes: RefCell<Vec<Op>>,
-    /// The node of each operation, so that none is computed twice.
+    /// The node of each operation, so that equal operations share one.
     ids: RefCell<FxHashMap<Key, usize>>,
 }
 
-/// What tells two operations apart.
+/// The identity of an operation.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    /// By [`Expr::id`]: arguments of the call.
+    /// An argument of the call, by [`Expr::id`].
     Leaf(usize),
     /// A constant by its bits.
     Float(DType, u64),
@@ -117,9 +117,9 @@ impl Op {
     }
 }
 
-/// What may stand beside a value: another value or a constant.
+/// An operand beside a value: another value or a constant.
 pub trait Operand<'b> {
-    /// It as a value of the type of `like`.
+    /// Returns it as a value of the type of `like`.
     fn beside(self, like: Value<'b>) -> Value<'b>;
 }
 
@@ -159,7 +159,7 @@ impl Builder {
         self.push(dtype, Op::Leaf(expr))
     }
 
-    /// The value of `op`: an earlier one if the same operation was written before.
+    /// The value of `op`, which is the earlier one of an equal operation.
     fn push(&self, dtype: DType, op: Op) -> Value<'_> {
         let mut nodes = self.nodes.borrow_mut();
         let id = *self.ids.borrow_mut().entry(op.key(dtype)).or_insert_with(|| {
@@ -169,8 +169,8 @@ impl Builder {
         Value { builder: self, id, dtype }
     }
 
-    /// The expression of `result`: operations used once stand where they are used, the others
-    /// are bound around it, those that are not used vanish.
+    /// The expression of `result`. Operations with one use are substituted, those with more are
+    /// bound by `let`, and unused ones are dropped.
     pub fn finish(&self, result: Value<'_>) -> Expr {
         let nodes = self.nodes.borrow();
         let mut uses = vec![0u32; nodes.len()];
@@ -184,8 +184,8 @@ impl Builder {
         let mut bound = Vec::new();
         for (id, op) in nodes.iter().enumerate() {
             let expr = op.expr(&exprs);
-            // Truth values have no register of their own on most machines; whoever selects
-            // instructions sees that a comparison occurs twice.
+            // Most machines have no registers for masks, and instruction selection shares equal
+            // comparisons.
             let is_bool = expr.ty.dtype == DType::Bool;
             if uses[id] > 1 && !is_bool && !is_atom(&expr) {
                 let var = Var::new(self.name, expr.ty);
@@ -200,7 +200,7 @@ impl Builder {
     }
 }
 
-/// Whether an expression costs nothing and so needs no name.
+/// Whether an expression takes no instruction, so that it needs no variable.
 fn is_atom(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Const(_) | ExprKind::Var(_) => true,
@@ -214,7 +214,7 @@ fn is_atom(expr: &Expr) -> bool {
 pub struct Format {
     /// Explicit bits of the significand.
     pub mantissa: i64,
-    /// What the exponent field of 1 holds.
+    /// The exponent bias.
     pub bias: i64,
     /// `1.5 * 2^mantissa`: adding it rounds to an integer, which then is in the low bits.
     pub magic: f64,
@@ -321,7 +321,7 @@ impl<'b> Value<'b> {
     pub fn sqrt(self) -> Value<'b> {
         self.unary(UnOp::Sqrt)
     }
-    /// A function that the target has an instruction for.
+    /// A call of a function that is one instruction of the target.
     pub fn call(self, function: Intrinsic) -> Value<'b> {
         self.builder.push(self.dtype, Op::Call(function, self.id))
     }
@@ -350,7 +350,7 @@ impl<'b> Value<'b> {
     pub fn shr(self, amount: i64) -> Value<'b> {
         self.binary(BinOp::Shr, amount)
     }
-    /// `table[self]`; the Float64 elements are made when the table is first used.
+    /// `table[self]`; the Float64 elements are computed on the first use of the table.
     pub fn load(self, table: &'static str, elements: impl FnOnce() -> Vec<f64>) -> Value<'b> {
         let mut tables = self.builder.tables.borrow_mut();
         let buffer = tables.entry(table).or_insert_with(|| {
@@ -361,7 +361,7 @@ impl<'b> Value<'b> {
         self.builder.push(buffer.dtype, Op::Load(buffer.clone(), index.id))
     }
 
-    /// The magnitude of `self` (which has no sign) with the sign of `other`.
+    /// `self`, which is not negative, with the sign of `other`.
     pub fn with_sign_of(self, other: Value<'b>) -> Value<'b> {
         let sign = other.bits() & other.format().sign;
         (self.bits() | sign).bitcast(self.dtype)

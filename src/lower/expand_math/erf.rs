@@ -1,4 +1,4 @@
-//! `erf`, the error function, an odd function: the sign is put back at the end.
+//! `erf`, the error function, an odd function: the sign is restored at the end.
 //!
 //! Float32: two minimax polynomials (`tools/minimax.py`), one of `erf(x) / x` in `x^2` up to 1.1,
 //! one of the fourth root of `1 - erf(x)`, a smoother function, up to 4, where the result is 1.
@@ -28,7 +28,7 @@ fn erf_f64(size: Value<'_>) -> Value<'_> {
     let magic = size.format().magic;
     let shifted = size.fma(4.0, magic);
     let t = (shifted - magic).fma(-0.25, size);
-    // The low bits count quarters. The mask is for NaN, whose low bits may be anything.
+    // The low bits count quarters. The mask bounds those of NaN.
     let quarter = (shifted.bits() & 31).bitcast(DType::Int64).min(24);
     let row = quarter * ROW as i64;
     let column = |i: usize| (row + i as i64).load("erf_table", || ERF.to_vec());

@@ -2,11 +2,11 @@
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-/// Numbers of a row.
+/// The number of values in a row.
 pub const ROW: usize = 15;
 
-/// For each quarter `c` from 0 to 6: `erf(c)`, what rounding took from it, and the coefficients of
-/// the powers 1 to 13 of `t` in `erf(c + t) - erf(c)` for `|t| <= 1/8`.
+/// For each quarter `c` from 0 to 6: `erf(c)`, its rounding error, and the coefficients of the
+/// powers 1 to 13 of `t` in `erf(c + t) - erf(c)` for `|t| <= 1/8`.
 #[rustfmt::skip]
 pub const ERF: [f64; 25 * ROW] = [
     // 0.0

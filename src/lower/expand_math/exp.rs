@@ -3,8 +3,8 @@
 //! Range reduction (Cody and Waite): `x = n ln 2 + r`, `n` the nearest integer to `x / ln 2`, with
 //! ln 2 in two parts, so that `|r| <= ln 2 / 2`; `exp2` takes `r = x - n`, which is exact. Then a
 //! minimax polynomial (`tools/minimax.py`) and a product with `2^n` in two factors: the first is
-//! exact, the second rounds once where the result is denormal, overflows or vanishes, so no
-//! special case is left. Largest error measured: `docs/MATH.md`.
+//! exact, the second rounds once if the result is denormal, overflows or underflows, so no special
+//! case is left. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
 use super::sums::renormalize;
@@ -78,7 +78,7 @@ pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
     Reduced { n_bits: shifted.bits(), exact, tail: n * -LN_2_LO }
 }
 
-/// `value * 2^n`, rounded once, where the low bits of `n_bits` hold `n + two_step_shift`.
+/// `value * 2^n`, rounded once; the low bits of `n_bits` are `n + two_step_shift`.
 pub fn scale<'b>(value: Value<'b>, n_bits: Value<'b>) -> Value<'b> {
     let (first, second) = two_step_scale(value, n_bits);
     value * first * second
@@ -92,14 +92,14 @@ pub fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Val
     (exponent(half), exponent(n_bits - half))
 }
 
-/// `e^r` as an unevaluated sum, good to a few hundredths of a unit in the last place; the second
-/// part is at most a tenth of the first.
+/// `e^r` as an unevaluated sum with an error of a few hundredths of a ULP; the second part is at
+/// most a tenth of the first.
 pub fn power_of_e<'b>(reduced: &Reduced<'b>) -> (Value<'b>, Value<'b>) {
     let (hi, lo) = renormalize(reduced.exact.constant(1.0), reduced.exact);
     (hi, lo + reduced.rest())
 }
 
-/// `2^r` in Float64, rounded once but for a few hundredths of a unit in the last place.
+/// `2^r` in Float64, rounded once except for a few hundredths of a ULP.
 fn power_of_2(r: Value<'_>) -> Value<'_> {
     let linear = r * LN_2;
     let linear_lo = r.fma(LN_2_LO, r.fma(LN_2, -linear));

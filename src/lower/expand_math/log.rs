@@ -7,7 +7,7 @@
 //! In Float64 a table gives for each 64th of an octave a short number `1/c`, such that
 //! `r = (1 + f) / c - 1` is exact and at most 0.012, and `log c` in two parts (Tang's method);
 //! `log(1 + r)` is `r - r^2/2` as an unevaluated sum and a minimax polynomial for the rest. The
-//! error before the last addition is some 2^-66, so `pow` uses it too. Largest error measured:
+//! error before the last addition is about 2^-66, so `pow` uses it, too. Largest error measured:
 //! `docs/MATH.md`.
 
 use super::builder::Value;
@@ -46,7 +46,7 @@ pub fn log2(x: Value<'_>) -> Value<'_> {
 fn decompose_f32(x: Value<'_>, first: i64) -> (Value<'_>, Value<'_>) {
     let denormal = x.lt(f32::MIN_POSITIVE as f64);
     let bits = denormal.select(x * 8388608.0, x).bits().bitcast(DType::Int32);
-    // The exponent in its place, above 23 zero bits.
+    // The exponent in its field, above 23 zero bits.
     let exponent = (bits - first) & (-1 << 23);
     let f = (bits - exponent).bitcast(DType::Float32) - 1.0;
     let shift = denormal.select(x.constant(-23.0), 0.0);
@@ -57,7 +57,7 @@ fn decompose_f32(x: Value<'_>, first: i64) -> (Value<'_>, Value<'_>) {
 const TWO_THIRDS: i64 = 0x3f2aaaab;
 const ROOT_OF_HALF: i64 = 0x3f3504f3;
 
-/// `2^exponent * mantissa`, what a positive finite Float64 number is, and the row of the table.
+/// A positive finite Float64 number as `2^exponent * mantissa`, with the row of the table.
 struct Parts<'b> {
     exponent: Value<'b>,
     mantissa: Value<'b>,
@@ -109,7 +109,7 @@ fn log_of_mantissa<'b>(
     (hi, curve + ((square_lo + hi_lo) + (sum_lo + whole_lo)))
 }
 
-/// `result`, or what a logarithm of zero, infinity, NaN or a negative number is.
+/// `result`, or the logarithm of zero, infinity, NaN or a negative number.
 fn special_cases<'b>(x: Value<'b>, result: Value<'b>) -> Value<'b> {
     let finite = x.lt(f64::INFINITY).select(result, x);
     let of_zero = x.eq(0.0).select(x.constant(f64::NEG_INFINITY), f64::NAN);

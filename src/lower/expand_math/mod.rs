@@ -1,12 +1,13 @@
-//! Expand math: mathematical functions become fixed sequences of loop IR operations, the same ones
-//! on every target, so that results agree to the last bit everywhere. No library is called.
+//! Expand math: replaces mathematical functions by fixed sequences of loop IR operations, the same
+//! ones on every target, so that results are bit-exact. No library is called.
 //!
 //! Before: `B[i] = exp(A[i])`
 //! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
-//! Needs: calls on Float32 and Float64 (halves are widened where they are loaded).
-//! Ensures: no call but `fma` remains; no branches, so vectors are as good as scalars. With
-//! `--fast-math`, calls that are one approximating instruction remain, see [`approx`]; products by
-//! warps (`ir::warp`) stay whole.
+//! Needs: calls on Float32 and Float64 (halves are widened when they are loaded). The last pass:
+//! for the others, `hoist_invariants` above all, a function is one node.
+//! Ensures: no call but `fma` remains; no branches, so that vectors have the same operations.
+//! Declines: with `--fast-math`, calls that are one approximating instruction ([`approx`]);
+//! products by warps (`ir::warp`), which stay whole.
 //!
 //! Each function's file states its method; `docs/MATH.md` lists the errors.
 
@@ -52,7 +53,7 @@ struct Ctx {
     /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
     done: FxHashMap<usize, (Expr, Expr)>,
     tables: Tables,
-    /// Float32 functions are approximated.
+    /// Whether float32 functions are approximated (`--fast-math`).
     fast: bool,
 }
 

@@ -1,7 +1,7 @@
 //! `pow`, with the special cases of C99, Annex F.
 //!
 //! `|x|^y = e^(y log |x|)` for Float64, with the logarithm and the product as unevaluated sums,
-//! precise to some 2^-65; `2^(y log2 |x|)` in Float64 for Float32, the logarithm from a minimax
+//! precise to about 2^-65; `2^(y log2 |x|)` in Float64 for Float32, the logarithm from a minimax
 //! polynomial of `atanh` (`tools/minimax.py`). Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
@@ -23,13 +23,13 @@ pub fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
     let sign_bit = x.bits() & x.format().sign;
     let sign = is_odd.select(sign_bit, 0);
     let signed = (magnitude.bits() | sign).bitcast(x.dtype());
-    // A negative finite number has no other power.
+    // A negative finite number has only integral powers.
     let undefined = x.lt(0.0) & x.gt(f64::NEG_INFINITY) & y.round().ne(y);
     let result = undefined.select(x.constant(f64::NAN), signed);
     (x.eq(1.0) | y.eq(0.0)).select(x.constant(1.0), result)
 }
 
-/// `size^y` for a size that is not negative, in Float64, rounded to Float32.
+/// `size^y` for a `size` that is not negative, in Float64, rounded to Float32.
 fn power_f32<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     // The exponent counts from sqrt(1/2) and from 1024 below, which keeps it positive.
     const OFFSET: i64 = 1024 << 52;
@@ -49,7 +49,7 @@ fn power_f32<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     (r.fma(r.polynomial(&EXP2_F32), 1.0) * power).cast(DType::Float32)
 }
 
-/// `size^y` for a size that is not negative, in Float64.
+/// `size^y` for a `size` that is not negative, in Float64.
 fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let (hi, lo) = log_f64(size);
     let (hi, lo) = renormalize(hi, lo);
@@ -57,7 +57,7 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let y = bounded_y(y);
     let product = y * hi;
     let product_lo = y.fma(lo, y.fma(hi, -product));
-    // Where this changes the product, the result is infinite or zero and the rest is not wanted.
+    // If this changes the product, the result is infinite or zero, and the low part is not used.
     let bounded = product.at_least(-746.0).at_most(710.0);
     let product_lo = bounded.eq(product).select(product_lo, 0.0);
     let reduced = reduce(bounded, two_step_shift(size)).plus(product_lo);
@@ -65,12 +65,12 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     scale(hi + lo, reduced.n_bits)
 }
 
-/// `y`, finite: infinity times the logarithm of 1 must be 0. NaN stays NaN.
+/// `y` bounded to finite values, as infinity times the logarithm of 1 must be 0. NaN stays NaN.
 fn bounded_y(y: Value<'_>) -> Value<'_> {
     y.at_least(-1e300).at_most(1e300)
 }
 
-/// `log`, or what it is for zero, infinity and NaN.
+/// `log`, or the logarithm of zero, infinity and NaN.
 fn ends<'b>(size: Value<'b>, log: Value<'b>) -> Value<'b> {
     let finite = size.lt(f64::INFINITY).select(log, size);
     size.eq(0.0).select(size.constant(f64::NEG_INFINITY), finite)

@@ -1,10 +1,11 @@
 //! Range reduction of `sin`, `cos` and `tan`: `x = (n + r) pi/2` with `|r| <= 1/2`, for every
 //! finite `x`.
 //!
-//! Payne and Hanek: of `x * 2/pi` only the part modulo 4 matters, so the bits of 2/pi whose product
-//! with `x` is a multiple of 4 are left out, and enough of the following ones are kept. Here in
-//! floating point: for each range of 16 exponents a table holds 2/pi without its leading bits, in
-//! parts that lie on fixed grids, so that the products' sums are exact where they cancel.
+//! Method of Payne and Hanek: only the part of `x * 2/pi` modulo 4 matters, so the bits of 2/pi
+//! whose product with `x` is a multiple of 4 are left out, and enough of the following ones are
+//! kept. This version uses floating point: for each range of 16 exponents, a table has 2/pi without
+//! its leading bits, in parts on fixed grids, so that sums of the products are exact when they
+//! cancel.
 
 use super::builder::Value;
 use super::sums::{renormalize, two_product, two_sum};
@@ -19,11 +20,11 @@ pub struct Angle<'b> {
     pub quadrant: Value<'b>,
     /// The angle in its quadrant, from -pi/4 to pi/4.
     pub hi: Value<'b>,
-    /// What rounding took from it.
+    /// Its rounding error.
     pub lo: Value<'b>,
 }
 
-/// The quadrant (Uint32) of a Float32 angle and what is left of it, in Float64.
+/// The quadrant (Uint32) of a Float32 angle and the remaining angle, in Float64.
 pub fn reduce_f32(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     let range = x.bits().shr(27) & 15;
     let part = |i: i64| (range + i * 16).load("two_over_pi_f32", table_f32);
@@ -51,8 +52,8 @@ pub fn reduce_f64(x: Value<'_>) -> Angle<'_> {
     let lower = modulo_4(second);
     let magic = x.format().magic;
     let shifted = (upper + lower) + magic;
-    // The integer cancels most of `upper`: this subtraction is exact too, and where the sum is
-    // small its error and the terms below are all that is left.
+    // The integer cancels most of `upper`, so this subtraction is exact, too. If the sum is small,
+    // only its error and the terms below remain.
     let (sum, sum_lo) = two_sum(upper - (shifted - magic), lower);
     let (middle, middle_lo) = two_sum(second_lo, third);
     let (hi, hi_lo) = two_sum(sum, middle);
@@ -81,12 +82,12 @@ const FIRST_RANGE: i64 = 63;
 /// Number of ranges in the Float64 table.
 const RANGES: i64 = 128 - FIRST_RANGE;
 
-/// The Float64 table is larger by this power of two: its last numbers would be denormal.
+/// The Float64 table is scaled by this power of two, as its last numbers would be denormal.
 const SCALE: i32 = 200;
 
 /// Two parts of 2/pi for each range of 16 exponents of Float32: first all the first ones.
 fn table_f32() -> Vec<f64> {
-    // Below 2^-15 nothing is left out, and the parts of that range serve.
+    // Below 2^-15 no bits are left out, and the parts of the first range are right.
     let rows: Vec<Vec<f64>> =
         (0..16).map(|range: i64| parts(16 * range.max(7) - 150, 2, 0)).collect();
     by_column(&rows)
@@ -120,13 +121,13 @@ fn parts(unit: i64, count: i64, scale: i32) -> Vec<f64> {
             left -= &part << below;
             let digits = part.to_f64().expect("at most 53 bits");
             let exponent = scale as i64 - grid - unit;
-            // In two steps: neither power of two overflows or vanishes alone.
+            // In two steps, because one power of two could overflow or underflow.
             digits * 2f64.powi((exponent / 2) as i32) * 2f64.powi((exponent - exponent / 2) as i32)
         })
         .collect()
 }
 
-/// The bits of 2/pi behind the binary point (`tools/minimax.py two_over_pi`).
+/// The bits of 2/pi after the binary point (`tools/minimax.py two_over_pi`).
 const TWO_OVER_PI: [u64; 20] = [
     0xa2f9836e4e441529,
     0xfc2757d1f534ddc0,

@@ -21,7 +21,7 @@ pub fn rsqrt(x: Value<'_>) -> Value<'_> {
     let residue = (-first).fma(root, 1.0);
     let half = square_residue * first * -0.5;
     let corrected = first.fma(half.fma(first, residue), first);
-    // Zero, infinity and negative numbers come out right without the correction, which is NaN.
+    // For zero, infinity and negative numbers the correction is NaN and is not needed.
     let result = corrected.eq(corrected).select(corrected, first);
     is_small.select(result * down, result)
 }

@@ -2,13 +2,13 @@
 //!
 //! Float32: `tanh |x|` is a minimax polynomial up to 0.55, then `1 - 2 / (e^(2|x|) + 1)`, which
 //! halves the error of the quotient. `sigmoid(x) = 1 / (1 + e^-x)`: the sum is in two parts, and
-//! the reciprocal is corrected by its remainder; both are smaller by 2^-32, which leaves room for
-//! `e^104`, and the product with 2^-32 at the end makes the denormal results.
+//! the reciprocal is corrected by its remainder. Both are scaled by 2^-32, which leaves room for
+//! `e^104`, and the product with 2^-32 at the end gives the denormal results.
 //!
 //! Float64: `tanh |x| = (1 - E) / (1 + E)` with `E = e^(-2|x|)`, from `1 - E` without cancellation;
 //! `sigmoid(x) = E / (1 + E)` for negative `x` and `1 / (1 + E)` otherwise with `E = e^(-|x|)`. The
 //! exponential and the divisor are unevaluated sums and the quotient is corrected by its
-//! remainder where one rounding more would break the bound. Largest error measured: `docs/MATH.md`.
+//! remainder if one more rounding would exceed the bound. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
 use super::exp::{EXP_F32, LN_2_LO_F32, power_of_e, reduce, two_step_scale, two_step_shift};

@@ -1,15 +1,15 @@
-//! Arithmetic on unevaluated sums: a value in two parts, of which the second is what rounding took
-//! from the first (Dekker, Knuth).
+//! Arithmetic on unevaluated sums: a value in two parts, the second of which is the rounding error
+//! of the first (Dekker, Knuth).
 
 use super::builder::Value;
 
-/// `a * b` and what rounding took from it.
+/// `a * b` and its rounding error.
 pub fn two_product<'b>(a: Value<'b>, b: Value<'b>) -> (Value<'b>, Value<'b>) {
     let product = a * b;
     (product, a.fma(b, -product))
 }
 
-/// `a + b` and what rounding took from it (Knuth's TwoSum).
+/// `a + b` and its rounding error (Knuth's TwoSum).
 pub fn two_sum<'b>(a: Value<'b>, b: Value<'b>) -> (Value<'b>, Value<'b>) {
     let sum = a + b;
     let of_b = sum - a;

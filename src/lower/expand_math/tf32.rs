@@ -1,10 +1,10 @@
-//! `tf32`: a float32 number to the nearest with ten bits of significand behind the point, ties away
-//! from zero, as `cvt.rna.tf32.f32` does. Half a unit of the last bit that stays is added to the
-//! magnitude, the bits behind it go; a carry makes the next exponent, and infinity of the largest.
+//! `tf32`: rounds a float32 number to ten explicit bits of significand, ties away from zero, as
+//! `cvt.rna.tf32.f32` does. It adds half a unit of the last kept bit to the magnitude and clears
+//! the bits after it; a carry goes to the exponent, and from the largest one to infinity.
 
 use super::builder::Value;
 
-/// Bits that go.
+/// The bits that are cleared.
 const DROPPED: i64 = 13;
 
 /// The rounded number.

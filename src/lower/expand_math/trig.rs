@@ -2,7 +2,7 @@
 //!
 //! After the range reduction of `reduce_angle`, minimax polynomials (`tools/minimax.py`) of the
 //! sine and cosine on `[-pi/4, pi/4]`, as in fdlibm, with the low part of the angle in Float64; the
-//! quadrant decides which of both, and the sign. The tangent is a polynomial or its reciprocal in
+//! quadrant selects one of the two, and the sign. The tangent is a polynomial or its reciprocal in
 //! Float64 for Float32, and a quotient corrected by its remainder for Float64. Largest error
 //! measured: `docs/MATH.md`.
 
@@ -13,7 +13,7 @@ use crate::ir::DType;
 
 /// The sine.
 pub fn sin(x: Value<'_>) -> Value<'_> {
-    // The polynomial makes +0 of -0.
+    // The polynomial gives +0 for -0.
     x.eq(0.0).select(x, sine_of_quadrant(x, 0))
 }
 
@@ -74,7 +74,7 @@ fn cosine_f32(angle: Value<'_>) -> Value<'_> {
 /// The sine as an unevaluated sum.
 fn sine_f64<'b>(angle: &Angle<'b>) -> (Value<'b>, Value<'b>) {
     let square = angle.hi * angle.hi;
-    // The derivative, 1 - x^2/2, brings in the low part.
+    // The derivative, 1 - x^2/2, adds the low part.
     let slope = square.fma(-0.5, 1.0);
     let curve = (angle.hi * square) * square.polynomial(&SIN_F64);
     (angle.hi, angle.lo.fma(slope, curve))

@@ -1,4 +1,4 @@
-//! Double buffers: what a loop reads is computed one iteration ahead.
+//! Inject double buffer: computes a buffer that a loop reads one iteration ahead.
 //!
 //! Before: `for (i, 0, n) { allocate S[8] double  produce S { S[…] = f(i) }  … S[…] … }`
 //! After:  `allocate S[2, 8]`
@@ -7,12 +7,14 @@
 //!         `  if likely(i + 1 < n) { produce S { S[(i + 1) % 2, …] = f(i + 1) } }`
 //!         `  … S[i % 2, …] …`
 //!         `}`
-//! What the threads of a GPU fetch for shared memory comes in two parts, see [`staged`], or several
-//! iterations ahead, see [`pipelined`].
-//! Conditions around the allocation hold for the iteration that reads, so they are asked about the
-//! next one where it is computed.
-//! Needs: one index per dimension; a double buffer stands in a loop whose iterations follow each
-//! other, and what fills it reads nothing that the same iteration computes.
+//! On a GPU, shared memory is loaded in two parts ([`staged`]) or several iterations ahead
+//! ([`pipelined`]). Conditions around the allocation are evaluated for the iteration that reads, so
+//! the statement that fills the buffer has them with the next value of the loop's variable.
+//! Needs: one index per dimension, as copies become a new outermost dimension; a serial or unrolled
+//! loop around the buffer, and a producer that reads nothing that the same iteration computes (the
+//! checks of `double_buffer` ensure both). Stands after `inject_virtual_threads`, which copies
+//! buffers and their producers, and before `partition_loops`, which removes the `likely`
+//! conditions.
 //! Ensures: no buffer is marked; every variable is bound once.
 
 mod pipelined;
@@ -25,7 +27,7 @@ use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind, ForKind, Kernel, Stmt,
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Gives every marked buffer its copies.
+/// Gives every marked buffer its copies, and fills them ahead.
 pub fn inject_double_buffer(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let body = inject(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -52,28 +54,30 @@ struct Loop {
     kind: ForKind,
 }
 
-/// A stage that is filled ahead.
+/// A stage that is computed ahead.
 struct Ahead {
     how: Buffering,
-    /// One per component.
+    /// The buffers of its components.
     buffers: Vec<Buffer>,
-    /// What fills them in an iteration, under the conditions of that iteration.
+    /// The statement that fills them in an iteration, under the conditions of that iteration.
     fill: Stmt,
 }
 
-/// What is around an allocation in a loop's body.
-enum Around {
+/// A statement around an allocation in a loop's body.
+enum Enclosing {
     Condition(Expr),
-    /// The head of a loop about a GPU index.
+    /// The head of a loop over a GPU index.
     Thread(Var, Expr, ForKind),
 }
 
-impl Around {
+impl Enclosing {
     fn wrap(&self, body: Stmt) -> Stmt {
         let body = Box::new(body);
         match self {
-            Around::Condition(cond) => Stmt::If { cond: cond.clone(), then: body, otherwise: None },
-            Around::Thread(var, extent, kind) => {
+            Enclosing::Condition(cond) => {
+                Stmt::If { cond: cond.clone(), then: body, otherwise: None }
+            }
+            Enclosing::Thread(var, extent, kind) => {
                 let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
                 Stmt::For { var, min, extent, kind: kind.clone(), body }
             }
@@ -82,19 +86,19 @@ impl Around {
 }
 
 /// The body of a loop without the marked allocations and what fills them.
-fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Ahead>) -> Stmt {
+fn extract(stmt: Stmt, enclosing: &mut Vec<Enclosing>, found: &mut Vec<Ahead>) -> Stmt {
     match stmt {
         Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
-            around.push(Around::Thread(var.clone(), extent.clone(), kind.clone()));
-            let body = Box::new(extract(*body, around, found));
-            around.pop();
+            enclosing.push(Enclosing::Thread(var.clone(), extent.clone(), kind.clone()));
+            let body = Box::new(extract(*body, enclosing, found));
+            enclosing.pop();
             Stmt::For { var, min, extent, kind, body }
         }
         Stmt::For { .. } | Stmt::Tensorize { .. } => stmt,
         Stmt::If { cond, then, otherwise } => {
-            around.push(Around::Condition(cond.clone()));
-            let then = Box::new(extract(*then, around, found));
-            around.pop();
+            enclosing.push(Enclosing::Condition(cond.clone()));
+            let then = Box::new(extract(*then, enclosing, found));
+            enclosing.pop();
             Stmt::If { cond, then, otherwise }
         }
         Stmt::Allocate { buffer, body } if buffer.buffering != Buffering::Single => {
@@ -113,11 +117,11 @@ fn extract(stmt: Stmt, around: &mut Vec<Around>, found: &mut Vec<Ahead>) -> Stmt
             };
             let mut rest = rest.into_iter();
             let fill = rest.next().unwrap_or_else(Stmt::nothing);
-            let fill = around.iter().rev().fold(fill, |body, one| one.wrap(body));
+            let fill = enclosing.iter().rev().fold(fill, |body, one| one.wrap(body));
             found.push(Ahead { how, buffers, fill });
-            extract(Stmt::Block(rest.collect()), around, found)
+            extract(Stmt::Block(rest.collect()), enclosing, found)
         }
-        other => map_stmts(other, &mut |inner| extract(inner, around, found)),
+        other => map_stmts(other, &mut |inner| extract(inner, enclosing, found)),
     }
 }
 
@@ -164,22 +168,22 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Ahead>) -> Stmt {
     }
 }
 
-/// A loop whose body reads copies that are filled ahead.
+/// The parts of a loop that reads copies.
 struct Injected {
-    /// What stands before the loop.
+    /// The statement before the loop.
     before: Option<Stmt>,
     body: Stmt,
-    /// The buffers around both.
+    /// The buffers that are allocated around both.
     allocated: Vec<Buffer>,
 }
 
 impl Loop {
-    /// The value of the variable so many iterations later.
+    /// The value of the variable a number of iterations later.
     fn after(&self, iterations: i64) -> Expr {
         Expr::add(Expr::var(&self.var), Expr::index(iterations))
     }
 
-    /// The copy of a buffer that the iteration at this value of the variable reads.
+    /// The number of the copy that the iteration with value `at` of the variable reads.
     fn copy(&self, at: &Expr, copies: u32) -> Expr {
         let turn = match self.min.as_int() {
             Some(0) => at.clone(),
@@ -188,8 +192,8 @@ impl Loop {
         Expr::binary(BinOp::FloorMod, turn, Expr::index(copies.into()))
     }
 
-    /// Statements under the condition that there is an iteration: the one of this number, or so
-    /// much later than the present one.
+    /// Statements under the condition that the loop has an iteration: the one with this number, or,
+    /// if `later`, the one that many after the current iteration.
     fn if_there(&self, number: &Expr, stmts: Vec<Stmt>, later: bool) -> Stmt {
         let cond = match later {
             false => Expr::lt(number.clone(), self.extent.clone()),
@@ -207,7 +211,7 @@ impl Loop {
 }
 
 impl Ahead {
-    /// Its buffers with so many copies, which `copies` gets.
+    /// Adds a dimension of `count` copies to its buffers, notes them in `copies` and returns them.
     fn add_copies(&self, count: u32, copies: &mut FxHashMap<Buffer, Buffer>) -> Vec<Buffer> {
         let add = |buffer: &Buffer| {
             let whole = with_copies(buffer, count);
@@ -217,7 +221,7 @@ impl Ahead {
         self.buffers.iter().map(add).collect()
     }
 
-    /// What fills the copy for the iteration at this value of the loop's variable.
+    /// The statement that fills the copy for the iteration with value `at` of the loop's variable.
     fn fill_at(
         &self,
         at: &Expr,
@@ -235,7 +239,7 @@ fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
     buffers.into_iter().rev().fold(body, around)
 }
 
-/// The buffer with one more dimension, outermost, of that many.
+/// The buffer with a new outermost dimension of `count` copies.
 fn with_copies(buffer: &Buffer, count: u32) -> Buffer {
     let mut shape = buffer.shape.clone();
     shape.insert(0, Expr::index(count.into()));
@@ -246,7 +250,7 @@ fn with_copies(buffer: &Buffer, count: u32) -> Buffer {
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, buffer.scope, strides, Buffering::Single)
 }
 
-/// Every access of the buffers goes to the copy `at`.
+/// Redirects every access of the buffers to copy `at`.
 fn into_copies(stmt: Stmt, copies: &FxHashMap<Buffer, Buffer>, at: &Expr) -> Stmt {
     let place = |buffer: Buffer, indices: Vec<Expr>| match copies.get(&buffer) {
         Some(whole) => {

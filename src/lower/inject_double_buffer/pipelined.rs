@@ -1,5 +1,5 @@
-//! Pipelines: what a loop reads from shared memory is copied several iterations ahead, and each
-//! iteration waits for the copies that it reads, not for those under way for later ones.
+//! Pipelines: shared memory is copied several iterations ahead, and each iteration waits only for
+//! the copies that it reads.
 //!
 //! Before: `for (i, 0, n) { allocate S[8] pipeline(3)  produce S { S[…] = f(i) }  … S[…] … }`
 //! After:  `allocate S[3, 8]`
@@ -10,15 +10,15 @@
 //!         `  copy_group { if likely(i + 2 < n) { produce S { S[(i + 2) % 3, …] = f(i + 2) } } }`
 //!         `  … S[i % 3, …] …`
 //!         `}`
-//! When iteration `i` awaits, groups `0 ..= i + 1` have begun, and all but the last are there. All
-//! threads are done with iteration `i - 1` then, so that its copy may be filled again. Groups
-//! behind the last iteration are empty and count all the same.
+//! Before iteration `i` waits, groups `0 ..= i + 1` have been issued; after it, all but the last
+//! are complete. All threads have then finished iteration `i - 1`, so its copy may be filled again.
+//! Groups for iterations after the last one are empty but count.
 
 use super::{Ahead, Injected, Loop, into_copies};
 use crate::ir::{Buffering, Expr, Stmt};
 use rustc_hash::FxHashMap;
 
-/// Fills the buffers ahead, which are those of one pipeline; nothing changes if there are none.
+/// Fills the buffers of a pipeline ahead. Without any, the loop stays as it is.
 pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<Ahead>) -> Injected {
     let Some(Buffering::Pipeline(count)) = found.first().map(|one| one.how) else {
         return Injected { before: None, body, allocated: Vec::new() };

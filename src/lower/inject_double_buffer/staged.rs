@@ -1,8 +1,9 @@
-//! What threads fetch for the next iteration waits in registers: the loads stand before what reads
-//! the present half, the stores behind it, so that nothing waits for memory.
+//! Double buffers of GPUs: threads load the data of the next iteration into registers before the
+//! work of the current one, and store it to shared memory afterwards, so that the loads overlap
+//! with the work.
 //!
 //! Before: `produce S { for (j, 0, 4) { S[1, f(j)] = A[g(j)] } }`
-//! After:  `produce S { for (j, 0, 4) { S.next[j] = A[g(j)] } }` and, to be put behind the readers,
+//! After:  `produce S { for (j, 0, 4) { S.next[j] = A[g(j)] } }` and, after the readers,
 //!         `produce S { for (j, 0, 4) { S[1, f(j)] = S.next[j] } }`
 
 use crate::ir::copy::fresh_copy;
@@ -10,10 +11,10 @@ use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Elements of a thread beyond which there would be too few registers for the rest.
+/// Elements of a thread that wait in registers. More would leave too few registers for the work.
 const MAX_ELEMENTS: i128 = 16;
 
-/// The two parts of what fills a buffer.
+/// The two parts of the statement that fills a buffer.
 pub(super) struct Staged {
     /// The registers.
     pub(super) buffer: Buffer,
@@ -23,10 +24,11 @@ pub(super) struct Staged {
     pub(super) store: Stmt,
 }
 
-/// Takes a fill apart: one store of a value that is read from global memory, which `work` between
-/// the two parts does not write, in loops of few iterations besides those about threads.
+/// Splits a statement that fills a shared buffer; `work` stands between the two parts. The
+/// statement must be one store of a value from global memory that `work` does not write, in loops
+/// of few iterations besides those over GPU indices.
 pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
-    let mut search = Search::default();
+    let mut search = FillSearch::default();
     let mut see = |stmt: &Stmt| {
         if let Stmt::Store { buffer, .. } = stmt {
             search.written.insert(buffer.clone());
@@ -54,15 +56,15 @@ pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
 }
 
 #[derive(Default)]
-struct Search {
-    /// The loops that are none about threads, outermost first.
+struct FillSearch {
+    /// The loops that are not over GPU indices, outermost first.
     loops: Vec<(Var, i128)>,
     buffer: Option<Buffer>,
-    /// What changes before the second part.
+    /// The buffers that the work between the two parts writes.
     written: FxHashSet<Buffer>,
 }
 
-impl Search {
+impl FillSearch {
     /// `None` if the statement has another form.
     fn visit(&mut self, stmt: &Stmt) -> Option<()> {
         match stmt {
@@ -98,7 +100,8 @@ impl Search {
     }
 }
 
-/// The nest with another innermost statement. Its loops are written out: registers have no index.
+/// The nest with another innermost statement. Its loops become unrolled, as registers have no
+/// index.
 fn rewrite(stmt: Stmt, store: &mut dyn FnMut(Buffer, Vec<Expr>, Expr) -> Stmt) -> Stmt {
     match stmt {
         Stmt::Store { buffer, indices, value, .. } => store(buffer, indices, value),

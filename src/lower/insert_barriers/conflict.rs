@@ -1,9 +1,66 @@
-//! Whether different threads of a block may access one element, by proof from the indices.
+//! Conflicts between accesses of shared memory, and the proofs that there are none.
 //!
-//! Two accesses are compared for two threads, `t` of the first and `t'` of the second, each under
-//! the loops and conditions around it: variables that both share (loops around both, in one and
-//! the same iteration) are the same, all others are two. The accesses cannot clash if their
-//! indices cannot be equal, or if they are equal for `t = t'` only.
+//! # What a conflict is
+//!
+//! Two accesses of shared memory conflict if two different threads of a block may access the same
+//! element, at least one of them writes, and an implicit barrier stands between the accesses: the
+//! beginning or the end of a shared stage (`ir::stmt`). `insert_barriers` places a barrier where
+//! two accesses conflict and drops all other ones. A pair without a proof thus costs a barrier, and
+//! a wrong proof is a race.
+//!
+//! # What is proved
+//!
+//! For a pair of accesses, thread `t` does the first and thread `t'` the second. Let `a(t, …)` and
+//! `b(t', …)` be their indices. There is no conflict if one of these holds for all values of the
+//! variables, within the ranges and conditions of the enclosing statements:
+//!
+//! 1. `a != b`: the accesses never touch the same element.
+//! 2. `a == b` implies `t == t'` in every thread index: one thread does both.
+//!
+//! # How
+//!
+//! [`Context`] is the chain of loops, `let`s and conditions around an access. Each becomes a fact
+//! ([`Facts`]), once for each of the two threads:
+//!
+//! - Thread indices are `t` and `t'`, two variables with one range. Block indices are one variable:
+//!   shared memory belongs to a block.
+//! - Enclosing statements that both accesses share, in the same iteration, are one fact if they
+//!   cannot differ between threads ([`Varying`]), so both accesses use the same variable.
+//! - All other variables of the second access are renamed: `i` becomes `i'`, with the same range
+//!   and conditions on the renamed variables.
+//! - For accesses in different iterations of a loop ([`BackEdge`]), the second one is in a later
+//!   iteration: `i + 1 <= i'`, or exactly `i + 1` if every iteration passes a barrier. Statements
+//!   inside of that loop are not shared.
+//! - A vector access is one of its lanes, which is a variable of its own. An access by a whole warp
+//!   is that of any lane of the warp, whichever thread does it.
+//!
+//! Then `Facts` tries to prove 1, then 2, from intervals, linear inequalities, and rules for
+//! quotients and remainders by constants.
+//!
+//! The halves of a double buffer alternate by `i % 2`, which linear inequalities cannot express. If
+//! both proofs fail and an index has a remainder of a shared loop variable by at most
+//! [`MAX_MODULUS`], the proofs are repeated for each value or remainder of that variable.
+//!
+//! # What is assumed
+//!
+//! - The kernel has no race as long as all implicit barriers stand. Two accesses without an
+//!   implicit barrier between them therefore need no barrier ([`Reach`]).
+//! - Different buffers have different memory. `share_storage` stands before this pass and gives
+//!   buffers that share memory one name.
+//! - No barrier is needed where only some threads come: `schedule::threads` moves conditions that
+//!   differ between threads inwards. `insert_barriers` stops with a bug otherwise.
+//! - Indices do not overflow (`te::check_bounds`).
+//!
+//! # What is not found
+//!
+//! These count as conflicts, although there may be none:
+//!
+//! - indices that read memory, such as those of a gather, and vectors that are not ramps;
+//! - facts from conditions and `let`s that read memory, which are ignored;
+//! - products of two variables, and remainders by more than [`MAX_MODULUS`], beyond what `Facts`
+//!   proves;
+//! - accesses that are disjoint only for the actual values of run-time integers;
+//! - everything after [`MAX_PAIRS`] pairs in one place.
 
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying};
@@ -13,13 +70,13 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ThreadIndex, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// More pairs of accesses than this are not compared in one place: they count as a clash.
+/// Pairs of accesses that are compared in one place; more count as a conflict.
 const MAX_PAIRS: usize = 4096;
 
-/// Remainders by larger numbers are not told apart one by one.
+/// The largest modulus whose remainders are tried one by one.
 const MAX_MODULUS: i128 = 8;
 
-/// What is around an access, innermost first.
+/// The statements around an access, innermost first.
 pub type Context = Option<Rc<Binding>>;
 
 /// A loop, a `let` or a condition.
@@ -28,7 +85,7 @@ pub struct Binding {
     pub outer: Context,
 }
 
-/// What is known inside.
+/// The fact that a statement establishes for its body.
 pub enum BindingKind {
     /// `min <= var < min + extent`.
     Loop { var: Var, min: Expr, extent: Expr },
@@ -43,61 +100,61 @@ pub struct Access {
     pub buffer: Buffer,
     pub index: Expr,
     pub is_write: bool,
-    /// A warp reads what any of its threads reads.
+    /// The whole warp reads the elements of all its threads.
     pub by_warp: bool,
     pub context: Context,
 }
 
-/// An access that no barrier separates from an end of a statement.
+/// An access that no barrier separates from the beginning or the end of a statement.
 #[derive(Clone, Copy)]
 pub struct Reach {
-    /// In [`Clashes::accesses`].
+    /// Index into [`ConflictChecker::accesses`].
     pub access: usize,
-    /// There is a meeting between the access and the end. Two accesses without one between them do
-    /// not clash: the program has no race before barriers are inserted.
-    pub meets: bool,
+    /// Whether there is an implicit barrier between the access and that point.
+    pub crosses_implicit: bool,
 }
 
-/// From which iteration of a loop to which: the first access, later than the second in the body,
-/// is of an earlier iteration.
+/// The way from one iteration of a loop to a later one, between a first access and a second one
+/// that stands earlier in the body.
 #[derive(Clone)]
 pub struct BackEdge {
-    pub around: Rc<Binding>,
-    /// Always the iteration before.
+    pub looped: Rc<Binding>,
+    /// Whether the later iteration is always the next one.
     pub adjacent: bool,
 }
 
-/// A pair of accesses, and by the address of its binding the loop between them with whether they
-/// are of adjacent iterations.
-type Question = (usize, usize, Option<(usize, bool)>);
+/// A pair of accesses, and for accesses of different iterations the address of the loop's binding
+/// and [`BackEdge::adjacent`].
+type PairKey = (usize, usize, Option<(usize, bool)>);
 
-/// Answers, each given once.
-pub struct Clashes {
+/// Decides whether accesses conflict, each pair once.
+pub struct ConflictChecker {
     pub accesses: Vec<Access>,
     facts: Facts,
     dims: Vec<Dim>,
     varying: Varying,
-    known: FxHashMap<Question, bool>,
+    decided: FxHashMap<PairKey, bool>,
 }
 
-impl Clashes {
-    /// For a launch with these indices; `facts` holds what is known around it.
-    pub fn new(facts: Facts, dims: Vec<Dim>, varying: Varying) -> Clashes {
-        Clashes { accesses: Vec::new(), facts, dims, varying, known: FxHashMap::default() }
+impl ConflictChecker {
+    /// A checker for a launch with these indices; `facts` hold around it.
+    pub fn new(facts: Facts, dims: Vec<Dim>, varying: Varying) -> ConflictChecker {
+        let decided = FxHashMap::default();
+        ConflictChecker { accesses: Vec::new(), facts, dims, varying, decided }
     }
 
-    /// Whether one of the first accesses may clash with one of the second.
+    /// Whether one of the first accesses may conflict with one of the second.
     pub fn any(&mut self, first: &[Reach], second: &[Reach], edge: Option<&BackEdge>) -> bool {
-        let mut asked = 0;
+        let mut pairs = 0;
         for p in first {
             for q in second {
                 let (a, b) = (&self.accesses[p.access], &self.accesses[q.access]);
-                let matters = a.is_write || b.is_write;
-                if a.buffer != b.buffer || !matters || !(p.meets || q.meets) {
+                let ordered = p.crosses_implicit || q.crosses_implicit;
+                if a.buffer != b.buffer || !(a.is_write || b.is_write) || !ordered {
                     continue;
                 }
-                asked += 1;
-                if asked > MAX_PAIRS || self.may_clash(p.access, q.access, edge) {
+                pairs += 1;
+                if pairs > MAX_PAIRS || self.may_conflict(p.access, q.access, edge) {
                     return true;
                 }
             }
@@ -105,19 +162,19 @@ impl Clashes {
         false
     }
 
-    fn may_clash(&mut self, p: usize, q: usize, edge: Option<&BackEdge>) -> bool {
-        let loop_id = edge.map(|edge| (Rc::as_ptr(&edge.around) as usize, edge.adjacent));
-        if let Some(known) = self.known.get(&(p, q, loop_id)) {
-            return *known;
+    fn may_conflict(&mut self, p: usize, q: usize, edge: Option<&BackEdge>) -> bool {
+        let loop_id = edge.map(|edge| (Rc::as_ptr(&edge.looped) as usize, edge.adjacent));
+        if let Some(decided) = self.decided.get(&(p, q, loop_id)) {
+            return *decided;
         }
-        let clash = self.compare(&self.accesses[p], &self.accesses[q], edge);
-        self.known.insert((p, q, loop_id), clash);
-        clash
+        let conflict = self.compare(&self.accesses[p], &self.accesses[q], edge);
+        self.decided.insert((p, q, loop_id), conflict);
+        conflict
     }
 
     fn compare(&self, first: &Access, second: &Access, edge: Option<&BackEdge>) -> bool {
         let mut facts = self.facts.clone();
-        // What the second thread calls what the first one calls otherwise.
+        // The second thread's names of variables.
         let mut names: FxHashMap<Var, Expr> = FxHashMap::default();
         let mut pairs: Vec<(Var, Expr)> = Vec::new();
         for dim in &self.dims {
@@ -135,7 +192,7 @@ impl Clashes {
         let mut is_common = true;
         for (position, binding) in inner.iter().enumerate() {
             is_common &= outer.get(position).is_some_and(|other| Rc::ptr_eq(binding, other));
-            let of_edge = edge.filter(|edge| Rc::ptr_eq(&edge.around, binding));
+            let of_edge = edge.filter(|edge| Rc::ptr_eq(&edge.looped, binding));
             if let BindingKind::Loop { var, .. } = &binding.kind
                 && is_common
             {
@@ -153,7 +210,7 @@ impl Clashes {
         let a = element(&self.of_any_lane(first, &mut facts), &mut facts);
         let b = element(&rename(&self.of_any_lane(second, &mut facts), &names), &mut facts);
         let (Some(a), Some(b)) = (a, b) else { return true };
-        let clash = |a: &Expr, b: &Expr, facts: &Facts| {
+        let may_be_equal = |a: &Expr, b: &Expr, facts: &Facts| {
             let equal = Expr::eq(a.clone(), b.clone());
             if facts.disprove(&equal) {
                 return false;
@@ -162,30 +219,30 @@ impl Clashes {
             facts.assume(&equal);
             !pairs.iter().all(|(var, other)| facts.prove(&Expr::eq(Expr::var(var), other.clone())))
         };
-        if !clash(&a, &b, &facts) {
+        if !may_be_equal(&a, &b, &facts) {
             return false;
         }
         let halves = together.iter().find_map(|var| Some((var, small_modulus(var, &[&a, &b])?)));
         let Some((var, modulus)) = halves else { return true };
-        // Halves of a double buffer: one value of the loop's variable after the other, if there
-        // are few, or one remainder.
-        let turn = Expr::mul(Expr::var(&Var::index("turn")), Expr::index(modulus));
+        // Halves of a double buffer: try each value of the loop's variable if there are few, else
+        // each remainder.
+        let multiple = Expr::mul(Expr::var(&Var::index("turn")), Expr::index(modulus));
         let cases: Vec<Expr> = match facts.const_bounds(&Expr::var(var)) {
             (Some(low), Some(high)) if high - low < MAX_MODULUS => {
                 (low..=high).map(|value| Expr::int(DType::Index, value)).collect()
             }
-            _ => (0..modulus).map(|rest| Expr::add(turn.clone(), Expr::index(rest))).collect(),
+            _ => (0..modulus).map(|rest| Expr::add(multiple.clone(), Expr::index(rest))).collect(),
         };
         cases.into_iter().any(|value| {
             let mut facts = facts.clone();
             facts.define(var, &value);
             let names = FxHashMap::from_iter([(var.clone(), value)]);
             let case = |index: &Expr| simplify_expr(&rename(index, &names), &facts);
-            clash(&case(&a), &case(&b), &facts)
+            may_be_equal(&case(&a), &case(&b), &facts)
         })
     }
 
-    /// The index of an access; of one by a warp for any of its lanes, whichever thread it is.
+    /// The index of an access. In one by a warp, any lane takes the place of the thread.
     fn of_any_lane(&self, access: &Access, facts: &mut Facts) -> Expr {
         let along_x = self.dims.iter().find(|dim| dim.index == ThreadIndex::Thread(0));
         match along_x.filter(|_| access.by_warp) {
@@ -198,7 +255,7 @@ impl Clashes {
         }
     }
 
-    /// Whether what is bound differs between threads that share it.
+    /// Whether a binding differs between threads.
     fn varies(&self, binding: &Binding) -> bool {
         match &binding.kind {
             BindingKind::Loop { var, .. } => self.varying.contains(var),
@@ -208,7 +265,7 @@ impl Clashes {
     }
 }
 
-/// Outermost first.
+/// The bindings of a context, outermost first.
 fn chain(context: &Context) -> Vec<Rc<Binding>> {
     let mut chain = Vec::new();
     let mut next = context;
@@ -220,6 +277,7 @@ fn chain(context: &Context) -> Vec<Rc<Binding>> {
     chain
 }
 
+/// Adds the fact of a binding, unless it reads memory.
 fn learn(facts: &mut Facts, binding: &Binding) {
     match &binding.kind {
         BindingKind::Loop { var, min, extent } => facts.bind(var, min, extent),
@@ -232,6 +290,7 @@ fn learn(facts: &mut Facts, binding: &Binding) {
     }
 }
 
+/// Adds the fact of a binding for the second thread, with a new name for its variable.
 fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut FxHashMap<Var, Expr>) {
     let fresh = |var: &Var, names: &FxHashMap<Var, Expr>| {
         let other = Var::new(format!("{}'", var.name()), var.ty());
@@ -259,9 +318,9 @@ fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut FxHashMap<Var
     learn(facts, &Binding { kind, outer: None });
 }
 
-/// The second access is of a later iteration of the loop.
+/// Adds that the second access is of a later iteration of the loop.
 fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut FxHashMap<Var, Expr>) {
-    let BindingKind::Loop { var, min, extent } = &edge.around.kind else {
+    let BindingKind::Loop { var, min, extent } = &edge.looped.kind else {
         crate::bug!("a loop is expected")
     };
     let next = Expr::add(Expr::var(var), Expr::index(1));
@@ -269,12 +328,12 @@ fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut FxHashMap<Var
         facts.assume(&Expr::lt(next.clone(), Expr::add(min.clone(), extent.clone())));
         names.insert(var.clone(), next);
     } else {
-        learn_renamed(facts, &edge.around, names);
+        learn_renamed(facts, &edge.looped, names);
         facts.assume(&Expr::le(next, names[var].clone()));
     }
 }
 
-/// A small number that sums with `var` are taken modulo of in one of the expressions.
+/// The modulus of a remainder of a sum with `var` in one of the expressions, if it is small.
 fn small_modulus(var: &Var, exprs: &[&Expr]) -> Option<i64> {
     let mut found = None;
     for expr in exprs {
@@ -300,7 +359,8 @@ fn rename(expr: &Expr, names: &FxHashMap<Var, Expr>) -> Expr {
     substitute(expr, &mut |var| names.get(var).cloned())
 }
 
-/// The index as a scalar, any lane of it; `None` if it is of another form or reads memory.
+/// A vector index as the scalar index of any of its lanes; `None` if it is not a ramp or broadcast,
+/// or reads memory.
 fn element(index: &Expr, facts: &mut Facts) -> Option<Expr> {
     if !is_pure(index) {
         return None;

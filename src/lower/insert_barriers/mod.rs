@@ -1,16 +1,20 @@
-//! Insert barriers: threads of a block meet where one of them may access shared memory that
-//! another one wrote, or write what another one accessed, and nowhere else.
+//! Insert barriers: makes the implicit barriers of shared stages explicit, and removes every
+//! barrier that it can prove redundant.
 //!
 //! Before: `for k { produce S { S[tx] = A[k, tx] }  C[tx] = C[tx] + S[7 - tx] }`
 //! After:  `for k { sync  S[tx] = A[k, tx]  sync  C[tx] = C[tx] + S[7 - tx] }`
-//! Before and after a shared stage threads meet (`ir::stmt`); its mark goes, and what is needed of
-//! these meetings becomes barriers; `await_copies` stays where it is. Accesses without a meeting
-//! between them, or certainly of one thread, need none (`conflict`). Between two statements that
-//! clash the barrier stands before the second one; for two iterations of a loop before the first
-//! statement of the body that clashes with an earlier iteration. No barrier stands that could be
-//! left out.
-//! Needs: launches as `hoist_threads` leaves them; flat indices.
+//! An implicit barrier stands at the beginning and the end of a shared stage (`ir::stmt`). Two
+//! accesses with an implicit barrier between them need a barrier if they conflict (`conflict` says
+//! when). It stands before the second of two statements; for two iterations of a loop, before the
+//! first statement of the body that conflicts with an earlier iteration. Then the pass tries to
+//! leave out each barrier, as the other ones may order the same accesses.
+//!
+//! Needs: launches as `hoist_threads` leaves them; flat indices; buffers that share memory under
+//! one name (`share_storage`); accumulators in registers (`promote_accumulators`), which need no
+//! barrier. Stands before `hoist_invariants`, which must not move loads across barriers.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
+//! Declines: `await_copies` stays, because accesses do not show which copies are under way. A
+//! product by a warp that only some of its threads would reach is refused (E0378).
 
 mod conflict;
 
@@ -21,14 +25,14 @@ use crate::ir::visit::{for_each_child, for_each_stmt};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex};
 use crate::target::Target;
-use conflict::{Access, BackEdge, Binding, BindingKind, Clashes, Context, Reach};
+use conflict::{Access, BackEdge, Binding, BindingKind, ConflictChecker, Context, Reach};
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
-/// Choices within choices whose conditions are looked at.
+/// Nested choices of an expression whose conditions are used; conditions of inner ones are ignored.
 const MAX_CHOICES: usize = 3;
 
-/// Orders the threads of every launch.
+/// Inserts the barriers of every launch.
 pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
@@ -55,13 +59,13 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
     }
 }
 
-/// A product by a warp that not all lanes come to.
+/// The name of a product by a warp that some threads of a warp do not reach.
 fn product_apart(body: &Stmt) -> Option<String> {
     let mut varying = Varying::default();
     crate::ir::visit::walk_stmt(
         body,
         &mut |stmt| match stmt {
-            // Threads of other warps go their own way.
+            // Indices along y and z are the same for all threads of a warp.
             Stmt::For { kind: ForKind::Thread(index), .. } if *index != ThreadIndex::Thread(0) => {}
             Stmt::For { var, min, extent, kind, .. } => {
                 varying.enter_loop(var, kind, min, extent);
@@ -98,13 +102,13 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     let Stmt::Produce { name, body } = launch else { crate::bug!("a launch is a produce") };
     let dims = find_dims(&body);
     let varying = find_varying(&body, &dims);
-    let clashes = Clashes::new(facts.clone(), dims, varying.clone());
-    let mut builder = Builder { clashes, varying, by_warp: false, choices: 0 };
+    let conflicts = ConflictChecker::new(facts.clone(), dims, varying.clone());
+    let mut builder = Builder { conflicts, varying, by_warp: false, choices: 0 };
     let mut root = builder.node(*body, &None, false);
-    let mut placer = Placer { clashes: builder.clashes, placing: true };
-    placer.visit(&mut root).expect("what is placed is right");
+    let mut placer = Placer { conflicts: builder.conflicts, placing: true };
+    placer.visit(&mut root).expect("a placer that places reports no conflict");
     placer.placing = false;
-    // A barrier for one clash may stand where it serves another one, too.
+    // A barrier that was placed later may order the accesses of an earlier one, too.
     for number in (0..count_barriers(&root)).rev() {
         set_barrier(&mut root, &mut number.clone(), false);
         if placer.visit(&mut root).is_err() {
@@ -114,7 +118,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     Stmt::Produce { name, body: Box::new(root.into_stmt()) }
 }
 
-/// The variables that may differ between threads, anywhere in the launch.
+/// The variables of a launch that may differ between threads.
 fn find_varying(body: &Stmt, dims: &[Dim]) -> Varying {
     let mut varying = Varying::default();
     for dim in dims {
@@ -135,21 +139,21 @@ fn find_varying(body: &Stmt, dims: &[Dim]) -> Varying {
     varying
 }
 
-/// A launch's body as far as control flow goes.
+/// The control flow of a launch's body.
 enum Node {
     Block {
         nodes: Vec<Node>,
-        /// Threads differ in whether they get here.
+        /// Whether only some threads may run the block.
         divergent: bool,
     },
-    /// A statement around another one that always runs once: its head, with nothing in it.
-    Around(Stmt, Box<Node>),
+    /// A statement whose body runs once: the statement without its body, and the body.
+    Wrapper(Stmt, Box<Node>),
     Loop {
         head: Stmt,
         binding: Rc<Binding>,
-        /// Certainly not without iterations.
+        /// Whether it has an iteration for certain.
         runs: bool,
-        /// Threads differ in its iterations.
+        /// Whether threads may differ in its iterations.
         divergent: bool,
         body: Box<Node>,
     },
@@ -162,12 +166,11 @@ enum Node {
         stmt: Stmt,
         accesses: Vec<usize>,
     },
-    /// Where a shared stage begins or ends.
-    Meeting,
-    /// Whether it stands.
+    /// The beginning or the end of a shared stage.
+    ImplicitBarrier,
+    /// A barrier, and whether it is kept.
     Barrier(bool),
-    /// A barrier for copies under way. It stays: that they have arrived is more than the order of
-    /// the accesses says.
+    /// A barrier that waits for copies.
     Await(u32),
 }
 
@@ -184,7 +187,7 @@ impl Node {
                 }
                 if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
             }
-            Node::Around(head, body) | Node::Loop { head, body, .. } => {
+            Node::Wrapper(head, body) | Node::Loop { head, body, .. } => {
                 let mut body = Some(body.into_stmt());
                 crate::ir::visit::map_stmts(head, &mut |_| body.take().expect("one body"))
             }
@@ -196,18 +199,18 @@ impl Node {
             Node::Leaf { stmt, .. } => stmt,
             Node::Barrier(true) => Stmt::Barrier,
             Node::Await(in_flight) => Stmt::AwaitCopies { in_flight },
-            Node::Meeting | Node::Barrier(false) => Stmt::nothing(),
+            Node::ImplicitBarrier | Node::Barrier(false) => Stmt::nothing(),
         }
     }
 }
 
-/// Finds accesses and control flow.
+/// Builds the nodes and collects the accesses.
 struct Builder {
-    clashes: Clashes,
+    conflicts: ConflictChecker,
     varying: Varying,
-    /// Within a product by a warp.
+    /// Whether the statement is in a product by a warp.
     by_warp: bool,
-    /// Choices of expressions around.
+    /// The number of enclosing choices of the expression.
     choices: usize,
 }
 
@@ -221,15 +224,15 @@ impl Builder {
             }
             Stmt::Produce { body, .. } if is_shared_stage(&body) => {
                 let body = self.node(*body, context, divergent);
-                let nodes = vec![Node::Meeting, body, Node::Meeting];
+                let nodes = vec![Node::ImplicitBarrier, body, Node::ImplicitBarrier];
                 Node::Block { nodes, divergent }
             }
             Stmt::For { ref kind, .. } if kind.gpu_index().is_some() => {
-                self.around(stmt, context, divergent)
+                self.wrapper(stmt, context, divergent)
             }
             Stmt::Tensorize { .. } if is_warp_product(&stmt) => {
                 self.by_warp = true;
-                let node = self.around(stmt, context, divergent);
+                let node = self.wrapper(stmt, context, divergent);
                 self.by_warp = false;
                 node
             }
@@ -237,12 +240,12 @@ impl Builder {
             | Stmt::Allocate { .. }
             | Stmt::Tensorize { .. }
             | Stmt::CopyGroup { .. }
-            | Stmt::SimdKernel { .. } => self.around(stmt, context, divergent),
+            | Stmt::SimdKernel { .. } => self.wrapper(stmt, context, divergent),
             Stmt::Let { ref var, ref value, .. } => {
                 let reads = self.reads(&[value], context);
                 let kind = BindingKind::Let { var: var.clone(), value: value.clone() };
                 let inner = bind(kind, context);
-                after(reads, self.around(stmt, &Some(inner), divergent), divergent)
+                after(reads, self.wrapper(stmt, &Some(inner), divergent), divergent)
             }
             Stmt::For { .. } => self.for_loop(stmt, context, divergent),
             Stmt::If { cond, then, otherwise } => {
@@ -262,9 +265,9 @@ impl Builder {
                 if buffer.scope == Scope::Shared {
                     let (buffer, index) = (buffer.clone(), indices[0].clone());
                     let context = context.clone();
-                    accesses.push(self.clashes.accesses.len());
+                    accesses.push(self.conflicts.accesses.len());
                     let access = Access { buffer, index, is_write: true, by_warp: false, context };
-                    self.clashes.accesses.push(access);
+                    self.conflicts.accesses.push(access);
                 }
                 Node::Leaf { stmt, accesses }
             }
@@ -280,9 +283,9 @@ impl Builder {
         }
     }
 
-    fn around(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
+    fn wrapper(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
         let (head, body) = take_body(stmt);
-        Node::Around(head, Box::new(self.node(body, context, divergent)))
+        Node::Wrapper(head, Box::new(self.node(body, context, divergent)))
     }
 
     fn for_loop(&mut self, stmt: Stmt, context: &Context, divergent: bool) -> Node {
@@ -297,7 +300,7 @@ impl Builder {
         after(reads, Node::Loop { head, binding, runs, divergent: parts, body }, divergent)
     }
 
-    /// What a head reads, as a statement before it.
+    /// The reads of a statement's own expressions, as a statement before it.
     fn reads(&mut self, exprs: &[&Expr], context: &Context) -> Option<Node> {
         let accesses = self.collect(exprs, context);
         let stmt = Stmt::nothing();
@@ -305,10 +308,10 @@ impl Builder {
     }
 
     fn collect(&mut self, exprs: &[&Expr], context: &Context) -> Vec<usize> {
-        let first = self.clashes.accesses.len();
+        let first = self.conflicts.accesses.len();
         let mut seen = FxHashSet::default();
         exprs.iter().for_each(|expr| self.collect_in(expr, context, &mut seen));
-        (first..self.clashes.accesses.len()).collect()
+        (first..self.conflicts.accesses.len()).collect()
     }
 
     fn collect_in(&mut self, expr: &Expr, context: &Context, seen: &mut FxHashSet<usize>) {
@@ -316,8 +319,8 @@ impl Builder {
             return;
         }
         match &expr.kind {
-            // What a branch reads it reads under its condition. Shared nodes are seen once for each
-            // branch, so only the outermost choices are told apart.
+            // The reads of a branch happen under its condition. Shared nodes are visited once for
+            // each branch, so only the outermost choices are distinguished.
             ExprKind::IfThenElse(cond, then, otherwise)
                 if cond.ty.is_scalar() && self.choices < MAX_CHOICES =>
             {
@@ -335,7 +338,7 @@ impl Builder {
                 let context = context.clone();
                 let by_warp = self.by_warp;
                 let access = Access { buffer, index, is_write: false, by_warp, context };
-                self.clashes.accesses.push(access);
+                self.conflicts.accesses.push(access);
             }
             ExprKind::Let(var, value, body) => {
                 self.collect_in(value, context, seen);
@@ -360,46 +363,47 @@ fn after(reads: Option<Node>, node: Node, divergent: bool) -> Node {
     }
 }
 
-/// A statement around one other, without it, and the other.
+/// A statement with one inner statement: without it, and the inner one.
 fn take_body(stmt: Stmt) -> (Stmt, Stmt) {
     let mut body = None;
     let head = crate::ir::visit::map_stmts(stmt, &mut |inner| {
         body = Some(inner);
         Stmt::nothing()
     });
-    (head, body.expect("a statement around another one"))
+    (head, body.expect("a statement with an inner one"))
 }
 
-/// A node as seen from outside.
+/// The accesses of a node that may conflict with accesses outside.
 struct Summary {
-    /// Accesses that no barrier separates from its start.
+    /// Accesses that no barrier separates from the node's beginning.
     first: Vec<Reach>,
-    /// Accesses that no barrier separates from its end.
+    /// Accesses that no barrier separates from the node's end.
     last: Vec<Reach>,
-    /// There is a way through without a barrier.
+    /// Whether there is a path through the node without a barrier.
     open: bool,
-    /// There is a way through with a meeting.
-    meets: bool,
+    /// Whether there is a path through the node with an implicit barrier.
+    has_implicit: bool,
 }
 
-/// Two accesses may clash.
+/// Two accesses may conflict.
 #[derive(Debug)]
-struct Clash;
+struct Conflict;
 
-type Visited = std::result::Result<Summary, Clash>;
+type Visited = std::result::Result<Summary, Conflict>;
 
-/// Puts barriers where something clashes, or tells that it does.
+/// Places a barrier between accesses that conflict, or, if not `placing`, reports the conflict.
 struct Placer {
-    clashes: Clashes,
+    conflicts: ConflictChecker,
     placing: bool,
 }
 
 impl Placer {
     fn visit(&mut self, node: &mut Node) -> Visited {
-        let nothing = || Summary { first: Vec::new(), last: Vec::new(), open: true, meets: false };
+        let nothing =
+            || Summary { first: Vec::new(), last: Vec::new(), open: true, has_implicit: false };
         match node {
             Node::Block { nodes, divergent } => self.block(nodes, *divergent),
-            Node::Around(_, body) => self.visit(body),
+            Node::Wrapper(_, body) => self.visit(body),
             Node::Loop { .. } => self.for_loop(node),
             Node::If { then, otherwise, .. } => {
                 let mut summary = self.visit(then)?;
@@ -410,78 +414,80 @@ impl Placer {
                 summary.first.extend(other.first);
                 summary.last.extend(other.last);
                 summary.open |= other.open;
-                summary.meets |= other.meets;
+                summary.has_implicit |= other.has_implicit;
                 Ok(summary)
             }
             Node::Leaf { accesses, .. } => {
-                let reach = accesses.iter().map(|access| Reach { access: *access, meets: false });
+                let reach = accesses
+                    .iter()
+                    .map(|access| Reach { access: *access, crosses_implicit: false });
                 let reach: Vec<Reach> = reach.collect();
                 Ok(Summary { first: reach.clone(), last: reach, ..nothing() })
             }
-            Node::Meeting => Ok(Summary { meets: true, ..nothing() }),
+            Node::ImplicitBarrier => Ok(Summary { has_implicit: true, ..nothing() }),
             Node::Await(_) => Ok(Summary { open: false, ..nothing() }),
-            Node::Barrier(stands) => Ok(Summary { open: !*stands, ..nothing() }),
+            Node::Barrier(kept) => Ok(Summary { open: !*kept, ..nothing() }),
         }
     }
 
     fn block(&mut self, nodes: &mut Vec<Node>, divergent: bool) -> Visited {
         let (mut first, mut last) = (Vec::new(), Vec::new());
-        let (mut open, mut meets) = (true, false);
+        let (mut open, mut has_implicit) = (true, false);
         let mut position = 0;
         while position < nodes.len() {
             let inner = self.visit(&mut nodes[position])?;
-            if self.clashes.any(&last, &inner.first, None) {
+            if self.conflicts.any(&last, &inner.first, None) {
                 self.may_place(divergent)?;
                 nodes.insert(position, Node::Barrier(true));
                 position += 1;
                 (last, open) = (Vec::new(), false);
             }
             if open {
-                first.extend(inner.first.into_iter().map(|reach| reach.past(meets)));
+                first.extend(inner.first.into_iter().map(|reach| reach.across(has_implicit)));
             }
             if !inner.open {
                 last.clear();
             }
-            last = last.into_iter().map(|reach: Reach| reach.past(inner.meets)).collect();
+            last = last.into_iter().map(|reach: Reach| reach.across(inner.has_implicit)).collect();
             last.extend(inner.last);
             open &= inner.open;
-            meets |= inner.meets;
+            has_implicit |= inner.has_implicit;
             position += 1;
         }
-        Ok(Summary { first, last, open, meets })
+        Ok(Summary { first, last, open, has_implicit })
     }
 
     fn for_loop(&mut self, node: &mut Node) -> Visited {
         let Node::Loop { binding, runs, divergent, body, .. } = node else {
             crate::bug!("a loop is expected")
         };
-        let mut inner = around_loop(self.visit(body)?);
-        let edge = BackEdge { around: binding.clone(), adjacent: !inner.open };
-        if self.clashes.any(&inner.last, &inner.first, Some(&edge)) {
+        let mut inner = of_all_iterations(self.visit(body)?);
+        let edge = BackEdge { looped: binding.clone(), adjacent: !inner.open };
+        if self.conflicts.any(&inner.last, &inner.first, Some(&edge)) {
             self.may_place(*divergent)?;
             self.cut(body, &inner.last, &edge)?;
-            inner = around_loop(self.visit(body)?);
+            inner = of_all_iterations(self.visit(body)?);
         }
         Ok(Summary { open: inner.open || !*runs, ..inner })
     }
 
-    /// Puts a barrier before the first part of a loop's body that clashes with `earlier`
+    /// Places a barrier before the first part of a loop's body that conflicts with `earlier`
     /// iterations.
-    fn cut(&mut self, body: &mut Node, earlier: &[Reach], edge: &BackEdge) -> Result<(), Clash> {
+    fn cut(&mut self, body: &mut Node, earlier: &[Reach], edge: &BackEdge) -> Result<(), Conflict> {
         match body {
-            Node::Around(_, body) => self.cut(body, earlier, edge),
+            Node::Wrapper(_, body) => self.cut(body, earlier, edge),
             Node::Block { nodes, .. } => {
-                let mut meets = false;
+                let mut has_implicit = false;
                 for position in 0..nodes.len() {
                     let inner = self.visit(&mut nodes[position])?;
-                    let first = inner.first.into_iter().map(|reach| reach.past(meets));
-                    if self.clashes.any(earlier, &first.collect::<Vec<_>>(), Some(edge)) {
+                    let first = inner.first.into_iter().map(|reach| reach.across(has_implicit));
+                    if self.conflicts.any(earlier, &first.collect::<Vec<_>>(), Some(edge)) {
                         nodes.insert(position, Node::Barrier(true));
                         return Ok(());
                     }
-                    meets |= inner.meets;
+                    has_implicit |= inner.has_implicit;
                 }
-                // Only by way of a whole iteration in between.
+                // The conflict is with an iteration before the last one.
                 nodes.insert(0, Node::Barrier(true));
                 Ok(())
             }
@@ -494,60 +500,61 @@ impl Placer {
         }
     }
 
-    fn may_place(&self, divergent: bool) -> Result<(), Clash> {
+    fn may_place(&self, divergent: bool) -> Result<(), Conflict> {
         if !self.placing {
-            return Err(Clash);
+            return Err(Conflict);
         }
         if divergent {
-            crate::bug!("threads meet where only some of them come");
+            crate::bug!("a barrier where only some threads come");
         }
         Ok(())
     }
 }
 
 impl Reach {
-    /// The same access, seen from behind something that may be a meeting.
-    fn past(self, meets: bool) -> Reach {
-        Reach { meets: self.meets || meets, ..self }
+    /// The same access, seen from the other side of a node that may have an implicit barrier.
+    fn across(self, has_implicit: bool) -> Reach {
+        Reach { crosses_implicit: self.crosses_implicit || has_implicit, ..self }
     }
 }
 
-/// The body's accesses as the loop's: other iterations may be in between.
-fn around_loop(body: Summary) -> Summary {
-    let other = body.open && body.meets;
-    let past = |list: Vec<Reach>| list.into_iter().map(|reach| reach.past(other)).collect();
-    Summary { first: past(body.first), last: past(body.last), ..body }
+/// The summary of a loop from that of its body. Between an access and the end of the loop there may
+/// be further iterations, with their implicit barriers.
+fn of_all_iterations(body: Summary) -> Summary {
+    let other = body.open && body.has_implicit;
+    let across = |list: Vec<Reach>| list.into_iter().map(|reach| reach.across(other)).collect();
+    Summary { first: across(body.first), last: across(body.last), ..body }
 }
 
 fn count_barriers(node: &Node) -> usize {
     match node {
         Node::Block { nodes, .. } => nodes.iter().map(count_barriers).sum(),
-        Node::Around(_, body) | Node::Loop { body, .. } => count_barriers(body),
+        Node::Wrapper(_, body) | Node::Loop { body, .. } => count_barriers(body),
         Node::If { then, otherwise, .. } => {
             count_barriers(then) + otherwise.as_ref().map_or(0, |node| count_barriers(node))
         }
-        Node::Leaf { .. } | Node::Meeting | Node::Await(_) => 0,
+        Node::Leaf { .. } | Node::ImplicitBarrier | Node::Await(_) => 0,
         Node::Barrier(_) => 1,
     }
 }
 
-/// Sets the barrier of this number; `number` is counted down.
-fn set_barrier(node: &mut Node, number: &mut usize, stands: bool) {
+/// Keeps or drops the barrier with this number; `number` is counted down.
+fn set_barrier(node: &mut Node, number: &mut usize, kept: bool) {
     match node {
         Node::Block { nodes, .. } => {
-            nodes.iter_mut().for_each(|node| set_barrier(node, number, stands))
+            nodes.iter_mut().for_each(|node| set_barrier(node, number, kept))
         }
-        Node::Around(_, body) | Node::Loop { body, .. } => set_barrier(body, number, stands),
+        Node::Wrapper(_, body) | Node::Loop { body, .. } => set_barrier(body, number, kept),
         Node::If { then, otherwise, .. } => {
-            set_barrier(then, number, stands);
+            set_barrier(then, number, kept);
             if let Some(otherwise) = otherwise {
-                set_barrier(otherwise, number, stands);
+                set_barrier(otherwise, number, kept);
             }
         }
-        Node::Leaf { .. } | Node::Meeting | Node::Await(_) => {}
+        Node::Leaf { .. } | Node::ImplicitBarrier | Node::Await(_) => {}
         Node::Barrier(value) => {
             if *number == 0 {
-                *value = stands;
+                *value = kept;
             }
             *number = number.wrapping_sub(1);
         }

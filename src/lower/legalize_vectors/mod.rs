@@ -1,22 +1,22 @@
-//! Legalize vectors: a statement on vectors of any length becomes statements on vectors that the
-//! back end has registers for, and scalar statements for what is left.
+//! Legalize vectors: splits statements on vectors of any length into statements on vectors that the
+//! back end has registers for, and scalar statements for the remaining lanes.
 //!
 //! Before: `C[ramp(b, 1, 10)] = A[ramp(b, 1, 10)] + broadcast(x, 10)`
 //! After:  `C[ramp(b, 1, 4)] = …; C[ramp(b + 4, 1, 4)] = …; C[b + 8] = A[b + 8] + x; C[b + 9] = …`
-//! Needs: one index per access.
+//! Needs: one index per access; nests are outlined (`outline_simd`), as they have longer vectors.
+//! Stands after the passes that look for whole vectors (`promote_accumulators`, `transpose_tiles`)
+//! and before `hoist_invariants`, whose variables must fit into registers.
 //! Ensures: a vector has 16 bytes and only operations of [`native`]; accesses of vectors have an
 //! index `ramp(b, 1, n)`; no access has a mask (a guard stands in its place); vectors are not
-//! bound by statements. Breaks: simplified form.
-//! Inside of a `simd_kernel`: a vector fits into one register of the target, whatever its type
-//! and index, and masks stay.
+//! bound by statements. In a `simd_kernel`, a vector fits into one register of the target, has any
+//! type and index, and may have a mask.  Breaks: simplified form.
 //!
-//! A function is expanded here where its operations are native ones; elsewhere it stays one node
-//! for the passes that follow.
-//!
-//! Operands are evaluated before memory changes: where a later part would read what an earlier
-//! one wrote, all lanes go to a temporary first.
+//! A function is expanded here if its operations are native; else it stays one node for the passes
+//! that follow. All operands are evaluated before memory changes: if a later part would read what
+//! an earlier one wrote, all lanes go to a temporary first.
 
 mod native;
+mod simd_lanes;
 mod slice;
 
 use crate::diag::Result;
@@ -24,28 +24,28 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::expand_expr;
-use crate::lower::outline_simd::wide_lanes;
 use crate::target::{SimdIsa, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
+use simd_lanes::simd_lanes;
 use slice::Slicer;
 
 /// Bytes of a vector after this pass.
 const NATIVE_BYTES: u32 = 16;
-/// A statement is written out in at most so many vectors; a loop runs over more.
+/// A statement is written out in at most this many vectors; a loop runs over more.
 const MAX_VECTORS: u32 = 16;
-/// The same for scalars.
+/// The same limit for scalars.
 const MAX_SCALARS: u32 = 8;
-/// Nodes that all parts of one statement may have together when they are written out.
+/// Expression nodes of all parts of one statement that is written out.
 const MAX_NODES: usize = 2048;
 
-/// Splits every vector statement into parts that the target has.
+/// Splits every vector statement into parts that the target supports.
 pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let mut legalizer = Legalizer {
         has_vectors: target.vector_bytes >= NATIVE_BYTES,
         has_fma: target.fma,
         in_memory: FxHashMap::default(),
         isa: target.simd(),
-        wide: false,
+        in_simd_kernel: false,
     };
     let body = legalizer.stmt(kernel.body);
     Ok(Kernel { body, ..kernel })
@@ -54,11 +54,11 @@ pub fn legalize_vectors(kernel: Kernel, target: &Target) -> Result<Kernel> {
 struct Legalizer {
     has_vectors: bool,
     has_fma: bool,
-    /// Vectors that statements bound, and where their lanes are now.
+    /// Variables that hold a vector, and the buffers that hold their lanes now.
     in_memory: FxHashMap<Var, Buffer>,
     isa: Option<SimdIsa>,
-    /// Inside of a nest for the wide back end: its vectors, masks among them.
-    wide: bool,
+    /// Whether the statement is in a `simd_kernel`.
+    in_simd_kernel: bool,
 }
 
 /// A store to one index per lane.
@@ -83,12 +83,12 @@ impl Legalizer {
             }
             Stmt::Let { var, value, body } if var.ty().lanes > 1 => self.bind(var, value, *body),
             Stmt::SimdKernel { body } => {
-                let outside = std::mem::replace(&mut self.wide, true);
+                let outside = std::mem::replace(&mut self.in_simd_kernel, true);
                 let body = Box::new(self.stmt(*body));
-                self.wide = outside;
+                self.in_simd_kernel = outside;
                 Stmt::SimdKernel { body }
             }
-            // A vector that nobody uses.
+            // An unused vector.
             Stmt::Evaluate(value) if value.ty.lanes > 1 => Stmt::nothing(),
             other => {
                 let other = map_exprs(other, &mut |expr| self.scalar(expr));
@@ -97,12 +97,12 @@ impl Legalizer {
         }
     }
 
-    /// A scalar expression without masks.
+    /// Removes masks and vectors in memory from a scalar expression.
     fn scalar(&self, expr: &Expr) -> Expr {
-        Slicer::new(Expr::index(0), 1, &self.in_memory, self.wide).slice(expr)
+        Slicer::new(Expr::index(0), 1, &self.in_memory, self.in_simd_kernel).slice(expr)
     }
 
-    /// The lanes of a vector that a statement binds go to memory: the uses may want other parts.
+    /// Keeps the lanes of a vector variable in memory, because its uses may be split differently.
     fn bind(&mut self, var: Var, value: Expr, body: Stmt) -> Stmt {
         let buffer = temporary(var.name(), value.ty);
         let write = self.store(Store {
@@ -131,15 +131,15 @@ impl Legalizer {
         if reads_other_lanes(&store) {
             return self.store_after_evaluation(store, lanes);
         }
-        if self.wide {
-            return self.wide_store(&expanded(store), 0, lanes);
+        if self.in_simd_kernel {
+            return self.simd_store(&expanded(store), 0, lanes);
         }
         let (store, width) = self.in_native_operations(store, lanes);
         let parts = lanes / width;
         let nodes = size_of(&store) * parts as usize;
         let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
         let mut stmts = Vec::new();
-        // Elements in registers have constant indices, so nothing may loop over them.
+        // Buffers in registers need constant indices, which a loop would not have.
         if few && nodes <= MAX_NODES || touches_registers(&store) {
             for part in 0..parts {
                 let start = Expr::index((part * width).into());
@@ -158,13 +158,13 @@ impl Legalizer {
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
     }
 
-    /// The lanes of a store from `first` on, in the widest vectors that the target has, then in
-    /// shorter ones.
-    fn wide_store(&mut self, store: &Store, first: u32, lanes: u32) -> Stmt {
+    /// Splits the lanes of a store in a `simd_kernel`, from `first` on: into the longest vectors of
+    /// the target, then into shorter ones.
+    fn simd_store(&mut self, store: &Store, first: u32, lanes: u32) -> Stmt {
         let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
         let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
-        let width = wide_lanes(index, value, mask.as_ref(), buffer, rest, isa);
+        let width = simd_lanes(index, value, mask.as_ref(), buffer, rest, isa);
         let parts = rest / width;
         let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
         let mut stmts = Vec::new();
@@ -182,13 +182,13 @@ impl Legalizer {
         }
         let done = first + parts * width;
         if done < lanes {
-            stmts.push(self.wide_store(store, done, lanes));
+            stmts.push(self.simd_store(store, done, lanes));
         }
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
     }
 
-    /// A store and the lanes of the vectors that it can be split into, 1 if it has to be scalar.
-    /// Functions are expanded here if that makes vectors of them, else they stay one node.
+    /// Returns a store and the lanes of the vectors that it can be split into; 1 lane if it must be
+    /// scalar. Functions are expanded if that allows vectors, else they stay one node.
     fn in_native_operations(&self, store: Store, lanes: u32) -> (Store, u32) {
         if !self.has_vectors {
             return (store, 1);
@@ -204,14 +204,14 @@ impl Legalizer {
         (store, width)
     }
 
-    /// `width` lanes of a store, from lane `start` on.
+    /// Returns `width` lanes of a store, from lane `start` on.
     fn part(&self, store: &Store, start: &Expr, width: u32) -> Stmt {
-        let mut slicer = Slicer::new(start.clone(), width, &self.in_memory, self.wide);
+        let mut slicer = Slicer::new(start.clone(), width, &self.in_memory, self.in_simd_kernel);
         let index = slicer.slice(&store.index);
         let (indices, value) = (vec![index], slicer.slice(&store.value));
         let (buffer, nontemporal) = (store.buffer.clone(), store.nontemporal);
         let mut cond = store.mask.as_ref().map(|mask| slicer.slice(mask));
-        let mask = if self.wide && width > 1 { cond.take() } else { None };
+        let mask = if self.in_simd_kernel && width > 1 { cond.take() } else { None };
         let then = Stmt::Store { buffer, indices, value, mask, nontemporal };
         match cond {
             None => then,
@@ -219,7 +219,8 @@ impl Legalizer {
         }
     }
 
-    /// Evaluates all lanes of everything into temporaries, then stores.
+    /// Evaluates all lanes of the operands that read the stored buffer into temporaries, then
+    /// stores.
     fn store_after_evaluation(&mut self, mut store: Store, lanes: u32) -> Stmt {
         let mut temporaries = Vec::new();
         let mut writes = Vec::new();
@@ -253,7 +254,7 @@ impl Legalizer {
     }
 }
 
-/// A store without functions.
+/// The store with its functions expanded.
 fn expanded(store: Store) -> Store {
     match calls_functions(&store.value) {
         true => Store { value: expand_expr(&store.value), ..store },
@@ -261,13 +262,13 @@ fn expanded(store: Store) -> Store {
     }
 }
 
-/// Memory for the lanes of a vector.
+/// A buffer for the lanes of a vector.
 fn temporary(name: &str, ty: Type) -> Buffer {
     let dtype = if ty.dtype == DType::Index { DType::Int64 } else { ty.dtype };
     Buffer::new(name, dtype, vec![Expr::index(ty.lanes.into())], Scope::Local)
 }
 
-/// A value as it is kept in a [`temporary`].
+/// A value in the type of its [`temporary`].
 fn stored(value: Expr) -> Expr {
     if value.ty.dtype == DType::Index { Expr::cast(DType::Int64, value) } else { value }
 }
@@ -321,7 +322,7 @@ fn touches_registers(store: &Store) -> bool {
     found
 }
 
-/// Whether functions are called lane by lane that the back end does not have.
+/// Whether an expression calls functions on vectors that the back end does not have.
 fn calls_functions(expr: &Expr) -> bool {
     fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         let call = |function: &Intrinsic| *function != Intrinsic::Fma && expr.ty.lanes > 1;

@@ -1,5 +1,5 @@
-//! Which operations the back end has on 128-bit vectors: those on lanes of one width, 4 or 8
-//! bytes, read from and written to consecutive elements.
+//! The operations that Cranelift has on 128-bit vectors: those on lanes of one width, 4 or 8 bytes,
+//! that are loaded from and stored to consecutive elements.
 
 use super::{Legalizer, NATIVE_BYTES, Store};
 use crate::ir::visit::for_each_child;
@@ -8,7 +8,7 @@ use crate::lower::expand_math::expand_expr;
 use rustc_hash::FxHashMap;
 
 impl Legalizer {
-    /// Lanes of the vectors that a store can be split into; 1 if it has to be scalar.
+    /// The lanes of the vectors that a store can be split into; 1 if it must be scalar.
     pub(super) fn native_lanes(&self, store: &Store, lanes: u32) -> u32 {
         let dtype = store.buffer.dtype;
         let bytes = dtype.bytes() as u32;
@@ -16,13 +16,13 @@ impl Legalizer {
             return 1;
         }
         let width = NATIVE_BYTES / bytes;
-        let mut judge = Judge {
+        let mut checker = NativeChecker {
             bytes,
             has_fma: self.has_fma,
             known: FxHashMap::default(),
             reading: FxHashMap::default(),
         };
-        if lanes >= width && judge.is_native(&store.value) { width } else { 1 }
+        if lanes >= width && checker.is_native(&store.value) { width } else { 1 }
     }
 }
 
@@ -30,8 +30,8 @@ fn is_consecutive(index: &Expr) -> bool {
     matches!(&index.kind, ExprKind::Ramp(_, stride) if stride.as_int() == Some(1))
 }
 
-/// Decides for lanes of one width.
-struct Judge {
+/// Decides which expressions are native for lanes of one width.
+struct NativeChecker {
     bytes: u32,
     has_fma: bool,
     /// By [`Expr::id`], while the statement is alive.
@@ -40,9 +40,9 @@ struct Judge {
     reading: FxHashMap<usize, bool>,
 }
 
-impl Judge {
+impl NativeChecker {
     fn is_native(&mut self, expr: &Expr) -> bool {
-        // What is the same in all lanes is computed once.
+        // Scalars are computed once, then broadcast.
         if expr.ty.lanes == 1 {
             return true;
         }
@@ -54,7 +54,7 @@ impl Judge {
         native
     }
 
-    /// Truth values are as wide as what was compared.
+    /// Whether the lanes of a type have the width; masks are as wide as the compared lanes.
     fn fits(&self, ty: Type) -> bool {
         ty.dtype == DType::Bool || ty.dtype.bytes() == u64::from(self.bytes)
     }
@@ -91,13 +91,14 @@ impl Judge {
         }
     }
 
-    /// Whether the operations that `expand_math` makes of a function are native.
+    /// Whether the operations that a function is expanded into are native.
     fn has_function(&self, function: Intrinsic, args: &[Expr]) -> bool {
         let vars = args.iter().map(|arg| Expr::var(&Var::new("x", arg.ty))).collect();
         let expanded = expand_expr(&Expr::call(function, vars));
-        // A judge of its own: addresses of the expansion may come again.
+        // The expansion is freed afterwards, so its addresses must not stay in the tables.
         let (known, reading) = (FxHashMap::default(), FxHashMap::default());
-        Judge { bytes: self.bytes, has_fma: self.has_fma, known, reading }.is_native(&expanded)
+        NativeChecker { bytes: self.bytes, has_fma: self.has_fma, known, reading }
+            .is_native(&expanded)
     }
 
     fn reads(&mut self, expr: &Expr) -> bool {
@@ -119,7 +120,7 @@ impl Judge {
             FloorDiv | FloorMod => false,
             BitAnd | BitOr | BitXor => true,
             Shl | Shr => matches!(b.kind, ExprKind::Broadcast(_)),
-            // The right side must not be read where the left decides.
+            // If the left side decides, the right side must not be read.
             And | Or => !self.reads(b),
             Eq | Ne | Lt | Le | Gt | Ge => dtype != DType::Bool,
         };
@@ -127,7 +128,7 @@ impl Judge {
     }
 }
 
-/// Between types of one width.
+/// Whether a cast is native; both types have the same width in lanes.
 fn has_cast(from: DType, to: DType) -> bool {
     if from == DType::Bool || to == DType::Bool {
         return false;

@@ -1,4 +1,4 @@
-//! Some lanes of a vector expression as an expression of their own.
+//! Extracts some lanes of a vector expression as an expression of their own.
 
 use super::{broadcast, ramp};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
@@ -10,16 +10,17 @@ pub(super) struct Slicer<'a> {
     start: Expr,
     width: u32,
     in_memory: &'a FxHashMap<Var, Buffer>,
-    /// Loads of vectors keep their masks.
+    /// Whether loads of vectors keep their masks.
     masks: bool,
-    /// What stands for the vectors that are bound inside of the expression.
+    /// The variables that replace vectors bound in the expression.
     vars: FxHashMap<Var, Var>,
     /// By [`Expr::id`]; the expression is kept so that its address stays its own.
     done: FxHashMap<usize, (Expr, Expr)>,
 }
 
 impl<'a> Slicer<'a> {
-    /// `in_memory`: vectors whose lanes are in a buffer.
+    /// A slicer of `width` lanes from `start` on; `in_memory` are the vectors that a buffer holds,
+    /// and `masks` says whether loads keep their masks.
     pub(super) fn new(
         start: Expr,
         width: u32,
@@ -36,7 +37,7 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// The lanes of a vector; a scalar is the same in all of them.
+    /// The lanes of a vector. A scalar stays scalar.
     pub(super) fn slice(&mut self, expr: &Expr) -> Expr {
         if matches!(expr.kind, ExprKind::Const(_)) {
             return expr.clone();
@@ -98,7 +99,7 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// A vector of as many lanes as wanted keeps its variable: it is bound inside.
+    /// The lanes of a variable that holds a vector, in memory or bound inside.
     fn variable(&self, var: &Var) -> Expr {
         if let Some(buffer) = self.in_memory.get(var) {
             let index = match self.width {
@@ -126,7 +127,7 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// A lane that a mask turns off is not read; it is 0.
+    /// The lanes of a load. A lane that the mask turns off is 0 and not read.
     fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Expr {
         let load = match &index.kind {
             // One element for all lanes.
@@ -148,7 +149,7 @@ impl<'a> Slicer<'a> {
         if !load.ty.dtype.is_half() {
             return Expr::if_then_else(cond, load.clone(), zero(load.ty));
         }
-        // There is no arithmetic on halves, choices included; there is on their bits.
+        // Choices of halves are made on their bits, because back ends have no operations on halves.
         let bits = Expr::bitcast(DType::Uint16, load.clone());
         let chosen = Expr::if_then_else(cond, bits.clone(), zero(bits.ty));
         Expr::bitcast(load.ty.dtype, chosen)

@@ -1,46 +1,47 @@
-//! Outline SIMD: loop nests with vectors that the wide back end can compile are marked for it.
+//! Outline SIMD: marks the largest nests with vectors that the SIMD back end can compile.
 //!
 //! Before: `parallel (i, 0, n) { for (j, 0, m) { C[ramp(…, 1, 16)] = … } }`
 //! After:  `parallel (i, 0, n) { simd_kernel { for (j, 0, m) { C[ramp(…, 1, 16)] = … } } }`
-//! Needs: one index per access.  Ensures: a `simd_kernel` has only what `codegen::simd` selects
-//! instructions for, and each is as large as it can be: no parallel loop, no large allocation.
-//! Targets without vectors of 32 bytes keep everything as it is.
-//!
-//! What is not taken runs on vectors of 16 bytes; [`explain`] says what that is and why.
+//! Needs: one index per access; accumulators in registers (`promote_accumulators`), because a nest
+//! allocates its own. Stands before `drop_hints`, `transpose_tiles` and `legalize_vectors`, which
+//! treat nests and other statements differently.
+//! Ensures: a `simd_kernel` has only operations of `simd_ops` and is as large as possible.
+//! Declines: targets without the SIMD back end; parallel loops, assertions, barriers; large
+//! allocations; nests that are too large for one register allocation. These run on vectors of 16
+//! bytes; [`explain`] lists them with the reason.
 
-mod support;
+mod nest_checker;
 
 use crate::diag::Result;
 use crate::ir::print::print_expr;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts};
 use crate::ir::{Kernel, Stmt};
 use crate::target::Target;
-pub use support::wide_lanes;
-use support::{Judge, has_vectors};
+use nest_checker::{NestChecker, has_vectors};
 
-/// Marks the nests.
+/// Marks the nests of the SIMD back end.
 pub fn outline_simd(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let Some(isa) = target.simd() else { return Ok(kernel) };
-    let mut judge = Judge::new(isa);
-    let body = outline(kernel.body, &mut judge);
+    let mut checker = NestChecker::new(isa);
+    let body = outline(kernel.body, &mut checker);
     Ok(Kernel { body, ..kernel })
 }
 
-fn outline(stmt: Stmt, judge: &mut Judge) -> Stmt {
+fn outline(stmt: Stmt, checker: &mut NestChecker) -> Stmt {
     if !has_vectors(&stmt) {
         return stmt;
     }
-    match judge.stmt(&stmt) {
+    match checker.check(&stmt) {
         Ok(()) => Stmt::SimdKernel { body: Box::new(stmt) },
         Err(_) => match stmt {
-            Stmt::Block(stmts) => Stmt::Block(outline_block(stmts, judge)),
-            other => map_stmts(other, &mut |inner| outline(inner, judge)),
+            Stmt::Block(stmts) => Stmt::Block(outline_block(stmts, checker)),
+            other => map_stmts(other, &mut |inner| outline(inner, checker)),
         },
     }
 }
 
-/// Statements that follow each other become one nest.
-fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
+/// Makes one nest of statements that follow each other.
+fn outline_block(stmts: Vec<Stmt>, checker: &mut NestChecker) -> Vec<Stmt> {
     let mut done: Vec<Stmt> = Vec::new();
     let mut run: Vec<Stmt> = Vec::new();
     let close = |run: &mut Vec<Stmt>, done: &mut Vec<Stmt>| {
@@ -53,51 +54,51 @@ fn outline_block(stmts: Vec<Stmt>, judge: &mut Judge) -> Vec<Stmt> {
         }
     };
     for stmt in stmts {
-        if judge.stmt(&stmt).is_ok() {
+        if checker.check(&stmt).is_ok() {
             run.push(stmt);
             continue;
         }
         close(&mut run, &mut done);
-        done.push(outline(stmt, judge));
+        done.push(outline(stmt, checker));
     }
     close(&mut run, &mut done);
     done
 }
 
-/// A vectorized nest and what became of it.
+/// A vectorized nest, and whether it is outlined.
 #[derive(Clone, Debug)]
 pub struct Nest {
-    /// The stages that it is in and its first line, as the printer writes it.
+    /// The stages around it and its first line, as the printer writes it.
     pub head: String,
-    /// Why it is left to vectors of 16 bytes; `None` if it is not.
+    /// Why it runs on vectors of 16 bytes; `None` if it is outlined.
     pub reason: Option<String>,
 }
 
-/// What [`outline_simd`] does with each vectorized nest of a kernel, in textual order.
+/// The vectorized nests of a kernel in textual order, with the decisions of [`outline_simd`].
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
     if let Some(isa) = target.simd() {
-        explain_stmt(&kernel.body, "", &mut Judge::new(isa), &mut nests);
+        explain_stmt(&kernel.body, "", &mut NestChecker::new(isa), &mut nests);
     }
     nests
 }
 
-/// `stages`: those around, each with a colon.
-fn explain_stmt(stmt: &Stmt, stages: &str, judge: &mut Judge, nests: &mut Vec<Nest>) {
+/// Adds the nests of a statement; `stages` names the enclosing stages, each with a colon.
+fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mut Vec<Nest>) {
     if !has_vectors(stmt) {
         return;
     }
     let head = || format!("{stages}{}", head_of(stmt));
-    match judge.stmt(stmt) {
+    match checker.check(stmt) {
         Ok(()) => nests.push(Nest { head: head(), reason: None }),
         Err(reason) => {
-            // The smallest statement that is not taken tells the reason.
+            // The innermost statement that is declined has the most precise reason.
             let before = nests.len();
             let stages = match stmt {
                 Stmt::Produce { name, .. } => &format!("{stages}{name}: "),
                 _ => stages,
             };
-            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, stages, judge, nests));
+            for_each_stmt(stmt, &mut |inner| explain_stmt(inner, stages, checker, nests));
             let told = nests[before..].iter().any(|nest| nest.reason.is_some());
             let mut own = false;
             for_each_expr(stmt, &mut |expr| own |= expr.ty.lanes > 1);
@@ -108,7 +109,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, judge: &mut Judge, nests: &mut Vec<Ne
     }
 }
 
-/// The first line of a statement, after those that only name or allocate.
+/// The first line of a statement that is not a name or an allocation.
 fn head_of(stmt: &Stmt) -> String {
     match stmt {
         Stmt::Block(stmts) => {

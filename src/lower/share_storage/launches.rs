@@ -1,5 +1,5 @@
-//! Storage of launches: all of it is allocated right inside the outermost loop over an index, and
-//! buffers of one scope that live one after the other use one allocation.
+//! Storage of launches: allocates shared and local memory directly inside the outermost loop over
+//! a GPU index, and lets buffers of one scope with disjoint live ranges share an allocation.
 
 use super::rename_buffers;
 use crate::ir::launch::map_launches;
@@ -30,46 +30,46 @@ fn share(body: Stmt) -> Stmt {
     let body = storage.collect(body, &[]);
     let renamed = storage.renamed();
     let body = rename_buffers(body, &renamed);
-    let merged = storage.homes.into_iter().map(|home| home.merged);
+    let merged = storage.allocations.into_iter().map(|allocation| allocation.merged);
     merged.rev().fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
 }
 
 /// An allocation and the buffers that use it one after the other.
-struct Home {
-    tenants: Vec<Buffer>,
+struct Allocation {
+    users: Vec<Buffer>,
     /// A buffer as long as the longest of them.
     merged: Buffer,
-    /// One of them is visible at present.
+    /// Whether one of them is visible at the current statement.
     busy: bool,
 }
 
 #[derive(Default)]
 struct Storage {
-    homes: Vec<Home>,
+    allocations: Vec<Allocation>,
 }
 
 impl Storage {
-    /// The statement without allocations. A buffer lives where it is visible; a shared one only
-    /// as far as it is accessed, if nothing follows. `ending` are the homes of those around that
-    /// nothing accesses behind the statement.
+    /// Returns the statement without allocations. A buffer is live where it is visible, or, if it
+    /// is shared and nothing follows, up to its last access. `ending` are the allocations of
+    /// enclosing buffers that nothing accesses after the statement.
     fn collect(&mut self, stmt: Stmt, ending: &[usize]) -> Stmt {
         match stmt {
             Stmt::Allocate { buffer, body } if is_stored(&buffer) => {
-                let dead = ending.iter().copied().find(|home| {
-                    let visible = self.homes[*home].tenants.last().expect("one at least");
+                let dead = ending.iter().copied().find(|allocation| {
+                    let visible = self.allocations[*allocation].users.last().expect("one at least");
                     alike(visible, &buffer) && !accesses(&body, visible)
                 });
-                let home = match dead {
-                    Some(home) => self.move_in(home, &buffer),
-                    None => self.settle(&buffer),
+                let allocation = match dead {
+                    Some(allocation) => self.add_user(allocation, &buffer),
+                    None => self.place(&buffer),
                 };
                 let mut inner = ending.to_vec();
                 if dead.is_none() && buffer.scope == Scope::Shared {
-                    inner.push(home);
+                    inner.push(allocation);
                 }
                 let body = self.collect(*body, &inner);
                 if dead.is_none() {
-                    self.homes[home].busy = false;
+                    self.allocations[allocation].busy = false;
                 }
                 body
             }
@@ -82,7 +82,7 @@ impl Storage {
                 });
                 Stmt::Block(stmts.collect())
             }
-            // The next iteration follows.
+            // The next iteration follows and may access any buffer.
             Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => {
                 map_stmts(stmt, &mut |inner| self.collect(inner, &[]))
             }
@@ -90,38 +90,43 @@ impl Storage {
         }
     }
 
-    fn move_in(&mut self, at: usize, buffer: &Buffer) -> usize {
-        let home = &mut self.homes[at];
-        home.tenants.push(buffer.clone());
-        if length(buffer) > length(&home.merged) {
-            home.merged = buffer.clone();
+    /// Adds a buffer to an allocation.
+    fn add_user(&mut self, at: usize, buffer: &Buffer) -> usize {
+        let allocation = &mut self.allocations[at];
+        allocation.users.push(buffer.clone());
+        if length(buffer) > length(&allocation.merged) {
+            allocation.merged = buffer.clone();
         }
         at
     }
 
-    fn settle(&mut self, buffer: &Buffer) -> usize {
-        let free = self.homes.iter().position(|home| !home.busy && alike(&home.tenants[0], buffer));
+    /// Places a buffer in a free allocation or in a new one, and returns its number.
+    fn place(&mut self, buffer: &Buffer) -> usize {
+        let free = self
+            .allocations
+            .iter()
+            .position(|allocation| !allocation.busy && alike(&allocation.users[0], buffer));
         let at = free.unwrap_or_else(|| {
-            let (tenants, merged, busy) = (Vec::new(), buffer.clone(), true);
-            self.homes.push(Home { tenants, merged, busy });
-            self.homes.len() - 1
+            let (users, merged, busy) = (Vec::new(), buffer.clone(), true);
+            self.allocations.push(Allocation { users, merged, busy });
+            self.allocations.len() - 1
         });
-        self.homes[at].busy = true;
-        self.move_in(at, buffer)
+        self.allocations[at].busy = true;
+        self.add_user(at, buffer)
     }
 
-    /// The buffer in whose place another one stands.
+    /// For each buffer that is placed in the allocation of another one, the merged buffer.
     fn renamed(&mut self) -> FxHashMap<Buffer, Buffer> {
         let mut renamed = FxHashMap::default();
-        for home in &mut self.homes {
-            // Under the name of the first.
-            if home.merged != home.tenants[0] {
-                let (first, longest) = (&home.tenants[0], &home.merged);
+        for allocation in &mut self.allocations {
+            // The merged buffer has the name of the first one.
+            if allocation.merged != allocation.users[0] {
+                let (first, longest) = (&allocation.users[0], &allocation.merged);
                 let shape = vec![Expr::int(crate::ir::DType::Index, length(longest).unwrap_or(1))];
-                home.merged = Buffer::new(&first.name, first.dtype, shape, first.scope);
+                allocation.merged = Buffer::new(&first.name, first.dtype, shape, first.scope);
             }
-            for tenant in home.tenants.iter().filter(|tenant| **tenant != home.merged) {
-                renamed.insert(tenant.clone(), home.merged.clone());
+            for user in allocation.users.iter().filter(|user| **user != allocation.merged) {
+                renamed.insert(user.clone(), allocation.merged.clone());
             }
         }
         renamed
@@ -139,7 +144,7 @@ fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
     found
 }
 
-/// Registers stay where they are.
+/// Whether a buffer is moved; registers stay where they are.
 fn is_stored(buffer: &Buffer) -> bool {
     matches!(buffer.scope, Scope::Shared | Scope::Local)
 }

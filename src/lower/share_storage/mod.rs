@@ -1,12 +1,15 @@
-//! Share storage: intermediate buffers whose lives do not meet use one allocation, and an
-//! elementwise stage writes over the buffer that it reads for the last time.
+//! Share storage: temporaries with disjoint live ranges share an allocation, and an elementwise
+//! stage overwrites a buffer that it reads for the last time.
 //!
 //! Before: `allocate T; allocate U; produce T { T[i] = … }  produce U { U[i] = T[i]/2 }  … U …`
 //! After:  `allocate T;             produce T { T[i] = … }  produce U { T[i] = T[i]/2 }  … T …`
-//! In a launch shared and local memory is allocated once, outside of everything but the outermost
-//! loop over an index.
-//! Needs: flattened, simplified indices; all allocations around one sequence of statements.
+//! In a launch, shared and local memory is allocated once, inside of the outermost loop over a GPU
+//! index ([`launches`]).
+//! Needs: flattened, simplified indices, which it compares; all allocations outside of a sequence
+//! of statements. Stands before `insert_barriers`, which must see accesses to shared memory under
+//! one name, and before `outline_simd` and the back ends, which place buffers.
 //! Ensures: arguments are never shared.
+//! Declines: buffers of different types, scopes or sizes.
 
 mod launches;
 
@@ -19,20 +22,20 @@ use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Merges the allocations around the kernel's sequence of statements.
+/// Merges the outermost allocations of a kernel.
 pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let (buffers, stmts) = peel_allocations(launches::share_in_launches(kernel.body));
-    let lives = find_lives(&buffers, &stmts);
-    let homes = assign_homes(&buffers, &stmts, &lives);
-    let stmts = stmts.into_iter().map(|stmt| rename_buffers(stmt, &homes)).collect();
+    let live_ranges = find_live_ranges(&buffers, &stmts);
+    let allocations = assign_allocations(&buffers, &stmts, &live_ranges);
+    let stmts = stmts.into_iter().map(|stmt| rename_buffers(stmt, &allocations)).collect();
     let mut body = Stmt::Block(stmts);
-    for buffer in buffers.iter().rev().filter(|buffer| !homes.contains_key(*buffer)) {
+    for buffer in buffers.iter().rev().filter(|buffer| !allocations.contains_key(*buffer)) {
         body = Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) };
     }
     Ok(Kernel { body, ..kernel })
 }
 
-/// The nest of allocations and the statements inside.
+/// The buffers of the outermost allocations and the statements inside.
 fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
     let mut buffers = Vec::new();
     let mut body = body;
@@ -46,17 +49,17 @@ fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
     }
 }
 
-/// First and last statement that touches each buffer.
-fn find_lives(buffers: &[Buffer], stmts: &[Stmt]) -> FxHashMap<Buffer, (usize, usize)> {
-    let mut lives: FxHashMap<Buffer, (usize, usize)> = FxHashMap::default();
+/// The live range of each buffer: the first and the last statement that accesses it.
+fn find_live_ranges(buffers: &[Buffer], stmts: &[Stmt]) -> FxHashMap<Buffer, (usize, usize)> {
+    let mut live_ranges: FxHashMap<Buffer, (usize, usize)> = FxHashMap::default();
     for (position, stmt) in stmts.iter().enumerate() {
         for_each_access(stmt, &mut |buffer| {
             if buffers.contains(buffer) {
-                lives.entry(buffer.clone()).or_insert((position, position)).1 = position;
+                live_ranges.entry(buffer.clone()).or_insert((position, position)).1 = position;
             }
         });
     }
-    lives
+    live_ranges
 }
 
 fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
@@ -81,35 +84,37 @@ fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
 }
 
 /// For each buffer that moves into another one's allocation, that other buffer.
-fn assign_homes(
+fn assign_allocations(
     buffers: &[Buffer],
     stmts: &[Stmt],
-    lives: &FxHashMap<Buffer, (usize, usize)>,
+    live_ranges: &FxHashMap<Buffer, (usize, usize)>,
 ) -> FxHashMap<Buffer, Buffer> {
-    let mut homes: FxHashMap<Buffer, Buffer> = FxHashMap::default();
-    // A home is busy until the last statement of its latest tenant.
-    let mut tenants: Vec<(Buffer, Buffer)> = Vec::new();
-    let mut order: Vec<&Buffer> = buffers.iter().filter(|b| lives.contains_key(*b)).collect();
-    order.sort_by_key(|buffer| lives[*buffer].0);
+    let mut allocations: FxHashMap<Buffer, Buffer> = FxHashMap::default();
+    // Each allocation with the last buffer that was placed in it.
+    let mut users: Vec<(Buffer, Buffer)> = Vec::new();
+    let mut order: Vec<&Buffer> = buffers.iter().filter(|b| live_ranges.contains_key(*b)).collect();
+    order.sort_by_key(|buffer| live_ranges[*buffer].0);
     for buffer in order {
-        let born = lives[buffer].0;
-        let free = tenants.iter_mut().find(|(home, tenant)| {
-            if home.dtype != buffer.dtype || home.scope != Scope::Global || !same_size(home, buffer)
+        let born = live_ranges[buffer].0;
+        let free = users.iter_mut().find(|(allocation, user)| {
+            if allocation.dtype != buffer.dtype
+                || allocation.scope != Scope::Global
+                || !same_size(allocation, buffer)
             {
                 return false;
             }
-            let dies = lives[tenant].1;
-            dies < born || (dies == born && writes_over(&stmts[born], buffer, tenant))
+            let dies = live_ranges[user].1;
+            dies < born || (dies == born && writes_over(&stmts[born], buffer, user))
         });
         match free {
-            Some((home, tenant)) => {
-                *tenant = buffer.clone();
-                homes.insert(buffer.clone(), home.clone());
+            Some((allocation, user)) => {
+                *user = buffer.clone();
+                allocations.insert(buffer.clone(), allocation.clone());
             }
-            None => tenants.push((buffer.clone(), buffer.clone())),
+            None => users.push((buffer.clone(), buffer.clone())),
         }
     }
-    homes
+    allocations
 }
 
 fn same_size(a: &Buffer, b: &Buffer) -> bool {
@@ -124,15 +129,15 @@ fn same_size(a: &Buffer, b: &Buffer) -> bool {
     }
 }
 
-/// Whether `stmt` may write `new` into the memory of `old`: one store, run once per element, each
-/// of whose iterations reads from `old` only the element that it writes.
+/// Whether `stmt` may write `new` into the memory of `old`: it has one store, which runs once for
+/// each element, and an iteration reads from `old` only the element that it writes.
 fn writes_over(stmt: &Stmt, new: &Buffer, old: &Buffer) -> bool {
-    let mut search = Search { new, old, loops: Vec::new(), stores: 0, fits: true };
+    let mut search = ElementwiseSearch { new, old, loops: Vec::new(), stores: 0, fits: true };
     search.visit(stmt);
     search.fits && search.stores == 1
 }
 
-struct Search<'a> {
+struct ElementwiseSearch<'a> {
     new: &'a Buffer,
     old: &'a Buffer,
     loops: Vec<(Var, Expr)>,
@@ -140,7 +145,7 @@ struct Search<'a> {
     fits: bool,
 }
 
-impl Search<'_> {
+impl ElementwiseSearch<'_> {
     fn visit(&mut self, stmt: &Stmt) {
         match stmt {
             Stmt::Store { buffer, indices, value, mask, .. } if buffer == self.new => {
@@ -169,7 +174,7 @@ impl Search<'_> {
         }
     }
 
-    /// Outside of the one store neither buffer is read.
+    /// Requires that an expression reads neither buffer.
     fn refuse_reads(&mut self, expr: &Expr) {
         walk_expr(expr, &mut |e| {
             if let ExprKind::Load { buffer, .. } = &e.kind {
@@ -178,7 +183,8 @@ impl Search<'_> {
         });
     }
 
-    /// The index is the row-major number of the iteration, so no element is written twice.
+    /// Whether the index is the row-major number of the iteration, so that no element is written
+    /// twice.
     fn covers_once(&self, index: &Expr) -> bool {
         let mut flat: Option<Expr> = None;
         let mut stride: Option<Expr> = None;
@@ -202,17 +208,17 @@ impl Search<'_> {
     }
 }
 
-fn rename_buffers(stmt: Stmt, homes: &FxHashMap<Buffer, Buffer>) -> Stmt {
-    if homes.is_empty() {
+fn rename_buffers(stmt: Stmt, allocations: &FxHashMap<Buffer, Buffer>) -> Stmt {
+    if allocations.is_empty() {
         return stmt;
     }
     let stmt = rewrite_exprs(stmt, &mut |expr| {
         rewrite_expr(expr, &mut |e| match &e.kind {
-            ExprKind::Load { buffer, indices, mask } => match homes.get(buffer) {
-                Some(home) => Expr::new(
+            ExprKind::Load { buffer, indices, mask } => match allocations.get(buffer) {
+                Some(allocation) => Expr::new(
                     e.ty,
                     ExprKind::Load {
-                        buffer: home.clone(),
+                        buffer: allocation.clone(),
                         indices: indices.clone(),
                         mask: mask.clone(),
                     },
@@ -222,19 +228,19 @@ fn rename_buffers(stmt: Stmt, homes: &FxHashMap<Buffer, Buffer>) -> Stmt {
             _ => e,
         })
     });
-    rename_stores(stmt, homes)
+    rename_stores(stmt, allocations)
 }
 
-fn rename_stores(stmt: Stmt, homes: &FxHashMap<Buffer, Buffer>) -> Stmt {
+fn rename_stores(stmt: Stmt, allocations: &FxHashMap<Buffer, Buffer>) -> Stmt {
     match stmt {
         Stmt::Store { buffer, indices, value, mask, nontemporal } => {
-            let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
+            let buffer = allocations.get(&buffer).cloned().unwrap_or(buffer);
             Stmt::Store { buffer, indices, value, mask, nontemporal }
         }
         Stmt::Prefetch { buffer, indices } => {
-            let buffer = homes.get(&buffer).cloned().unwrap_or(buffer);
+            let buffer = allocations.get(&buffer).cloned().unwrap_or(buffer);
             Stmt::Prefetch { buffer, indices }
         }
-        other => crate::ir::visit::map_stmts(other, &mut |inner| rename_stores(inner, homes)),
+        other => crate::ir::visit::map_stmts(other, &mut |inner| rename_stores(inner, allocations)),
     }
 }

@@ -1,14 +1,14 @@
-//! The strided loads of a statement, and what replaces them.
+//! The strided loads of a statement, and their replacement.
 
-use super::PIECE;
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
+use crate::simd_ops::{ROW_CHUNK_BYTES, masks_elements};
 use crate::target::SimdIsa;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A load of elements that stand apart by equal steps.
+/// A load of elements at a constant or run-time stride.
 #[derive(Clone)]
 pub(super) struct Column {
     pub(super) load: Expr,
@@ -16,20 +16,20 @@ pub(super) struct Column {
     pub(super) base: Expr,
     pub(super) stride: Expr,
     pub(super) lanes: u32,
-    /// How many of the lanes are read: those that a mask lets through.
+    /// The number of lanes that the mask enables.
     pub(super) rows: Option<Expr>,
 }
 
-/// What columns side by side have in common.
+/// The properties that neighbouring columns share.
 pub(super) type Key = (Buffer, u32, Poly, Poly, Option<Poly>);
 
 impl Column {
-    /// Elements of a row that one instruction reads.
-    pub(super) fn piece(&self) -> u32 {
-        (PIECE / self.buffer.dtype.bytes()) as u32
+    /// Elements of a row chunk.
+    pub(super) fn chunk(&self) -> u32 {
+        (ROW_CHUNK_BYTES / self.buffer.dtype.bytes()) as u32
     }
 
-    /// What it shares with its neighbours, and its place among them.
+    /// The properties that it shares with its neighbours, and its position among them.
     pub(super) fn key(&self, facts: &Facts) -> (Key, i128) {
         let mut base = (*facts.poly(&self.base)).clone();
         let at = std::mem::take(&mut base.constant);
@@ -68,24 +68,24 @@ pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
     search(expr, wanted, &mut FxHashSet::default())
 }
 
-/// The columns that a store reads for certain.
+/// The columns that a store certainly reads.
 pub(super) fn columns_of(stmt: &Stmt, isa: SimdIsa) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
-    let mut search = Search { isa, mask, seen: FxHashSet::default(), found: Vec::new() };
+    let mut search = ColumnSearch { isa, mask, seen: FxHashSet::default(), found: Vec::new() };
     search.expr(value);
     search.found
 }
 
-struct Search<'s> {
+struct ColumnSearch<'s> {
     isa: SimdIsa,
-    /// That of the store.
+    /// The mask of the store.
     mask: Option<&'s Expr>,
     seen: FxHashSet<usize>,
     found: Vec<Column>,
 }
 
-impl Search<'_> {
+impl ColumnSearch<'_> {
     fn expr(&mut self, expr: &Expr) {
         if !self.seen.insert(expr.id()) {
             return;
@@ -97,7 +97,7 @@ impl Search<'_> {
                     None => for_each_child(expr, &mut |child| self.expr(child)),
                 }
             }
-            // The others may not be evaluated, or depend on what is bound here.
+            // The other operands may not be evaluated, or depend on the variable.
             ExprKind::IfThenElse(first, ..)
             | ExprKind::Binary(BinOp::And | BinOp::Or, first, _)
             | ExprKind::Let(_, first, _) => self.expr(first),
@@ -118,16 +118,14 @@ impl Search<'_> {
         if matches!(stride.as_int(), Some(0 | 1)) || in_registers || buffer.dtype == DType::Bool {
             return None;
         }
-        if u64::from(lanes) * bytes < PIECE / 2 || reads(base) || reads(stride) {
+        if u64::from(lanes) * bytes < ROW_CHUNK_BYTES / 2 || reads(base) || reads(stride) {
             return None;
         }
         let rows = match (mask, self.mask) {
             (None, None) => None,
-            // What the lanes turned off hold is not stored.
+            // The lanes that the mask turns off are not stored.
             (Some(mask), Some(stored)) if equal(mask, stored) => {
-                // AVX2 masks no elements of 1 and 2 bytes.
-                let masks = self.isa.has_masks() || bytes >= 4;
-                Some(count_of(mask).filter(|_| masks)?)
+                Some(count_of(mask).filter(|_| masks_elements(bytes, self.isa))?)
             }
             _ => return None,
         };
@@ -136,7 +134,7 @@ impl Search<'_> {
     }
 }
 
-/// How many lanes a mask lets through, if these are the first ones.
+/// The number of lanes that a mask enables, if they are the first ones.
 fn count_of(mask: &Expr) -> Option<Expr> {
     let ExprKind::Binary(BinOp::Lt, lane, bound) = &mask.kind else { return None };
     let (ExprKind::Ramp(first, step), ExprKind::Broadcast(bound)) = (&lane.kind, &bound.kind)
@@ -151,7 +149,7 @@ pub(super) fn reads(expr: &Expr) -> bool {
     any(expr, &|e| matches!(e.kind, ExprKind::Load { .. }))
 }
 
-/// Nodes of a statement's expressions, shared ones counted once.
+/// The number of nodes of a statement's expressions, shared ones counted once.
 pub(super) fn count_nodes(stmt: &Stmt) -> usize {
     fn count(expr: &Expr, seen: &mut FxHashSet<usize>) {
         if seen.insert(expr.id()) {
@@ -163,7 +161,7 @@ pub(super) fn count_nodes(stmt: &Stmt) -> usize {
     seen.len()
 }
 
-/// Puts other loads in the place of some.
+/// Replaces loads in statements.
 #[derive(Default)]
 pub(super) struct Rewriter {
     /// By [`Expr::id`], with the expression, so that its address stays its own.

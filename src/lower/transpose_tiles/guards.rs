@@ -1,10 +1,11 @@
-//! Conditions of unrolled iterations at an end: a tile of all or none.
+//! Conditions of unrolled iterations in a tail: in the row tail, rows run as whole tiles or not at
+//! all.
 //!
 //! Before: `A0; if (x + 1 < n) { A1 }; if (x + 2 < n) { A2 }; if (x + 3 < n) { A3 }`
 //! After:  `if (x + 3 < n) { A0; A1; A2; A3 } else { A0; if (x + 1 < n) { A1; if (x + 2 < n) … } }`
 //!
-//! Where the last one of so many iterations as make a tile runs, all of them run for certain, and
-//! none of the later ones runs where it does not.
+//! If the last iteration of a tile runs, the earlier ones run, too; if it does not run, none of the
+//! later ones does.
 
 use super::columns::{any, columns_of, count_nodes, reads};
 use super::{Loop, Tiler, block_of};
@@ -12,18 +13,18 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use rustc_hash::FxHashMap;
 
-/// Nodes that a run may have: part of it is written twice.
+/// Expression nodes of a run, a part of which is written twice.
 const MAX_NODES: usize = 4096;
 
-/// A store, and when it runs.
+/// A store and its condition.
 struct Guarded {
-    /// `None`: always.
+    /// `None` if it always runs.
     cond: Option<Expr>,
     store: Stmt,
 }
 
 impl Tiler {
-    /// Groups the stores of a block that read columns under conditions.
+    /// Groups stores under conditions that read columns.
     pub(super) fn group_guards(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut done = Vec::new();
         let mut run: Vec<Guarded> = Vec::new();
@@ -45,7 +46,7 @@ impl Tiler {
         done
     }
 
-    /// A statement as a store that reads columns, maybe under a condition on indices.
+    /// Matches a store that reads columns, perhaps under a condition on indices.
     fn guarded(&self, stmt: &Stmt) -> Option<Guarded> {
         let (cond, store) = match stmt {
             Stmt::If { cond, then, otherwise: None } if !reads(cond) => (Some(cond), &**then),
@@ -55,7 +56,7 @@ impl Tiler {
         reads_columns.then(|| Guarded { cond: cond.cloned(), store: store.clone() })
     }
 
-    /// Whether the first one runs wherever the next one does, for a reason that is worth a branch.
+    /// Whether `first` provably runs if `next` does.
     fn follows(&mut self, first: &Guarded, next: &Guarded) -> bool {
         let Some(after) = &next.cond else { return first.cond.is_none() };
         let Some(before) = &first.cond else { return true };
@@ -68,18 +69,18 @@ impl Tiler {
 
     fn finish(&self, run: Vec<Guarded>, done: &mut Vec<Stmt>) {
         let nodes: usize = run.iter().map(|one| count_nodes(&one.store)).sum();
-        let piece = run.first().and_then(|one| {
-            columns_of(&one.store, self.isa).iter().map(|column| column.piece()).max()
+        let chunk = run.first().and_then(|one| {
+            columns_of(&one.store, self.isa).iter().map(|column| column.chunk()).max()
         });
-        match piece {
-            Some(piece) if nodes <= MAX_NODES => done.extend(group(&run, piece as usize)),
+        match chunk {
+            Some(chunk) if nodes <= MAX_NODES => done.extend(group(&run, chunk as usize)),
             _ => done.extend(run.iter().map(|one| one.with(Vec::new()))),
         }
     }
 }
 
 impl Guarded {
-    /// The statement, then others where it runs.
+    /// The statement, followed by others under its condition.
     fn with(&self, then: Vec<Stmt>) -> Stmt {
         let mut stmts = vec![fresh_copy(&self.store, &FxHashMap::default())];
         stmts.extend(then);
@@ -91,7 +92,7 @@ impl Guarded {
     }
 }
 
-/// A loop over a choice that is the same in all iterations: the choice of a loop.
+/// Moves an invariant choice in a loop's body outside of the loop.
 pub(super) fn choose_outside(of: Loop) -> Stmt {
     let Loop { var, min, extent, body } = of;
     let over = |var: Var, body: Stmt| Stmt::For {
@@ -115,21 +116,21 @@ pub(super) fn choose_outside(of: Loop) -> Stmt {
     }
 }
 
-/// Stores each of which runs wherever the next one does, by tiles of `piece` columns.
-fn group(run: &[Guarded], piece: usize) -> Vec<Stmt> {
-    let Some((tile, rest)) = run.split_at_checked(piece) else { return nested(run) };
+/// Groups stores into tiles of `chunk` columns; each store runs if the next one does.
+fn group(run: &[Guarded], chunk: usize) -> Vec<Stmt> {
+    let Some((tile, rest)) = run.split_at_checked(chunk) else { return nested(run) };
     let mut done: Vec<Stmt> = tile.iter().map(|one| one.store.clone()).collect();
-    done.extend(group(rest, piece));
-    match &tile[piece - 1].cond {
+    done.extend(group(rest, chunk));
+    match &tile[chunk - 1].cond {
         Some(cond) => {
-            let otherwise = Some(Box::new(block_of(nested(&tile[..piece - 1]))));
+            let otherwise = Some(Box::new(block_of(nested(&tile[..chunk - 1]))));
             vec![Stmt::If { cond: cond.clone(), then: Box::new(block_of(done)), otherwise }]
         }
         None => done,
     }
 }
 
-/// The same, each of them in the condition of the one before it.
+/// Nests each store in the condition of the one before it.
 fn nested(run: &[Guarded]) -> Vec<Stmt> {
     let Some((first, rest)) = run.split_first() else { return Vec::new() };
     if first.cond.is_some() {

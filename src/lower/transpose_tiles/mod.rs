@@ -1,17 +1,19 @@
-//! Transpose tiles: where vectors that stand side by side are read by columns, a tile is read by
-//! rows into registers, and its columns are taken from there.
+//! Transpose tiles: replaces neighbouring strided vector loads by a tile that is loaded by rows
+//! into registers and read by columns.
 //!
 //! Before: `for (i, 0, 16) { B[ramp(i*n, 1, 16)] = A[ramp(i, m, 16)] }`
 //! After:  `alloc tile: float32[256] register`, `tile[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]; …`, then
 //! `B[ramp(0, 1, 16)] = tile[ramp(0, 16, 16)]; B[ramp(n, 1, 16)] = tile[ramp(1, 16, 16)]; …`
-//! Only in a `simd_kernel`: its back end transposes such a tile by shuffles (`simd::tile`). A loop
-//! becomes one over strips of so many iterations as a tile has columns, and one over the rest.
-//! Where a mask counts the lanes, as that of a tail, the rows after the last one are not read; the
-//! store has the same mask.
-//! Needs: one index per access.  Ensures: nothing for later passes.  Breaks: simplified form.
-//!
-//! What is read is moved before the statements of the strip, so none of them may write there, and
-//! each must run for certain: only loads outside of conditions count.
+//! The SIMD back end transposes such a tile by shuffles (`simd::tile`). A loop becomes one over
+//! strips with as many iterations as the tile has columns, and one over the remaining iterations.
+//! If a mask counts the lanes, as in a tail, the rows after the last lane are not read; the store
+//! has the same mask.
+//! Needs: one index per access; nests (`outline_simd`). Stands before `legalize_vectors`, while
+//! each load is still one vector.
+//! Ensures: nothing for later passes.  Breaks: simplified form.
+//! Declines: everything outside of a `simd_kernel`; loads that a condition may skip, or from
+//! buffers that the strip writes, because the tile is loaded before the statements of the strip;
+//! loops with other statements than stores and prefetches; masks that do not count lanes.
 
 mod columns;
 mod guards;
@@ -26,13 +28,10 @@ use columns::{Column, Rewriter, columns_of, count_nodes};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Bytes of a row that one instruction reads.
-const PIECE: u64 = 16;
-
-/// Nodes that the iterations of a strip may have together.
+/// Expression nodes of all iterations of a strip.
 const MAX_NODES: usize = 4096;
 
-/// Reads tiles by rows where strided loads read them by columns.
+/// Loads tiles by rows in place of strided loads by columns.
 pub fn transpose_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let Some(isa) = target.simd() else { return Ok(kernel) };
     let mut facts = Facts::new();
@@ -44,7 +43,7 @@ pub fn transpose_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
 struct Tiler {
     facts: Facts,
     isa: SimdIsa,
-    /// In a `simd_kernel`.
+    /// Whether the statement is in a `simd_kernel`.
     inside: bool,
 }
 
@@ -65,7 +64,7 @@ impl Tiler {
                 self.inside = false;
                 Stmt::SimdKernel { body }
             }
-            // The instruction has its own way to the operands.
+            // The back end matches the loads of an intrinsic itself.
             Stmt::Tensorize { .. } => stmt,
             Stmt::For { var, min, extent, kind: ForKind::Serial, body } if self.inside => {
                 self.strips(Loop { var, min, extent, body: *body })
@@ -90,7 +89,7 @@ impl Tiler {
         }
     }
 
-    /// The loop over strips, and the rest.
+    /// Splits a loop into loops over strips, and one over the remaining iterations.
     fn strips(&mut self, whole: Loop) -> Stmt {
         let mut done = Vec::new();
         let mut left = whole;
@@ -140,7 +139,8 @@ impl Tiler {
         block_of(done)
     }
 
-    /// How many iterations of a loop, `most` or fewer, make a tile; `None` if it has none.
+    /// The number of iterations, at most `most`, whose columns make a tile; `None` if there is no
+    /// tile.
     fn strip(&mut self, of: &Loop, most: u32) -> Option<u32> {
         let mut stmts = Vec::new();
         flatten(of.body.clone(), &mut stmts);
@@ -153,13 +153,13 @@ impl Tiler {
         self.facts.pop();
         let moving = columns.iter().filter(|(_, column)| column.moves_with(&of.var, &self.facts));
         let moving: Vec<&Column> = moving.map(|(_, column)| column).collect();
-        let least = moving.iter().map(|column| column.piece()).max()?;
+        let least = moving.iter().map(|column| column.chunk()).max()?;
         let bytes: u64 = moving.iter().map(|column| self.bytes_of_column(column)).sum();
         let nodes: usize = stmts.iter().map(count_nodes).sum();
         let extent = of.extent.as_int().unwrap_or(i128::MAX);
-        // Under masks each piece of a row takes a register of its own.
+        // Under masks, each chunk of a row takes a register of its own.
         let masked = moving.iter().any(|column| column.rows.is_some());
-        [4, 2, 1].map(|pieces| pieces * least).into_iter().find(|count| {
+        [4, 2, 1].map(|chunks| chunks * least).into_iter().find(|count| {
             if masked && *count > least {
                 return false;
             }
@@ -170,18 +170,19 @@ impl Tiler {
         })
     }
 
-    /// Bytes of the registers that tiles may have.
+    /// Bytes of the registers that tiles may take: half of all.
     fn tile_bytes(&self) -> u64 {
         u64::from(self.isa.registers() / 2 * self.isa.bytes())
     }
 
-    /// Bytes of the registers that a column takes.
+    /// Bytes of the register that a column takes.
     fn bytes_of_column(&self, column: &Column) -> u64 {
         let bytes = column.buffer.dtype.bytes() * u64::from(column.lanes);
         bytes.next_multiple_of(self.isa.bytes().into())
     }
 
-    /// The columns that statements read for certain and do not change, with the statements.
+    /// The columns that statements certainly read and do not write, with the position of the
+    /// statement.
     fn columns(&self, stmts: &[Stmt]) -> Vec<(usize, Column)> {
         let mut columns = Vec::new();
         let mut written = FxHashSet::default();
@@ -202,7 +203,7 @@ impl Tiler {
         columns
     }
 
-    /// Statements one after the other, those inside of them first.
+    /// Uses tiles in statements that follow each other, after those inside of them.
     fn block(&mut self, stmts: Vec<Stmt>) -> Stmt {
         let mut flat = Vec::new();
         stmts.into_iter().for_each(|stmt| flatten(stmt, &mut flat));
@@ -218,7 +219,7 @@ impl Tiler {
         if columns.is_empty() {
             return block_of(stmts);
         }
-        // Columns side by side: those that differ by a constant only.
+        // Columns are neighbours if their indices differ by a constant.
         let mut groups: Vec<BTreeMap<i128, Vec<&(usize, Column)>>> = Vec::new();
         let mut known = FxHashMap::default();
         for column in &columns {
@@ -256,7 +257,7 @@ impl Tiler {
         tiles.into_iter().fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
     }
 
-    /// Columns that make tiles: neighbours, in multiples of what one instruction reads of a row.
+    /// The runs of neighbouring columns that make tiles, each a multiple of a row chunk.
     fn runs<'c>(
         &self,
         group: &BTreeMap<i128, Vec<&'c (usize, Column)>>,
@@ -264,31 +265,31 @@ impl Tiler {
         let Some((_, column)) = group.values().next().map(|same| same[0]) else {
             return Vec::new();
         };
-        let piece = column.piece() as usize;
+        let chunk = column.chunk() as usize;
         let fit = (self.tile_bytes() / self.bytes_of_column(column)) as usize;
         let most = match column.rows {
-            Some(_) => piece,
-            None => (fit / piece * piece).clamp(piece, 4 * piece),
+            Some(_) => chunk,
+            None => (fit / chunk * chunk).clamp(chunk, 4 * chunk),
         };
         let (mut runs, mut run) = (Vec::new(), Vec::new());
         let mut next = None;
         for (at, same) in group {
             if next != Some(*at) {
-                cut(&mut run, piece, most, &mut runs);
+                cut(&mut run, chunk, most, &mut runs);
             }
             run.push(same.clone());
             next = Some(at + 1);
         }
-        cut(&mut run, piece, most, &mut runs);
+        cut(&mut run, chunk, most, &mut runs);
         runs
     }
 }
 
-/// Takes whole tiles from the beginning of `run`; the others stay what they are.
-fn cut<T>(run: &mut Vec<T>, piece: usize, most: usize, runs: &mut Vec<Vec<T>>) {
+/// Takes whole tiles from the beginning of `run`; the other columns stay strided loads.
+fn cut<T>(run: &mut Vec<T>, chunk: usize, most: usize, runs: &mut Vec<Vec<T>>) {
     let mut left = std::mem::take(run);
-    while left.len() >= piece {
-        let rest = left.split_off((left.len() / piece * piece).min(most));
+    while left.len() >= chunk {
+        let rest = left.split_off((left.len() / chunk * chunk).min(most));
         runs.push(std::mem::replace(&mut left, rest));
     }
 }
@@ -296,9 +297,9 @@ fn cut<T>(run: &mut Vec<T>, piece: usize, most: usize, runs: &mut Vec<Vec<T>>) {
 /// A tile in registers.
 struct Tile {
     buffer: Buffer,
-    /// Columns.
+    /// The number of columns.
     width: u32,
-    /// The first column, as it was read.
+    /// The first column.
     first: Column,
 }
 
@@ -312,10 +313,10 @@ impl Tile {
         Tile { buffer, width, first }
     }
 
-    /// Reads it by rows, in pieces.
+    /// The statements that load it by rows, in chunks.
     fn fill(&self) -> Vec<Stmt> {
         let Column { buffer, base, stride, lanes, rows, .. } = &self.first;
-        let piece = self.first.piece();
+        let chunk = self.first.chunk();
         let mut stmts = Vec::new();
         for row in 0..*lanes {
             let start = match stride.as_int() {
@@ -324,24 +325,24 @@ impl Tile {
             };
             let mask = rows.as_ref().map(|count| {
                 let is_read = Expr::lt(Expr::index(row.into()), count.clone());
-                let ty = Type { dtype: is_read.ty.dtype, lanes: piece };
+                let ty = Type { dtype: is_read.ty.dtype, lanes: chunk };
                 Expr::new(ty, ExprKind::Broadcast(is_read))
             });
             let start = Expr::add(base.clone(), start);
-            for column in (0..self.width).step_by(piece as usize) {
+            for column in (0..self.width).step_by(chunk as usize) {
                 let from = Expr::add(start.clone(), Expr::index(column.into()));
                 let to = Expr::index((row * self.width + column).into());
-                let indices = vec![ramp(from, 1, piece)];
-                let ty = Type { dtype: buffer.dtype, lanes: piece };
+                let indices = vec![ramp(from, 1, chunk)];
+                let ty = Type { dtype: buffer.dtype, lanes: chunk };
                 let (buffer, mask) = (buffer.clone(), mask.clone());
                 let value = Expr::new(ty, ExprKind::Load { buffer, indices, mask });
-                stmts.push(Stmt::store(&self.buffer, vec![ramp(to, 1, piece)], value));
+                stmts.push(Stmt::store(&self.buffer, vec![ramp(to, 1, chunk)], value));
             }
         }
         stmts
     }
 
-    /// What stands for the load of a column.
+    /// The expression that replaces the load of a column.
     fn column(&self, number: u32) -> Expr {
         let index = ramp(Expr::index(number.into()), self.width, self.first.lanes);
         Expr::load(&self.buffer, vec![index])

@@ -1,17 +1,19 @@
-//! Every instruction with every kind of operand that it can get: encoded, decoded again and
-//! compared with what was meant. What cannot be encoded fails here and not in a user's program.
+//! Encodes every instruction with every kind of operand that it can have, decodes the bytes and
+//! compares the operands, so that an operand that cannot be encoded fails here and not in a user's
+//! program.
 
 use super::super::encode::{POOL_OF_TESTS, encode_alone, encode_move};
 use super::super::inst::{Arg, Base, Inst, Mem};
 use super::{SOURCES, decode, named_codes, text_of};
+use crate::target::SimdIsa;
 use iced_x86::{Code, Instruction, OpCodeInfo, OpCodeOperandKind, OpKind, Register};
 use regalloc2::{Allocation, PReg, RegClass, SpillSlot, VReg};
 use std::collections::BTreeSet;
 
-/// An operand as it is meant: what goes in and what must come out.
+/// An operand: the input of the encoder and the expected output of the decoder.
 #[derive(Clone, Copy, Debug)]
 enum Meant {
-    /// A register: its class and number, and its name in this place.
+    /// A register: class, number, and its name in this operand.
     Reg(RegClass, usize, Register),
     Imm(i64),
     Mem {
@@ -46,7 +48,7 @@ const OF_8: [Register; 16] = {
     [AL, CL, DL, BL, SPL, BPL, SIL, DIL, R8L, R9L, R10L, R11L, R12L, R13L, R14L, R15L]
 };
 
-/// All general registers that the allocator gives, and `rbp`, which it might one day.
+/// All general registers that can be allocated, and `rbp`.
 fn general(names: [Register; 16]) -> Vec<Meant> {
     let all = (0..16).filter(|number| *number != 4);
     all.map(|number| Meant::Reg(RegClass::Int, number, names[number])).collect()
@@ -58,8 +60,8 @@ fn vectors(first: Register, evex: bool) -> Vec<Meant> {
     all.map(|number| Meant::Reg(RegClass::Float, number, first + number as u32)).collect()
 }
 
-/// Addresses of all forms, from every base, and with every index and scale; with a vector of
-/// offsets if `offsets` is one.
+/// Addresses of all forms, with every base, index and scale; with a vector of offsets if `offsets`
+/// is given.
 fn addresses(offsets: Option<Register>, evex: bool) -> Vec<Meant> {
     let disps = [0, 1, 8, 64, 127, 128, -128, -129, 4096, i32::MAX, i32::MIN];
     let mut all = Vec::new();
@@ -91,7 +93,7 @@ fn addresses(offsets: Option<Register>, evex: bool) -> Vec<Meant> {
     all
 }
 
-/// All operands for a place of an instruction.
+/// All operands for a position of an instruction.
 fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<Meant> {
     use OpCodeOperandKind::*;
     use Register::{K0, XMM0, YMM0, ZMM0};
@@ -137,7 +139,7 @@ fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<Meant> {
 struct Form<'a> {
     code: Code,
     operands: &'a [Meant],
-    /// The first operand is read, too.
+    /// Whether the first operand is read, too.
     modifies: bool,
     mask: Option<(usize, bool)>,
     broadcast: bool,
@@ -178,7 +180,7 @@ impl Form<'_> {
         if let Some((number, zeroing)) = self.mask {
             let mask = take(RegClass::Vector, number);
             if self.code.op_code().require_op_mask_register() {
-                inst.used_up = Some((mask, take(RegClass::Vector, number)));
+                inst.clobbered = Some((mask, take(RegClass::Vector, number)));
             } else {
                 inst.mask = Some((mask, zeroing));
             }
@@ -186,7 +188,7 @@ impl Form<'_> {
         encode_alone(&inst, &allocs)
     }
 
-    /// What is wrong with the decoded instruction.
+    /// The difference of the decoded instruction in words.
     fn difference(&self, got: &Instruction) -> Option<String> {
         let mut wrong = Vec::new();
         let mut same = |what: &str, is: String, should: String| {
@@ -253,7 +255,7 @@ fn variants(
         masks.push(None);
     }
     if info.can_use_op_mask_register() || info.require_op_mask_register() {
-        // Where a mask stands does not depend on the address.
+        // The encoding of a mask does not depend on the address.
         let numbers: &[usize] = if in_memory { &[1, 7] } else { &[1, 2, 3, 4, 5, 6, 7] };
         masks.extend(numbers.iter().map(|number| Some((*number, false))));
         if info.can_use_zeroing_masking() && !to_memory {
@@ -292,7 +294,7 @@ fn every_form_of_every_instruction_is_encoded() {
                 choices(info.op_kind(place), evex)
             })
             .collect::<Vec<_>>();
-        // A register each, and none twice: gathers want different ones.
+        // Different registers for all operands, as gathers require.
         let usual = places.iter().enumerate().map(|(place, all)| all[(place + 1) % all.len()]);
         let usual = usual.collect::<Vec<_>>();
         for (place, all) in places.iter().enumerate() {
@@ -320,8 +322,8 @@ fn every_form_of_every_instruction_is_encoded() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// No two vector registers of an instruction with a vector of offsets are the same: the processor
-/// refuses that.
+/// Makes the vector registers of an instruction with a vector of offsets different, as the
+/// processor requires.
 fn avoid_meeting(operands: &mut [Meant], fixed: usize, places: &[Vec<Meant>]) {
     let number = |operand: &Meant| match operand {
         Meant::Reg(RegClass::Float, number, _) => Some(*number),
@@ -350,15 +352,14 @@ fn moves_of_the_allocator_are_encoded() {
     use Register::{K0, RAX, RSP, YMM0, ZMM0};
     const SPILLS: u32 = 0x40;
     let classes = [
-        (RegClass::Int, 16, RAX, false, ["r64"; 3]),
-        (RegClass::Float, 16, YMM0, false, ["ymm"; 3]),
-        (RegClass::Float, 32, ZMM0, true, ["zmm"; 3]),
-        (RegClass::Vector, 8, K0, true, ["kr_km64", "m64_kr", "kr_km64"]),
+        (RegClass::Int, 16, RAX, SimdIsa::Avx2, ["r64"; 3]),
+        (RegClass::Float, 16, YMM0, SimdIsa::Avx2, ["ymm"; 3]),
+        (RegClass::Float, 32, ZMM0, SimdIsa::Avx512, ["zmm"; 3]),
+        (RegClass::Vector, 8, K0, SimdIsa::Avx512, ["kr_km64", "m64_kr", "kr_km64"]),
     ];
-    for (class, count, first, evex, names) in classes {
-        let vector_bytes = if evex { 64 } else { 32 };
+    for (class, count, first, isa, names) in classes {
         let reg = |number| Allocation::reg(PReg::new(number, class));
-        let encoded = |from, to| decode(&encode_move((from, to), SPILLS, evex, vector_bytes));
+        let encoded = |from, to| decode(&encode_move((from, to), SPILLS, isa));
         let named = |inst: &Instruction, name: &str| {
             let code = format!("{:?}", inst.code());
             assert!(code.contains(name), "{code} has no {name}");

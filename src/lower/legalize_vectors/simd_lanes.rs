@@ -1,0 +1,113 @@
+//! How many lanes the vectors of a `simd_kernel` may have, so that everything that a store
+//! computes fits into registers.
+
+use crate::ir::visit::for_each_child;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
+use crate::simd_ops::{
+    VectorAccess, access_form, element_bytes, lane_count, masks_elements, offset_bytes,
+};
+use crate::target::SimdIsa;
+use rustc_hash::FxHashSet;
+
+/// The lanes of the vectors that a store of `lanes` lanes is split into: a power of two; all lanes
+/// if they are fewer than a register has and masks cover the rest; 1 if the store must run lane by
+/// lane.
+pub(super) fn simd_lanes(
+    index: &Expr,
+    value: &Expr,
+    mask: Option<&Expr>,
+    buffer: &Buffer,
+    lanes: u32,
+    isa: SimdIsa,
+) -> u32 {
+    let mut search = LaneSearch {
+        isa,
+        bytes: buffer.dtype.bytes(),
+        lanewise: false,
+        maskable: true,
+        masked: Vec::new(),
+        seen: FxHashSet::default(),
+    };
+    search.access(buffer.dtype, index, mask, true);
+    search.expr(value);
+    if let Some(mask) = mask {
+        search.expr(mask);
+    }
+    if search.lanewise {
+        return 1;
+    }
+    let most = (u64::from(isa.bytes()) / search.bytes).max(1) as u32;
+    let width = match lanes > 2 && lanes < most && search.maskable {
+        true => lanes,
+        false => 1 << most.min(lanes).ilog2(),
+    };
+    let has_form =
+        |(access, index): &(VectorAccess, Expr)| access_form(*access, index, width, isa).is_some();
+    if search.masked.iter().all(has_form) { width } else { 1 }
+}
+
+/// What the operations of a store need.
+struct LaneSearch {
+    isa: SimdIsa,
+    /// Bytes of the longest element that is computed with.
+    bytes: u64,
+    /// Something has no vector form.
+    lanewise: bool,
+    /// Masks can select any number of lanes: every access is to consecutive elements, or to one.
+    maskable: bool,
+    /// The accesses under masks, with their indices.
+    masked: Vec<(VectorAccess, Expr)>,
+    seen: FxHashSet<usize>,
+}
+
+impl LaneSearch {
+    fn expr(&mut self, expr: &Expr) {
+        if expr.ty.lanes == 1 || !self.seen.insert(expr.id()) {
+            return;
+        }
+        match &expr.kind {
+            // Lanes of a `let` are in memory.
+            ExprKind::Var(_) => self.maskable &= masks_elements(expr.ty.dtype.bytes(), self.isa),
+            ExprKind::Load { buffer, indices, mask } => {
+                self.bytes = self.bytes.max(buffer.dtype.bytes());
+                self.access(buffer.dtype, &indices[0], mask.as_ref(), false);
+                mask.iter().for_each(|mask| self.expr(mask));
+                return;
+            }
+            ExprKind::Binary(op, a, b) if lane_count(*op, a, b).is_some() => return,
+            // A vector evaluates both sides, but the right one must not be read in vain.
+            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
+            _ => {}
+        }
+        self.bytes = self.bytes.max(element_bytes(expr, self.isa));
+        for_each_child(expr, &mut |child| self.expr(child));
+    }
+
+    fn access(&mut self, dtype: DType, index: &Expr, mask: Option<&Expr>, is_store: bool) {
+        let bytes = dtype.bytes();
+        if mask.is_some() {
+            self.masked.push((VectorAccess { bytes, masked: true, is_store }, index.clone()));
+        }
+        match &index.kind {
+            ExprKind::Ramp(_, stride) if stride.as_int() == Some(1) => {
+                self.maskable &= masks_elements(bytes, self.isa);
+            }
+            ExprKind::Broadcast(_) => {}
+            _ => {
+                self.maskable = false;
+                // Long offsets are computed as a vector.
+                let offset = offset_bytes(index);
+                if offset == 8 {
+                    self.bytes = self.bytes.max(offset);
+                    self.expr(index);
+                }
+            }
+        }
+    }
+}
+
+fn reads(expr: &Expr) -> bool {
+    let mut found = matches!(expr.kind, ExprKind::Load { .. });
+    for_each_child(expr, &mut |child| found = found || reads(child));
+    found
+}

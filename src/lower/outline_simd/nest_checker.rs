@@ -1,0 +1,123 @@
+//! Which statements a nest of the SIMD back end may have. `simd_ops` knows the operations; this
+//! file adds the limits on whole nests.
+
+use crate::ir::limits::NEST_FRAME_BYTES;
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::{Buffer, DType, Expr, ForKind, Stmt};
+use crate::lower::expand_math::expand_expr;
+use crate::simd_ops;
+use crate::target::SimdIsa;
+use rustc_hash::FxHashMap;
+
+/// Expression nodes of a nest at most: registers are allocated for a nest as a whole, in time that
+/// grows faster than its size.
+const MAX_NODES: usize = 60_000;
+
+/// Whether a statement computes on vectors.
+pub(super) fn has_vectors(stmt: &Stmt) -> bool {
+    let mut found = false;
+    for_each_expr(stmt, &mut |expr| found |= expr.ty.lanes > 1);
+    if !found {
+        for_each_stmt(stmt, &mut |inner| found = found || has_vectors(inner));
+    }
+    found
+}
+
+/// Decides which statements can be nests.
+pub(super) struct NestChecker {
+    isa: SimdIsa,
+    /// The nodes that were accepted. The expressions are kept, so that no other node gets the
+    /// address of one of them.
+    accepted: FxHashMap<usize, Expr>,
+    nodes: usize,
+    frame: i128,
+}
+
+/// The reason in words if it fails.
+type Checked = Result<(), String>;
+
+impl NestChecker {
+    pub(super) fn new(isa: SimdIsa) -> NestChecker {
+        NestChecker { isa, accepted: FxHashMap::default(), nodes: 0, frame: 0 }
+    }
+
+    /// Whether a statement as a whole can be a nest.
+    pub(super) fn check(&mut self, stmt: &Stmt) -> Checked {
+        (self.nodes, self.frame) = (0, 0);
+        self.accepted.clear();
+        self.stmt(stmt)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Checked {
+        simd_ops::check_stmt(stmt)?;
+        let mut checked = Ok(());
+        match stmt {
+            Stmt::For { kind: ForKind::Parallel, .. } => {
+                return Err("a parallel loop is run by the runtime".into());
+            }
+            Stmt::Allocate { buffer, .. } => self.allocation(buffer)?,
+            // Lanes of a `let` are kept in memory (`legalize_vectors`), where masks are bytes.
+            Stmt::Let { var, .. } if var.ty().lanes > 1 && var.ty().dtype == DType::Bool => {
+                return Err(format!("`{}` binds a vector of bool", var.name()));
+            }
+            // Functions are expanded before instructions are selected.
+            Stmt::Store { value, .. } => {
+                let expanded = expand_expr(value);
+                return self.expr(&expanded).and_then(|()| {
+                    for_each_expr(stmt, &mut |expr| {
+                        if checked.is_ok() && !expr.same(value) {
+                            checked = self.expr(expr);
+                        }
+                    });
+                    checked
+                });
+            }
+            _ => {}
+        }
+        for_each_expr(stmt, &mut |expr| {
+            if checked.is_ok() {
+                checked = self.expr(expr);
+            }
+        });
+        for_each_stmt(stmt, &mut |inner| {
+            if checked.is_ok() {
+                checked = self.stmt(inner);
+            }
+        });
+        checked
+    }
+
+    fn allocation(&mut self, buffer: &Buffer) -> Checked {
+        let count = buffer
+            .shape
+            .iter()
+            .try_fold(1i128, |count, extent| count.checked_mul(extent.as_int()?.max(0)));
+        let Some(count) = count else {
+            return Err(format!("`{}` has no constant size", buffer.name));
+        };
+        // Buffers are aligned to cache lines.
+        self.frame += count * i128::from(buffer.dtype.bytes()) + 64;
+        if self.frame > NEST_FRAME_BYTES {
+            return Err(format!("`{}` is too large for the stack", buffer.name));
+        }
+        Ok(())
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Checked {
+        if self.accepted.insert(expr.id(), expr.clone()).is_some() {
+            return Ok(());
+        }
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err("it is too large".into());
+        }
+        simd_ops::check_node(expr, self.isa)?;
+        let mut checked = Ok(());
+        for_each_child(expr, &mut |child| {
+            if checked.is_ok() {
+                checked = self.expr(child);
+            }
+        });
+        checked
+    }
+}

@@ -1,0 +1,387 @@
+//! The operations of the SIMD back end: which it selects instructions for, on which element types
+//! and instruction sets, and how.
+//!
+//! Two parts of the compiler ask this table. `lower::outline_simd` and `lower::legalize_vectors`
+//! ask whether an operation has a form and how many bytes the elements have while it is computed,
+//! which bounds the lanes of a vector. `codegen::simd` matches on the same form to select
+//! instructions. An operation without a form (`None`) is never outlined, so selection never meets
+//! it.
+//!
+//! A form holds for every width of the instruction set: registers of 16 and 32 bytes, with AVX-512
+//! also of 64. `codegen::simd::table` has the instruction of each form and width.
+
+use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
+use crate::target::SimdIsa;
+
+/// Bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and
+/// AVX-512, within which shuffles move elements.
+pub const ROW_CHUNK_BYTES: u64 = 16;
+
+/// Bytes of the shortest vector that a gather or scatter instruction accesses.
+const MIN_GATHER_BYTES: u64 = 16;
+
+/// Strides below this bound fit into 32-bit offsets for all lanes of a vector.
+const MAX_SHORT_STRIDE: i128 = 1 << 20;
+
+/// How a unary operation on data is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnaryForm {
+    /// The operand itself.
+    Identity,
+    /// Flips the sign bit of a float.
+    FlipSign,
+    /// Clears the sign bit of a float.
+    ClearSign,
+    /// Rounds a float to an integral one; the mode of `vroundps`.
+    Round(i64),
+    /// The square root of a float.
+    Sqrt,
+    /// 0 minus an integer.
+    Negate,
+    /// Flips all bits of an integer.
+    Invert,
+    /// The absolute value of a signed integer.
+    Absolute,
+    /// The number of one bits of an integer.
+    Popcount,
+}
+
+/// The form of `op` on data of a type; vectors of indices are 64-bit integers. `None` if there is
+/// none, or if the result is `bool` (masks have their own instructions).
+pub fn unary_form(op: UnOp, dtype: DType) -> Option<UnaryForm> {
+    if dtype == DType::Bool || dtype.is_half() {
+        return None;
+    }
+    Some(match (op, dtype.is_float()) {
+        (UnOp::Neg, true) => UnaryForm::FlipSign,
+        (UnOp::Abs, true) => UnaryForm::ClearSign,
+        (UnOp::Round, true) => UnaryForm::Round(0),
+        (UnOp::Floor, true) => UnaryForm::Round(1),
+        (UnOp::Ceil, true) => UnaryForm::Round(2),
+        (UnOp::Trunc, true) => UnaryForm::Round(3),
+        (UnOp::Sqrt, true) => UnaryForm::Sqrt,
+        (UnOp::Neg, false) => UnaryForm::Negate,
+        (UnOp::BitNot, false) => UnaryForm::Invert,
+        (UnOp::Abs, false) if dtype.is_signed() => UnaryForm::Absolute,
+        (UnOp::Abs, false) => UnaryForm::Identity,
+        (UnOp::Popcount, false) => UnaryForm::Popcount,
+        _ => return None,
+    })
+}
+
+/// How a binary operation on data is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryForm {
+    /// By one instruction for elements of this type.
+    Direct,
+    /// A minimum or maximum by a comparison and a blend.
+    CompareAndBlend,
+    /// A product of integers.
+    Multiply,
+    /// A shift of elements of this type; shorter operands are widened to it.
+    Shift(DType),
+    /// A quotient or remainder of integers up to 32 bits, by a division of float64.
+    DivideAsFloat64,
+    /// A quotient or remainder of 64-bit integers, lane by lane in general registers.
+    DivideLanes,
+}
+
+impl BinaryForm {
+    /// Bytes of the longest element that the form computes with.
+    fn element_bytes(self, dtype: DType) -> u64 {
+        match self {
+            BinaryForm::Shift(computed) => computed.bytes(),
+            BinaryForm::DivideAsFloat64 | BinaryForm::DivideLanes => 8,
+            _ => dtype.bytes(),
+        }
+    }
+}
+
+/// The form of `op` on data of a type, as [`unary_form`].
+pub fn binary_form(op: BinOp, dtype: DType, isa: SimdIsa) -> Option<BinaryForm> {
+    use BinOp::*;
+    if dtype == DType::Bool || dtype.is_half() {
+        return None;
+    }
+    let bytes = dtype.bytes();
+    Some(match (op, dtype.is_float()) {
+        (Add | Sub | Min | Max | Mul | Div, true) | (Add | Sub, false) => BinaryForm::Direct,
+        (BitAnd | BitOr | BitXor, false) => BinaryForm::Direct,
+        // AVX2 compares quadwords, but has no minimum of them.
+        (Min | Max, false) if bytes == 8 && isa == SimdIsa::Avx2 => BinaryForm::CompareAndBlend,
+        (Min | Max, false) => BinaryForm::Direct,
+        (Mul, false) => BinaryForm::Multiply,
+        (Shl | Shr, false) => BinaryForm::Shift(shifted_type(dtype, isa)),
+        (FloorDiv | FloorMod, false) if bytes == 8 => BinaryForm::DivideLanes,
+        (FloorDiv | FloorMod, false) => BinaryForm::DivideAsFloat64,
+        _ => return None,
+    })
+}
+
+/// The type in which elements are shifted, each by its own amount: AVX2 shifts elements of 4 and 8
+/// bytes, AVX-512 also those of 2 bytes.
+pub fn shifted_type(dtype: DType, isa: SimdIsa) -> DType {
+    let shortest = match isa {
+        SimdIsa::Avx2 => 4,
+        SimdIsa::Avx512 => 2,
+    };
+    match dtype.is_signed() {
+        _ if dtype.bytes() >= shortest => dtype,
+        true => DType::Int32,
+        false => DType::Uint32,
+    }
+}
+
+/// One step of a conversion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conversion {
+    /// By instructions on elements of the two types only.
+    Direct,
+    /// A conversion to this type, then one from it.
+    Via(DType),
+    /// A float to an integer: saturated, then truncated to this type, then narrowed.
+    Truncate(DType),
+}
+
+/// How lanes of one type become lanes of another; `None` if there are no instructions for it.
+/// Vectors of indices are int64.
+pub fn conversion(from: DType, to: DType, isa: SimdIsa) -> Option<Conversion> {
+    use Conversion::*;
+    use DType::*;
+    let as_data = |dtype| if dtype == Index { Int64 } else { dtype };
+    let avx2 = isa == SimdIsa::Avx2;
+    Some(match (as_data(from), as_data(to)) {
+        (from, to) if from == to => Direct,
+        (Bool, _) => Direct,
+        (half, Float32) | (Float32, half) if half.is_half() => Direct,
+        // Two roundings would not give the nearest half.
+        (Float64, half) if half.is_half() => return None,
+        (half, to) if half.is_half() => {
+            conversion(Float32, to, isa)?;
+            Via(Float32)
+        }
+        (from, half) if half.is_half() => {
+            conversion(from, Float32, isa)?;
+            Via(Float32)
+        }
+        (_, Bool) => Direct,
+        (Float32 | Float64, Float32 | Float64) => Direct,
+        // AVX2 converts 64-bit integers with a sign only.
+        (Uint64, Float32 | Float64) | (Float32 | Float64, Uint64) if avx2 => return None,
+        (Float32 | Float64, to) => Truncate(truncated_type(to, isa)),
+        (Int8 | Int16 | Uint8 | Uint16, Float32 | Float64) => Via(Int32),
+        _ => Direct,
+    })
+}
+
+/// The integer that a float is truncated to before it is narrowed to `to`.
+fn truncated_type(to: DType, isa: SimdIsa) -> DType {
+    match to {
+        DType::Int64 | DType::Uint64 => to,
+        // AVX2 truncates to integers with a sign only.
+        DType::Uint32 if isa == SimdIsa::Avx2 => DType::Int64,
+        DType::Uint32 => DType::Uint32,
+        _ => DType::Int32,
+    }
+}
+
+/// Bytes of the longest element that a conversion computes with.
+fn conversion_bytes(from: DType, to: DType, isa: SimdIsa) -> u64 {
+    let between = match conversion(from, to, isa) {
+        Some(Conversion::Via(between)) => {
+            conversion_bytes(from, between, isa).max(conversion_bytes(between, to, isa))
+        }
+        Some(Conversion::Truncate(between)) => between.bytes(),
+        // A `bool` becomes a half in as many lanes as any other type does.
+        _ if to.is_half() => 4,
+        _ => 0,
+    };
+    between.max(from.bytes()).max(to.bytes())
+}
+
+/// Whether the back end selects instructions for the operation of a node, whatever its operands
+/// are; the reason if not. Math functions are expanded before selection and count as selectable.
+pub fn check_node(expr: &Expr, isa: SimdIsa) -> Result<(), String> {
+    let ty = expr.ty;
+    let has_form = match &expr.kind {
+        ExprKind::Cast(a) => {
+            let (from, to) = (a.ty.dtype, ty.dtype);
+            return match conversion(from, to, isa) {
+                Some(_) => Ok(()),
+                None => Err(format!("there is no instruction that converts {from} to {to}")),
+            };
+        }
+        // Comparisons and logic: masks, or flags of scalars.
+        ExprKind::Unary(..) | ExprKind::Binary(..) if ty.dtype == DType::Bool => true,
+        ExprKind::Binary(BinOp::Shl | BinOp::Shr, _, by)
+            if ty == DType::Index.into() && by.as_int().is_none() =>
+        {
+            return Err("it shifts an index by a value that is not constant".into());
+        }
+        ExprKind::Unary(op, _) => unary_form(*op, ty.dtype).is_some(),
+        ExprKind::Binary(op, ..) => binary_form(*op, ty.dtype, isa).is_some(),
+        _ => true,
+    };
+    match has_form {
+        true => Ok(()),
+        false => Err(format!("an operation on {} has no instruction", ty.dtype)),
+    }
+}
+
+/// Whether the back end compiles a statement, whatever is inside it; the reason if not.
+pub fn check_stmt(stmt: &Stmt) -> Result<(), &'static str> {
+    match stmt {
+        Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
+            Err("it checks or waits")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of the longest element that a vector operation computes with. The operands have their
+/// own.
+pub fn element_bytes(expr: &Expr, isa: SimdIsa) -> u64 {
+    let dtype = expr.ty.dtype;
+    let computed = match &expr.kind {
+        ExprKind::Cast(a) => conversion_bytes(a.ty.dtype, dtype, isa),
+        ExprKind::Binary(op, ..) => {
+            let form = binary_form(*op, dtype, isa);
+            form.map_or(0, |form| form.element_bytes(dtype))
+        }
+        _ => 0,
+    };
+    computed.max(dtype.bytes())
+}
+
+/// Whether loads and stores of elements of so many bytes take a mask of lanes: those of AVX2 do
+/// for 4 and 8 bytes.
+pub fn masks_elements(bytes: u64, isa: SimdIsa) -> bool {
+    isa == SimdIsa::Avx512 || bytes >= 4
+}
+
+/// A vector access, as far as the choice of instructions depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorAccess {
+    /// Bytes of an element.
+    pub bytes: u64,
+    /// Whether a mask turns lanes off.
+    pub masked: bool,
+    /// A store, not a load.
+    pub is_store: bool,
+}
+
+/// How a vector access is done.
+#[derive(Clone, Copy, Debug)]
+pub enum AccessForm<'e> {
+    /// One move of consecutive elements, from this index on.
+    Move(&'e Expr),
+    /// The same under a mask.
+    MaskedMove(&'e Expr),
+    /// A load of the element with this index into all lanes, or a store of the last lane there.
+    OneElement(&'e Expr),
+    /// A load of the element with this index into the lanes of a mask.
+    MaskedBroadcast(&'e Expr),
+    /// A gather or scatter instruction.
+    Indexed,
+    /// One access for each lane.
+    EachLane,
+}
+
+/// The form of an access with an index of `lanes` lanes; `None` if there is none, so that lanes
+/// have to be accessed one by one, under a branch each if there is a mask.
+pub fn access_form(
+    access: VectorAccess,
+    index: &Expr,
+    lanes: u32,
+    isa: SimdIsa,
+) -> Option<AccessForm<'_>> {
+    let VectorAccess { bytes, masked, is_store } = access;
+    let has_mask = !masked || masks_elements(bytes, isa);
+    match &index.kind {
+        ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => {
+            has_mask.then_some(match masked {
+                true => AccessForm::MaskedMove(base),
+                false => AccessForm::Move(base),
+            })
+        }
+        ExprKind::Broadcast(one) if !masked => Some(AccessForm::OneElement(one)),
+        ExprKind::Broadcast(one) => {
+            (has_mask && !is_store).then_some(AccessForm::MaskedBroadcast(one))
+        }
+        _ => {
+            let lanes = u64::from(lanes);
+            let indexed = bytes >= 4
+                && bytes * lanes >= MIN_GATHER_BYTES
+                && offset_bytes(index) * lanes <= u64::from(isa.bytes())
+                && (!is_store || isa == SimdIsa::Avx512);
+            // Computing an index of another form may be work that masked lanes must not do.
+            let has_mask = !masked || indexed && matches!(index.kind, ExprKind::Ramp(..));
+            has_mask.then_some(if indexed { AccessForm::Indexed } else { AccessForm::EachLane })
+        }
+    }
+}
+
+/// Bytes of an offset in a gather or scatter with this index: 4 for a short constant stride.
+pub fn offset_bytes(index: &Expr) -> u64 {
+    match &index.kind {
+        ExprKind::Ramp(_, stride)
+            if stride.as_int().is_some_and(|stride| stride.abs() < MAX_SHORT_STRIDE) =>
+        {
+            4
+        }
+        _ => 8,
+    }
+}
+
+/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones, or,
+/// if `negated`, in the others.
+pub struct LaneCount {
+    /// The index of lane 0.
+    pub base: Expr,
+    /// The index that all lanes are compared with.
+    pub bound: Expr,
+    /// The number of lanes.
+    pub lanes: u32,
+    /// `<=` in place of `<`.
+    pub inclusive: bool,
+    /// Whether the lanes in which it is false are meant.
+    pub negated: bool,
+}
+
+/// Matches comparisons like `base + lane < bound` of indices, which are computed from the number of
+/// true lanes, without a vector of indices.
+pub fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
+    use BinOp::*;
+    let (op, base, bound) = match (&a.kind, &b.kind) {
+        (ExprKind::Ramp(base, stride), ExprKind::Broadcast(bound))
+            if stride.as_int() == Some(1) =>
+        {
+            (op, base, bound)
+        }
+        (ExprKind::Broadcast(bound), ExprKind::Ramp(base, stride))
+            if stride.as_int() == Some(1) =>
+        {
+            let mirrored = match op {
+                Lt => Gt,
+                Le => Ge,
+                Gt => Lt,
+                Ge => Le,
+                _ => return None,
+            };
+            (mirrored, base, bound)
+        }
+        _ => return None,
+    };
+    if a.ty.dtype != DType::Index {
+        return None;
+    }
+    let (inclusive, negated) = match op {
+        Lt => (false, false),
+        Ge => (false, true),
+        Le => (true, false),
+        Gt => (true, true),
+        _ => return None,
+    };
+    let (base, bound) = (base.clone(), bound.clone());
+    Some(LaneCount { base, bound, lanes: a.ty.lanes, inclusive, negated })
+}
