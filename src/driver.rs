@@ -2,9 +2,8 @@
 //!
 //! Reads and writes nothing but its arguments; the command line does the rest.
 
-use crate::codegen::Object;
-use crate::codegen::clif::{self, ObjectOptions};
 use crate::codegen::ptx::{self, PtxModule};
+use crate::codegen::{self, Object, ObjectOptions};
 use crate::diag::{Diag, Result, Sources, hints};
 use crate::ir::cost::Work;
 use crate::ir::launch::launch_unbound_stages;
@@ -661,7 +660,7 @@ pub fn compile_object(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
-    Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
+    Ok(trace.phase("codegen", &print, || codegen::compile_object(kernels, target, object))??)
 }
 
 /// Makes a module of lowered kernels.

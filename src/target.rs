@@ -18,13 +18,21 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// The family of the running CPU, if it is one of these.
+    /// The families of CPUs.
+    pub const CPUS: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
+
+    /// The family of the running CPU, if `tec` supports it.
     pub fn host() -> Option<Arch> {
-        match std::env::consts::ARCH {
-            "x86_64" => Some(Arch::X86_64),
-            "aarch64" => Some(Arch::Aarch64),
-            "riscv64" => Some(Arch::Riscv64),
-            _ => None,
+        Arch::CPUS.into_iter().find(|arch| arch.name() == std::env::consts::ARCH)
+    }
+
+    /// The name in compiler triples, in manifests and of the runtime's object.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
+            Arch::Nvptx => "nvptx",
         }
     }
 }
@@ -228,10 +236,15 @@ impl Target {
         }
     }
 
-    /// What every CPU of this machine's family can execute.
+    /// The plainest target of a CPU family.
+    pub fn baseline(arch: Arch) -> Target {
+        let mut family = Target::cpus().into_iter().filter(|target| target.arch == arch);
+        family.next().expect("a family of CPUs")
+    }
+
+    /// The plainest target of this machine's CPU family.
     pub fn host_baseline() -> Target {
-        let family = Target::cpus().into_iter().find(|target| Some(target.arch) == Arch::host());
-        family.expect("tec runs on this kind of CPU")
+        Target::baseline(Arch::host().expect("tec runs on this kind of CPU"))
     }
 
     /// Whether code for it runs on this machine.

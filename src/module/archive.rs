@@ -1,6 +1,6 @@
 //! Modules as `.tar`: the parts, for whoever links them. The same parts give the same bytes.
 
-use super::link::{arch_name, launcher_runtime, runtime_object};
+use super::link::{launcher_runtime, runtime_object};
 use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
@@ -64,7 +64,7 @@ pub fn make_archive(
         archive.add("tec_runtime.o", runtime);
     }
     // Without a compiled runtime, or for another machine than this one, its source is of use.
-    if runtime_object(arch).is_none() || arch_name(arch) != std::env::consts::ARCH {
+    if runtime_object(arch).is_none() || Some(arch) != Arch::host() {
         archive.add("runtime/README", RUNTIME_README.as_bytes());
         for (name, text) in RUNTIME_SOURCE {
             archive.add(&format!("runtime/{name}"), text.as_bytes());

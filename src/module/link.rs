@@ -23,7 +23,7 @@ mod runtimes {
 /// Links an object and the runtime to a module.
 pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
     let Some(runtime) = runtime_object(arch) else {
-        let name = arch_name(arch);
+        let name = arch.name();
         return Err(Box::new(
             Diag::global("E0522", format!("this `tec` has no runtime for {name} to link with"))
                 .note(format!("it was built without a C compiler for {name}"))
@@ -40,7 +40,7 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
 
 /// The runtime compiled for a family, if this `tec` was built with it.
 pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
-    runtimes::object(arch_name(arch))
+    runtimes::object(arch.name())
 }
 
 /// Links the entries of a module for GPUs, which are code for this machine, and their runtime.
@@ -55,16 +55,6 @@ pub fn link_launchers(object: &[u8]) -> Vec<u8> {
 /// The runtime of the entries of modules for GPUs; it serves modules for the CPU too.
 pub fn launcher_runtime() -> &'static [u8] {
     runtimes::cuda_object()
-}
-
-/// The family's name, as in compiler triples.
-pub fn arch_name(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "x86_64",
-        Arch::Aarch64 => "aarch64",
-        Arch::Riscv64 => "riscv64",
-        Arch::Nvptx => "nvptx",
-    }
 }
 
 fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {

@@ -3,7 +3,6 @@
 
 use super::BuildInfo;
 use super::extent::Extent;
-use super::link::arch_name;
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
@@ -268,7 +267,7 @@ impl Manifest {
             module: info.module.clone(),
             target: TargetManifest {
                 name: info.target.to_string(),
-                arch: arch_name(info.target.arch).to_string(),
+                arch: info.target.arch.name().to_string(),
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
             fp_contract: info.fp_contract.clone(),

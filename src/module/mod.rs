@@ -15,8 +15,8 @@ pub mod manifest;
 pub mod read;
 pub mod write;
 
-use crate::codegen::clif::{ObjectOptions, compile_launchers, compile_object};
 use crate::codegen::ptx::PtxModule;
+use crate::codegen::{ObjectOptions, compile_launchers, compile_object};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
 use crate::ir::{Kernel, Part};

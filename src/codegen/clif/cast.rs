@@ -1,7 +1,8 @@
 //! Conversions between element types, halves by integer operations: Cranelift has no arithmetic
 //! on them that every target supports.
 
-use super::emit::{Emitter, clif_type};
+use super::emit::Emitter;
+use crate::codegen::common::clif_type;
 use crate::ir::DType;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};

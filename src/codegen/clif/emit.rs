@@ -4,6 +4,7 @@
 use super::Unit;
 use super::storage::Place;
 use super::task::Task;
+use crate::codegen::common::clif_type;
 use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
@@ -258,17 +259,5 @@ pub(super) fn clif_type_of(ty: ir::Type) -> Type {
     match lane.by(ty.lanes) {
         Some(vector) => vector,
         None => crate::bug!("a vector {ty}"),
-    }
-}
-
-/// The type of a value of `dtype` in code; halves are their bits.
-pub(super) fn clif_type(dtype: DType) -> Type {
-    match dtype {
-        DType::Float64 => types::F64,
-        DType::Float32 => types::F32,
-        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
-        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
-        DType::Int32 | DType::Uint32 => types::I32,
-        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
     }
 }

@@ -2,8 +2,9 @@
 //! place dominates its uses.
 
 use super::cast::Conversion;
-use super::emit::{Emitter, clif_type, clif_type_of};
+use super::emit::{Emitter, clif_type_of};
 use super::int::Division;
+use crate::codegen::common::clif_type;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};

@@ -10,13 +10,9 @@ pub(super) fn kernel_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
     make_isa(target.arch, &target.features, opt)
 }
 
-/// The ISA of every CPU that can run modules of this family at all.
-pub(super) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
-    let features: &[&str] = match target.arch {
-        Arch::X86_64 => &["sse4.1"],
-        Arch::Aarch64 | Arch::Riscv64 | Arch::Nvptx => &[],
-    };
-    make_isa(target.arch, features, opt)
+/// The ISA of the plainest target of a family, which every CPU that `tec` supports can run.
+pub(in crate::codegen) fn baseline_isa(arch: Arch, opt: u8) -> OwnedTargetIsa {
+    make_isa(arch, &Target::baseline(arch).features, opt)
 }
 
 fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {

@@ -24,92 +24,59 @@ mod task;
 mod tests;
 mod vector;
 
-use super::ptx::{PtxKernel, PtxModule};
-use super::{EntryKernel, Object, entry};
+use super::common::{clif_type, define_function, enter_function, new_context};
+use super::{KernelFunctions, ObjectOptions};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
-use crate::target::{Arch, Target};
-use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, Type, Value, types};
+use crate::target::Target;
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::{CodegenError, Context};
-use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
+use cranelift_frontend::FunctionBuilderContext;
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use emit::{Emitter, Finished, clif_type};
-use listing::FunctionNotes;
+use emit::{Emitter, Finished};
+pub(super) use isa::baseline_isa;
+pub(super) use listing::{FunctionNotes, write_listing};
 use rustc_hash::FxHashMap;
 pub use storage::workspace_bytes;
 use task::{Task, task_signature};
 
-/// What goes into the object beside the kernels.
-#[derive(Clone, Debug, Default)]
-pub struct ObjectOptions {
-    /// The module's name: prefix of `MODULE_last_error` and its like.
-    pub module: String,
-    /// Text returned by `MODULE_manifest`.
-    pub manifest: String,
-    /// Also make an assembly listing.
-    pub listing: bool,
-    /// `--opt`: 0 leaves Cranelift's optimiser off.
-    pub opt: u8,
-    /// Kernels with one output, for each of which `NAME_bytes` tells the size of it.
-    pub sized: Vec<String>,
-}
-
-/// Compiles kernels, their checks and their entries into one object file.
-pub fn compile_object(
+/// Compiles the functions of each kernel into `module`. Fills `notes` for the listing.
+pub(super) fn compile_kernels(
+    module: &mut ObjectModule,
     kernels: &[Kernel],
     target: &Target,
     options: &ObjectOptions,
-) -> Result<Object> {
-    let baseline = isa::baseline_isa(target, options.opt);
-    let mut module = new_module(baseline.clone(), &options.module);
-    let mut notes = options.listing.then(Vec::new);
-    let entries = compile_kernels(&mut module, kernels, target, options, notes.as_mut())?;
-    entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
-    let listing = notes.map(|notes| match target.arch {
-        Arch::X86_64 => listing::x86_listing(&bytes, &notes),
-        Arch::Aarch64 => listing::arm_listing(&bytes, &notes),
-        _ => listing::text_listing(&notes),
-    });
-    Ok(Object { bytes, listing })
+    notes: Option<&mut Vec<FunctionNotes>>,
+) -> Result<Vec<KernelFunctions>> {
+    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
+    let mut unit = Unit::new(module, target, options.opt, notes);
+    let is_sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
+    kernels.iter().map(|kernel| unit.compile_kernel(kernel, is_sized(kernel))).collect()
 }
 
-/// Compiles the entries, for this machine's CPU family, of kernels that run on GPUs: they check the
-/// arguments and launch what `ptx` holds.
-pub fn compile_launchers(
-    kernels: &[Kernel],
-    ptx: &PtxModule,
-    target: &Target,
-    options: &ObjectOptions,
-) -> Result<Object> {
-    assert_eq!(kernels.len(), ptx.kernels.len(), "the PTX of these kernels");
-    let host = Target::host_baseline();
-    let baseline = isa::baseline_isa(&host, options.opt);
-    let mut module = new_module(baseline.clone(), &options.module);
-    let isa = isa::kernel_isa(&host, options.opt);
-    let (module_ref, constants) = (&mut module, FxHashMap::default());
-    let mut unit =
-        Unit { module: module_ref, isa, target: &host, constants, notes: None, nests: 0 };
-    let pairs = kernels.iter().zip(&ptx.kernels);
-    let entries: Vec<EntryKernel<'_>> = pairs
-        .map(|(kernel, launches)| {
-            let (check, messages) = unit.compile_check(kernel)?;
-            let body = unit.compile_function(&plan_kernel(kernel, launches), false)?;
-            Ok(EntryKernel { kernel, body, check, messages, bytes: None, launches: Some(launches) })
-        })
-        .collect::<Result<_>>()?;
-    entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), target, options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
-    Ok(Object { bytes, listing: None })
+/// Compiles for the CPU `host` what kernels on GPUs need before their launches: their checks, and
+/// as body a function that stores the numbers that follow the kernel.
+pub(super) fn compile_launch_params(
+    module: &mut ObjectModule,
+    kernels: &[(&Kernel, Vec<Expr>)],
+    host: &Target,
+    opt: u8,
+) -> Result<Vec<KernelFunctions>> {
+    let mut unit = Unit::new(module, host, opt, None);
+    let compile = |(kernel, numbers): &(&Kernel, Vec<Expr>)| {
+        let (check, messages) = unit.compile_check(kernel)?;
+        let body = unit.compile_function(&launch_params_kernel(kernel, numbers), false)?;
+        Ok(KernelFunctions { body, check, messages, bytes: None })
+    };
+    kernels.iter().map(compile).collect()
 }
 
-/// A kernel that computes the numbers that the launches of `kernel` need.
-fn plan_kernel(kernel: &Kernel, ptx: &PtxKernel) -> Kernel {
-    number_kernel(format!("{}.plan", kernel.name), kernel.clone(), &ptx.numbers())
+/// A kernel with the parameters of `kernel` that computes the numbers its launches need.
+fn launch_params_kernel(kernel: &Kernel, numbers: &[Expr]) -> Kernel {
+    number_kernel(format!("{}.plan", kernel.name), kernel.clone(), numbers)
 }
 
 /// A kernel that computes, from the run-time integers, the bytes of the output of `kernel`.
@@ -134,25 +101,12 @@ fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     plan
 }
 
-fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
+/// A new object module, whose exported functions are compiled for `baseline`.
+pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
     let no_libcalls = |call| crate::bug!("Cranelift wants the library function {call}");
     let builder = ObjectBuilder::new(baseline, name.as_bytes(), Box::new(no_libcalls))
         .expect("ELF is supported for every target");
     ObjectModule::new(builder)
-}
-
-fn compile_kernels<'k>(
-    module: &mut ObjectModule,
-    kernels: &'k [Kernel],
-    target: &Target,
-    options: &ObjectOptions,
-    notes: Option<&mut Vec<FunctionNotes>>,
-) -> Result<Vec<EntryKernel<'k>>> {
-    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
-    let isa = isa::kernel_isa(target, options.opt);
-    let mut unit = Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 };
-    let sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
-    kernels.iter().map(|kernel| unit.compile_kernel(kernel, sized(kernel))).collect()
 }
 
 /// The functions of a module while they are made.
@@ -167,13 +121,23 @@ struct Unit<'u> {
     nests: usize,
 }
 
-impl Unit<'_> {
-    fn compile_kernel<'k>(&mut self, kernel: &'k Kernel, sized: bool) -> Result<EntryKernel<'k>> {
+impl<'u> Unit<'u> {
+    fn new(
+        module: &'u mut ObjectModule,
+        target: &'u Target,
+        opt: u8,
+        notes: Option<&'u mut Vec<FunctionNotes>>,
+    ) -> Unit<'u> {
+        let isa = isa::kernel_isa(target, opt);
+        Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 }
+    }
+
+    fn compile_kernel(&mut self, kernel: &Kernel, sized: bool) -> Result<KernelFunctions> {
         let (check, messages) = self.compile_check(kernel)?;
         let body = self.compile_function(kernel, false)?;
         let bytes =
             sized.then(|| self.compile_function(&size_kernel(kernel), false)).transpose()?;
-        Ok(EntryKernel { kernel, body, check, messages, bytes, launches: None })
+        Ok(KernelFunctions { body, check, messages, bytes })
     }
 
     /// The function for the kernel's own checks, if it has any, and their messages.
@@ -204,7 +168,7 @@ impl Unit<'_> {
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
         let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
-        let (builder, args) = enter(&mut context, &mut builder_context);
+        let (builder, args) = enter_function(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
@@ -219,7 +183,7 @@ impl Unit<'_> {
     fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
         let mut context = new_context(task.id, task_signature());
         let mut builder_context = FunctionBuilderContext::new();
-        let (builder, args) = enter(&mut context, &mut builder_context);
+        let (builder, args) = enter_function(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.enter_task(task, &args);
         let finished = emitter.finish_task(task);
@@ -254,18 +218,7 @@ impl Unit<'_> {
         heads: Vec<String>,
     ) -> std::result::Result<(), CodegenError> {
         context.set_disasm(self.notes.is_some());
-        context.compile(&*self.isa, &mut ControlPlane::default()).map_err(|error| error.inner)?;
-        let code = context.compiled_code().expect("compiled just now");
-        let relocs: Vec<ModuleReloc> = code
-            .buffer
-            .relocs()
-            .iter()
-            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
-            .collect();
-        let alignment = u64::from(code.buffer.alignment).max(16);
-        self.module
-            .define_function_bytes(id, alignment, code.code_buffer(), &relocs)
-            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        let code = define_function(self.module, id, name, &*self.isa, context)?;
         if let Some(notes) = &mut self.notes {
             notes.push(FunctionNotes::new(name, heads, code));
         }
@@ -306,25 +259,6 @@ impl Unit<'_> {
         self.constants.insert(buffer.clone(), id);
         id
     }
-}
-
-/// A function's first block, which has its parameters.
-fn enter<'a>(
-    context: &'a mut Context,
-    builder_context: &'a mut FunctionBuilderContext,
-) -> (FunctionBuilder<'a>, Vec<Value>) {
-    let mut builder = FunctionBuilder::new(&mut context.func, builder_context);
-    let entry = builder.create_block();
-    builder.append_block_params_for_function_params(entry);
-    builder.switch_to_block(entry);
-    builder.seal_block(entry);
-    let args = builder.block_params(entry).to_vec();
-    (builder, args)
-}
-
-fn new_context(id: FuncId, signature: Signature) -> Context {
-    let name = cranelift_codegen::ir::UserFuncName::user(0, id.as_u32());
-    Context::for_function(Function::with_name_signature(name, signature))
 }
 
 fn signature_of(kernel: &Kernel, check: bool) -> Signature {

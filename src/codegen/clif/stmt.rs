@@ -3,7 +3,7 @@
 
 use super::emit::{Binding, Emitter};
 use super::task::is_task;
-use crate::codegen::{CHECK_OVERFLOW, CHECK_VALUES};
+use crate::codegen::common::{CHECK_OVERFLOW, CHECK_VALUES};
 use crate::ir::print::print_expr;
 use crate::ir::{DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;

@@ -1,8 +1,9 @@
 //! Where buffers live: registers, the stack, the workspace, the module's constants. Everything is
 //! laid out at the start of the function; loads and stores go through here.
 
-use super::emit::{Emitter, clif_type, clif_type_of};
+use super::emit::{Emitter, clif_type_of};
 use super::task::{Uses, is_task};
+use crate::codegen::common::{clif_type, constant_bytes};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
@@ -326,15 +327,6 @@ fn access_flags(index: &Expr) -> MemFlagsData {
         1 => MemFlagsData::trusted(),
         _ => MemFlagsData::new().with_notrap(),
     }
-}
-
-/// Bytes of a buffer whose extents are constants, if they fit in 62 bits.
-fn constant_bytes(buffer: &Buffer) -> Option<i64> {
-    let bytes =
-        buffer.shape.iter().try_fold(i128::from(buffer.dtype.bytes()), |bytes, extent| {
-            bytes.checked_mul(extent.as_int()?.max(0))
-        })?;
-    i64::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_WORKSPACE)
 }
 
 /// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the

@@ -8,6 +8,7 @@
 use super::launch::{Cuda, Place};
 use super::plan::{Extent, Plan, PlanParam, dlpack_dtype};
 use super::{Env, launch, param_type};
+use crate::codegen::common::clif_type;
 use crate::ir::{DType, Kernel};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
@@ -396,7 +397,7 @@ impl Checked<'_, '_, '_, '_> {
         if dtype.bytes() == 8 {
             return value;
         }
-        let narrow = self.env.builder.ins().ireduce(super::scalar_type(dtype), value);
+        let narrow = self.env.builder.ins().ireduce(clif_type(dtype), value);
         let ins = self.env.builder.ins();
         let wide = if dtype.is_signed() {
             ins.sextend(types::I64, narrow)

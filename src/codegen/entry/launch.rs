@@ -115,7 +115,7 @@ impl<'a> Cuda<'a> {
             }
             let numbers = env.stack_words(launches.numbers().len());
             let numbers = env.stack_address(numbers);
-            env.call(entry.body, &[raw, &[numbers]].concat());
+            env.call(entry.functions.body, &[raw, &[numbers]].concat());
             let (data, temporaries, values) = (
                 env.stack_address(words),
                 env.stack_words(launches.workspaces.len()),

@@ -11,24 +11,22 @@ mod launch;
 mod plan;
 mod text;
 
-use super::EntryKernel;
-use super::clif::ObjectOptions;
+use super::common::{clif_type, define_function, enter_function, new_context};
+use super::ptx::PtxKernel;
+use super::{KernelFunctions, ObjectOptions};
 use crate::bug;
 use crate::diag::{Diag, Result};
 use crate::ir::{DType, Kernel, Param};
 use crate::target::Target;
 use checked::Convention;
-use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir;
 use cranelift_codegen::ir::{
     AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, StackSlot,
     StackSlotData, StackSlotKind, Type as ClifType, Value, types,
 };
 use cranelift_codegen::isa::TargetIsa;
-use cranelift_codegen::{Context, ir};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{
-    DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleResult,
-};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
 use launch::Cuda;
 use plan::Plan;
@@ -39,9 +37,17 @@ pub use text::{LEVELS, extent_text};
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
 
+/// A compiled kernel that gets entries.
+pub(super) struct EntryKernel<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) functions: KernelFunctions,
+    /// The launches of a kernel for GPUs.
+    pub(super) launches: Option<&'a PtxKernel>,
+}
+
 /// Defines every exported function of a module. `ptx` is what the entries of a module for GPUs
 /// launch; all of its kernels have launches then.
-pub fn emit_entries(
+pub(super) fn emit_entries(
     module: &mut ObjectModule,
     baseline: &dyn TargetIsa,
     kernels: &[EntryKernel<'_>],
@@ -63,7 +69,7 @@ pub fn emit_entries(
 pub fn param_type(param: &Param) -> ClifType {
     match param {
         Param::Tensor { .. } | Param::Runtime { .. } => types::I64,
-        Param::Scalar { dtype, .. } => scalar_type(*dtype),
+        Param::Scalar { dtype, .. } => clif_type(*dtype),
     }
 }
 
@@ -120,17 +126,6 @@ fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<(
     Ok(())
 }
 
-fn scalar_type(dtype: DType) -> ClifType {
-    match dtype {
-        DType::Float64 => types::F64,
-        DType::Float32 => types::F32,
-        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
-        DType::Int32 | DType::Uint32 => types::I32,
-        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
-        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
-    }
-}
-
 /// Functions of the runtime that entries call.
 struct Runtime {
     check_packed: FuncId,
@@ -181,11 +176,11 @@ impl<'a> Emitter<'a> {
     fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
         let plan = Plan::new(kernel, entry.launches, target);
-        let blob = self.data(&plan.blob(kernel, target, &entry.messages), None);
+        let blob = self.data(&plan.blob(kernel, target, &entry.functions.messages), None);
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let body = match cuda {
             Some(cuda) => cuda.launch_function(self, entry, blob),
-            None => entry.body,
+            None => entry.functions.body,
         };
         let fp = (self.runtime.fp_enter, self.runtime.fp_leave);
         // The stream comes last.
@@ -214,7 +209,7 @@ impl<'a> Emitter<'a> {
         ] {
             let functions = checked::Functions {
                 body,
-                check: entry.check,
+                check: entry.functions.check,
                 blob,
                 check_call: match convention {
                     Convention::Dl => self.runtime.check_dl,
@@ -230,7 +225,7 @@ impl<'a> Emitter<'a> {
                 checked::emit_checked(env, kernel, &plan, &functions, convention, args)
             });
         }
-        if let Some(bytes) = entry.bytes {
+        if let Some(bytes) = entry.functions.bytes {
             self.bytes_function(kernel, bytes);
         }
         self.text_function(&format!("__tvm_ffi__doc_{name}"), &signature_text(kernel));
@@ -304,33 +299,17 @@ impl<'a> Emitter<'a> {
     ) -> FuncId {
         let signature = c_signature(self.baseline, params, result);
         let id = accept(self.module.declare_function(name, linkage, &signature));
-        let mut context = Context::new();
-        context.func =
-            ir::Function::with_name_signature(ir::UserFuncName::user(0, id.as_u32()), signature);
-        let mut builder = FunctionBuilder::new(&mut context.func, &mut self.builders);
-        let block = builder.create_block();
-        builder.append_block_params_for_function_params(block);
-        builder.switch_to_block(block);
-        let args = builder.block_params(block).to_vec();
+        let mut context = new_context(id, signature);
+        let (builder, args) = enter_function(&mut context, &mut self.builders);
         let mut env = Env { builder, module: self.module };
         let value = build(&mut env, &args);
         let mut builder = env.builder;
         builder.ins().return_(if result.is_some() { std::slice::from_ref(&value) } else { &[] });
         builder.seal_all_blocks();
         builder.finalize(self.baseline.frontend_config());
-        if let Err(error) = context.compile(self.baseline, &mut ControlPlane::default()) {
-            bug!("entry {name}: {:?}", error.inner);
+        if let Err(error) = define_function(self.module, id, name, self.baseline, &mut context) {
+            bug!("entry {name}: {error:?}");
         }
-        let compiled = context.compiled_code().expect("compiled just now");
-        let (alignment, bytes) =
-            (u64::from(compiled.buffer.alignment), compiled.buffer.data().to_vec());
-        let relocs: Vec<ModuleReloc> = compiled
-            .buffer
-            .relocs()
-            .iter()
-            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
-            .collect();
-        accept(self.module.define_function_bytes(id, alignment.max(16), &bytes, &relocs));
         id
     }
 

@@ -8,7 +8,7 @@ use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 /// The listing of an aarch64 object file.
-pub(in super::super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
+pub(super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     let file = object::File::parse(object).expect("the object was just written");
     let text = file.section_by_name(".text").expect("it has code");
     let code = text.data().expect("the section is in the file");

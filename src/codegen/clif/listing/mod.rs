@@ -6,9 +6,8 @@
 mod arm;
 mod tally;
 
-pub(super) use arm::arm_listing;
-
 use crate::codegen::simd::{NestCode, NestLoop};
+use crate::target::Arch;
 use cranelift_codegen::CompiledCode;
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
@@ -23,7 +22,7 @@ use std::rc::Rc;
 use tally::Tally;
 
 /// What is known about a kernel's function beside its bytes.
-pub(super) struct FunctionNotes {
+pub(in crate::codegen) struct FunctionNotes {
     /// Its symbol.
     name: String,
     /// Statement heads with the offset of the first instruction of each.
@@ -64,8 +63,21 @@ impl FunctionNotes {
     }
 }
 
+/// The listing of an object file.
+pub(in crate::codegen) fn write_listing(
+    arch: Arch,
+    object: &[u8],
+    notes: &[FunctionNotes],
+) -> String {
+    match arch {
+        Arch::X86_64 => x86_listing(object, notes),
+        Arch::Aarch64 => arm::arm_listing(object, notes),
+        _ => text_listing(notes),
+    }
+}
+
 /// The listing of an x86 object file.
-pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
+fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     let file = object::File::parse(object).expect("the object was just written");
     let text = file.section_by_name(".text").expect("it has code");
     let code = text.data().expect("the section is in the file");
@@ -134,7 +146,7 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
 }
 
 /// The listing where no disassembler is at hand.
-pub(super) fn text_listing(notes: &[FunctionNotes]) -> String {
+fn text_listing(notes: &[FunctionNotes]) -> String {
     let mut out = String::new();
     for function in notes {
         let _ = writeln!(out, "{}:", function.name);

@@ -3,15 +3,14 @@
 //! Those are local to the object, so each gets an exported caller here that takes its arguments
 //! as an array of 64-bit words. The system's C compiler links, with the runtime's functions in C.
 
-use crate::codegen::clif::{ObjectOptions, compile_kernels, isa, new_module, signature_of};
+use crate::codegen::ObjectOptions;
+use crate::codegen::clif::{baseline_isa, compile_kernels, new_module, signature_of};
+use crate::codegen::common::{enter_function, new_context};
 use crate::ir::{Kernel, Stmt};
 use crate::target::{Arch, Target};
-use cranelift_codegen::Context;
-use cranelift_codegen::ir::{
-    AbiParam, Function, InstBuilder, MemFlagsData, Signature, UserFuncName, types,
-};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, MemFlagsData, Signature, types};
 use cranelift_codegen::isa::CallConv;
-use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
 use cranelift_object::ObjectModule;
 use std::process::Command;
@@ -72,16 +71,15 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 
 /// The object file of kernels with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
-    let mut module = new_module(isa::baseline_isa(target, opt), "test");
+    let mut module = new_module(baseline_isa(target.arch, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
-    let entries = compile_kernels(&mut module, kernels, target, &options, None);
-    let entries = entries.expect("supported");
-    for entry in &entries {
-        let signature = signature_of(entry.kernel, false);
-        export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);
-        if let Some(check) = entry.check {
-            let signature = signature_of(entry.kernel, true);
-            export_caller(&mut module, &format!("{}_check", entry.kernel.name), check, &signature);
+    let functions = compile_kernels(&mut module, kernels, target, &options, None);
+    for (kernel, functions) in kernels.iter().zip(functions.expect("supported")) {
+        let signature = signature_of(kernel, false);
+        export_caller(&mut module, &format!("{}_body", kernel.name), functions.body, &signature);
+        if let Some(check) = functions.check {
+            let signature = signature_of(kernel, true);
+            export_caller(&mut module, &format!("{}_check", kernel.name), check, &signature);
         }
     }
     module.finish().emit().expect("written")
@@ -92,16 +90,11 @@ fn export_caller(module: &mut ObjectModule, name: &str, callee: FuncId, inner: &
     signature.params.push(AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I32));
     let id = module.declare_function(name, Linkage::Export, &signature).unwrap();
-    let user = UserFuncName::user(0, id.as_u32());
-    let mut context = Context::for_function(Function::with_name_signature(user, signature));
+    let mut context = new_context(id, signature);
     let callee = module.declare_func_in_func(callee, &mut context.func);
     let mut builder_context = FunctionBuilderContext::new();
-    let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
-    let block = b.create_block();
-    b.append_block_params_for_function_params(block);
-    b.switch_to_block(block);
-    b.seal_block(block);
-    let words = b.block_params(block)[0];
+    let (mut b, params) = enter_function(&mut context, &mut builder_context);
+    let words = params[0];
     let args: Vec<_> = inner
         .params
         .iter()
@@ -189,8 +182,7 @@ pub(super) fn emulate(
 ) -> Option<Vec<Vec<Vec<u8>>>> {
     let family = match target.arch {
         Arch::X86_64 | Arch::Nvptx => return None,
-        Arch::Aarch64 => "aarch64",
-        Arch::Riscv64 => "riscv64",
+        arch => arch.name(),
     };
     let (compiler, emulator) = (format!("{family}-linux-gnu-gcc"), format!("qemu-{family}"));
     for program in [&compiler, &emulator] {

@@ -1,7 +1,7 @@
 //! Deep, wide and shared expressions, and what is refused.
 
 use super::harness::{Native, kernel, pointer};
-use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::{
     Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
 };

@@ -263,7 +263,7 @@ fn checks_report_the_first_failure() {
         let words = [pointer(list), n as u64, m as u64, d as u64, pointer(&mut values)];
         (native.call("k_check", &words), values)
     };
-    let overflow = crate::codegen::CHECK_OVERFLOW;
+    let overflow = crate::codegen::common::CHECK_OVERFLOW;
     assert_eq!(run(&mut [0, 5, 2], 2, 3, 3).0, 0);
     assert_eq!(run(&mut [0, 5, 2], 2, 3, 4), (1, [4, 2, 99, 99]));
     assert_eq!(run(&mut [0, 6, -2], 2, 3, 3), (4, [6, 99, 99, 99]));

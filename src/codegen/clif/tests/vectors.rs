@@ -4,7 +4,7 @@
 
 use super::harness::{Native, emulate, kernel};
 use super::random::canonical;
-use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
