@@ -1,11 +1,10 @@
 //! The Cranelift back end: every CPU target, scalar code and vectors of 128 bits.
 //!
-//! Takes kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
-//! access, of calls only `fma`, vectors of 16 bytes, no masks) and makes one relocatable ELF
-//! object. What Cranelift lacks is composed here of what it has: floor division without traps
-//! (`int`), saturating casts and halves (`cast`), addresses that suit its loop-invariant code
-//! motion (`address`).
-//! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
+//! Compiles kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
+//! access, no calls but `fma`, vectors of 16 bytes, no masks) into an object module. It builds
+//! operations that Cranelift lacks from others: floor division without traps (`int`), saturating
+//! casts and halves (`cast`), addresses that suit its loop-invariant code motion (`address`). The
+//! code refers to no libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
 
 mod address;
 mod cast;
@@ -57,8 +56,8 @@ pub(super) fn compile_kernels(
     kernels.iter().map(|kernel| unit.compile_kernel(kernel, is_sized(kernel))).collect()
 }
 
-/// Compiles for the CPU `host` what kernels on GPUs need before their launches: their checks, and
-/// as body a function that stores the numbers that follow the kernel.
+/// Compiles, for the CPU `host`, the checks of kernels that run on GPUs, and as body a function
+/// that stores the numbers given with the kernel.
 pub(super) fn compile_launch_params(
     module: &mut ObjectModule,
     kernels: &[(&Kernel, Vec<Expr>)],
@@ -79,7 +78,7 @@ fn launch_params_kernel(kernel: &Kernel, numbers: &[Expr]) -> Kernel {
     number_kernel(format!("{}.plan", kernel.name), kernel.clone(), numbers)
 }
 
-/// A kernel that computes, from the run-time integers, the bytes of the output of `kernel`.
+/// A kernel that computes the bytes of the output of `kernel` from the run-time integers.
 fn size_kernel(kernel: &Kernel) -> Kernel {
     let name = format!("{}.bytes", kernel.name);
     let mut sized = Kernel { dims: Vec::new(), checks: Stmt::nothing(), ..kernel.clone() };
@@ -87,7 +86,7 @@ fn size_kernel(kernel: &Kernel) -> Kernel {
     number_kernel(name, sized, &[output_bytes(kernel)])
 }
 
-/// A kernel with the parameters of another one, and a pointer to where it stores these numbers.
+/// A kernel with the parameters of `kernel` and one more, an output to which it stores `numbers`.
 fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     let shape = vec![Expr::index(numbers.len() as i64)];
     let buffer = Buffer::new("numbers", DType::Int64, shape, Scope::Global);
@@ -109,7 +108,7 @@ pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
     ObjectModule::new(builder)
 }
 
-/// The functions of a module while they are made.
+/// Compiles the functions of a module.
 struct Unit<'u> {
     module: &'u mut ObjectModule,
     isa: OwnedTargetIsa,
@@ -117,7 +116,7 @@ struct Unit<'u> {
     constants: FxHashMap<Buffer, DataId>,
     /// Filled for the listing, if one is made.
     notes: Option<&'u mut Vec<FunctionNotes>>,
-    /// Number of nests of the wide back end so far.
+    /// Number of nests compiled by the SIMD back end so far.
     nests: usize,
 }
 
@@ -140,7 +139,8 @@ impl<'u> Unit<'u> {
         Ok(KernelFunctions { body, check, messages, bytes })
     }
 
-    /// The function for the kernel's own checks, if it has any, and their messages.
+    /// Compiles the kernel's own checks to a function, if it has any. Returns it and their
+    /// messages.
     fn compile_check(&mut self, kernel: &Kernel) -> Result<(Option<FuncId>, Vec<String>)> {
         let mut messages = Vec::new();
         visit::walk_stmt(
@@ -191,7 +191,7 @@ impl<'u> Unit<'u> {
         Ok(())
     }
 
-    /// Defines a function whose code was made; the tasks that it calls.
+    /// Compiles and defines an emitted function. Returns the tasks that it calls.
     fn define(
         &mut self,
         kernel: &Kernel,
@@ -209,7 +209,7 @@ impl<'u> Unit<'u> {
         Ok(tasks)
     }
 
-    /// Compiles for the kernels' instruction set, which is not that of the module.
+    /// Compiles for the kernels' ISA; the module itself has the baseline ISA.
     fn compile(
         &mut self,
         id: FuncId,
@@ -225,7 +225,7 @@ impl<'u> Unit<'u> {
         Ok(())
     }
 
-    /// A function of the runtime, which is linked into the same module.
+    /// Declares a function of the runtime, which is linked into the same module.
     fn runtime_function(
         &mut self,
         name: &'static str,
@@ -240,7 +240,7 @@ impl<'u> Unit<'u> {
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"))
     }
 
-    /// The read-only data of a constant buffer.
+    /// Returns the read-only data of a constant buffer; defines it on the first call.
     fn constant_data(&mut self, buffer: &Buffer) -> DataId {
         if let Some(id) = self.constants.get(buffer) {
             return *id;
@@ -306,7 +306,7 @@ impl Emitter<'_, '_> {
                     self.bind(var, value, 0, range);
                 }
                 Param::Runtime { var, .. } => {
-                    // Only the body may rely on the facts: the checks establish them.
+                    // Only the body may rely on the facts, which the checks establish.
                     let range = if check { anything } else { fact_range(kernel, var) };
                     self.bind(var, *arg, 0, range);
                 }

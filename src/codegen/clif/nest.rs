@@ -1,5 +1,5 @@
-//! Nests for the wide back end: the function calls each one, with the addresses and values that
-//! the nest takes from around it in a struct of its frame.
+//! Nests for the SIMD back end. The function calls each nest with a pointer to a closure in its
+//! frame: the values and addresses that the nest uses from outside.
 
 use super::emit::Emitter;
 use super::listing::FunctionNotes;
@@ -21,7 +21,7 @@ impl Emitter<'_, '_> {
         self.call_nest(body, known);
     }
 
-    /// Calls a nest, which is compiled unless it is known; its function.
+    /// Calls a nest, and compiles it unless its function is `known`. Returns the function.
     pub(super) fn call_nest(&mut self, body: &Stmt, known: Option<FuncId>) -> FuncId {
         self.mark(|| "a vectorized nest".to_string());
         let uses = Uses::of(body);
