@@ -261,6 +261,11 @@ impl Target {
         }
     }
 
+    /// The architecture of a GPU, such as `sm_80`; the name of another target.
+    pub fn architecture(&self) -> &'static str {
+        self.name.strip_prefix("nvptx-").unwrap_or(self.name)
+    }
+
     /// Whether it has threads in blocks.
     pub fn is_gpu(&self) -> bool {
         self.gpu.is_some()

@@ -1,10 +1,9 @@
-//! The entry points of docs/ABI.md around compiled bodies: raw, `_dl` and packed, and the
-//! functions of the module itself.
+//! The entry points of docs/ABI.md around compiled bodies (raw, `_dl` and packed), and the
+//! functions of the module.
 //!
-//! Before: an object module that declares the bodies and check functions of its kernels.
-//! After: it defines everything a module exports, and refers to the runtime's functions.
-//! All of this is compiled for the baseline instruction set: an entry must be able to say that
-//! the CPU lacks something.
+//! Before: an object module that declares the bodies and check functions of its kernels. After: it
+//! defines all exports of a module, and refers to the runtime's functions. Entries are compiled for
+//! the baseline instruction set, because they report missing CPU features.
 
 mod checked;
 mod launch;
@@ -29,7 +28,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
 use launch::Cuda;
-use plan::Plan;
+use plan::ArgumentChecks;
 
 pub use plan::dlpack_dtype;
 pub use text::{LEVELS, extent_text};
@@ -73,7 +72,7 @@ pub fn param_type(param: &Param) -> ClifType {
     }
 }
 
-/// What a caller of the checked entries sees: `add(a: float32[100], alpha: float32, n: int)`.
+/// The signature of the checked entries: `add(a: float32[100], alpha: float32, n: int)`.
 pub fn signature_text(kernel: &Kernel) -> String {
     let args: Vec<String> = kernel
         .params
@@ -91,7 +90,7 @@ pub fn signature_text(kernel: &Kernel) -> String {
     format!("{}({})", kernel.name, args.join(", "))
 }
 
-/// What `tvm_ffi` shows as a function's type: an object with a text that is JSON itself.
+/// The function type that `tvm_ffi` shows: a JSON object with a string that is JSON itself.
 fn metadata_text(kernel: &Kernel) -> String {
     let mut schema = String::from(r#"{"type":"ffi.Function","args":[{"type":"None"}"#);
     for param in &kernel.params {
@@ -108,7 +107,7 @@ fn metadata_text(kernel: &Kernel) -> String {
     format!(r#"{{"type_schema":{}}}"#, serde_json::Value::String(schema))
 }
 
-/// Two exported symbols of one name would be one function.
+/// Refuses a kernel with the name of a function of the module.
 fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<()> {
     let module = &options.module;
     for suffix in ["last_error", "manifest", "set_num_threads", "set_parallel_for"] {
@@ -141,7 +140,7 @@ struct Runtime {
     cpu: DataId,
 }
 
-/// Names and bytes of the object being made.
+/// Emits the entries into an object module.
 struct Emitter<'a> {
     module: &'a mut ObjectModule,
     baseline: &'a dyn TargetIsa,
@@ -172,10 +171,10 @@ impl<'a> Emitter<'a> {
         Emitter { module, baseline, runtime, builders: FunctionBuilderContext::new() }
     }
 
-    /// The entries of one kernel.
+    /// Emits the entries of one kernel.
     fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let plan = Plan::new(kernel, entry.launches, target);
+        let plan = ArgumentChecks::new(kernel, entry.launches, target);
         let blob = self.data(&plan.blob(kernel, target, &entry.functions.messages), None);
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let body = match cuda {
@@ -198,7 +197,7 @@ impl<'a> Emitter<'a> {
             .params
             .iter()
             .zip(&plan.params)
-            .filter(|(_, plan)| !matches!(plan, plan::PlanParam::Bound))
+            .filter(|(_, plan)| !matches!(plan, plan::CheckedParam::Bound))
             .map(|(param, _)| param_type(param))
             .collect();
         dl.extend(cuda.map(|_| types::I64));
@@ -232,7 +231,7 @@ impl<'a> Emitter<'a> {
         self.text_function(&format!("__tvm_ffi__metadata_{name}"), &metadata_text(kernel));
     }
 
-    /// `int64_t NAME_bytes(int64_t …)`, from the run-time integers of the raw entry.
+    /// Emits `int64_t NAME_bytes(int64_t …)`, which takes the run-time integers of the raw entry.
     fn bytes_function(&mut self, kernel: &Kernel, bytes: FuncId) {
         let integers = kernel.params.iter().filter(|param| matches!(param, Param::Runtime { .. }));
         let params = vec![types::I64; integers.count()];
@@ -245,7 +244,7 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    /// A packed function that returns a text.
+    /// Emits a packed function that returns a text.
     fn text_function(&mut self, name: &str, text: &str) {
         let (data, length) = (self.data(text.as_bytes(), None), text.len() as i64);
         let return_text = self.runtime.return_text;
@@ -258,7 +257,7 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    /// What a module exports beside its kernels.
+    /// Emits the exports of a module that belong to no kernel.
     fn module_functions(&mut self, options: &ObjectOptions) {
         let name = &options.module;
         let mut manifest = options.manifest.clone().into_bytes();
@@ -288,7 +287,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Defines a function; `build` gets the parameters and gives the result.
+    /// Defines a function; `build` gets the parameters and returns the result.
     fn function(
         &mut self,
         name: &str,
@@ -313,7 +312,7 @@ impl<'a> Emitter<'a> {
         id
     }
 
-    /// Read-only data of the module, aligned to 8.
+    /// Defines read-only data of the module, aligned to 8 bytes.
     fn data(&mut self, bytes: &[u8], section: Option<&str>) -> DataId {
         let id = accept(self.module.declare_anonymous_data(false, false));
         let mut description = DataDescription::new();
@@ -327,14 +326,14 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// The function being built and the names it may use.
+/// The function under construction, and the module whose symbols it uses.
 struct Env<'a, 'b> {
     builder: FunctionBuilder<'a>,
     module: &'b mut ObjectModule,
 }
 
 impl Env<'_, '_> {
-    /// A direct call: nothing of a module can be replaced by the host.
+    /// Calls a function of the module directly: the host cannot replace its symbols.
     fn call(&mut self, callee: FuncId, args: &[Value]) -> ir::Inst {
         let callee: FuncRef = self.module.declare_func_in_func(callee, self.builder.func);
         self.builder.func.dfg.ext_funcs[callee].colocated = true;
@@ -351,7 +350,7 @@ impl Env<'_, '_> {
         self.builder.ins().symbol_value(types::I64, global)
     }
 
-    /// Room for so many 64-bit words in the frame; at least one.
+    /// Reserves `words` 64-bit words in the frame, at least one.
     fn stack_words(&mut self, words: usize) -> StackSlot {
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
         self.builder.create_sized_stack_slot(data)
@@ -361,13 +360,13 @@ impl Env<'_, '_> {
         self.builder.ins().stack_addr(types::I64, slot, 0)
     }
 
-    /// 1 if the integer is not 0.
+    /// Emits `value != 0`.
     fn nonzero(&mut self, value: Value) -> Value {
         self.builder.ins().icmp_imm_u(ir::condcodes::IntCC::NotEqual, value, 0)
     }
 }
 
-/// A signature as C has it; narrow integers are extended, which only RISC-V looks at.
+/// A C signature. `int` is sign-extended, which the ABI of RISC-V requires.
 fn c_signature(isa: &dyn TargetIsa, params: &[ClifType], result: Option<ClifType>) -> Signature {
     let mut signature = Signature::new(isa.default_call_conv());
     let abi = |ty: &ClifType| match *ty {
