@@ -66,7 +66,7 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
 /// A note if some GPUs that the module supports have too little shared memory for a kernel.
 fn note_small_gpus(kernel: &PtxKernel, target: &Target) -> Option<String> {
     let (large, small): (Vec<Target>, Vec<Target>) =
-        target.promised_gpus().into_iter().partition(|gpu| kernel.fits(gpu));
+        target.compatible_gpus().into_iter().partition(|gpu| kernel.fits(gpu));
     if small.is_empty() {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Compiles kernels into a library and calls their `body` and `check` functions.
 //!
-//! Those are local to the object, so each gets an exported caller here that takes its arguments
-//! as an array of 64-bit words. The system's C compiler links, with the runtime's functions in C.
+//! They are local to the object, so each gets an exported caller that takes its arguments as an
+//! array of 64-bit words. The system's C compiler links them with a small runtime in C.
 
 use crate::codegen::ObjectOptions;
 use crate::codegen::clif::{baseline_isa, compile_kernels, new_module, signature_of};
@@ -37,7 +37,7 @@ int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *dat
     }
     return 0;
 }
-/* Memory that ends at a page that may not be touched, and begins behind one or a little later. */
+/* Memory that ends at an inaccessible page and begins at most a page after another one. */
 static struct { char *at; uint64_t size; } test_pages[256];
 static int test_page_count;
 __attribute__((visibility("default"))) void *test_guarded(uint64_t n) {
@@ -69,7 +69,7 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
     Kernel::new(name, params, body)
 }
 
-/// The object file of kernels with an exported caller of every function.
+/// Compiles kernels to an object file with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
     let mut module = new_module(baseline_isa(target.arch, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
@@ -116,7 +116,7 @@ impl Native {
         Native::build_at(kernels, target, 3)
     }
 
-    /// The same with `--opt`.
+    /// Like [`Native::build`], at a level of `--opt`.
     pub(super) fn build_at(kernels: &[Kernel], target: &Target, opt: u8) -> Native {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -142,7 +142,7 @@ impl Native {
         }
     }
 
-    /// A copy of some bytes right in front of a page that may not be touched.
+    /// Copies bytes to memory that ends at an inaccessible page.
     pub(super) fn guarded(&self, data: &[u8]) -> *mut u8 {
         unsafe {
             let function: libloading::Symbol<'_, unsafe extern "C" fn(u64) -> *mut u8> =
@@ -153,7 +153,7 @@ impl Native {
         }
     }
 
-    /// Frees what [`Native::guarded`] gave.
+    /// Frees all memory of [`Native::guarded`].
     pub(super) fn free_guarded(&self) {
         unsafe {
             let function: libloading::Symbol<'_, unsafe extern "C" fn()> =
@@ -172,9 +172,9 @@ impl Native {
     }
 }
 
-/// Runs kernels of tensors alone, compiled for another CPU family, under its emulator. `tensors`:
-/// for each kernel the bytes of its arguments; the result is what they hold then. None if the
-/// cross compiler or the emulator is not there.
+/// Runs kernels whose parameters are all tensors, compiled for another CPU family, under QEMU.
+/// `tensors` are the bytes of each kernel's arguments. Returns their bytes afterwards, or `None`
+/// without the cross compiler or QEMU.
 pub(super) fn emulate(
     kernels: &[Kernel],
     target: &Target,
@@ -222,7 +222,7 @@ pub(super) fn emulate(
     Some(tensors.iter().map(|t| t.iter().map(|bytes| take(bytes.len())).collect()).collect())
 }
 
-/// Calls a kernel with tensors from the input and prints what they hold afterwards.
+/// Calls a kernel with tensors from standard input and prints their contents afterwards.
 const EMULATED: &str = r#"
 #include <stdio.h>
 static int run(int32_t (*body)(uint64_t *), const size_t *sizes, int count) {
