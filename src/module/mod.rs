@@ -150,7 +150,7 @@ pub fn build_gpu_module(
 }
 
 fn wrong_form(ending: &str, target: &Target, help: &str) -> Box<Diag> {
-    let text = format!("code for {target} does not come as `.{ending}`");
+    let text = format!("code for {target} cannot be a `.{ending}` file");
     Box::new(Diag::global("E0528", text).help(help))
 }
 
@@ -164,7 +164,7 @@ impl ModuleKind {
             Some("s") => Ok(ModuleKind::Listing),
             Some("ptx") => Ok(ModuleKind::Ptx),
             _ => Err(Box::new(
-                Diag::global("E0526", format!("`{}` has no ending of a module", path.display()))
+                Diag::global("E0526", format!("`{}` does not have the ending of a module", path.display()))
                     .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
         }
