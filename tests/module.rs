@@ -203,8 +203,8 @@ fn c_calls_every_entry() {
 }
 
 #[test]
-fn the_straight_path_accepts_no_more() {
-    run_c(&standard(), "straight_path.c", &["./m.so", "-Wl,-rpath,."]);
+fn the_fast_path_accepts_only_valid_calls() {
+    run_c(&standard(), "fast_path.c", &["./m.so", "-Wl,-rpath,."]);
 }
 
 #[test]

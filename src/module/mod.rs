@@ -164,8 +164,11 @@ impl ModuleKind {
             Some("s") => Ok(ModuleKind::Listing),
             Some("ptx") => Ok(ModuleKind::Ptx),
             _ => Err(Box::new(
-                Diag::global("E0526", format!("`{}` does not have the ending of a module", path.display()))
-                    .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
+                Diag::global(
+                    "E0526",
+                    format!("`{}` does not have the ending of a module", path.display()),
+                )
+                .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
         }
     }
