@@ -249,13 +249,20 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> String {
 
 /// Runs `work` on a thread whose stack (1 GiB, committed as used) is deep enough for every
 /// recursion over a program that the parser accepts.
+///
+/// # Panics
+/// If the system refuses the stack. See [`try_with_stack`].
 pub fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    try_with_stack(work).expect("a thread can be made")
+}
+
+/// Like [`with_stack`]; returns the error if the system refuses the stack.
+pub fn try_with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     const STACK: usize = 1 << 30;
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(STACK);
-        let thread = builder.spawn_scoped(scope, work).expect("a thread can be made");
-        match thread.join() {
-            Ok(value) => value,
+        match builder.spawn_scoped(scope, work)?.join() {
+            Ok(value) => Ok(value),
             Err(payload) => std::panic::resume_unwind(payload),
         }
     })

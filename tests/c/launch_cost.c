@@ -3,7 +3,7 @@
  * loop after the other. met: an iteration of 2 microseconds for each thread, without those 2
  * microseconds. cold: after a pause in which workers fall asleep.
  *
- *     launch_cost [THREADS ...]
+ *     launch_cost [THREADS ...] */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
