@@ -2,7 +2,7 @@
  * registers (XCR0). */
 #include "tec_runtime.h"
 
-/* Names in the order of the bits, as in src/codegen/entry/plan.rs. */
+/* Names in the order of the bits, as in src/codegen/entry/checks.rs. */
 static const char feature_names[][12] = {
     "sse4.1",   "avx",      "avx2",     "f16c", "fma",  "avx512f", "avx512bw",
     "avx512cd", "avx512dq", "avx512vl", "bf16", "fp16", "vnni",    "neon",

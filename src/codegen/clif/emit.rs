@@ -62,7 +62,7 @@ pub(super) struct Emitter<'a, 'u> {
     /// The first value of a task's loop, and the one after its last.
     pub(super) task_bounds: Option<(Value, Value)>,
     /// The function of the next nest, if that nest was compiled before.
-    pub(super) known_nest: Option<FuncId>,
+    pub(super) compiled_nest: Option<FuncId>,
     /// Name of the kernel, for its tasks.
     pub(super) kernel_name: String,
     /// Parallel loops so far, to be compiled after this function.
@@ -97,7 +97,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             workspace: None,
             in_task: false,
             task_bounds: None,
-            known_nest: None,
+            compiled_nest: None,
             kernel_name: kernel_name.to_string(),
             tasks: Vec::new(),
             regions: 0,

@@ -302,7 +302,7 @@ impl Emitter<'_, '_> {
             return self.end();
         }
         if let Some(Nest::Iteration(function)) = &task.nest {
-            self.known_nest = Some(*function);
+            self.compiled_nest = Some(*function);
         }
         let (enter, exit) = (self.b.create_block(), self.b.create_block());
         let some = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);

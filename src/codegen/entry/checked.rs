@@ -5,8 +5,8 @@
 //! everything again, in order. It raises an error, or accepts the call and returns the arguments.
 //! So the fast path must accept nothing that the runtime refuses; it may refuse anything.
 
-use super::launch::{Cuda, Place};
-use super::plan::{ArgumentChecks, CheckedParam, Extent, dlpack_dtype};
+use super::checks::{ArgumentChecks, CheckedParam, ExtentCheck, dlpack_dtype};
+use super::launch::{Cuda, DeviceStream};
 use super::{Env, launch, param_type};
 use crate::codegen::common::clif_type;
 use crate::ir::{DType, Kernel};
@@ -64,7 +64,7 @@ pub(super) fn with_default_mode(
 pub(super) fn emit_checked(
     env: &mut Env<'_, '_>,
     kernel: &Kernel,
-    plan: &ArgumentChecks,
+    checks: &ArgumentChecks,
     functions: &Functions<'_>,
     convention: Convention,
     args: &[Value],
@@ -76,11 +76,11 @@ pub(super) fn emit_checked(
         let done = env.builder.create_block();
         let result = env.builder.append_block_param(done, types::I32);
         let mut slot_types: Vec<_> = kernel.params.iter().map(param_type).collect();
-        slot_types.resize(plan.slots, types::I64);
+        slot_types.resize(checks.slots, types::I64);
         let slots: Vec<Value> =
             slot_types.iter().map(|ty| env.builder.append_block_param(run, *ty)).collect();
 
-        let mut checked = Checked { env, kernel, plan, functions, convention, cold };
+        let mut checked = CheckedEmitter { env, kernel, checks, functions, convention, cold };
         match checked.fast_path(args) {
             Some(values) => checked.jump(run, &values),
             None => checked.jump(cold, &[]),
@@ -94,10 +94,10 @@ pub(super) fn emit_checked(
     })
 }
 
-struct Checked<'e, 'a, 'b, 'c> {
+struct CheckedEmitter<'e, 'a, 'b, 'c> {
     env: &'e mut Env<'a, 'b>,
     kernel: &'c Kernel,
-    plan: &'c ArgumentChecks,
+    checks: &'c ArgumentChecks,
     functions: &'c Functions<'c>,
     convention: Convention,
     cold: Block,
@@ -116,25 +116,25 @@ enum Bytes {
     Value(Value),
 }
 
-impl Checked<'_, '_, '_, '_> {
+impl CheckedEmitter<'_, '_, '_, '_> {
     /// Emits the fast path. Returns the slots, or `None` if the kernel has no fast path.
     fn fast_path(&mut self, args: &[Value]) -> Option<Vec<Value>> {
         if !self.has_fast_path() {
             return None;
         }
-        if self.plan.features != 0 {
+        if self.checks.features != 0 {
             let address = self.env.address(self.functions.cpu);
             let found = self.load(types::I32, address, 0);
             let ins = self.env.builder.ins();
-            let found = ins.band_imm_u(found, i64::from(self.plan.features));
-            self.require_equal(found, i64::from(self.plan.features));
+            let found = ins.band_imm_u(found, i64::from(self.checks.features));
+            self.require_equal(found, i64::from(self.checks.features));
         }
         if self.convention == Convention::Packed {
-            self.require_equal(args[2], self.plan.args as i64);
+            self.require_equal(args[2], self.checks.args as i64);
         }
-        let mut slots: Vec<Option<Value>> = vec![None; self.plan.slots];
+        let mut slots: Vec<Option<Value>> = vec![None; self.checks.slots];
         let mut spans = Vec::new();
-        for (index, param) in self.plan.params.iter().enumerate() {
+        for (index, param) in self.checks.params.iter().enumerate() {
             match param {
                 CheckedParam::Tensor { dtype, extents, output, arg, alignment } => {
                     let tensor = self.tensor_argument(args, *arg);
@@ -149,7 +149,7 @@ impl Checked<'_, '_, '_, '_> {
                 CheckedParam::Bound => {}
             }
         }
-        if let Some(slot) = self.plan.device_slot {
+        if let Some(slot) = self.checks.device_slot {
             let none = self.env.builder.ins().iconst(types::I64, -1);
             slots[slot].get_or_insert(none);
         }
@@ -160,7 +160,7 @@ impl Checked<'_, '_, '_, '_> {
 
     fn has_fast_path(&self) -> bool {
         let tensors =
-            || self.plan.params.iter().filter(|p| matches!(p, CheckedParam::Tensor { .. }));
+            || self.checks.params.iter().filter(|p| matches!(p, CheckedParam::Tensor { .. }));
         let outputs = tensors().filter(|p| matches!(p, CheckedParam::Tensor { output: true, .. }));
         let ordinary = |param: &CheckedParam| match param {
             CheckedParam::Tensor { dtype, extents, .. } => extent_limit(*dtype, extents).is_some(),
@@ -169,7 +169,7 @@ impl Checked<'_, '_, '_, '_> {
             }
             CheckedParam::Bound => true,
         };
-        tensors().count() * outputs.count() <= MAX_PAIRS && self.plan.params.iter().all(ordinary)
+        tensors().count() * outputs.count() <= MAX_PAIRS && self.checks.params.iter().all(ordinary)
     }
 
     /// Loads the address of an argument's `DLTensor`.
@@ -203,7 +203,7 @@ impl Checked<'_, '_, '_, '_> {
         &mut self,
         tensor: Value,
         (dtype, alignment): (DType, u32),
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         output: bool,
         slots: &mut [Option<Value>],
     ) -> MemoryRange {
@@ -211,8 +211,8 @@ impl Checked<'_, '_, '_, '_> {
         let expected = extents.len() as i64 | i64::from(dlpack_dtype(dtype)) << 32;
         self.require_equal(kind, expected);
         let device = self.load(types::I32, tensor, 8);
-        self.require_equal(device, i64::from(self.plan.device_type()));
-        if let Some(slot) = self.plan.device_slot {
+        self.require_equal(device, i64::from(self.checks.device_type()));
+        if let Some(slot) = self.checks.device_slot {
             self.device_number(tensor, &mut slots[slot]);
         }
         let mut bytes = Bytes::Const(dtype.bytes() as i64);
@@ -254,7 +254,7 @@ impl Checked<'_, '_, '_, '_> {
         &mut self,
         tensor: Value,
         dtype: DType,
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         slots: &mut [Option<Value>],
     ) -> Vec<Option<Value>> {
         let limit = extent_limit(dtype, extents).expect("a fast path");
@@ -264,15 +264,15 @@ impl Checked<'_, '_, '_, '_> {
         for (k, extent) in extents.iter().enumerate() {
             let value = self.load(types::I64, shape, 8 * k as i32);
             match *extent {
-                Extent::Const(expected) => self.require_equal(value, expected),
-                Extent::Equals(slot) => {
+                ExtentCheck::Const(expected) => self.require_equal(value, expected),
+                ExtentCheck::Equals(slot) => {
                     let bound = slots[slot].expect("bound by an earlier dimension");
                     let same = self.env.builder.ins().icmp(IntCC::Equal, value, bound);
                     self.require(same);
                 }
-                Extent::Binds(slot) | Extent::Actual(slot) => slots[slot] = Some(value),
+                ExtentCheck::Binds(slot) | ExtentCheck::Actual(slot) => slots[slot] = Some(value),
             }
-            if matches!(extent, Extent::Const(_)) {
+            if matches!(extent, ExtentCheck::Const(_)) {
                 actual.push(None);
                 continue;
             }
@@ -292,7 +292,7 @@ impl Checked<'_, '_, '_, '_> {
         &mut self,
         tensor: Value,
         dtype: DType,
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         actual: &[Option<Value>],
     ) -> Bytes {
         let strides = self.load(types::I64, tensor, 32);
@@ -305,11 +305,11 @@ impl Checked<'_, '_, '_, '_> {
             steps.push(step);
         }
         let elements = steps.pop().expect("not empty");
-        let size = self.multiply(elements, Extent::Const(dtype.bytes() as i64), None);
+        let size = self.multiply(elements, ExtentCheck::Const(dtype.bytes() as i64), None);
         self.env.builder.ins().brif(strides, given, &[], contiguous, &[]);
         self.env.builder.switch_to_block(given);
         for (k, step) in (0..extents.len()).zip(steps.into_iter().rev()) {
-            if extents[k] == Extent::Const(1) {
+            if extents[k] == ExtentCheck::Const(1) {
                 continue;
             }
             let stride = self.load(types::I64, strides, 8 * k as i32);
@@ -326,11 +326,11 @@ impl Checked<'_, '_, '_, '_> {
         size
     }
 
-    fn multiply(&mut self, a: Bytes, extent: Extent, value: Option<Value>) -> Bytes {
+    fn multiply(&mut self, a: Bytes, extent: ExtentCheck, value: Option<Value>) -> Bytes {
         let ins = self.env.builder.ins();
         match (a, extent, value) {
-            (Bytes::Const(a), Extent::Const(b), _) => Bytes::Const(a * b),
-            (Bytes::Value(a), Extent::Const(b), _) => Bytes::Value(ins.imul_imm_s(a, b)),
+            (Bytes::Const(a), ExtentCheck::Const(b), _) => Bytes::Const(a * b),
+            (Bytes::Value(a), ExtentCheck::Const(b), _) => Bytes::Value(ins.imul_imm_s(a, b)),
             (Bytes::Const(1), _, Some(b)) => Bytes::Value(b),
             (Bytes::Const(a), _, Some(b)) => Bytes::Value(ins.imul_imm_s(b, a)),
             (Bytes::Value(a), _, Some(b)) => Bytes::Value(ins.imul(a, b)),
@@ -414,7 +414,7 @@ impl Checked<'_, '_, '_, '_> {
     /// Calls the runtime's complete check. Jumps to `run` with the slots, or to `done` with -1.
     fn complete_check(&mut self, args: &[Value], run: Block, done: Block) {
         let blob = self.env.address(self.functions.blob);
-        let slots = self.env.stack_words(self.plan.slots);
+        let slots = self.env.stack_words(self.checks.slots);
         let slots = self.env.stack_address(slots);
         let call = match self.convention {
             Convention::Packed => {
@@ -436,7 +436,7 @@ impl Checked<'_, '_, '_, '_> {
         self.env.builder.ins().brif(result, done, &refused, accepted, &[]);
         self.env.builder.switch_to_block(accepted);
         let mut values = Vec::new();
-        for slot in 0..self.plan.slots {
+        for slot in 0..self.checks.slots {
             let ty = self.kernel.params.get(slot).map_or(types::I64, param_type);
             values.push(self.load(ty, slots, 8 * slot as i32));
         }
@@ -494,8 +494,8 @@ impl Checked<'_, '_, '_, '_> {
     }
 
     /// The GPU and the stream of a call, in a module for GPUs.
-    fn place(&mut self, args: &[Value], slots: &[Value]) -> Option<Place> {
-        let (cuda, slot) = (self.functions.cuda?, self.plan.device_slot?);
+    fn place(&mut self, args: &[Value], slots: &[Value]) -> Option<DeviceStream> {
+        let (cuda, slot) = (self.functions.cuda?, self.checks.device_slot?);
         let device = self.env.builder.ins().ireduce(types::I32, slots[slot]);
         let stream = match self.convention {
             Convention::Dl => *args.last().expect("the stream comes last"),
@@ -504,14 +504,14 @@ impl Checked<'_, '_, '_, '_> {
                 self.env.builder.inst_results(call)[0]
             }
         };
-        Some(Place { device, stream, packed: self.packed_flag() })
+        Some(DeviceStream { device, stream, packed: self.packed_flag() })
     }
 
     /// Copies the inputs that the kernel's own check reads from the GPU, because the check runs on
     /// the CPU, and replaces them in `checked`. Returns the copies, to be released.
     fn copy_checked_inputs(
         &mut self,
-        place: Option<Place>,
+        place: Option<DeviceStream>,
         checked: &mut [Value],
         slots: &[Value],
         done: Block,
@@ -519,16 +519,16 @@ impl Checked<'_, '_, '_, '_> {
         let (Some(place), Some(cuda)) = (place, self.functions.cuda) else { return Vec::new() };
         let mut copies: Vec<Value> = Vec::new();
         for index in launch::tensors_read(self.kernel) {
-            let CheckedParam::Tensor { dtype, extents, .. } = &self.plan.params[index] else {
+            let CheckedParam::Tensor { dtype, extents, .. } = &self.checks.params[index] else {
                 crate::bug!("only tensors are read")
             };
             let mut bytes = Bytes::Const(dtype.bytes() as i64);
             for extent in extents {
                 let value = match *extent {
-                    Extent::Const(_) => None,
-                    Extent::Binds(slot) | Extent::Equals(slot) | Extent::Actual(slot) => {
-                        Some(slots[slot])
-                    }
+                    ExtentCheck::Const(_) => None,
+                    ExtentCheck::Binds(slot)
+                    | ExtentCheck::Equals(slot)
+                    | ExtentCheck::Actual(slot) => Some(slots[slot]),
                 };
                 bytes = self.multiply(bytes, *extent, value);
             }
@@ -591,13 +591,13 @@ impl Checked<'_, '_, '_, '_> {
 
 /// The largest value of each run-time extent with which neither the size in bytes nor a stride can
 /// overflow; `None` if a constant extent is 0 or the constants alone overflow.
-fn extent_limit(dtype: DType, extents: &[Extent]) -> Option<i64> {
+fn extent_limit(dtype: DType, extents: &[ExtentCheck]) -> Option<i64> {
     let mut constant = dtype.bytes() as i64;
     let mut variables = 0;
     for extent in extents {
         match extent {
-            Extent::Const(value) if *value < 1 => return None,
-            Extent::Const(value) => constant = constant.checked_mul(*value)?,
+            ExtentCheck::Const(value) if *value < 1 => return None,
+            ExtentCheck::Const(value) => constant = constant.checked_mul(*value)?,
             _ => variables += 1,
         }
     }

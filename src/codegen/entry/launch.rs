@@ -4,7 +4,7 @@
 //! compiled `NAME.plan.body` and passes them to the runtime (`src/runtime/cuda.c`, which declares
 //! the layouts written here). On failure it raises the error before it returns.
 
-use super::plan::{Texts, put_u32};
+use super::checks::{Texts, put_u32};
 use super::{Emitter, EntryKernel, Env, accept, param_type};
 use crate::codegen::ptx::{LaunchParam, PtxKernel};
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Param, visit};
@@ -34,7 +34,7 @@ pub(super) struct Cuda<'a> {
 
 /// The device and stream of a call.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct DeviceStream {
     /// The device number, an i32; -1 is the device of the current context.
     pub device: Value,
     /// i64.
@@ -108,7 +108,7 @@ impl<'a> Cuda<'a> {
         let most = launches.launches.iter().map(|launch| launch.params.len()).max();
         emit.function(&name, Linkage::Local, &params, Some(types::I32), |env, args| {
             let (raw, place) = args.split_at(entry.kernel.params.len());
-            let place = Place { device: place[0], stream: place[1], packed: place[2] };
+            let place = DeviceStream { device: place[0], stream: place[1], packed: place[2] };
             let words = env.stack_words(raw.len());
             for (k, arg) in raw.iter().enumerate() {
                 env.builder.ins().stack_store(types::I64, *arg, words, 8 * k as i32);
@@ -145,7 +145,7 @@ impl<'a> Cuda<'a> {
         &self,
         env: &mut Env<'_, '_>,
         blob: DataId,
-        place: Place,
+        place: DeviceStream,
         address: Value,
         bytes: Value,
     ) -> (Value, Value) {
@@ -159,7 +159,7 @@ impl<'a> Cuda<'a> {
     }
 
     /// A `struct cuda_call` without the fields that only launches need.
-    fn call_struct(&self, env: &mut Env<'_, '_>, blob: DataId, place: Place) -> StackSlot {
+    fn call_struct(&self, env: &mut Env<'_, '_>, blob: DataId, place: DeviceStream) -> StackSlot {
         let call = env.stack_words(call::SIZE);
         let (state, signature) = (env.address(self.state), env.address(blob));
         let ptx = env.address(self.ptx);

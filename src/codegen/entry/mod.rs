@@ -6,8 +6,8 @@
 //! the baseline instruction set, because they report missing CPU features.
 
 mod checked;
+mod checks;
 mod launch;
-mod plan;
 mod text;
 
 use super::common::{clif_type, define_function, enter_function, new_context};
@@ -18,6 +18,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::{DType, Kernel, Param};
 use crate::target::Target;
 use checked::Convention;
+use checks::ArgumentChecks;
 use cranelift_codegen::ir;
 use cranelift_codegen::ir::{
     AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, StackSlot,
@@ -28,9 +29,8 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
 use launch::Cuda;
-use plan::ArgumentChecks;
 
-pub use plan::dlpack_dtype;
+pub use checks::dlpack_dtype;
 pub use text::{LEVELS, extent_text};
 
 /// The section that holds the manifest, in objects and in modules.
@@ -174,8 +174,8 @@ impl<'a> Emitter<'a> {
     /// Emits the entries of one kernel.
     fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let plan = ArgumentChecks::new(kernel, entry.launches, target);
-        let blob = self.data(&plan.blob(kernel, target, &entry.functions.messages), None);
+        let checks = ArgumentChecks::new(kernel, entry.launches, target);
+        let blob = self.data(&checks.blob(kernel, target, &entry.functions.messages), None);
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let body = match cuda {
             Some(cuda) => cuda.launch_function(self, entry, blob),
@@ -196,8 +196,8 @@ impl<'a> Emitter<'a> {
         let mut dl: Vec<ClifType> = kernel
             .params
             .iter()
-            .zip(&plan.params)
-            .filter(|(_, plan)| !matches!(plan, plan::CheckedParam::Bound))
+            .zip(&checks.params)
+            .filter(|(_, checks)| !matches!(checks, checks::CheckedParam::Bound))
             .map(|(param, _)| param_type(param))
             .collect();
         dl.extend(cuda.map(|_| types::I64));
@@ -221,7 +221,7 @@ impl<'a> Emitter<'a> {
                 cuda: cuda.copied(),
             };
             self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
-                checked::emit_checked(env, kernel, &plan, &functions, convention, args)
+                checked::emit_checked(env, kernel, &checks, &functions, convention, args)
             });
         }
         if let Some(bytes) = entry.functions.bytes {

@@ -261,7 +261,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Copies a value that is in a mutable register, so that it keeps its value.
-    pub(super) fn settled(&mut self, value: Val) -> Val {
+    pub(super) fn copy_if_mutable(&mut self, value: Val) -> Val {
         match value.reg() {
             Some(reg) if self.mutable.contains(&reg) => self.e.mov(value).operand(),
             _ => value,

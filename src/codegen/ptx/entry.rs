@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) const TENSOR_ALIGNMENT: u32 = 16;
 
 /// The facts about a kernel that each of its entries needs.
-pub(super) struct Context<'a> {
+pub(super) struct KernelContext<'a> {
     pub(super) kernel: &'a Kernel,
     /// The numbers of the temporaries.
     pub(super) workspaces: &'a FxHashMap<Buffer, usize>,
@@ -35,7 +35,7 @@ pub(super) fn emit_entry(
     module: &mut Module,
     name: &str,
     piece: &Piece,
-    context: &Context<'_>,
+    context: &KernelContext<'_>,
     (alignments, notes): (&mut FxHashMap<Buffer, u32>, &mut Vec<String>),
 ) -> Launch {
     let survey = Survey::of(&piece.body);
@@ -87,7 +87,7 @@ pub(super) fn emit_entry(
 
 /// The facts that hold in a launch. The entry refuses grids larger than a GPU allows (E0383 if
 /// known at compile time), which bounds the run-time integers in the grid.
-fn facts_of(piece: &Piece, context: &Context<'_>) -> Facts {
+fn facts_of(piece: &Piece, context: &KernelContext<'_>) -> Facts {
     let mut facts = context.facts.clone();
     for (blocks, most) in piece.grid.iter().zip(Gpu::MAX_GRID) {
         facts.assume(&Expr::le(blocks.clone(), Expr::index(most.into())));
@@ -100,7 +100,7 @@ impl Emitter<'_> {
     fn parameters(
         &mut self,
         piece: &Piece,
-        context: &Context<'_>,
+        context: &KernelContext<'_>,
         facts: &Facts,
     ) -> Vec<LaunchParam> {
         let mut params = Vec::new();
@@ -228,7 +228,7 @@ pub(super) fn storage_type(dtype: DType) -> Ty {
     memory_type(dtype).untyped()
 }
 
-fn buffer_param(buffer: &Buffer, context: &Context<'_>) -> LaunchParam {
+fn buffer_param(buffer: &Buffer, context: &KernelContext<'_>) -> LaunchParam {
     let is_it = |param: &Param| matches!(param, Param::Tensor { buffer: b, .. } if b == buffer);
     match context.kernel.params.iter().position(is_it) {
         Some(at) => LaunchParam::Param(at),

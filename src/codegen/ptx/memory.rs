@@ -123,7 +123,7 @@ impl Emitter<'_> {
                     _ => {
                         let values = self.lanes(value);
                         let values: Vec<Val> =
-                            values.into_iter().map(|value| self.settled(value)).collect();
+                            values.into_iter().map(|value| self.copy_if_mutable(value)).collect();
                         for (at, value) in elements.into_iter().zip(values) {
                             self.e.to(regs[at]).mov(value);
                         }

@@ -135,7 +135,7 @@ fn compile_kernel(
         }
     }
     let context =
-        entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
+        entry::KernelContext { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
     let mut alignments = FxHashMap::default();
     let single = split.pieces.len() == 1;
     let mut launches = Vec::new();

@@ -76,7 +76,7 @@ impl Emitter<'_> {
         let stores: Vec<(Address, Vec<Val>)> = stores
             .into_iter()
             .map(|(address, values)| {
-                (address, values.into_iter().map(|value| self.settled(value)).collect())
+                (address, values.into_iter().map(|value| self.copy_if_mutable(value)).collect())
             })
             .collect();
         let count =

@@ -214,7 +214,7 @@ struct Uses {
     met: FxHashSet<Var>,
     bound: FxHashSet<Var>,
     /// Visited nodes, kept alive so that addresses stay unique.
-    known: FxHashMap<usize, Expr>,
+    visited: FxHashMap<usize, Expr>,
 }
 
 impl Uses {
@@ -244,7 +244,7 @@ impl Uses {
     }
 
     fn expr(&mut self, expr: &Expr) {
-        if self.known.insert(expr.id(), expr.clone()).is_some() {
+        if self.visited.insert(expr.id(), expr.clone()).is_some() {
             return;
         }
         match &expr.kind {

@@ -26,14 +26,14 @@ impl Emitter<'_> {
             }
             Stmt::Let { var, value, body } if !value.ty.is_scalar() => {
                 let values = self.lanes(value);
-                let values = values.into_iter().map(|value| self.settled(value)).collect();
+                let values = values.into_iter().map(|value| self.copy_if_mutable(value)).collect();
                 self.next_statement();
                 self.vectors.insert(var.clone(), values);
                 self.stmt(body);
             }
             Stmt::Let { var, value, body } => {
                 let value_now = self.expr(value);
-                let value_now = self.settled(value_now);
+                let value_now = self.copy_if_mutable(value_now);
                 self.next_statement();
                 self.bind(var, value_now);
                 if value.ty.dtype.is_int() {
@@ -112,7 +112,7 @@ impl Emitter<'_> {
         let begin = self.expr(min);
         let begin = self.counter_value(ty, begin);
         if count == Some(1) {
-            let begin = self.settled(begin);
+            let begin = self.copy_if_mutable(begin);
             self.next_statement();
             self.bind(var, begin);
             self.facts.bind(var, min, extent);
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         }
         let end = self.expr(&end_of);
         let end = self.counter_value(ty, end);
-        let end = self.settled(end);
+        let end = self.copy_if_mutable(end);
         self.next_statement();
         self.enter_level(&[body]);
         let (name, from, extent_text) = (var.name(), print_expr(min), print_expr(extent));

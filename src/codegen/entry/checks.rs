@@ -12,7 +12,7 @@ use crate::target::Target;
 
 /// The check of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
+pub enum ExtentCheck {
     /// It must be this number.
     Const(i64),
     /// It may be any number, and becomes the run-time integer of this slot.
@@ -31,7 +31,7 @@ pub enum CheckedParam {
         /// Element type.
         dtype: DType,
         /// One per dimension.
-        extents: Vec<Extent>,
+        extents: Vec<ExtentCheck>,
         /// Whether it is written, so that it may share no memory with another tensor.
         output: bool,
         /// Argument number, from 0.
@@ -148,8 +148,8 @@ impl ArgumentChecks {
 
         let mut records = Vec::new();
         let mut extents = Vec::new();
-        for (plan, param) in self.params.iter().zip(&kernel.params) {
-            let (dtype, arg, kind, output, alignment) = match plan {
+        for (checks, param) in self.params.iter().zip(&kernel.params) {
+            let (dtype, arg, kind, output, alignment) = match checks {
                 CheckedParam::Tensor { dtype, output, arg, alignment, .. } => {
                     (*dtype, *arg as i32, 0, u8::from(*output), *alignment as u16)
                 }
@@ -164,14 +164,14 @@ impl ArgumentChecks {
             put_u32(&mut records, arg as u32);
             records.extend([kind, output]);
             records.extend(alignment.to_le_bytes());
-            put_u32(&mut records, plan.extents().len() as u32);
+            put_u32(&mut records, checks.extents().len() as u32);
             put_u32(&mut records, (extents_at + extents.len()) as u32);
-            for extent in plan.extents() {
+            for extent in checks.extents() {
                 let (value, kind) = match *extent {
-                    Extent::Const(value) => (value, 0),
-                    Extent::Binds(slot) => (slot as i64, 1),
-                    Extent::Equals(slot) => (slot as i64, 2),
-                    Extent::Actual(slot) => (slot as i64, 3),
+                    ExtentCheck::Const(value) => (value, 0),
+                    ExtentCheck::Binds(slot) => (slot as i64, 1),
+                    ExtentCheck::Equals(slot) => (slot as i64, 2),
+                    ExtentCheck::Actual(slot) => (slot as i64, 3),
                 };
                 extents.extend(value.to_le_bytes());
                 put_u32(&mut extents, kind);
@@ -191,7 +191,7 @@ impl ArgumentChecks {
 
 impl CheckedParam {
     /// The extents of a tensor; empty for other parameters.
-    pub fn extents(&self) -> &[Extent] {
+    pub fn extents(&self) -> &[ExtentCheck] {
         match self {
             CheckedParam::Tensor { extents, .. } => extents,
             _ => &[],
@@ -219,23 +219,23 @@ fn feature_bit(name: &str) -> u32 {
 }
 
 /// The check of one dimension; `bound` collects the variables of earlier dimensions.
-fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Extent {
+fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> ExtentCheck {
     let Param::Tensor { buffer, .. } = &kernel.params[place.0] else {
         bug!("only tensors have extents")
     };
     let expr = &buffer.shape[place.1];
     if let Some(value) = expr.as_int() {
-        return Extent::Const(value as i64);
+        return ExtentCheck::Const(value as i64);
     }
     if let Some(var) = expr.as_var() {
         for (slot, param) in kernel.params.iter().enumerate() {
             match param {
                 Param::Runtime { var: v, source } if v == var && *source == Some(place) => {
                     bound.push(v.clone());
-                    return Extent::Binds(slot);
+                    return ExtentCheck::Binds(slot);
                 }
                 Param::Runtime { var: v, .. } if v == var && bound.contains(v) => {
-                    return Extent::Equals(slot);
+                    return ExtentCheck::Equals(slot);
                 }
                 _ => {}
             }
@@ -243,7 +243,7 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
     }
     let dim = kernel.dims.iter().position(|dim| (dim.param, dim.dim) == place);
     match dim {
-        Some(index) => Extent::Actual(kernel.params.len() + index),
+        Some(index) => ExtentCheck::Actual(kernel.params.len() + index),
         None => {
             bug!("kernel {}: nothing checks dimension {} of {}", kernel.name, place.1, buffer.name)
         }
