@@ -4,9 +4,9 @@
     python3 tools/auto_floor.py [COUNT [SEED]] [--tec target/release/tec] [--threads 2]
 
 Draws sample kernels and shapes (primes, long and thin, tiny), gives each stage a naive schedule
-(its last axis innermost, in vectors of 16, everything else as declared), and times both interleaved.
-Results near or below the limit are measured twice more, and the median counts. Prints the worst,
-and how many are below 0.8.
+(its last axis innermost, in vectors of 16, everything else as declared), and times both
+interleaved. Results near or below the limit are measured twice more, and the median counts. Prints
+the worst, and how many are below 0.8.
 """
 
 import argparse

@@ -64,9 +64,9 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
                 and return 3 if the driver fails. */\n";
     }
     out += "\n/* Raw entries check nothing: tensors must be row-major, contiguous and aligned to \
-            their elements,\n * and outputs must not overlap other tensors. They return 0 on success, 1 \
-            without memory for\n * temporaries.\n *\n * The entries ending in _dl check all arguments \
-            first; they return -1 if they wrote nothing, and\n";
+            their elements,\n * and outputs must not overlap other tensors. They return 0 on \
+            success, 1 without memory for\n * temporaries.\n *\n * The entries ending in _dl check \
+            all arguments first; they return -1 if they wrote nothing, and\n";
     let _ = writeln!(out, " * {module}_last_error() returns the reason. */");
     for (kernel, info) in kernels.iter().zip(&info.kernels) {
         declare(&mut out, kernel, info.part.as_ref(), gpu);
