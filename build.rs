@@ -1,5 +1,5 @@
-//! What `tec` carries: the runtime that is linked into every module, compiled for the host and,
-//! where a cross compiler is found, for the other CPU families (so no compiler is needed later),
+//! Builds what `tec` embeds: the runtime that is linked into every module, compiled for the host
+//! and, if a cross compiler is found, for the other CPU families, so that users need no compiler;
 //! and the table of the error codes, from the files of `docs/errors`.
 
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ fn main() {
     runtime(&out);
 }
 
-/// The CPU families with the prefix of Debian's cross compilers and the options each needs: no
-/// calls into libgcc, no linker relaxation.
+/// The CPU families with Debian's cross compiler and the options of each: no calls into libgcc, no
+/// linker relaxation.
 const ARCHES: [(&str, &str, &[&str]); 3] = [
     ("x86_64", "x86_64-linux-gnu-gcc", &["-fcf-protection=none", "-march=x86-64"]),
     ("aarch64", "aarch64-linux-gnu-gcc", &["-march=armv8-a", "-mno-outline-atomics"]),
     ("riscv64", "riscv64-linux-gnu-gcc", &["-march=rv64gc", "-mabi=lp64d", "-mno-relax"]),
 ];
 
-/// Options for every family: freestanding code without helpers, the same bytes every time.
+/// Options for all families: freestanding, reproducible code without calls of helpers.
 const FLAGS: [&str; 20] = [
     "-std=gnu11",
     "-O2",
@@ -45,8 +45,8 @@ const FLAGS: [&str; 20] = [
     "-Wno-unused-function",
 ];
 
-/// Writes `runtimes.rs` into `out`: a function from the family to its object, if there is one, and
-/// the object for the entries of modules for GPUs, which run on the host.
+/// Writes `runtimes.rs` into `out`: a function from a family to its object, if there is one, and
+/// the host's object with the functions for GPUs.
 fn runtime(out: &Path) {
     println!("cargo::rerun-if-changed=src/runtime");
     let host = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
@@ -68,17 +68,17 @@ fn runtime(out: &Path) {
     }
     let cuda = out.join("tec_runtime_cuda.o");
     let text = format!(
-        "/// The runtime's object file for a CPU family, if this `tec` was built with one.\n\
+        "/// The runtime's object file for a CPU family, if this `tec` was built with it.\n\
          pub fn object(arch: &str) -> Option<&'static [u8]> {{\n    \
          match arch {{\n{arms}        _ => None,\n    }}\n}}\n\n\
-         /// The runtime of modules for GPUs.\n\
+         /// The host's runtime with the functions for GPUs.\n\
          pub fn cuda_object() -> &'static [u8] {{\n    include_bytes!({cuda:?})\n}}\n"
     );
     fs::write(out.join("runtimes.rs"), text).expect("OUT_DIR can be written");
 }
 
-/// Compiles the runtime's one translation unit to `name.o`; the C compiler is cargo's choice if not
-/// given.
+/// Compiles the runtime, one translation unit, to `name.o`. The default compiler is that of the
+/// `cc` crate.
 fn compile(compiler: Option<PathBuf>, out: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let mut build = cc::Build::new();
     build.no_default_flags(true).file("src/runtime/tec_runtime.c").out_dir(out.join(name));
@@ -98,8 +98,8 @@ fn runs(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Writes `error_codes.rs` into `out`: each code and the text of its page, sorted by code. A new
-/// page in `docs/errors` is all that a new code needs.
+/// Writes `error_codes.rs` into `out`: each code with the text of its page, sorted by code. A new
+/// code needs only a new page in `docs/errors`.
 fn error_codes(out: &Path) {
     println!("cargo::rerun-if-changed=docs/errors");
     let mut codes: Vec<String> = fs::read_dir("docs/errors")

@@ -2,9 +2,8 @@
 //!
 //! Reads and writes nothing but its arguments; the command line does the rest.
 
-use crate::codegen::Object;
-use crate::codegen::clif::{self, ObjectOptions};
 use crate::codegen::ptx::{self, PtxModule};
+use crate::codegen::{self, Object, ObjectOptions};
 use crate::diag::{Diag, Result, Sources, hints};
 use crate::ir::cost::Work;
 use crate::ir::launch::launch_unbound_stages;
@@ -250,13 +249,20 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> String {
 
 /// Runs `work` on a thread whose stack (1 GiB, committed as used) is deep enough for every
 /// recursion over a program that the parser accepts.
+///
+/// # Panics
+/// If the system refuses the stack. See [`try_with_stack`].
 pub fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    try_with_stack(work).expect("a thread can be made")
+}
+
+/// Like [`with_stack`]; returns the error if the system refuses the stack.
+pub fn try_with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     const STACK: usize = 1 << 30;
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(STACK);
-        let thread = builder.spawn_scoped(scope, work).expect("a thread can be made");
-        match thread.join() {
-            Ok(value) => value,
+        match builder.spawn_scoped(scope, work)?.join() {
+            Ok(value) => Ok(value),
             Err(payload) => std::panic::resume_unwind(payload),
         }
     })
@@ -661,7 +667,7 @@ pub fn compile_object(
         let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
         texts.join("\n")
     };
-    Ok(trace.phase("codegen", &print, || clif::compile_object(kernels, target, object))??)
+    Ok(trace.phase("codegen", &print, || codegen::compile_object(kernels, target, object))??)
 }
 
 /// Makes a module of lowered kernels.

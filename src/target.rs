@@ -7,79 +7,87 @@ use std::fmt;
 /// An instruction set family.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Arch {
-    /// 64-bit x86, System V ABI.
+    /// 64-bit x86 with the System V ABI.
     X86_64,
     /// 64-bit ARM.
     Aarch64,
     /// RV64GC.
     Riscv64,
-    /// GPUs of NVIDIA, by PTX.
+    /// GPUs of NVIDIA, with PTX.
     Nvptx,
 }
 
 impl Arch {
-    /// The family of the running CPU, if it is one of these.
+    /// The families of CPUs.
+    pub const CPUS: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
+
+    /// The family of the running CPU, if `tec` supports it.
     pub fn host() -> Option<Arch> {
-        match std::env::consts::ARCH {
-            "x86_64" => Some(Arch::X86_64),
-            "aarch64" => Some(Arch::Aarch64),
-            "riscv64" => Some(Arch::Riscv64),
-            _ => None,
+        Arch::CPUS.into_iter().find(|arch| arch.name() == std::env::consts::ARCH)
+    }
+
+    /// The name in compiler triples, in manifests and of the runtime's object.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
+            Arch::Nvptx => "nvptx",
         }
     }
 }
 
-/// What code is made for. Two targets are equal if they make the same code.
+/// A processor family with its features. Equal targets get the same code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// The name without features: `x86-avx512`.
     pub name: &'static str,
     /// Instruction set family.
     pub arch: Arch,
-    /// Widest vector register in bytes; 0 without vectors.
+    /// Bytes of the widest vector register; 0 without vectors.
     pub vector_bytes: u32,
-    /// True if the hardware has a fused multiply-add.
+    /// Whether the hardware has a fused multiply-add.
     pub fma: bool,
-    /// CPU features a module needs, by the names of [`Target::KNOWN_FEATURES`], sorted.
+    /// CPU features that a module requires, sorted.
     pub features: Vec<&'static str>,
-    /// What a GPU has and allows; nothing for a CPU.
+    /// The properties of a GPU; `None` for a CPU.
     pub gpu: Option<Gpu>,
 }
 
-/// What a GPU has and allows (CUDA C++ Programming Guide, "Technical Specifications per Compute
-/// Capability").
+/// The properties and limits of a GPU (CUDA C++ Programming Guide, "Technical Specifications per
+/// Compute Capability").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Gpu {
     /// Compute capability times 10: 80 for `sm_80`.
     pub capability: u32,
-    /// Also the instructions that only this very capability has: `sm_90a`.
+    /// Whether code may use the instructions that only this capability has: `sm_90a`.
     pub specific: bool,
-    /// Bytes of shared memory of a block, if its launch asks for more than
+    /// Most bytes of shared memory of a block, if its launch requests more than
     /// [`Gpu::STATIC_SHARED_BYTES`].
     pub shared_bytes: u32,
-    /// `--fast-math`: float32 division, square roots and functions by the instructions that
-    /// approximate them.
+    /// `--fast-math`: compute float32 division, square roots and functions by approximate
+    /// instructions.
     pub fast_math: bool,
 }
 
 impl Gpu {
-    /// Threads of a block.
+    /// Most threads of a block.
     pub const MAX_THREADS: u32 = 1024;
-    /// Threads of a block along x, y, z.
+    /// Most threads of a block along x, y, z.
     pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-    /// Blocks of a grid along x, y, z.
+    /// Most blocks of a grid along x, y, z.
     pub const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
-    /// Bytes of shared memory that every block can have.
+    /// Bytes of shared memory that every block can have, without a request.
     pub const STATIC_SHARED_BYTES: u32 = 48 << 10;
-    /// 32-bit registers of a thread.
+    /// Most 32-bit registers of a thread.
     pub const MAX_REGISTERS: u32 = 255;
-    /// 32-bit registers of a multiprocessor: those of one block fit in.
+    /// Most 32-bit registers of a block: those of a multiprocessor.
     pub const BLOCK_REGISTERS: u32 = 64 << 10;
-    /// Threads that run in step.
+    /// Threads of a warp.
     pub const WARP: u32 = 32;
 }
 
-/// The instruction set that the SIMD back end (`codegen::simd`) makes code for.
+/// The instruction set of the SIMD back end (`codegen::simd`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SimdIsa {
     /// AVX2 with FMA: 16 registers of 32 bytes.
@@ -105,7 +113,7 @@ impl SimdIsa {
         }
     }
 
-    /// Whether instructions take masks of lanes, by their EVEX encodings.
+    /// Whether instructions have lane masks (EVEX encodings).
     pub fn has_masks(self) -> bool {
         self == SimdIsa::Avx512
     }
@@ -115,12 +123,12 @@ impl Target {
     /// Features that `+feature` accepts.
     pub const KNOWN_FEATURES: [&'static str; 3] = ["bf16", "fp16", "vnni"];
 
-    /// The targets of this version, least capable first in each family.
+    /// All targets, the least capable first in each family.
     pub fn all() -> Vec<Target> {
         [Target::cpus(), Target::gpus()].concat()
     }
 
-    /// Those of them that are CPUs.
+    /// The CPU targets.
     pub fn cpus() -> Vec<Target> {
         let avx2 = vec!["avx", "avx2", "f16c", "fma"];
         let mut avx512 = avx2.clone();
@@ -143,7 +151,7 @@ impl Target {
         ]
     }
 
-    /// Those of them that are GPUs.
+    /// The GPU targets.
     pub fn gpus() -> Vec<Target> {
         let make = |name, capability, specific, shared_kib: u32| Target {
             name,
@@ -173,7 +181,7 @@ impl Target {
         ]
     }
 
-    /// The target a name stands for; `native` is the running CPU's best.
+    /// Parses a target's name with its features; `native` is the running CPU's best target.
     pub fn parse(name: &str) -> Result<Target> {
         let (base, extra) = name.split_once('+').unwrap_or((name, ""));
         let mut target = if base == "native" {
@@ -216,8 +224,8 @@ impl Target {
         Ok(target)
     }
 
-    /// The best target the running CPU can execute; the plainest one of its family if the CPU
-    /// has not even the features of that.
+    /// The best target that the running CPU can execute, or the baseline of its family if it cannot
+    /// execute even that.
     pub fn native() -> Target {
         let family: Vec<Target> =
             Target::all().into_iter().filter(|target| Some(target.arch) == Arch::host()).collect();
@@ -228,13 +236,18 @@ impl Target {
         }
     }
 
-    /// What every CPU of this machine's family can execute.
-    pub fn host_baseline() -> Target {
-        let family = Target::cpus().into_iter().find(|target| Some(target.arch) == Arch::host());
-        family.expect("tec runs on this kind of CPU")
+    /// The least capable target of a CPU family.
+    pub fn baseline(arch: Arch) -> Target {
+        let mut family = Target::cpus().into_iter().filter(|target| target.arch == arch);
+        family.next().expect("a family of CPUs")
     }
 
-    /// Whether code for it runs on this machine.
+    /// The least capable target of this machine's CPU family.
+    pub fn host_baseline() -> Target {
+        Target::baseline(Arch::host().expect("tec runs on this kind of CPU"))
+    }
+
+    /// Whether this machine's CPU can run code for the target.
     pub fn runs_here(&self) -> bool {
         Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))
     }
@@ -248,14 +261,19 @@ impl Target {
         }
     }
 
-    /// Whether it has threads in blocks.
+    /// The architecture of a GPU, such as `sm_80`; the name of another target.
+    pub fn architecture(&self) -> &'static str {
+        self.name.strip_prefix("nvptx-").unwrap_or(self.name)
+    }
+
+    /// Whether the target is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu.is_some()
     }
 
-    /// The targets whose GPUs a module for this one is for, by their instructions: those of this
-    /// capability or a higher one, but for `sm_90a` and the like, whose own ones no other GPU has.
-    pub fn promised_gpus(&self) -> Vec<Target> {
+    /// The targets whose GPUs can run the PTX of a module for this one: those of this capability or
+    /// a higher one; for `sm_90a` and the like only the target itself.
+    pub fn compatible_gpus(&self) -> Vec<Target> {
         let Some(gpu) = self.gpu else { return Vec::new() };
         let is_promised = |target: &Target| match target.gpu {
             Some(_) if gpu.specific => target.name == self.name,
@@ -265,7 +283,7 @@ impl Target {
         Target::gpus().into_iter().filter(is_promised).collect()
     }
 
-    /// Whether it has the instruction of an intrinsic of `lib/intrinsics.te`.
+    /// Whether the target has the instruction of an intrinsic of `lib/intrinsics.te`.
     pub fn has_intrinsic(&self, name: &str) -> bool {
         let feature = match name {
             "dot4_u8_i8" | "dot4_i8_u8" => "vnni",
@@ -293,7 +311,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Whether the running CPU, and the operating system with it, has a feature of its family.
+/// Whether the running CPU and its operating system support a feature.
 #[cfg(target_arch = "x86_64")]
 fn host_has(feature: &str) -> bool {
     match feature {
@@ -314,7 +332,7 @@ fn host_has(feature: &str) -> bool {
     }
 }
 
-/// Whether the running CPU has a feature: every CPU of the other families has those we name.
+/// Every CPU of the other families has the features that we name.
 #[cfg(not(target_arch = "x86_64"))]
 fn host_has(_feature: &str) -> bool {
     true
@@ -338,7 +356,7 @@ mod tests {
     #[test]
     fn modules_are_for_gpus_of_their_capability_or_a_higher_one() {
         let promised = |name: &str| -> Vec<&str> {
-            let targets = Target::parse(name).unwrap().promised_gpus();
+            let targets = Target::parse(name).unwrap().compatible_gpus();
             targets.iter().map(|target| target.name).collect()
         };
         assert_eq!(promised("nvptx-sm_90"), ["nvptx-sm_90", "nvptx-sm_100", "nvptx-sm_120"]);

@@ -34,7 +34,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use support::Disk;
 use support::judge;
-use tec::codegen::clif::ObjectOptions;
+use tec::codegen::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};
 use tec::driver::{self, Failure, FpContract, Options, Trace};

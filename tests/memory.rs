@@ -83,3 +83,13 @@ fn arguments_beyond_the_limit_of_the_process_are_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("no memory for"), "{}", stderr(&output));
 }
+
+/// A limit on virtual memory below the compiler's stack is an error, not a bug.
+#[test]
+fn a_limit_below_the_stack_is_an_error() {
+    let script = format!("ulimit -v 900000 && exec {} check {MATMUL}", env!("CARGO_BIN_EXE_tec"));
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("`tec` needs 1 GiB of address space for its stack"), "{message}");
+}

@@ -203,8 +203,8 @@ fn c_calls_every_entry() {
 }
 
 #[test]
-fn the_straight_path_accepts_no_more() {
-    run_c(&standard(), "straight_path.c", &["./m.so", "-Wl,-rpath,."]);
+fn the_fast_path_accepts_only_valid_calls() {
+    run_c(&standard(), "fast_path.c", &["./m.so", "-Wl,-rpath,."]);
 }
 
 #[test]
@@ -547,7 +547,7 @@ fn manifests_are_in_every_form() {
     let path = built.write("y.so", b"\x7fELF");
     let error = read_manifest(&path).unwrap_err();
     assert_eq!(error.code, "E0523");
-    assert!(error.message.ends_with("is no module of tec"), "{}", error.message);
+    assert!(error.message.ends_with("is not a module of tec"), "{}", error.message);
     let error = read_manifest(&built.path("none.so")).unwrap_err();
     assert!(error.message.ends_with("no such file or directory"), "{}", error.message);
     let newer = expected.to_json().replacen("\"tec_manifest\": 1", "\"tec_manifest\": 9", 1);

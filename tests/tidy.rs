@@ -19,6 +19,16 @@ const NARROW: [(&str, &str, &str); 2] = [
     ("src/target.rs", "ir", "crate::ir::DType;"),
 ];
 
+/// The inner layers of `src/codegen`, lowest first: a folder or file with the others it may use.
+const CODEGEN_LAYERS: [(&str, &[&str]); 6] = [
+    ("common", &[]),
+    ("ptx", &[]),
+    ("simd", &["common"]),
+    ("clif", &["common", "simd"]),
+    ("entry", &["common", "ptx"]),
+    ("object", &["clif", "entry", "ptx"]),
+];
+
 /// Codes that no test needs to show, with the reason.
 const UNTESTED: [(&str, &str); 1] =
     [("E0545", "a target that this machine cannot run differs from machine to machine")];
@@ -155,6 +165,54 @@ fn layers_use_only_what_the_architecture_page_allows() {
         }
     }
     assert!(edges > 100, "only {edges} uses found");
+    none_of(wrong);
+}
+
+/// The names that follow a path prefix in a text: `a` and `b` of `prefix::{a, b::c}`.
+fn names_after<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
+    let name = |path: &'t str| path.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
+    let ends = text.match_indices(prefix).map(|(at, _)| (at, &text[at + prefix.len()..]));
+    let outermost = ends.filter(|(at, _)| !text[..*at].ends_with("::"));
+    let lists = outermost.flat_map(|(_, rest)| match rest.strip_prefix('{') {
+        Some(list) => list.split('}').next().unwrap_or(list).split(',').collect(),
+        None => vec![rest],
+    });
+    lists.filter_map(name).collect()
+}
+
+#[test]
+fn codegen_layers_use_only_what_the_table_allows() {
+    let mut wrong = Vec::new();
+    let mut used = BTreeSet::new();
+    for file in files_under("src/codegen").iter().filter(|file| has_ending(file, &["rs"])) {
+        let path = file.path.strip_prefix("src/codegen/").expect("a path in codegen");
+        let own = path.split('/').next().expect("a name").trim_end_matches(".rs");
+        if own == "mod" {
+            continue;
+        }
+        let Some((_, allowed)) = CODEGEN_LAYERS.iter().find(|(layer, _)| *layer == own) else {
+            wrong.push(format!("{}: in no row of CODEGEN_LAYERS", file.path));
+            continue;
+        };
+        let text: Vec<&str> = lines_but_tests(file).map(|(_, line)| line.trim()).collect();
+        let text = text.join(" ");
+        let supers = "super::".repeat(depth(&file.path) - 1);
+        for prefix in ["crate::codegen::", &supers] {
+            for name in names_after(&text, prefix) {
+                let is_layer = CODEGEN_LAYERS.iter().any(|(layer, _)| *layer == name);
+                if is_layer && name != own && !allowed.contains(&name) {
+                    wrong.push(format!("{}: may not use `codegen::{name}`", file.path));
+                }
+                used.insert((own.to_string(), name.to_string()));
+            }
+        }
+    }
+    for (layer, allowed) in CODEGEN_LAYERS {
+        for name in allowed.iter().filter(|name| !used.contains(&(layer.into(), name.to_string())))
+        {
+            wrong.push(format!("CODEGEN_LAYERS: `{layer}` does not use `{name}`"));
+        }
+    }
     none_of(wrong);
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How far `--schedule auto` falls below a naive vectorized loop on shapes that nobody tuned for.
+"""Compares `--schedule auto` with a naive vectorized loop on shapes that it was not tuned for.
 
     python3 tools/auto_floor.py [COUNT [SEED]] [--tec target/release/tec] [--threads 2]
 
 Draws sample kernels and shapes (primes, long and thin, tiny), gives each stage a naive schedule
-(its last axis innermost, in vectors of 16, everything else as declared), and times it in turns with
-`auto`. What is near or below the limit is measured twice more, and the middle one counts. Prints
-the worst, and how many fall below 0.8.
+(its last axis innermost, in vectors of 16, everything else as declared), and times both
+interleaved. Results near or below the limit are measured twice more, and the median counts. Prints
+the worst, and how many are below 0.8.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-# Kernel: file, sizes, stages with their loops; the last one is vectorized.
+# For each kernel: file, sizes, stages with their loops, the last of which is vectorized.
 KERNELS = {
     "matmul": ("matmul", "nml", {"C": "x k y"}),
     "matmul_add": ("matmul_add", "NLM", {"matmul": "i k j", "out": "i j"}),
@@ -34,7 +34,7 @@ KERNELS = {
 }
 PRIMES = [3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 97, 127, 211, 251, 509, 997, 1021]
 
-# What is below this is measured again.
+# Ratios below this are measured again.
 NEAR = 0.85
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/BENCHMARKS.md from rows that the peers' harness wrote.
+"""Makes the tables of docs/BENCHMARKS.md from the rows that the peers' harness wrote.
 
     tools/bench_table.py ROWS.jsonl [MORE.jsonl …] > tables.md
 
 A row is a JSON object with `workload`, `size`, `threads`, `peer`, `median_s` and a rate, `gflops`
 or `gbps`.
-`tec` is compared with the fastest peer of the same thread count on plain layouts; a peer that has
-no row for two threads competes with its row for one. `-any` and `-packed` peers had their
-operands in a layout of their own choice, the time for that not counted: they have a column apart.
+`tec` is compared with the fastest peer of the same thread count on plain layouts; a peer
+without a row for two threads is compared by its row for one. `-any` and `-packed` peers have their
+operands in a layout of their choice, without the time for the conversion, so they have a column of
+their own.
 """
 
 import json

@@ -26,15 +26,15 @@ import tarfile
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# In a checkout this file is in tools/, in a bundle it stands beside samples/ and modules/.
+# In a checkout this file is in tools/, in a bundle beside samples/ and modules/.
 ROOT = HERE.parent if HERE.name == "tools" else HERE
 
-# What modules of a bundle are built for: a GPU takes the last one that is not above it.
+# The targets of the modules in a bundle; a GPU runs the last one whose capability it has.
 BUNDLE_TARGETS = ["nvptx-sm_75", "nvptx-sm_80", "nvptx-sm_86", "nvptx-sm_89", "nvptx-sm_90"]
 
 
 class Case:
-    """A kernel of a sample at one size, with what PyTorch computes for it.
+    """A kernel of a sample at one size, with PyTorch's computation of it.
 
     `inputs(torch, random)` gives tensors, `reference(torch, *inputs in float64)` the exact result
     and `magnitude` (the same of absolute values) what its rounding errors are measured by;
@@ -53,11 +53,11 @@ class Case:
         self.least = least
 
     def runs_on(self, target):
-        """Whether the target has the instructions that it needs."""
+        """Whether the target has the instructions that the case needs."""
         return int(re.search(r"sm_(\d+)", target)[1]) >= self.least
 
     def bytes(self):
-        """What must move at least."""
+        """The bytes of all tensors, the least that is transferred."""
         size = {"float32": 4, "float16": 2, "bfloat16": 2}
         read = sum(math.prod(shape) for shape in self.shapes) * size[self.dtype]
         return read + math.prod(self.output) * size[self.result]
@@ -72,7 +72,7 @@ def matmul(n, schedules):
 
 
 def matmul_bf16(n):
-    # Tensor cores cut terms off, which costs as much again as rounding.
+    # Tensor cores truncate terms, which adds an error as large as that of rounding.
     return Case(
         f"matmul_bf16 {n}", "matmul_bf16.te", "matmul_bf16", ["tensor"], {"n": n},
         [(n, n), (n, n)], (n, n), lambda torch, a, b: a @ b, 2 * n,
@@ -151,7 +151,7 @@ def add(name, file, kernel, schedules, define, left, right, output):
 
 
 def cases(quick):
-    """Every schedule for GPUs of the samples, each at one size or more."""
+    """The cases of all GPU schedules of the samples, each at one or more sizes."""
     n = 1 << (20 if quick else 26)
     rows = 256 if quick else 4096
     sizes = [256] if quick else [1024, 2048, 4096, 8192]
@@ -179,20 +179,20 @@ def cases(quick):
 
 
 def schedules_of(case, folder):
-    """Those of the case's schedules that the sample has for GPUs."""
+    """The case's schedules that the sample declares for GPUs."""
     text = (folder / case.file).read_text()
     found = re.findall(rf"^schedule {case.kernel}\.(\w+)[^{{]*?for nvptx", text, re.M)
     return [name for name in case.schedules if name in found]
 
 
 def module_name(case, schedule, target):
-    """The file of a case's module, without its ending."""
+    """The file name of a case's module, without its extension."""
     define = "_".join(f"{name}{value}" for name, value in sorted(case.define.items()))
     return re.sub(r"\W", "_", f"{case.kernel}_{schedule}_{define}_{target}")
 
 
 def build(tec, case, schedule, target, samples, folder):
-    """Compiles a case; the path, or the compiler's message."""
+    """Compiles a case. Returns the path and the compiler's message on failure."""
     path = folder / (module_name(case, schedule, target) + ".so")
     define = [f"-D{name}={value}" for name, value in case.define.items()]
     command = [str(tec), "build", str(samples / case.file), "--kernel", case.kernel, "--target",
@@ -210,7 +210,7 @@ def runs(tec):
 
 
 def find_target(major, minor, known):
-    """The best target that a GPU of this compute capability runs."""
+    """The best target that a GPU of this compute capability can run."""
     have, best = 10 * major + minor, None
     for name in known:
         match = re.fullmatch(r"nvptx-sm_(\d+)", name)
@@ -276,7 +276,7 @@ def view(tensor, dtype):
 
 
 class Module:
-    """A module's kernel, through its C entry; tensors are checked by the entry itself."""
+    """A module's kernel, called through its checked C entry."""
 
     def __init__(self, path, kernel):
         self.library = ctypes.CDLL(str(path))
@@ -285,7 +285,7 @@ class Module:
         self.library.tec_last_error.restype = ctypes.c_char_p
 
     def bind(self, torch, tensors, dtypes):
-        """A function that launches the kernel on PyTorch's current stream."""
+        """Returns a function that launches the kernel on PyTorch's current stream."""
         views = [view(tensor, dtype) for tensor, dtype in zip(tensors, dtypes)]
         pointers = [ctypes.byref(one) for one in views]
 
@@ -302,7 +302,7 @@ class Module:
 
 
 def milliseconds(torch, call, budget):
-    """Median time of one call, by CUDA events, over batches that take `budget` seconds in all.
+    """Measures the median time of a call by CUDA events, over batches of `budget` seconds in total.
 
     The calls of a batch are one CUDA graph where that works, so that short kernels are not timed
     by how fast Python calls them.
@@ -344,11 +344,11 @@ def milliseconds(torch, call, budget):
 
 
 def compare(torch, case, inputs, actual):
-    """The largest error of a result, in units of what a sum of so many terms may be off."""
+    """The largest error of a result, divided by the error bound of its sums."""
     exact = case.reference(torch, *[one.double() for one in inputs])
     scale = case.magnitude(torch, *[one.double() for one in inputs])
     unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-    # Each term is rounded once in float32, the result once in its own type.
+    # Each term is rounded in float32, the result once in its own type.
     bound = (case.terms + 4) * unit["float32"] * scale + unit[case.result] * exact.abs() + 1e-30
     error = (actual.double() - exact).abs()
     if not bool(torch.isfinite(actual).all()):
@@ -358,7 +358,7 @@ def compare(torch, case, inputs, actual):
 
 
 def check(torch, case, schedule, path, args):
-    """One line of the result."""
+    """Checks one case. Returns its line of the result."""
     line = {"case": case.name, "kernel": case.kernel, "schedule": schedule}
     types = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     torch.manual_seed(20260101)
@@ -388,13 +388,13 @@ def check(torch, case, schedule, path, args):
             line["torch_compile"] = milliseconds(torch, compiled, args.seconds)
             ratio = line["torch_compile"]["median_ms"] / line["median_ms"]
             line["speed_of_torch_compile"] = ratio
-        except Exception as error:  # It needs Triton and a C compiler, and fails in many ways.
+        except Exception as error:  # torch.compile may raise anything.
             line["torch_compile"] = f"not measured: {type(error).__name__}"
     return line
 
 
 def machine(torch):
-    """What the numbers depend on."""
+    """Describes the machine and the versions."""
     device = torch.cuda.get_device_properties(0)
     told = {
         "gpu": device.name,
@@ -413,12 +413,12 @@ def machine(torch):
         if done.returncode == 0:
             told.update(zip(query.split(","), (one.strip() for one in done.stdout.split(","))))
     except OSError:
-        pass  # The driver's tool is not everywhere.
+        pass  # nvidia-smi may be missing.
     return told
 
 
 def find_gpu():
-    """PyTorch, or why there is nothing to check."""
+    """Returns PyTorch, or the reason to skip the checks."""
     try:
         import torch
     except ImportError as error:
@@ -429,7 +429,7 @@ def find_gpu():
 
 
 def measure(torch, args, result):
-    """All cases on this GPU."""
+    """Checks and times all cases on this GPU."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
@@ -469,7 +469,7 @@ def measure(torch, args, result):
 
 
 def describe(line):
-    """A result, for people."""
+    """Formats a line of the result."""
     text = f"{line['case']:<28} {line['schedule']:<12} "
     if "error" in line:
         return text + "FAILED: " + line["error"].splitlines()[0]
@@ -483,14 +483,14 @@ def describe(line):
 
 
 def save(result, path):
-    """Writes the result; the file is complete at every moment."""
+    """Writes the result atomically."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     os.replace(temporary, path)
 
 
 def table(path):
-    """A result as rows of Markdown, for docs/BENCHMARKS.md."""
+    """Formats a result as rows of Markdown, for docs/BENCHMARKS.md."""
     result = json.loads(path.read_text())
     if result["status"] == "skipped":
         return f"not measured: {result['reason']}"
@@ -521,8 +521,8 @@ def main():
     parser.add_argument("--samples", type=pathlib.Path, default=ROOT / "samples")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-check.json"))
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--no-times", action="store_true", help="only whether results are right")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument("--no-times", action="store_true", help="measure no times")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each measurement")
     parser.add_argument("--compile", action="store_true", help="measure torch.compile too")
     parser.add_argument("--bundle", type=pathlib.Path, metavar="OUT.tar.gz",
                         help="pack everything for another machine instead")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Minimax coefficients of `src/lower/expand_math`.
 
-    python3 -m venv /tmp/mm && /tmp/mm/bin/pip install mpmath scipy
-    /tmp/mm/bin/python tools/minimax.py            # every polynomial
-    /tmp/mm/bin/python tools/minimax.py exp32 ...  # some
+    python3 -m venv target/mm && target/mm/bin/pip install mpmath scipy
+    target/mm/bin/python tools/minimax.py            # every polynomial
+    target/mm/bin/python tools/minimax.py exp32 ...  # some
 
 A polynomial `sum c_i x^{k_i}` is fitted to `f` so that the largest `weight * |error|` is smallest
 (a linear program on a dense grid). The coefficients are rounded to the target type one after the
-other, lowest power first, and the rest is fitted again each time, so that later coefficients make
-up for the rounding of earlier ones.
-Printed: the coefficients, lowest power first, and log2 of the largest weighted error.
+other, lowest power first, and the others are fitted again each time, so that they compensate for
+the rounding.
+Prints the coefficients, lowest power first, and log2 of the largest weighted error.
 """
 
 import struct
@@ -34,8 +34,8 @@ def correct(residual, weight, powers, lo, hi):
     xs = [lo + (hi - lo) * (1 - mp.cos(mp.pi * i / count)) / 2 for i in range(count + 1)]
     ws = [abs(weight(x)) for x in xs]
     rs = [residual(x) for x in xs]
-    # A linear program in doubles finds a correction; a few rounds of it give any precision. The
-    # columns are x^k T_j, T_j Chebyshev polynomials of the interval, so that it is well scaled.
+    # A linear program in doubles finds a correction, and a few rounds reach any precision. Its
+    # columns are x^k T_j, with T_j Chebyshev polynomials of the interval, which are well scaled.
     first = powers[0]
     chebyshev = [[mpf(1)]]
     a, b = 2 / (hi - lo), -(hi + lo) / (hi - lo)
@@ -76,7 +76,7 @@ def correct(residual, weight, powers, lo, hi):
 
 
 def fit(name, bits, f, weight, powers, lo, hi, fixed=()):
-    """Rounded coefficients, of which `fixed` are given."""
+    """Fits and rounds the coefficients; the first ones are `fixed`."""
     lo, hi = mpf(lo), mpf(hi)
     done = [mpf(c) for c in fixed]
     while len(done) < len(powers):
@@ -109,7 +109,7 @@ def shortest(value, kind):
 
 
 def split(name, bits, x, keep):
-    """A constant as a part with `keep` significant bits, then parts of the full type."""
+    """Splits a constant into a part with `keep` significant bits and parts of the full type."""
     x = mpf(x)
     with mp.workprec(keep):
         hi = +x
@@ -234,7 +234,7 @@ def erf_table():
 
 
 def log_table():
-    """For each 64th of an octave: 1/c, -log(1/c) on a grid of 2^-42, and what that leaves."""
+    """For each 64th of an octave: 1/c, -log(1/c) rounded to a multiple of 2^-42, and the rest."""
     first = 0x3FF0000000000000 - (1 << 45) - 37 * (1 << 46)
     print(f"bits of the first mantissa: {first:#x}")
     largest = 0
@@ -253,7 +253,7 @@ def log_table():
 
 
 def two_over_pi():
-    """The first 1280 bits of 2/pi behind the point, 64 a word."""
+    """The first 1280 bits of 2/pi after the binary point, in words of 64 bits."""
     with mp.workprec(1400):
         digits = int(mp.floor(2 / mp.pi * mpf(2) ** 1280))
     for i in range(20):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How well the cost model ranks random schedules: `tools/rank.py WORKLOAD [COUNT] [SEED]`.
+"""Measures how well the cost model ranks random schedules: `tools/rank.py WORKLOAD [COUNT] [SEED]`.
 
-Writes COUNT random schedules of a sample into a file under target/rank/, has them measured and
-estimated by `tools/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
+Writes COUNT random schedules of a sample to a file under target/rank/, measures and estimates
+them with `tools/rank.rs`, and prints Spearman's rank correlation. Measurements are kept in
 target/rank/, so that a second run only estimates.
 """
 
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def matmul(r):
-    """Tiles in registers or not, packed or not, in any order of the outer loops."""
+    """Register tiles or plain loops, packed or not, with any order of the outer loops."""
     lines = []
     ty = r.choice([16, 32, 48, 64, 96, 128])
     tx = r.choice([1, 2, 3, 4, 6, 8, 12, 16])
@@ -77,7 +77,7 @@ def matmul(r):
 
 
 def conv(r):
-    """Tiles of channels and columns; direct, through a buffer, or plain."""
+    """Tiles of channels and columns, with or without a buffer, or plain loops."""
     tc = r.choice([1, 2, 4, 8, 16])
     tw = r.choice([8, 16, 32, 48, 64])
     ti = r.choice([1, 2, 4, 8, 16])
@@ -129,7 +129,7 @@ def conv(r):
 
 
 def softmax(r):
-    """Partial reductions in lanes or not, stages in the row or apart."""
+    """Partial reductions in lanes or not, stages attached to the row or at root."""
     vectors = r.choice([1, 2, 4, 8])
     lines = []
     together = r.random() < 0.7
@@ -233,7 +233,7 @@ def matmul_add(r):
 
 
 def depthwise(r):
-    """A tile of rows and columns, the padded image in the channel or apart."""
+    """A tile of rows and columns, the padded image attached to the channel or at root."""
     ti, tw = r.choice([1, 2, 4, 8, 14]), r.choice([8, 16, 28, 32, 64])
     lines = []
     if r.random() < 0.75:

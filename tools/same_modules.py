@@ -1,9 +1,9 @@
 """Compares the modules that two builds of `tec` make of the samples: every schedule and target.
 
-    python3 tools/same_modules.py OLD NEW
+    python3 tools/same_modules.py OLD NEW [SAMPLE ...]
 
-A change that must not change code leaves every object file and PTX text as it was. Prints each
-module that differs and exits with 1 if there is one.
+Builds each sample, or the given ones (`matmul conv`), with both programs and compares the object
+files and PTX texts. Prints each module that differs and exits with 1 if there is one.
 """
 
 import argparse
@@ -38,14 +38,17 @@ def built(tec: str, path: pathlib.Path, schedule: str, target: str) -> tuple[int
 
 
 def main() -> int:
-    """Builds everything twice."""
+    """Compares the builds of all samples, or of the given ones."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old")
     parser.add_argument("new")
+    parser.add_argument("sample", nargs="*")
     options = parser.parse_args()
+    paths = [path for path in sorted((ROOT / "samples").glob("*.te"))
+             if not options.sample or path.stem in options.sample]
     jobs = [(path, schedule, target)
-            for path, target in itertools.product(sorted((ROOT / "samples").glob("*.te")), TARGETS)
+            for path, target in itertools.product(paths, TARGETS)
             for schedule in schedules(path)]
 
     def both(job):

@@ -85,10 +85,14 @@ pub fn main() -> ExitCode {
         }
     };
     let reporter = report::Reporter::new(cli.color);
-    let result = crate::driver::with_stack(|| run(&cli.command, &reporter));
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => reporter.fail(error),
+    match crate::driver::try_with_stack(|| run(&cli.command, &reporter)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => reporter.fail(error),
+        Err(_) => {
+            eprintln!("error: `tec` needs 1 GiB of address space for its stack");
+            eprintln!("help: raise the limit on virtual memory (`ulimit -v`)");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Modules as `.tar`: the parts, for whoever links them. The same parts give the same bytes.
+//! Modules as `.tar`: the parts, to be linked by the user. The same parts give the same bytes.
 
-use super::link::{arch_name, launcher_runtime, runtime_object};
+use super::link::{launcher_runtime, runtime_object};
 use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
-/// The runtime's source: what a `.tar` holds for a family without a compiled runtime.
+/// The runtime's source, for archives for a family without a compiled runtime.
 const RUNTIME_SOURCE: [(&str, &str); 13] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
@@ -21,17 +21,17 @@ const RUNTIME_SOURCE: [(&str, &str); 13] = [
     ("workspace.c", include_str!("../runtime/workspace.c")),
 ];
 
-/// How to compile the source, as its first file in the archive.
+/// The README of the source in an archive: how to compile it.
 const RUNTIME_README: &str = "\
-The runtime that the module's object refers to. Compile it once for the machine it runs on:
+The run-time library of the module's object. Compile it once for the machine that will run it:
 
     cc -O2 -fPIC -fvisibility=hidden -ffp-contract=off -c tec_runtime.c -o tec_runtime.o
 
 (for aarch64 add -mno-outline-atomics) and link tec_runtime.o with the object files of all modules.
 ";
 
-/// An archive of a module for GPUs: the PTX, header, manifest, and the entries, which are code for
-/// this machine's CPU family, with their runtime.
+/// Makes the archive of a module for GPUs: the PTX, header, manifest, and the entries with their
+/// runtime, compiled for this machine's CPU family.
 pub fn make_ptx_archive(
     module: &str,
     ptx: &str,
@@ -48,7 +48,7 @@ pub fn make_ptx_archive(
     archive.0.into_inner().expect("memory takes all bytes")
 }
 
-/// An archive of a module: object, runtime, header, manifest.
+/// Makes the archive of a module: object, runtime, header, manifest.
 pub fn make_archive(
     module: &str,
     object: &[u8],
@@ -63,8 +63,8 @@ pub fn make_archive(
     if let Some(runtime) = runtime_object(arch) {
         archive.add("tec_runtime.o", runtime);
     }
-    // Without a compiled runtime, or for another machine than this one, its source is of use.
-    if runtime_object(arch).is_none() || arch_name(arch) != std::env::consts::ARCH {
+    // The user needs the source without a compiled runtime, and may need it on another machine.
+    if runtime_object(arch).is_none() || Some(arch) != Arch::host() {
         archive.add("runtime/README", RUNTIME_README.as_bytes());
         for (name, text) in RUNTIME_SOURCE {
             archive.add(&format!("runtime/{name}"), text.as_bytes());

@@ -1,7 +1,7 @@
 //! Numbers of a manifest that may depend on run-time integers: extents, workspace bytes, work.
 //!
-//! In JSON a number, or a text in `.te` syntax over the names of the kernel's run-time integers:
-//! `"(n + 2*p - k)//s + 1"`. `tec run MODULE.so` reads it again.
+//! In JSON such a number is a number, or a string in `.te` syntax over the names of the kernel's
+//! run-time integers: `"(n + 2*p - k)//s + 1"`. `tec run MODULE.so` parses it.
 
 use crate::codegen::entry::{LEVELS, extent_text};
 use crate::ir::{BinOp, DType, Expr, UnOp, Var};
@@ -12,9 +12,9 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Extent {
-    /// Known when the module was compiled.
+    /// A number that is known at compile time.
     Number(i64),
-    /// Over run-time integers.
+    /// An expression over run-time integers.
     Expression(String),
 }
 
@@ -27,8 +27,8 @@ impl Extent {
         }
     }
 
-    /// The expression again, over the variables that `var_of` gives; `None` if it knows a name not
-    /// or the text is no such expression.
+    /// Parses the expression, with variables from `var_of`. Returns `None` if `var_of` does not
+    /// know a name or the text is no integer expression.
     pub fn to_expr(&self, var_of: &dyn Fn(&str) -> Option<Var>) -> Option<Expr> {
         match self {
             Extent::Number(value) => Some(Expr::index(*value)),
@@ -40,7 +40,7 @@ impl Extent {
         }
     }
 
-    /// The name, if it is one alone.
+    /// The name, if the expression is a single name.
     pub fn as_name(&self) -> Option<&str> {
         match self {
             Extent::Expression(text) if is_name(text) => Some(text),
@@ -58,14 +58,14 @@ impl fmt::Display for Extent {
     }
 }
 
-/// What `extent_text` wrote, read again. The text may come from anywhere, so types are checked.
+/// A parser for the output of `extent_text`. The text may be damaged, so types are checked.
 struct Parser<'a> {
     rest: &'a str,
     depth: usize,
     var_of: &'a dyn Fn(&str) -> Option<Var>,
 }
 
-/// Deeper brackets are no extent that `tec` wrote.
+/// Deepest nesting of parentheses; `tec` writes none as deep.
 const MAX_DEPTH: usize = 300;
 
 impl Parser<'_> {
@@ -86,7 +86,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A whole expression inside brackets.
+    /// An expression in parentheses.
     fn inner(&mut self) -> Option<Expr> {
         self.depth += 1;
         let value = if self.depth > MAX_DEPTH { None } else { self.level(0) };
@@ -123,7 +123,7 @@ impl Parser<'_> {
         call(word, &args)
     }
 
-    /// Skips `symbol`, and blanks behind it, if it is next.
+    /// Skips `symbol` and the blanks after it, if it is next. Returns whether it was.
     fn eat(&mut self, symbol: &str) -> bool {
         let Some(rest) = self.rest.strip_prefix(symbol) else { return false };
         if is_name(symbol) && rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {

@@ -1,6 +1,6 @@
-//! The memory of a GPU, for `tec run` and `tec bench`: tensors are copied there, a kernel of a
-//! module is called through its packed entry, results are copied back. The CUDA driver is the one
-//! that modules find (docs/ABI.md), opened when it is needed.
+//! Runs kernels on a GPU for `tec run` and `tec bench`: copies tensors to its memory, calls a
+//! kernel through its packed entry and copies results back. It opens the CUDA driver that modules
+//! use (docs/ABI.md) on demand.
 
 use super::load::{Arg, BoundCall, LoadedKernel, words};
 use crate::diag::{Diag, Result};
@@ -23,12 +23,12 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The name of the first GPU, by the driver; nothing of the GPU is taken.
+    /// The name of the first GPU. Makes no context on it.
     pub fn find() -> Result<String> {
         let gpu = Gpu::load()?;
         let mut name = [0u8; 256];
         gpu.check("the CUDA driver does not start", |gpu| {
-            // SAFETY: the functions have these signatures, and `name` is as long as is said.
+            // SAFETY: the functions have these signatures, and `name` has the given length.
             unsafe {
                 let init: Symbol<'_, unsafe extern "C" fn(u32) -> CuResult> =
                     gpu.symbol("cuInit")?;
@@ -52,15 +52,15 @@ impl Gpu {
         let file = std::env::var("TEC_CUDA_LIBRARY").ok().filter(|file| !file.is_empty());
         let file = file.unwrap_or_else(|| "libcuda.so.1".to_string());
         // SAFETY: loading runs the constructors of the driver's library, or of the file that the
-        // user named.
+        // user chose.
         let library = unsafe { Library::new(&file) }.map_err(|error| {
-            // The loader's text names the file.
+            // The loader's message names the file.
             missing("there is no CUDA driver").note(words(&error))
         })?;
         Ok(Gpu { library })
     }
 
-    /// A call to be timed, with tensors that are copied to the GPU now.
+    /// Copies tensors to the GPU. Returns a call that can be timed.
     pub fn bind<'a>(&'a self, kernel: &LoadedKernel, args: &[Arg<'a>]) -> Result<TimedCall<'a>> {
         let memory: Vec<Memory<'_>> = self.upload_tensors(args)?.into_iter().flatten().collect();
         let addresses: Vec<u64> = memory.iter().map(|memory| memory.address).collect();
@@ -93,7 +93,7 @@ impl Gpu {
         Ok(event)
     }
 
-    /// Calls a kernel with tensors that are copied to the GPU and, outputs, back.
+    /// Copies tensors to the GPU, calls a kernel and copies the outputs back.
     pub fn call(&self, kernel: &LoadedKernel, mut args: Vec<Arg<'_>>) -> Result<()> {
         let memory = self.upload_tensors(&args)?;
         let addresses: Vec<u64> = memory.iter().flatten().map(|memory| memory.address).collect();
@@ -140,15 +140,15 @@ impl Gpu {
         })
     }
 
-    /// Memory on the GPU with these contents.
+    /// Allocates memory on the GPU with these contents.
     fn upload(&self, bytes: &[u8]) -> Result<Memory<'_>> {
         let mut memory = Memory { gpu: self, address: 0 };
         if bytes.is_empty() {
             return Ok(memory);
         }
         self.check("memory of the GPU", |gpu| {
-            // SAFETY: the functions have these signatures; as many bytes are allocated as are
-            // copied.
+            // SAFETY: the functions have these signatures; as many bytes are copied as were
+            // allocated.
             unsafe {
                 let alloc: Symbol<'_, unsafe extern "C" fn(*mut u64, usize) -> CuResult> =
                     gpu.symbol("cuMemAlloc_v2")?;
@@ -169,7 +169,7 @@ impl Gpu {
             return Ok(());
         }
         self.check("copying a result", |gpu| {
-            // SAFETY: the function has this signature; the memory was made for as many bytes.
+            // SAFETY: the function has this signature; the memory has this many bytes.
             unsafe {
                 let copy: Symbol<'_, unsafe extern "C" fn(*mut u8, u64, usize) -> CuResult> =
                     gpu.symbol("cuMemcpyDtoH_v2")?;
@@ -178,7 +178,7 @@ impl Gpu {
         })
     }
 
-    /// Runs calls of the driver; what they fail with is an error.
+    /// Runs calls of the driver. Returns an error if one fails.
     fn check(&self, what: &str, run: impl FnOnce(&Gpu) -> Result<CuResult>) -> Result<()> {
         match run(self)? {
             0 => Ok(()),
@@ -186,11 +186,11 @@ impl Gpu {
         }
     }
 
-    /// What the driver says of a result.
+    /// The driver's text for a result code.
     fn explain(&self, result: CuResult) -> String {
         type Words = unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult;
         let mut text = std::ptr::null();
-        // SAFETY: the function has this signature and gives a text that is never freed.
+        // SAFETY: the function has this signature and returns a text that is never freed.
         unsafe {
             let found = self.symbol::<Words>("cuGetErrorString");
             if found.is_ok_and(|found| found(result, &mut text) == 0) && !text.is_null() {
@@ -203,24 +203,24 @@ impl Gpu {
     /// # Safety
     /// `T` must be the function's type.
     unsafe fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees the type.
         unsafe { self.library.get(name.as_bytes()) }
             .map_err(|error| missing("the CUDA driver is incomplete").note(words(&error)).into())
     }
 }
 
-/// A kernel with its arguments, which stay on the GPU.
+/// A kernel with its arguments in the memory of the GPU.
 pub struct TimedCall<'a> {
     call: BoundCall<'a>,
-    /// What the call's addresses are of.
+    /// The memory that the call's addresses refer to.
     _memory: Vec<Memory<'a>>,
     start: Event<'a>,
     end: Event<'a>,
 }
 
 impl TimedCall<'_> {
-    /// Calls so often, one after the other on the default stream: the seconds that the GPU took for
-    /// all of them.
+    /// Calls the kernel `count` times on the default stream. Returns the seconds that the GPU took
+    /// in total.
     pub fn seconds(&mut self, count: usize) -> Result<f64> {
         self.start.record()?;
         for _ in 0..count {
@@ -231,7 +231,7 @@ impl TimedCall<'_> {
     }
 }
 
-/// A point in a stream's time; gone when it is dropped.
+/// A CUDA event, destroyed on drop.
 struct Event<'a> {
     gpu: &'a Gpu,
     handle: *mut c_void,
@@ -249,7 +249,7 @@ impl Event<'_> {
         })
     }
 
-    /// Waits for this event, and tells how long after the other one it was.
+    /// Waits for this event. Returns the seconds since an earlier one.
     fn seconds_since(&self, earlier: &Event<'_>) -> Result<f64> {
         type Elapsed = unsafe extern "C" fn(*mut f32, *mut c_void, *mut c_void) -> CuResult;
         let mut milliseconds = 0f32;
@@ -274,8 +274,8 @@ impl Drop for Event<'_> {
         if self.handle.is_null() {
             return;
         }
-        // SAFETY: the function has this signature, and the handle is from `cuEventCreate`. There is
-        // nobody to tell that it failed.
+        // SAFETY: the function has this signature, and the handle is from `cuEventCreate`. A
+        // failure is ignored.
         unsafe {
             type Destroy = unsafe extern "C" fn(*mut c_void) -> CuResult;
             if let Ok(destroy) = self.gpu.symbol::<Destroy>("cuEventDestroy_v2") {
@@ -285,10 +285,10 @@ impl Drop for Event<'_> {
     }
 }
 
-/// Memory of a GPU; freed when it is dropped.
+/// Memory of a GPU, freed on drop.
 struct Memory<'a> {
     gpu: &'a Gpu,
-    /// 0: none.
+    /// The address, 0 if nothing is allocated.
     address: u64,
 }
 
@@ -297,8 +297,8 @@ impl Drop for Memory<'_> {
         if self.address == 0 {
             return;
         }
-        // SAFETY: the function has this signature, and the address is from `cuMemAlloc_v2`. There
-        // is nobody to tell that freeing failed.
+        // SAFETY: the function has this signature, and the address is from `cuMemAlloc_v2`. A
+        // failure is ignored.
         unsafe {
             let free = self.gpu.symbol::<unsafe extern "C" fn(u64) -> CuResult>("cuMemFree_v2");
             if let Ok(free) = free {

@@ -5,7 +5,7 @@ use crate::codegen::entry::signature_text;
 use crate::ir::{DType, Kernel, Param, Part};
 use std::fmt::Write;
 
-/// What stands before the kernels of every header.
+/// The beginning of every header.
 const PREAMBLE: &str = r#"
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,15 +59,15 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
     let gpu = info.target.is_gpu();
     if gpu {
         out += "\n/* Tensors are in the memory of a GPU. The last argument is a CUDA stream \
-                (CUstream,\n * cudaStream_t; null for the default one): calls return when all is \
-                on it, before it is done.\n * Raw entries launch in the current CUDA context, and \
-                return 3 if the driver fails. */\n";
+                (CUstream,\n * cudaStream_t; null for the default one): calls enqueue their work \
+                and return before it is done.\n * Raw entries launch in the current CUDA context, \
+                and return 3 if the driver fails. */\n";
     }
-    out += "\n/* Raw entries check nothing: tensors are row-major, contiguous, aligned to their \
-            elements, and\n * outputs overlap nothing. 0 on success, 1 if there was no memory for \
-            temporaries.\n *\n * The entries ending in _dl check everything first; -1 means that \
-            nothing was written and\n";
-    let _ = writeln!(out, " * {module}_last_error() says why. */");
+    out += "\n/* Raw entries check nothing: tensors must be row-major, contiguous and aligned to \
+            their elements,\n * and outputs must not overlap other tensors. They return 0 on \
+            success, 1 without memory for\n * temporaries.\n *\n * The entries ending in _dl check \
+            all arguments first; they return -1 if they wrote nothing, and\n";
+    let _ = writeln!(out, " * {module}_last_error() returns the reason. */");
     for (kernel, info) in kernels.iter().zip(&info.kernels) {
         declare(&mut out, kernel, info.part.as_ref(), gpu);
     }
@@ -76,12 +76,12 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
         "
 /* The message of this thread's last failed call. */
 const char *{module}_last_error(void);
-/* What the module holds, as JSON. */
+/* The manifest of the module, as JSON. */
 const char *{module}_manifest(void);
-/* Parallel loops on so many threads; below 1: one for each CPU. */
+/* Sets the number of threads of parallel loops; below 1: one for each CPU. */
 void {module}_set_num_threads(int32_t threads);
-/* The host's threads instead of the module's own: calls task for parts of [0, n) that together
- * cover it, and returns when all are done; not 0 if a task gave that. */
+/* Makes parallel loops run on the host's threads. parallel_for calls task for ranges that together
+ * cover [0, n) and returns when all are done; its result is 0, or that of a task that failed. */
 void {module}_set_parallel_for(
     int32_t (*parallel_for)(int32_t (*task)(void *data, int64_t begin, int64_t end), void *data,
                             int64_t n, void *user),
@@ -106,13 +106,13 @@ fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
             let _ = write!(
                 out,
                 "\n *\n * Packs `{input}` for {of}_prepacked, once for any number of calls. `out` \
-                 has room for\n * {name}_bytes() bytes and is best aligned to 64."
+                 has room for\n * {name}_bytes() bytes and should be aligned to 64 bytes."
             );
         }
         Some(Part::Prepacked { of, inputs }) => {
-            let from = |input: &String| format!("`{input}` is what {of}_pack_{input} made");
+            let from = |input: &String| format!("`{input}` is the output of {of}_pack_{input}");
             let from: Vec<String> = inputs.iter().map(from).collect();
-            let _ = write!(out, "\n *\n * The same as {of}, but {}.", from.join(" and\n * "));
+            let _ = write!(out, "\n *\n * Like {of}, but {}.", from.join(" and\n * "));
         }
     }
     let raw = raw_params(kernel, part, gpu);
@@ -127,7 +127,8 @@ fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
     }
 }
 
-/// What is packed has no type: its elements stand in an order that only the module knows.
+/// The parameters of the raw entry. A packed tensor has no element type: the order of its elements
+/// is private to the module.
 fn raw_params(kernel: &Kernel, part: Option<&Part>, gpu: bool) -> String {
     let packed = |name: &String, output: bool| match part {
         None => false,
@@ -165,7 +166,7 @@ fn join(params: impl Iterator<Item = String>) -> String {
     if params.is_empty() { "void".to_string() } else { params.join(", ") }
 }
 
-/// Halves are their bits.
+/// The C type of a scalar; halves are passed as their bits.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Float64 => "double",
@@ -182,7 +183,7 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A parameter's name, with an underscore if C, C++ or this header means something else by it.
+/// A parameter's name, with an underscore appended if C, C++ or this header reserves it.
 fn c_name(name: &str) -> String {
     const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
         atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \
@@ -199,7 +200,7 @@ fn c_name(name: &str) -> String {
     if reserved { format!("{name}_") } else { name.to_string() }
 }
 
-/// A text that cannot end the comment around it.
+/// Escapes a text so that it cannot end the comment around it.
 fn comment(text: &str) -> String {
     text.replace("*/", "* /")
 }

@@ -1,22 +1,22 @@
-//! Reading files that a user named: regular files only, and no more of them than a limit, so that
-//! neither a pipe that nobody writes to nor a device without an end stops the process.
+//! Reads files that the user names: only regular files up to a size limit, so that a pipe without a
+//! writer or an endless device cannot hang the process.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Bytes of a source at most.
+/// Most bytes of a source file.
 pub const SOURCE: u64 = 64 << 20;
-/// Bytes of a module, of an object or of a PTX file at most.
+/// Most bytes of a module, an object or a PTX file.
 pub const MODULE: u64 = 1 << 30;
-/// Bytes of a file of records, or of a batch of candidates, at most.
+/// Most bytes of a file of records or a batch of candidates.
 pub const RECORDS: u64 = 1 << 30;
 
-/// All bytes of a regular file that has `limit` of them at most; the error says why not.
+/// Reads a regular file of at most `limit` bytes. The error is the reason as text.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    // A file may grow while it is read, and some of the system's tell no length.
+    // A file may grow while it is read, and files in `/proc` report no length.
     open(path)?.take(limit + 1).read_to_end(&mut bytes).map_err(|error| io_text(&error))?;
     match bytes.len() as u64 > limit {
         true => Err(format!("it is larger than {}, the limit for such a file", size(limit))),
@@ -24,12 +24,12 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The same for a text.
+/// Reads a text file of at most `limit` bytes.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     String::from_utf8(read(path, limit)?).map_err(|_| "it is not UTF-8".to_string())
 }
 
-/// A regular file to be read.
+/// Opens a regular file for reading.
 pub fn open(path: &Path) -> Result<File, String> {
     let meta = std::fs::metadata(path).map_err(|error| io_text(&error))?;
     match kind(&meta) {
@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> Result<File, String> {
     }
 }
 
-/// What it is instead of a regular file.
+/// The kind of a file that is not regular.
 fn kind(meta: &Metadata) -> Option<&'static str> {
     let kind = meta.file_type();
     Some(match () {
@@ -51,7 +51,7 @@ fn kind(meta: &Metadata) -> Option<&'static str> {
     })
 }
 
-/// The operating system's words without its number.
+/// The operating system's message without its number.
 pub fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);

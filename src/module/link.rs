@@ -1,8 +1,8 @@
-//! Linking objects to a shared object, in this process and in memory: `libwild` reads from and
-//! writes to a table of byte strings, so nothing on disk can be half written.
+//! Links objects to a shared object in this process and in memory: `libwild` reads and writes a
+//! table of byte strings, so no file on disk can be incomplete.
 //!
-//! Undefined symbols stay undefined (the C library's, and weak ones of libtvm_ffi); the objects'
-//! hidden symbols stay inside.
+//! Undefined symbols stay undefined (those of the C library, and weak ones of libtvm_ffi). Hidden
+//! symbols are not exported.
 
 use crate::bug;
 use crate::diag::{Diag, Result};
@@ -15,15 +15,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The runtime's object for a CPU family.
+/// The embedded object files of the runtime.
 mod runtimes {
     include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 }
 
-/// Links an object and the runtime to a module.
+/// Links an object with the runtime to a module.
 pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
     let Some(runtime) = runtime_object(arch) else {
-        let name = arch_name(arch);
+        let name = arch.name();
         return Err(Box::new(
             Diag::global("E0522", format!("this `tec` has no runtime for {name} to link with"))
                 .note(format!("it was built without a C compiler for {name}"))
@@ -38,12 +38,12 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
     }
 }
 
-/// The runtime compiled for a family, if this `tec` was built with it.
+/// The runtime's object file for a CPU family, if this `tec` was built with it.
 pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
-    runtimes::object(arch_name(arch))
+    runtimes::object(arch.name())
 }
 
-/// Links the entries of a module for GPUs, which are code for this machine, and their runtime.
+/// Links the entries of a module for GPUs, which are compiled for this machine, with their runtime.
 pub fn link_launchers(object: &[u8]) -> Vec<u8> {
     let arch = Target::host_baseline().arch;
     match link(arch, &[("module.o", object), ("tec_runtime.o", launcher_runtime())]) {
@@ -52,19 +52,9 @@ pub fn link_launchers(object: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The runtime of the entries of modules for GPUs; it serves modules for the CPU too.
+/// The runtime's object file with the functions for GPUs; it works for modules for the CPU too.
 pub fn launcher_runtime() -> &'static [u8] {
     runtimes::cuda_object()
-}
-
-/// The family's name, as in compiler triples.
-pub fn arch_name(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "x86_64",
-        Arch::Aarch64 => "aarch64",
-        Arch::Riscv64 => "riscv64",
-        Arch::Nvptx => "nvptx",
-    }
 }
 
 fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
@@ -72,12 +62,12 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
         Arch::X86_64 => "elf_x86_64",
         Arch::Aarch64 => "aarch64linux",
         Arch::Riscv64 => "elf64lriscv",
-        Arch::Nvptx => bug!("PTX is no object to link"),
+        Arch::Nvptx => bug!("PTX cannot be linked"),
     };
     let output = "module.so";
     let mut arguments = vec!["wild", "-m", emulation, "-shared", "-o", output];
     arguments.extend(["--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "now"]);
-    // A module is too small to share out, and a jobserver of `make` is not to be asked for it.
+    // A module is too small for several threads, and must not take tokens of a `make` jobserver.
     arguments.push("--no-threads");
     arguments.extend(objects.iter().map(|(name, _)| *name));
 

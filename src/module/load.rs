@@ -1,9 +1,8 @@
-//! Loading a module and calling its kernels, for `tec run`, `tec bench` and the tests: with the
-//! memory of GPUs (`gpu`) the one place with `unsafe` beside the loops that `tec bench` measures
-//! the machine with.
+//! Loads a module and calls its kernels, for `tec run`, `tec bench` and the tests. Only this file,
+//! `gpu` and the loops with which `tec bench` measures the machine contain `unsafe`.
 //!
-//! Kernels are called through their packed entries (docs/ABI.md): one signature whatever the
-//! arguments are, and every argument is checked before anything is written.
+//! Kernels are called through their packed entries (docs/ABI.md), which all have one signature and
+//! check every argument before anything is written.
 
 use crate::bug;
 use crate::diag::{Diag, Result};
@@ -16,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 
-/// An argument of a checked entry, in its order.
+/// An argument of a checked entry.
 #[derive(Debug)]
 pub enum Arg<'a> {
     /// A tensor that is read.
@@ -33,8 +32,8 @@ pub enum Arg<'a> {
     Bool(bool),
 }
 
-/// The arguments of a checked entry for values in the order of the kernel's parameters: without the
-/// run-time integers that shapes give.
+/// The arguments of a checked entry for values in the order of the kernel's parameters. Leaves out
+/// run-time integers that are extents of tensors.
 pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
     assert_eq!(kernel.params.len(), values.len(), "one value per parameter");
     let pairs = kernel.params.iter().zip(values);
@@ -60,7 +59,7 @@ pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
     args.collect()
 }
 
-/// A module in this process; it stays while one of its kernels is held.
+/// A loaded module; it stays loaded while one of its kernels is alive.
 #[derive(Clone, Debug)]
 pub struct LoadedModule {
     library: Arc<Library>,
@@ -71,15 +70,16 @@ type TextFn = unsafe extern "C" fn() -> *const c_char;
 
 /// A range of iterations of a parallel loop.
 type Task = unsafe extern "C" fn(*mut c_void, i64, i64) -> i32;
-/// A host's way to run `0 .. n` (docs/ABI.md).
+/// A host's function for parallel loops over `0 .. n` (docs/ABI.md).
 type ParallelFor = unsafe extern "C" fn(Task, *mut c_void, i64, *mut c_void) -> i32;
 
-/// What a task works on; the module lets any thread use it.
+/// The closure of a task, which any thread may use.
 struct TaskData(*mut c_void);
-// SAFETY: a task may run on any thread, on several at a time (docs/ABI.md).
+// SAFETY: a task may run on any thread, and on several at once (docs/ABI.md).
 unsafe impl Sync for TaskData {}
 
-/// Hands out ranges to as many threads as the address `threads` says. What fails last is told.
+/// Runs a parallel loop on several threads; the address `threads` is their number. Returns one of
+/// the failures, if any.
 unsafe extern "C" fn run_on_threads(
     task: Task,
     data: *mut c_void,
@@ -97,7 +97,8 @@ unsafe extern "C" fn run_on_threads(
             if begin >= n {
                 break;
             }
-            // SAFETY: the module gave the task and its data, which live until this returns.
+            // SAFETY: the module passed the task and its data, which live until this function
+            // returns.
             let result = unsafe { task(data.0, begin, n.min(begin + step)) };
             if result != 0 {
                 failure.store(result, Ordering::Relaxed);
@@ -106,7 +107,7 @@ unsafe extern "C" fn run_on_threads(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Without another thread this one does the work.
+            // If no thread can be started, this one does the work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -115,7 +116,8 @@ unsafe extern "C" fn run_on_threads(
 }
 
 impl LoadedModule {
-    /// Loads a module. A path without a directory means the current one, not the library path.
+    /// Loads a module. A path without a directory is relative to the current directory, not the
+    /// library path.
     pub fn open(path: &Path) -> Result<LoadedModule> {
         let local = if path.components().count() == 1 {
             Path::new(".").join(path)
@@ -150,11 +152,11 @@ impl LoadedModule {
         Ok(())
     }
 
-    /// Gives the module's parallel loops so many threads of this process, the caller's included;
-    /// they live for one loop. Results do not depend on them.
+    /// Makes parallel loops of the module run on `threads` threads of this process, the caller
+    /// included. They live for one loop.
     pub fn lend_threads(&self, threads: usize) -> Result<()> {
         // SAFETY: this is the signature of the function of that name in every module, and
-        // `run_on_threads` keeps what docs/ABI.md asks of a host.
+        // `run_on_threads` meets the requirements of docs/ABI.md.
         unsafe {
             let function: Symbol<'_, unsafe extern "C" fn(ParallelFor, *mut c_void)> = self
                 .library
@@ -165,7 +167,7 @@ impl LoadedModule {
         Ok(())
     }
 
-    /// A kernel by its name.
+    /// Finds a kernel by its name.
     pub fn kernel(&self, name: &str) -> Result<LoadedKernel> {
         let symbol = format!("__tvm_ffi_{name}");
         // SAFETY: this is the signature of every symbol with the prefix.
@@ -174,7 +176,7 @@ impl LoadedModule {
         Ok(LoadedKernel { entry: *entry, module: self.clone() })
     }
 
-    /// What a function of a module without arguments says.
+    /// Calls a function of the module that returns a text.
     fn text(&self, symbol: &str) -> Result<String> {
         // SAFETY: a module's functions of these names have this signature, and return a text that
         // stays valid until the next failing call of this thread.
@@ -201,13 +203,13 @@ impl LoadedKernel {
         self.bind(args).call()
     }
 
-    /// The same for tensors that are at these addresses on the first GPU, in their order; what the
-    /// arguments hold is not looked at.
+    /// Like [`LoadedKernel::call`], for tensors at these addresses on the first GPU, in order. The
+    /// contents of `args` are ignored.
     pub fn call_on_gpu(&self, args: &[Arg<'_>], addresses: &[u64]) -> Result<()> {
         self.bind_on_gpu(args, addresses).call()
     }
 
-    /// A call of that kind that can be repeated.
+    /// Prepares such a call, which can be repeated.
     pub fn bind_on_gpu<'a>(&self, args: &[Arg<'a>], addresses: &[u64]) -> BoundCall<'a> {
         let mut tensors: Box<[TensorView]> = args.iter().filter_map(TensorView::new).collect();
         assert_eq!(tensors.len(), addresses.len(), "one address per tensor");
@@ -218,13 +220,13 @@ impl LoadedKernel {
         self.bind_tensors(args, tensors)
     }
 
-    /// A call that can be repeated without cost for its preparation.
+    /// Prepares a call, which can be repeated without the cost of preparation.
     pub fn bind<'a>(&self, args: Vec<Arg<'a>>) -> BoundCall<'a> {
         let tensors = args.iter().filter_map(TensorView::new).collect();
         self.bind_tensors(&args, tensors)
     }
 
-    /// The cells point to the tensors, which therefore must not move: a boxed slice.
+    /// The cells point to the tensors, which must not move, so these are in a boxed slice.
     fn bind_tensors<'a>(&self, args: &[Arg<'a>], mut tensors: Box<[TensorView]>) -> BoundCall<'a> {
         let mut next = tensors.iter_mut();
         let cells = args
@@ -249,7 +251,7 @@ impl LoadedKernel {
 pub struct BoundCall<'a> {
     kernel: LoadedKernel,
     cells: Vec<Cell>,
-    /// Where the cells of tensors point.
+    /// The tensors that the cells point to.
     #[allow(dead_code)]
     tensors: Box<[TensorView]>,
     borrows: PhantomData<Arg<'a>>,
@@ -260,7 +262,7 @@ impl BoundCall<'_> {
     pub fn call(&mut self) -> Result<()> {
         let mut result = Cell { kind: 0, zero: 0, value: 0 };
         // SAFETY: the cells are initialised, their tensors live as long as `self` and describe
-        // memory that `self` borrows; the entry refuses what its kernel does not take.
+        // memory that `self` borrows; the entry refuses arguments that do not fit its kernel.
         let status = unsafe {
             let count = self.cells.len() as i32;
             (self.kernel.entry)(std::ptr::null_mut(), self.cells.as_ptr(), count, &mut result)
@@ -299,8 +301,7 @@ struct TensorView {
 impl TensorView {
     /// The view of a tensor argument.
     ///
-    /// # Panics
-    /// If there are fewer bytes than the shape says.
+    /// # Panics If there are fewer bytes than the shape needs.
     fn new(arg: &Arg<'_>) -> Option<TensorView> {
         let (dtype, shape, data, bytes) = match arg {
             Arg::Input(dtype, shape, data) => {
@@ -326,7 +327,7 @@ impl TensorView {
     }
 }
 
-/// What the system's loader says: libloading's own words hide it.
+/// The message of the system's loader, which libloading hides in its own.
 pub(super) fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,9 +1,8 @@
-//! The manifest: what a module holds, as JSON. `docs/MANIFEST.md` documents the schema; the fields
-//! here are that schema.
+//! The manifest, the JSON that describes a module. `docs/MANIFEST.md` documents the schema, which
+//! the fields here define.
 
 use super::BuildInfo;
 use super::extent::Extent;
-use super::link::arch_name;
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
@@ -28,19 +27,19 @@ pub struct Manifest {
     pub compiler: String,
     /// The module's name, the prefix of its functions.
     pub module: String,
-    /// What it was compiled for.
+    /// The target.
     pub target: TargetManifest,
     /// `fast` or `off`.
     pub fp_contract: String,
-    /// Float32 functions and division are approximated; absent where they are not.
+    /// Whether float32 functions and division are approximated; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fast_math: bool,
-    /// PTX: the version of the language that the text is in.
+    /// PTX: the version of the PTX language.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptx_version: Option<String>,
     /// The files it was compiled from.
     pub sources: Vec<SourceManifest>,
-    /// In the order of the source.
+    /// The kernels, in the order of the source.
     pub kernels: Vec<KernelManifest>,
 }
 
@@ -58,7 +57,7 @@ pub struct TargetManifest {
 /// A source file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceManifest {
-    /// Its name without a directory; `lib/nn.te` for one that comes with `tec`.
+    /// Its name without a directory; `lib/nn.te` for an embedded file.
     pub file: String,
     /// SHA-256 of its bytes, in hexadecimal.
     pub sha256: String,
@@ -69,7 +68,7 @@ pub struct SourceManifest {
 pub struct KernelManifest {
     /// The exported name.
     pub name: String,
-    /// The arguments of the checked entries, for people.
+    /// The arguments of the checked entries, as text.
     pub signature: String,
     /// Compile-time parameters with their values.
     pub parameters: serde_json::Map<String, serde_json::Value>,
@@ -77,46 +76,46 @@ pub struct KernelManifest {
     pub schedule: String,
     /// Parameters of the raw entry, in its order.
     pub args: Vec<ArgManifest>,
-    /// Heap memory that a call uses, kept between calls.
+    /// Bytes of workspace that a call uses, kept between calls.
     pub workspace_bytes: Extent,
     /// Arithmetic operations of a call.
     pub flops: Extent,
     /// Bytes of all its tensors.
     pub bytes: Extent,
-    /// The order of floating-point operations may differ from the source.
+    /// Whether the order of floating-point operations may differ from the source.
     pub reassociated: bool,
-    /// Made by `--prepack`: what it is to the kernel that it was made of.
+    /// Its part in a prepacked kernel, if `--prepack` made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepack: Option<PrepackManifest>,
     /// GPUs: temporaries in global memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<WorkspaceManifest>,
-    /// GPUs: the targets whose GPUs it fits, of those that the module is for.
+    /// GPUs: the targets of the module whose GPUs have enough shared memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
-    /// GPUs: what a call launches, in order.
+    /// GPUs: the launches of a call, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<LaunchManifest>,
 }
 
-/// A kernel that `--prepack` made of another one.
+/// The part of a kernel that `--prepack` made from another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum PrepackManifest {
-    /// It packs an input into its output.
+    /// It packs an input to its output.
     Pack {
-        /// The other kernel.
+        /// The original kernel.
         of: String,
         /// The input.
         input: String,
-        /// The size of the output: what `NAME_bytes` returns.
+        /// The size of the output, as `NAME_bytes` returns it.
         bytes: Extent,
     },
     /// It takes packed inputs.
     Prepacked {
         /// The other kernel.
         of: String,
-        /// The inputs that are packed.
+        /// The packed inputs.
         inputs: Vec<String>,
     },
 }
@@ -135,30 +134,30 @@ pub struct WorkspaceManifest {
 pub struct LaunchManifest {
     /// The entry.
     pub name: String,
-    /// Blocks in x, y and z; nothing is launched where one is 0.
+    /// Blocks in x, y and z; the launch is skipped if one is 0.
     pub grid: [Extent; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Shared memory of a block that the entry declares.
+    /// Bytes of shared memory of a block that the entry declares.
     pub static_shared_bytes: u32,
-    /// Shared memory of a block that the launch asks for.
+    /// Bytes of shared memory of a block that the launch requests.
     pub dynamic_shared_bytes: u32,
     /// The entry's parameters.
     pub params: Vec<LaunchParamManifest>,
 }
 
-/// What a parameter of an entry of the PTX is given.
+/// The argument for a parameter of a PTX entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum LaunchParamManifest {
-    /// The parameter of the raw entry.
+    /// A parameter of the raw entry.
     Arg {
-        /// Its place in `args`, from 0.
+        /// Its index in `args`, from 0.
         arg: usize,
     },
     /// The address of a temporary.
     Workspace {
-        /// Its place in `workspaces`, from 0.
+        /// Its index in `workspaces`, from 0.
         workspace: usize,
     },
     /// A 64-bit integer.
@@ -182,9 +181,9 @@ pub enum ArgManifest {
         dtype: String,
         /// Extents.
         shape: Vec<Extent>,
-        /// The source allows another layout.
+        /// Whether the source allows another layout.
         layout_free: bool,
-        /// GPUs: what its address is a multiple of.
+        /// GPUs: the alignment of its address in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alignment: Option<u32>,
     },
@@ -199,7 +198,8 @@ pub enum ArgManifest {
     Runtime {
         /// The user's name.
         name: String,
-        /// Where the checked entries read it; if nowhere, it is an argument of theirs too.
+        /// The dimension that the checked entries read it from; without one, it is an argument of
+        /// theirs too.
         source: Option<DimManifest>,
     },
 }
@@ -217,15 +217,15 @@ pub enum Role {
 /// A dimension of a tensor argument.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DimManifest {
-    /// The tensor's place in `args`, from 0.
+    /// The tensor's index in `args`, from 0.
     pub arg: usize,
-    /// Which dimension, from 0.
+    /// The dimension, from 0.
     pub dim: usize,
 }
 
 impl Manifest {
-    /// The manifest of a module with these kernels, fully lowered; `info.kernels` goes with them,
-    /// and what they launch if they run on GPUs.
+    /// The manifest of a module with these lowered kernels; `info.kernels` and, for GPUs, the
+    /// kernels of `ptx` are in the same order.
     pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
         assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
         let target = &info.target;
@@ -268,7 +268,7 @@ impl Manifest {
             module: info.module.clone(),
             target: TargetManifest {
                 name: info.target.to_string(),
-                arch: arch_name(info.target.arch).to_string(),
+                arch: info.target.arch.name().to_string(),
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
             fp_contract: info.fp_contract.clone(),
@@ -286,23 +286,23 @@ impl Manifest {
         }
     }
 
-    /// As indented JSON, with a final newline.
+    /// Formats it as indented JSON with a final newline.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("no map has keys but texts");
+        let mut text = serde_json::to_string_pretty(self).expect("the keys of maps are strings");
         text.push('\n');
         text
     }
 
-    /// As a comment at the end of a `.ptx` file, where [`Manifest::COMMENT`] marks it.
+    /// Formats it as the comment at the end of a `.ptx` file, after [`Manifest::COMMENT`].
     pub fn to_comment(&self) -> String {
-        let text = serde_json::to_string(self).expect("no map has keys but texts");
+        let text = serde_json::to_string(self).expect("the keys of maps are strings");
         format!("\n{}{text}\n", Manifest::COMMENT)
     }
 
-    /// How the line of a `.ptx` file begins that holds the manifest.
+    /// The beginning of the line of a `.ptx` file that holds the manifest.
     pub const COMMENT: &str = "// manifest: ";
 
-    /// From JSON; `name` is shown in errors.
+    /// Parses JSON; `name` is shown in errors.
     pub fn from_json(text: &str, name: &str) -> Result<Manifest> {
         let version = serde_json::from_str::<serde_json::Value>(text)
             .ok()
@@ -391,12 +391,12 @@ fn workspaces(kernel: &PtxKernel) -> impl Iterator<Item = WorkspaceManifest> {
 }
 
 fn gpus(kernel: &PtxKernel, target: &Target) -> Vec<String> {
-    let fitting = target.promised_gpus().into_iter().filter(|target| kernel.fits(target));
+    let fitting = target.compatible_gpus().into_iter().filter(|target| kernel.fits(target));
     fitting.map(|target| target.name.to_string()).collect()
 }
 
 impl KernelManifest {
-    /// A kernel with these parameters and an empty body, for what works on parameters alone.
+    /// A kernel with these parameters and an empty body, for code that needs only the parameters.
     pub fn to_kernel(&self) -> Result<Kernel> {
         let unreadable = |what: &str| {
             let text = format!("kernel `{}`: the manifest has no valid {what}", self.name);
@@ -430,7 +430,7 @@ impl KernelManifest {
     }
 }
 
-/// A parameter's value: integers and `bool`s as such, all else as the text of the source.
+/// A parameter's value: integers and `bool`s as JSON values, others as the text of the source.
 fn parameter(name: &str, text: &str) -> (String, serde_json::Value) {
     let value = match (text.parse::<i64>(), text) {
         (Ok(number), _) => number.into(),

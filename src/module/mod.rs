@@ -1,8 +1,8 @@
-//! Modules: linking, archives, manifest, header; reading and loading them. The only code beside
-//! `cli` that writes files.
+//! Modules: linking, archives, manifest, header, reading and loading. Only this folder and `cli`
+//! write files.
 //!
 //! [`build_module`] turns lowered kernels into the bytes of a module and its side files, and
-//! [`write::write_files`] makes them appear.
+//! [`write::write_files`] writes them.
 
 pub mod archive;
 pub mod extent;
@@ -15,8 +15,8 @@ pub mod manifest;
 pub mod read;
 pub mod write;
 
-use crate::codegen::clif::{ObjectOptions, compile_launchers, compile_object};
 use crate::codegen::ptx::PtxModule;
+use crate::codegen::{ObjectOptions, compile_launchers, compile_object};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
 use crate::ir::{Kernel, Part};
@@ -24,12 +24,12 @@ use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
 
-/// What a module is made of beside its kernels.
+/// The facts about a module that its lowered kernels do not hold.
 #[derive(Clone, Debug)]
 pub struct BuildInfo {
     /// The module's name: [`module_name`] of the output, or `--module`.
     pub module: String,
-    /// What it is compiled for.
+    /// The target.
     pub target: Target,
     /// `fast` or `off`.
     pub fp_contract: String,
@@ -37,20 +37,20 @@ pub struct BuildInfo {
     pub opt: u8,
     /// Name and text of every source file; embedded ones as `lib/NAME.te`.
     pub sources: Vec<(String, String)>,
-    /// One per kernel.
+    /// The kernels, in order.
     pub kernels: Vec<KernelInfo>,
 }
 
-/// What the manifest says of a kernel that the lowered kernel does not hold.
+/// The facts for the manifest that a lowered kernel does not hold.
 #[derive(Clone, Debug)]
 pub struct KernelInfo {
     /// Compile-time parameters with their values as text.
     pub parameters: Vec<(String, String)>,
     /// `default`, or the schedule's text.
     pub schedule: String,
-    /// Counted before `expand_math`.
+    /// The operations and bytes of a call, counted before `expand_math`.
     pub work: Work,
-    /// What it is to the kernel that it was made of, if it was.
+    /// Its part in a prepacked kernel, if it is one.
     pub part: Option<Part>,
 }
 
@@ -69,18 +69,18 @@ pub enum ModuleKind {
     Ptx,
 }
 
-/// A module and what stands beside it.
+/// A module with its manifest and header.
 #[derive(Clone, Debug)]
 pub struct BuiltModule {
-    /// The file itself.
+    /// The contents of the module's file.
     pub bytes: Vec<u8>,
-    /// JSON.
+    /// The manifest as JSON.
     pub manifest: String,
-    /// C and C++.
+    /// The header for C and C++.
     pub header: String,
 }
 
-/// Compiles lowered kernels (after `expand_math`) to a module; `info.kernels` goes with them.
+/// Compiles lowered kernels (after `expand_math`) to a module; `info.kernels` is in the same order.
 pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> Result<BuiltModule> {
     check_module_name(&info.module)?;
     let manifest = Manifest::new(kernels, None, info).to_json();
@@ -116,7 +116,7 @@ fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
     packs.map(|(kernel, _)| kernel.name.clone()).collect()
 }
 
-/// Makes a module of kernels for GPUs, whose code is in `ptx`.
+/// Builds a module of kernels for GPUs, whose code is in `ptx`.
 pub fn build_gpu_module(
     kernels: &[Kernel],
     ptx: &PtxModule,
@@ -150,12 +150,12 @@ pub fn build_gpu_module(
 }
 
 fn wrong_form(ending: &str, target: &Target, help: &str) -> Box<Diag> {
-    let text = format!("code for {target} does not come as `.{ending}`");
+    let text = format!("code for {target} cannot be a `.{ending}` file");
     Box::new(Diag::global("E0528", text).help(help))
 }
 
 impl ModuleKind {
-    /// The form that a path's ending asks for.
+    /// The form that a path's ending selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("so") => Ok(ModuleKind::SharedObject),
@@ -164,14 +164,17 @@ impl ModuleKind {
             Some("s") => Ok(ModuleKind::Listing),
             Some("ptx") => Ok(ModuleKind::Ptx),
             _ => Err(Box::new(
-                Diag::global("E0526", format!("`{}` has no ending of a module", path.display()))
-                    .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
+                Diag::global(
+                    "E0526",
+                    format!("`{}` does not have the ending of a module", path.display()),
+                )
+                .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
         }
     }
 }
 
-/// The module's name for an output: its stem, with `_` for what C does not allow in a name.
+/// The default module name for an output: its stem, with `_` for characters that C does not allow.
 pub fn module_name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -180,7 +183,7 @@ pub fn module_name(path: &Path) -> String {
     if fits { name } else { format!("m{name}") }
 }
 
-/// A module's name begins C names, so it has to be the beginning of one.
+/// Requires that a module's name can begin a C name.
 fn check_module_name(name: &str) -> Result<()> {
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -1,5 +1,5 @@
-//! Reading the manifest of a module without loading it: from the section of a `.so` or `.o`, or the
-//! member of a `.tar`.
+//! Reads the manifest of a module without loading it: from the section of a `.so` or `.o`, the
+//! member of a `.tar`, or the last line of a `.ptx`.
 
 use super::input;
 use super::manifest::Manifest;
@@ -9,7 +9,7 @@ use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::Path;
 
-/// The manifest of a module file.
+/// Reads the manifest of a module file.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let name = path.display().to_string();
     let bytes = input::read(path, input::MODULE).map_err(|why| {
@@ -24,7 +24,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     };
     let Some(text) = text else {
         return Err(Box::new(
-            Diag::global("E0523", format!("`{name}` is no module of tec"))
+            Diag::global("E0523", format!("`{name}` is not a module of tec"))
                 .note("modules are `.so`, `.o`, `.tar` and `.ptx` files that `tec build` made"),
         ));
     };

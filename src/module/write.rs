@@ -1,6 +1,7 @@
-//! Writing files so that they appear complete or not at all: into a temporary file beside the
-//! target, which then takes its name.
+//! Writes files so that they appear complete or not at all: each goes to a temporary file beside
+//! the target, which is then renamed.
 
+use super::input;
 use crate::diag::{Diag, Result};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -8,34 +9,35 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A file to be.
+/// A file to be written.
 #[derive(Clone, Debug)]
 pub struct OutputFile {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// All of it.
+    /// The contents.
     pub bytes: Vec<u8>,
-    /// A program or shared object.
+    /// Whether it is a program or shared object.
     pub executable: bool,
 }
 
-/// Writes files, all or none: no name changes before every byte is on its way.
+/// Writes all files or none: the first rename comes after all temporary files are written.
 pub fn write_files(files: &[OutputFile]) -> Result<()> {
     let pending = files.iter().map(Pending::write).collect::<Result<Vec<_>>>()?;
     pending.into_iter().try_for_each(Pending::persist)
 }
 
-/// A file whose bytes are written.
+/// A file that is written, but not in place.
 enum Pending<'a> {
-    /// Under another name still.
+    /// Written under a temporary name.
     Temporary(&'a OutputFile, NamedTempFile, PathBuf),
-    /// Not a regular file (a pipe, `/dev/stdout`), which cannot be replaced: not begun yet.
+    /// Not a regular file (a pipe, `/dev/stdout`), which cannot be replaced. Nothing is written
+    /// yet.
     Special(&'a OutputFile),
 }
 
 impl<'a> Pending<'a> {
     fn write(file: &'a OutputFile) -> Result<Pending<'a>> {
-        // A link stays one: the file it leads to is replaced.
+        // A symbolic link stays one: its target is replaced.
         let target = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
         match fs::metadata(&target) {
             Ok(meta) if meta.is_dir() => {
@@ -54,7 +56,7 @@ impl<'a> Pending<'a> {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
-        // The process's umask takes its part of these.
+        // The process's umask clears some of these bits.
         let mode = if file.executable { 0o777 } else { 0o666 };
         let mut temporary = tempfile::Builder::new()
             .prefix(".tec-")
@@ -81,10 +83,8 @@ fn cannot_write(path: &Path, why: &str) -> Box<Diag> {
     Box::new(Diag::global("E0501", format!("cannot write `{}`: {why}", path.display())))
 }
 
-/// The system's words without the error's number.
+/// The operating system's message, without the name of the temporary file that `tempfile` appends.
 fn io_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    // `tempfile` adds the name of its own file, which means nothing to the user.
-    text.split(" at path").next().unwrap_or_default().to_lowercase()
+    let text = input::io_text(error);
+    text.split(" at path").next().unwrap_or_default().to_string()
 }

@@ -1,9 +1,9 @@
-/* The complete check of a call, driven by the kernel's signature blob, and its messages.
+/* The complete check of a call, driven by the kernel's signature blob, with its messages.
  *
- * Compiled entries try a straight path first and come here when anything is out of the ordinary: a
- * wrong argument, but also a right one that the short path does not accept (an empty tensor, a
- * dimension of extent 1 with an odd stride, an int for a float). So this file alone decides, in the
- * order of ABI.md, section 3.1, and nothing was written when it refuses. */
+ * Compiled entries try a fast path first and call this file if it refuses: for a wrong argument,
+ * but also a valid one that the fast path refuses (an empty tensor, a dimension of extent 1 with an
+ * odd stride, an int for a float). So this file decides, in the order of docs/ABI.md, "What the
+ * checked entries check". Nothing is written before it accepts. */
 #include "tec_runtime.h"
 
 /* A call being checked. */
@@ -46,7 +46,7 @@ static COLD void put_dtype(struct message *m, uint32_t dtype) {
     }
 }
 
-/* What a packed cell holds, in Python's words. */
+/* The type of a packed cell, as Python calls it. */
 static COLD const char *type_name(int32_t type) {
     static const char low[][16] = {
         "None",   "int",       "bool",  "float",    "a pointer", "a dtype", "a device",
@@ -103,7 +103,7 @@ static COLD int32_t refuse_call(struct message *m, const struct call *call, cons
     return refuse(m, call->sig, kind, call->packed);
 }
 
-/* ---- the machine and the number of arguments ---- */
+/* ---- the CPU and the number of arguments ---- */
 
 #ifdef TEC_CUDA
 static int cuda_ready(struct message *m);
@@ -148,7 +148,7 @@ static COLD int32_t check_count(const struct call *call, int32_t num_args) {
 
 /* ---- tensors ---- */
 
-/* The argument's DLTensor; null after raising. */
+/* Returns the argument's DLTensor, or null after raising an error. */
 static COLD const struct tensor *tensor_of(const struct call *call, uint32_t index) {
     struct message m;
     const struct param *param = param_of(call->sig, index);
@@ -173,7 +173,7 @@ static COLD const struct tensor *tensor_of(const struct call *call, uint32_t ind
     return (const struct tensor *)pointer;
 }
 
-/* As `tensor_of`, for an argument that passed. */
+/* Like `tensor_of`, for an argument that passed. */
 static const struct tensor *checked_tensor(const struct call *call, uint32_t index) {
     const struct param *param = param_of(call->sig, index);
     if (!call->packed) return (const struct tensor *)(uintptr_t)call->words[param->arg];
@@ -184,14 +184,14 @@ static const struct tensor *checked_tensor(const struct call *call, uint32_t ind
 
 static uint64_t element_bytes(const struct param *param) { return (param->dtype >> 8 & 0xff) / 8; }
 
-/* Bytes that the elements of a checked tensor span. */
+/* The size of a checked tensor in bytes. */
 static uint64_t tensor_bytes(const struct param *param, const struct tensor *tensor) {
     uint64_t bytes = element_bytes(param);
     for (uint32_t k = 0; k < param->ndim; k++) bytes *= (uint64_t)tensor->shape[k];
     return bytes;
 }
 
-/* All tensors of a call are on one GPU: that of the first one. */
+/* Requires that all tensors of a call are on the GPU of the first one. */
 static COLD int32_t check_device_number(const struct call *call, uint32_t index,
                                         const struct tensor *tensor) {
     if (call->sig->device != DEVICE_CUDA) return 0;
@@ -248,7 +248,8 @@ static COLD int32_t check_kind(const struct call *call, uint32_t index,
     return 0;
 }
 
-/* The place that gave a run-time integer, for the message of the place that differs. */
+/* Names the dimension that a run-time integer was read from, for the message about another one that
+ * differs. */
 static COLD void put_source(struct message *m, const struct call *call, int64_t slot) {
     const struct signature *sig = call->sig;
     for (uint32_t i = 0; i < sig->params; i++) {
@@ -302,7 +303,7 @@ static COLD int32_t check_shape(const struct call *call, uint32_t index,
     return 0;
 }
 
-/* Strides, data, alignment. */
+/* Checks strides, data and alignment. */
 static COLD int32_t check_memory(const struct call *call, uint32_t index,
                                  const struct tensor *tensor) {
     struct message m;
@@ -356,7 +357,7 @@ static COLD int32_t check_tensor(const struct call *call, uint32_t index) {
     return check_memory(call, index, tensor);
 }
 
-/* No output may share memory with another argument. */
+/* Requires that no output shares memory with another argument. */
 static COLD int32_t check_overlap(const struct call *call) {
     const struct signature *sig = call->sig;
     for (uint32_t i = 0; i < sig->params; i++) {
@@ -384,7 +385,7 @@ static COLD int32_t check_overlap(const struct call *call) {
 
 /* ---- scalars of packed calls ---- */
 
-/* A double rounded to a float format of 16 bits, to nearest even. */
+/* Rounds a double to a 16-bit float format, to nearest even. */
 static uint16_t round_to_half(double value, uint32_t exponent_bits) {
     union {
         double d;
@@ -399,7 +400,7 @@ static uint16_t round_to_half(double value, uint32_t exponent_bits) {
     if (exponent == 0x7ff) {
         return sign | infinity | (mantissa ? (uint16_t)(1u << (mantissa_bits - 1)) : 0);
     }
-    /* Doubles that are denormal are far below half of the smallest number. */
+    /* Denormal doubles are far below half of the smallest number. */
     if (exponent == 0) return sign;
     mantissa |= 1ull << 52;
     int32_t biased = exponent - 1023 + bias;
@@ -412,7 +413,7 @@ static uint16_t round_to_half(double value, uint32_t exponent_bits) {
     uint64_t kept = mantissa >> drop, rest = mantissa & ((1ull << drop) - 1);
     uint64_t half = 1ull << (drop - 1);
     kept += rest > half || (rest == half && (kept & 1));
-    /* A normal number's leading one adds to the exponent, and so does a carry. */
+    /* The leading one of a normal number adds to the exponent, as a carry does. */
     uint64_t result = biased == 0 ? kept : ((uint64_t)(biased - 1) << mantissa_bits) + kept;
     return sign | (uint16_t)(result > infinity ? infinity : result);
 }
@@ -452,8 +453,8 @@ static COLD int32_t check_float(const struct call *call, uint32_t index) {
     return 0;
 }
 
-/* Integers, run-time integers among them. An unsigned one of 64 bits may come as a pointer too:
- * the cells have no other place for its upper half. */
+/* Checks an integer or run-time integer. An unsigned one of 64 bits may come as a pointer too,
+ * because an integer cell is signed. */
 static COLD int32_t check_int(const struct call *call, uint32_t index) {
     const struct param *param = param_of(call->sig, index);
     const struct any *cell = &call->cells[param->arg];
@@ -500,10 +501,10 @@ static COLD int32_t check_scalar(const struct call *call, uint32_t index) {
     return class == CLASS_BOOL ? check_bool(call, index) : check_int(call, index);
 }
 
-/* ---- the whole ---- */
+/* ---- all checks ---- */
 
 static COLD int32_t check_arguments(const struct call *call) {
-    /* Without a tensor a call is on the device of the current context. */
+    /* A call without tensors runs on the device of the current context. */
     if (call->sig->device == DEVICE_CUDA) call->slots[call->sig->device_slot] = (uint64_t)-1;
     for (uint32_t i = 0; i < call->sig->params; i++) {
         const struct param *param = param_of(call->sig, i);
@@ -527,7 +528,7 @@ INTERNAL COLD int32_t tec_rt_check_dl(const struct signature *sig, const uint64_
     return check_arguments(&call);
 }
 
-/* `{0}` to `{3}` in the user's text stand for the values; after an overflow they have none. */
+/* Replaces `{0}` to `{3}` in the user's text by the values; after an overflow by `?`. */
 INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t code,
                                         const int64_t *values, int32_t packed) {
     const int32_t overflow = 1 << 30;

@@ -1,8 +1,8 @@
-/* The features of the running CPU. A feature counts only if the operating system saves its
- * registers too (XCR0). */
+/* Detects the features of the running CPU. A feature counts only if the operating system saves its
+ * registers (XCR0). */
 #include "tec_runtime.h"
 
-/* In the order of the bits; the compiler has the same table. */
+/* Names in the order of the bits, as in src/codegen/entry/checks.rs. */
 static const char feature_names[][12] = {
     "sse4.1",   "avx",      "avx2",     "f16c", "fma",  "avx512f", "avx512bw",
     "avx512cd", "avx512dq", "avx512vl", "bf16", "fp16", "vnni",    "neon",
@@ -55,10 +55,10 @@ static uint32_t detect(void) { return 1u << 13; }
 static uint32_t detect(void) { return 0; }
 
 #else
-#error "the tec runtime knows x86-64, aarch64 and riscv64"
+#error "the tec runtime supports x86-64, aarch64 and riscv64"
 #endif
 
-/* Several threads may get here at once: they store the same value. */
+/* Several threads may run this at once; they store the same value. */
 static COLD uint32_t cpu_features(void) {
     uint32_t found = __atomic_load_n(&tec_rt_cpu, __ATOMIC_RELAXED);
     if (found == 0) {

@@ -1,47 +1,47 @@
-/* Launches the kernels of a module for NVIDIA GPUs through the CUDA driver, which is found when the
- * first call comes: nothing of CUDA is needed to build a module or to load it. Before: the blob of
- * the kernel's launches, the words of its parameters, the numbers that its plan function computed.
- * After: every launch is on the caller's stream; nothing is waited for.
+/* Launches the kernels of a module for NVIDIA GPUs through the CUDA driver. The driver is opened by
+ * the first call, so CUDA is needed neither to build a module nor to load it. Before: the blob of
+ * the kernel's launches, the words of its parameters, and the launch parameters that compiled code
+ * computed. After: all launches are enqueued on the caller's stream, and none is awaited.
  *
- * The PTX is loaded once for each context (the driver compiles it then) and stays until the
- * module is unloaded. A context is the caller's current one if it belongs to the device of the
- * tensors, else the device's primary context, which is made current for the time of the call.
+ * The PTX is loaded (and compiled by the driver) once for each context and stays until the module
+ * is unloaded. The context is the caller's current one if it belongs to the device of the tensors,
+ * else the device's primary context, which is current during the call.
  *
- * When the process exits nothing is unloaded: other threads may still call, and the driver gives
- * back everything at its own end. */
+ * When the process exits, nothing is unloaded: other threads may still call, and the driver frees
+ * everything itself. */
 #include "tec_runtime.h"
 
 #include "cuda_driver.c"
 
-/* ---- what is loaded ---- */
+/* ---- loaded modules ---- */
 
-/* A module in a context. A context may be destroyed, or a primary one reset, and all that was
- * loaded there is gone with it; another context may come to have its address. So each has a piece
- * of memory of its own, the mark: memory goes with its context, and the driver gives the number of
- * a piece to no other one as long as the process lives. While the number of the mark is the one
- * that is kept, the rest is there, too.
+/* A module in a context. Destroying a context, or resetting a primary one, unloads all that was
+ * loaded there, and another context may get its address. So each has an allocation in its context,
+ * the mark: memory is freed with its context, and the driver gives the id of an allocation to no
+ * other one in the same process. So if the id of the mark is still the one in `id`, the module is
+ * still loaded.
  *
- * Once in the list, this stays there, for another context when its own is gone: `id` is 0 while
- * the rest is changed. */
+ * An entry stays in the list and is reused for another context when its own is destroyed. `id` is 0
+ * while the other fields change. */
 struct loaded {
     struct loaded *next;
-    uint64_t bytes; /* of this */
-    uint64_t id;    /* of the mark */
+    uint64_t bytes; /* of this struct */
+    uint64_t id;    /* of the mark's allocation */
     cu_address mark;
     cu_context context;
     cu_module module;
     cu_pool pool;          /* for temporaries; null if the device has no pools */
-    uint32_t shared_bytes; /* that a block can have on this GPU */
+    uint32_t shared_bytes; /* the most of a block on this GPU */
     cu_function functions[];
 };
 
 enum { MAX_DEVICES = 64 };
 
-/* Primary contexts that this module holds, by device. */
+/* The primary contexts that this module retains, by device. */
 static cu_context primary[MAX_DEVICES];
 
-/* One text of PTX is in a shared object, but several may be in a program: each has its list. The
- * lists in use are linked for the end. */
+/* A shared object has one PTX text, a program may have several; each has its own list. The lists in
+ * use are linked, for unloading. */
 struct cuda_state {
     struct loaded *first;
     struct cuda_state *next;
@@ -49,7 +49,7 @@ struct cuda_state {
 
 static struct cuda_state *states;
 
-/* The number that the mark has now; 0 if it is in no memory any more. */
+/* Reads the current id of the mark's address; 0 if nothing is allocated there. */
 static cu_result number_of_mark(const struct loaded *loaded, uint64_t *number) {
     *number = 0;
     cu_address mark = __atomic_load_n(&loaded->mark, __ATOMIC_RELAXED);
@@ -81,9 +81,9 @@ static COLD void unload_all(void) {
     }
 }
 
-/* Whether the process exits or only this shared object is unloaded: a function of `exit` runs
- * before the destructors, and is taken from its list, where `unload_key` stands for this object,
- * when they run. */
+/* Tells the exit of the process from the unloading of this shared object. On exit, `note_exit` runs
+ * before the destructors. On unloading, the destructor removes it by `unload_key`, which identifies
+ * this object. */
 extern __attribute__((weak, visibility("default"))) int __cxa_atexit(void (*)(void *), void *,
                                                                      void *);
 extern __attribute__((weak, visibility("default"))) void __cxa_finalize(void *);
@@ -95,7 +95,7 @@ static COLD void note_exit(void *unused) {
     exiting = 1;
 }
 
-/* Before there is anything to unload; the lock is held. */
+/* Runs before anything is loaded. The lock is held. */
 static COLD void watch_exit(void) {
     if (exit_watched || !__cxa_atexit || !__cxa_finalize) return;
     exit_watched = __cxa_atexit(note_exit, 0, &unload_key) == 0;
@@ -103,18 +103,18 @@ static COLD void watch_exit(void) {
 
 static __attribute__((destructor)) void finalize_cuda(void) {
     if (!exit_watched || exiting) return;
-    __cxa_finalize(&unload_key); /* else the process would call `note_exit` when it is gone */
+    __cxa_finalize(&unload_key); /* else `exit` would call the unloaded `note_exit` */
     unload_all();
 }
 
 /* ---- a call ---- */
 
-/* What a parameter of an entry is given. */
+/* The kind of the argument for a parameter of an entry. */
 enum { CUDA_PARAM = 0, CUDA_WORKSPACE = 1, CUDA_NUMBER = 2 };
 
 struct cuda_param {
     uint32_t kind;
-    uint32_t index; /* of the word, the temporary, the number */
+    uint32_t index; /* of the word, temporary or number */
 };
 
 struct cuda_launch {
@@ -129,8 +129,8 @@ struct cuda_launch {
 
 /* The blob of a kernel; offsets count from its start. */
 struct cuda_kernel {
-    uint32_t capability; /* 80: what the GPU must have at least */
-    uint32_t exact;      /* and it must have just that */
+    uint32_t capability; /* 80: the least compute capability, times 10 */
+    uint32_t exact;      /* whether the GPU must have exactly this capability */
     uint32_t functions;  /* of the whole module */
     uint32_t name_at;    /* offset: uint32_t [functions], offsets of names */
     uint32_t workspaces; /* the first numbers are their bytes */
@@ -139,22 +139,22 @@ struct cuda_kernel {
     uint32_t dynamic_at; /* offset: uint32_t [functions], bytes of dynamic shared memory */
 };
 
-/* Made by compiled code; all but the signature, the place and `packed` only for launches. */
+/* Written by compiled code. `fetch` needs only the signature, stream, device and `packed`. */
 struct cuda_call {
     struct cuda_state *state;
     const struct cuda_kernel *kernel;
     const struct signature *sig;
     const char *ptx;
     const uint64_t *words;   /* the raw parameters */
-    const int64_t *numbers;  /* by the kernel's plan */
-    cu_address *temporaries; /* room for the address of each */
-    const void **values;     /* room for the parameters of a launch */
+    const int64_t *numbers;  /* the launch parameters */
+    cu_address *temporaries; /* buffer for their addresses */
+    const void **values;     /* buffer for the parameters of a launch */
     cu_stream stream;
-    int32_t device; /* -1: that of the current context */
+    int32_t device; /* -1: the device of the current context */
     int32_t packed;
 };
 
-/* What `src/codegen/entry/launch.rs` writes. */
+/* The layouts that `src/codegen/entry/launch.rs` writes. */
 _Static_assert(sizeof(struct cuda_param) == 8, "PARAM");
 _Static_assert(sizeof(struct cuda_launch) == 36, "LAUNCH");
 _Static_assert(sizeof(struct cuda_kernel) == 32, "HEADER");
@@ -172,7 +172,7 @@ static COLD int32_t refuse_cuda(struct message *m, const struct cuda_call *call,
     return code;
 }
 
-/* "`what` `name`: the driver's reason"; `name` may be null. */
+/* Raises Raises "`what` `name`: the driver's reason"; `name` may be null. */
 static COLD int32_t fail_cuda(const struct cuda_call *call, const char *what, const char *name,
                               cu_result result) {
     struct message m = {.length = 0};
@@ -206,7 +206,7 @@ static COLD int32_t retain_primary(const struct cuda_call *call, int32_t device,
     return result ? fail_cuda(call, "no context on the device", 0, result) : 0;
 }
 
-/* Makes a context of the call's device current. `*pushed` is null if it was already. */
+/* Makes a context of the call's device current. `*pushed` is null if it was current already. */
 static int32_t enter_context(const struct cuda_call *call, cu_context *context,
                              cu_context *pushed) {
     cu_device device = -1;
@@ -240,7 +240,7 @@ static void leave_context(cu_context pushed) {
 
 /* ---- loading the PTX ---- */
 
-/* The current context's device must have what the PTX was made for. */
+/* Requires that the device has the compute capability of the module's target. */
 static COLD int32_t check_capability(const struct cuda_call *call, cu_device device) {
     int32_t major = 0, minor = 0;
     cu_result result = driver.device_attribute(&major, CU_CAPABILITY_MAJOR, device);
@@ -278,8 +278,8 @@ static COLD int32_t load_ptx(const struct cuda_call *call, cu_module *module) {
     return refuse_cuda(&m, call, "RuntimeError", FAILED_CUDA);
 }
 
-/* A function with more shared memory than this GPU has is refused when it is to be launched; the
- * others work. */
+/* A function that needs more shared memory than this GPU has is refused only when it is launched;
+ * the others work. */
 static COLD int32_t find_functions(const struct cuda_call *call, struct loaded *loaded) {
     const uint32_t *names = blob_at(call, call->kernel->name_at);
     const uint32_t *dynamic = blob_at(call, call->kernel->dynamic_at);
@@ -295,8 +295,8 @@ static COLD int32_t find_functions(const struct cuda_call *call, struct loaded *
     return 0;
 }
 
-/* A pool of the module's own, whose memory stays from call to call. Without one, temporaries are
- * allocated and freed by each call, which then waits for its kernels. */
+/* Makes a memory pool for the module, which keeps memory between calls. Without one, each call
+ * allocates and frees its temporaries and waits for its kernels. */
 static COLD cu_pool make_pool(cu_device device) {
     int32_t has = 0;
     if (!driver.pool_create || !driver.pool_destroy || !driver.pool_set || !driver.pool_alloc
@@ -313,7 +313,7 @@ static COLD cu_pool make_pool(cu_device device) {
     return pool;
 }
 
-/* The mark of the current context, and its number. */
+/* Allocates the mark in the current context and reads its id. */
 static COLD int32_t make_mark(const struct cuda_call *call, cu_address *mark, uint64_t *id) {
     cu_result result = driver.alloc(mark, 1);
     if (!result) {
@@ -353,13 +353,13 @@ static COLD int32_t load_into(const struct cuda_call *call, cu_context context,
     return 0;
 }
 
-/* What is loaded in a context; null if nothing is. */
+/* Finds the module loaded in a context; null if there is none. */
 static int32_t find_loaded(const struct cuda_call *call, cu_context context,
                            struct loaded **found) {
     struct loaded *one = __atomic_load_n(&call->state->first, __ATOMIC_ACQUIRE);
     *found = 0;
     for (; one; one = one->next) {
-        /* In this order: who sees a new number sees the context, too. */
+        /* `id` is read first: a thread that sees a new id also sees its context. */
         uint64_t id = __atomic_load_n(&one->id, __ATOMIC_ACQUIRE), number;
         if (!id || __atomic_load_n(&one->context, __ATOMIC_RELAXED) != context) continue;
         cu_result result = number_of_mark(one, &number);
@@ -371,8 +371,8 @@ static int32_t find_loaded(const struct cuda_call *call, cu_context context,
     return 0;
 }
 
-/* Room for what is loaded: that of a context that is gone, or new. The lock is held. What a
- * context's end has left of its pool is unknown, so the pool is not destroyed. */
+/* Returns an entry for a loaded module: that of a destroyed context, or a new one. The lock is
+ * held. The state of a destroyed context's pool is unknown, so the pool is not destroyed. */
 static COLD struct loaded *find_room(const struct cuda_call *call) {
     enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
     struct cuda_state *state = call->state;
@@ -413,7 +413,7 @@ static COLD int32_t load_module(const struct cuda_call *call, cu_context context
 
 enum { TEMPORARY_ALIGNMENT = 256 };
 
-/* Bytes of all temporaries; -1 if they are too many to count. */
+/* Bytes of all temporaries; -1 on overflow. */
 static int64_t temporary_bytes(const struct cuda_call *call) {
     int64_t total = 0;
     for (uint32_t i = 0; i < call->kernel->workspaces; i++) {
@@ -457,7 +457,7 @@ static cu_result free_temporaries(const struct cuda_call *call, const struct loa
     if (loaded->pool) {
         result = driver.pool_free(address, call->stream);
     } else {
-        /* The kernels that use it have to be done. */
+        /* The kernels that use the memory must have ended. */
         result = driver.stream_wait(call->stream);
         cu_result freed = driver.free(address);
         if (!result) result = freed;
@@ -467,10 +467,10 @@ static cu_result free_temporaries(const struct cuda_call *call, const struct loa
 
 /* ---- launches ---- */
 
-/* A grid without blocks is no error: nothing is launched, however large it is otherwise. */
+/* A grid without blocks is skipped, even if another extent of it is too large. */
 static int is_empty(const int64_t grid[3]) { return grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0; }
 
-/* Before anything is launched: what no GPU takes. */
+/* Refuses, before the first launch, grids that no GPU allows. */
 static int32_t check_grids(const struct cuda_call *call) {
     static const int64_t most[3] = {INT32_MAX, 65535, 65535};
     const struct cuda_launch *launches = blob_at(call, call->kernel->launch_at);
@@ -495,7 +495,7 @@ static int32_t check_grids(const struct cuda_call *call) {
     return 0;
 }
 
-/* Before anything is launched: what this GPU lacks. */
+/* Refuses, before the first launch, launches that need more shared memory than this GPU has. */
 static int32_t check_shared(const struct cuda_call *call, const struct loaded *loaded) {
     const struct cuda_launch *launches = blob_at(call, call->kernel->launch_at);
     for (uint32_t i = 0; i < call->kernel->launches; i++) {
@@ -545,7 +545,7 @@ static int32_t launch_one(const struct cuda_call *call, const struct loaded *loa
     return result ? fail_cuda(call, "launching kernel", blob_at(call, launch->name), result) : 0;
 }
 
-/* All launches, in a context that is current. */
+/* Runs all launches in the current context. */
 static int32_t run_launches(const struct cuda_call *call, cu_context context) {
     struct loaded *loaded;
     cu_address block;
@@ -566,13 +566,13 @@ static int32_t run_launches(const struct cuda_call *call, cu_context context) {
     for (uint32_t i = 0; i < call->kernel->launches && !failed; i++) {
         failed = launch_one(call, loaded, &launches[i]);
     }
-    /* Of two failures the first one is told. */
+    /* Of two failures the first is reported. */
     cu_result freed = free_temporaries(call, loaded, block);
     if (failed || !freed) return failed;
     return fail_cuda(call, "freeing the temporary tensors", 0, freed);
 }
 
-/* Launches what a kernel consists of. 0, or the code of a failure, which was raised. */
+/* Launches a kernel. Returns 0, or the code of a failure, which it has raised. */
 INTERNAL int32_t tec_rt_cuda_launch(const struct cuda_call *call) {
     struct message m = {.length = 0};
     if (!cuda_ready(&m)) return refuse_cuda(&m, call, "RuntimeError", FAILED_CUDA);
@@ -590,13 +590,14 @@ INTERNAL int32_t tec_rt_cuda_launch(const struct cuda_call *call) {
 typedef void *get_stream_fn(int32_t device_type, int32_t device);
 extern __attribute__((weak, visibility("default"))) get_stream_fn TVMFFIEnvGetStream;
 
-/* The stream that tvm-ffi has for this thread; null, the default stream, where there is none. */
+/* Returns tvm-ffi's current stream of this thread, or null, the default stream, if there is
+ * none. */
 INTERNAL void *tec_rt_cuda_stream(int32_t device) {
     static get_stream_fn *found;
     get_stream_fn *get_stream = TVMFFIEnvGetStream;
     if (!get_stream) get_stream = __atomic_load_n(&found, __ATOMIC_RELAXED);
     if (!get_stream) {
-        /* The library may be loaded later: that it is not there is found out again by each call. */
+        /* The library may be loaded later, so each call looks for it again. */
         get_stream = (get_stream_fn *)find(0, "TVMFFIEnvGetStream");
         __atomic_store_n(&found, get_stream, __ATOMIC_RELAXED);
     }
@@ -605,8 +606,8 @@ INTERNAL void *tec_rt_cuda_stream(int32_t device) {
 
 /* ---- inputs that the kernel's own checks read ---- */
 
-/* A copy in this machine's memory of `bytes` at `address` on the device, when all that is on the
- * stream is done. 0, or the code of a failure, which was raised. */
+/* Copies `bytes` from the device's `address` to host memory, after all work on the stream. Returns
+ * 0, or the code of a failure, which it has raised. */
 INTERNAL COLD int32_t tec_rt_cuda_fetch(const struct cuda_call *call, uint64_t address,
                                         uint64_t bytes, void **copy) {
     struct message m = {.length = 0};

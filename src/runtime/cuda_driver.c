@@ -1,5 +1,5 @@
-/* The CUDA driver, for cuda.c: the functions that are used of it, how its library is found, what
- * its results mean. */
+/* The CUDA driver, for cuda.c: the functions that it uses, opening the library, texts of
+ * results. */
 #include "tec_runtime.h"
 
 typedef int32_t cu_result;
@@ -20,7 +20,7 @@ enum {
     /* CUdevice_attribute */
     CU_CAPABILITY_MAJOR = 75,
     CU_CAPABILITY_MINOR = 76,
-    CU_MAX_SHARED_OF_BLOCK = 97, /* with what a function has to ask for */
+    CU_MAX_SHARED_OF_BLOCK = 97, /* including what a function must request */
     CU_HAS_MEMORY_POOLS = 115,
     /* CUpointer_attribute */
     CU_BUFFER_ID = 7,
@@ -43,7 +43,7 @@ struct pool_properties {
     uint8_t reserved[56];
 };
 
-/* What is used of the driver: our name, the driver's, the parameters. */
+/* The functions of the driver that are used: our name, the driver's, the parameters. */
 #define DRIVER(X) \
     X(init, "cuInit", (uint32_t)) \
     X(error_name, "cuGetErrorName", (cu_result, const char **)) \
@@ -72,7 +72,7 @@ struct pool_properties {
     X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void *, cu_address, size_t, cu_stream)) \
     X(stream_wait, "cuStreamSynchronize", (cu_stream))
 
-/* What drivers before CUDA 11.2 lack. */
+/* Functions that drivers before CUDA 11.2 lack. */
 #define NEW_DRIVER(X) \
     X(pool_create, "cuMemPoolCreate", (cu_pool *, const struct pool_properties *)) \
     X(pool_destroy, "cuMemPoolDestroy", (cu_pool)) \
@@ -106,7 +106,7 @@ static uint32_t driver_found, driver_ready;
 
 extern __attribute__((weak, visibility("default"))) char *dlerror(void);
 
-/* One thread at a time loads the driver, or the PTX. 0: open, 1: locked, 2: and someone waits. */
+/* The lock for loading the driver and the PTX. 0: free, 1: held, 2: held and awaited. */
 static uint32_t cuda_lock;
 
 static COLD void lock_cuda(void) {
@@ -132,8 +132,8 @@ static COLD void put_result(struct message *m, cu_result result) {
     put(m, ")");
 }
 
-/* Opens the driver's library and finds its functions; false with the reason in the message, and
- * with the library closed. */
+/* Opens the driver's library and finds its functions. On failure closes it, writes the reason and
+ * returns 0. */
 static COLD int find_driver(struct message *m) {
     enum { NOW = 2 };
     const char *file = getenv("TEC_CUDA_LIBRARY");
@@ -179,7 +179,8 @@ static COLD int start_driver(struct message *m) {
     return devices > 0;
 }
 
-/* Whether there is a driver and a GPU; if not, why. What fails is tried again by the next call. */
+/* Whether there are a driver and a GPU; if not, writes the reason. After a failure the next call
+ * tries again. */
 static int cuda_ready(struct message *m) {
     if (__atomic_load_n(&driver_ready, __ATOMIC_ACQUIRE)) return 1;
     lock_cuda();

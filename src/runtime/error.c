@@ -1,10 +1,10 @@
-/* Messages, and raising them: to libtvm_ffi from packed entries, to a buffer of the thread from
- * all others. Texts are UTF-8 and stay so when they are cut. */
+/* Error messages. Packed entries raise them in libtvm_ffi, the others write them to a buffer of the
+ * thread. Texts are UTF-8, also if they are truncated. */
 #include "tec_runtime.h"
 
 enum { MESSAGE_BYTES = 2048 };
 
-/* A message being written: `length` bytes, the rest of the capacity is free. */
+/* A message under construction. */
 struct message {
     uint32_t length;
     char text[MESSAGE_BYTES];
@@ -43,7 +43,7 @@ static COLD void put_int(struct message *m, int64_t value) {
     put_unsigned(m, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
-/* Ends the text; where it was cut, before the first byte of a character, with three dots. */
+/* Terminates the text. A truncated one ends with three dots after a whole character. */
 static COLD void finish(struct message *m) {
     if (m->length == MESSAGE_BYTES - 1) {
         m->length -= 4;
@@ -53,7 +53,7 @@ static COLD void finish(struct message *m) {
     m->text[m->length] = 0;
 }
 
-/* ---- libtvm_ffi, reached without linking to it (ABI.md, section 5) ---- */
+/* ---- libtvm_ffi, used without linking to it ---- */
 
 typedef void raise_fn(const char *kind, const char *message);
 struct byte_array {
@@ -68,8 +68,8 @@ extern __attribute__((weak, visibility("default"))) void *dlopen(const char *, i
 extern __attribute__((weak, visibility("default"))) void *dlsym(void *, const char *);
 extern __attribute__((weak, visibility("default"))) int dlclose(void *);
 
-/* The address that was bound when the module was loaded, or, if the library came later or is not
- * in the global scope, what it says now. Null in a host without it. */
+/* Returns the address that was bound when the module was loaded, or looks it up if the library was
+ * loaded later or is not in the global scope. Null in a host without libtvm_ffi. */
 static COLD void *find(void *bound, const char *name) {
     enum { LAZY = 1, NOLOAD = 4 };
     if (bound) return bound;
@@ -77,13 +77,13 @@ static COLD void *find(void *bound, const char *name) {
     void *library = dlopen("libtvm_ffi.so", LAZY | NOLOAD);
     if (!library) return 0;
     void *address = dlsym(library, name);
-    /* It stays loaded by those who loaded it. */
+    /* The host keeps it loaded. */
     if (dlclose) dlclose(library);
     return address;
 }
 
-/* Raises; `kind` names a Python exception. Always -1. Where no libtvm_ffi takes the message of a
- * packed call it goes to the thread's buffer, as that of a typed call does. */
+/* Raises an error and returns -1; `kind` is the name of a Python exception. Without libtvm_ffi the
+ * message of a packed call goes to the thread's buffer, as that of a typed call does. */
 static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
     finish(m);
     if (packed) {
@@ -99,7 +99,7 @@ static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
     return -1;
 }
 
-/* Only tvm-ffi asks for texts, so it is there. */
+/* Only tvm-ffi calls this, so it is loaded. */
 INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret) {
     struct byte_array bytes = {text, length};
     void *address = find((void *)TVMFFIStringFromByteArray, "TVMFFIStringFromByteArray");

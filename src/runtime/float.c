@@ -1,12 +1,12 @@
-/* The floating-point mode, and arithmetic that the baseline CPU does not have. */
+/* The floating-point mode, and arithmetic that the baseline CPU lacks. */
 #include "tec_runtime.h"
 
-/* Modules run with round to nearest, denormals, exceptions masked. The caller's mode is loaded
- * back only where it was another one: the common case costs a store and a compare. */
+/* Modules run with round to nearest, denormals, and masked exceptions. The caller's mode is
+ * restored only if it was different, so the common case costs a store and a compare. */
 
 #if defined(__x86_64__)
 
-/* The six sticky exception flags are results, no mode. */
+/* The six sticky exception flags are results and not part of the mode. */
 enum { MXCSR_DEFAULT = 0x1f80, MXCSR_FLAGS = 0x3f };
 
 INTERNAL uint32_t tec_rt_fp_enter(void) {
@@ -39,7 +39,7 @@ INTERNAL void tec_rt_fp_leave(uint32_t saved) {
 
 #elif defined(__riscv)
 
-/* Only the rounding mode: RISC-V always has denormals and never traps. */
+/* RISC-V always has denormals and never traps, so the mode is the rounding mode. */
 INTERNAL uint32_t tec_rt_fp_enter(void) {
     uint64_t saved;
     __asm__ volatile("frrm %0" : "=r"(saved));
@@ -57,8 +57,8 @@ INTERNAL void tec_rt_fp_leave(uint32_t saved) {
 
 #if defined(__x86_64__)
 
-/* Exact fused multiply-add for CPUs without one (the other families always have it). Runs in the
- * default mode, as all kernels do. */
+/* Exact fused multiply-add for x86 CPUs without the instruction. Runs in the default mode, as all
+ * kernels do. */
 
 static uint64_t bits_of(double x) {
     union {
@@ -76,8 +76,8 @@ static double double_of(uint64_t u) {
     return v.d;
 }
 
-/* The product of two floats is exact in double. The sum is made exact as far as the float needs it
- * by rounding to odd: where a part was lost and the last bit is 0, step towards the lost part. */
+/* The product of two floats is exact in double. The sum is rounded to odd, so that rounding it to
+ * float is correct: if it was inexact and its last bit is 0, step towards the exact sum. */
 INTERNAL float tec_rt_fmaf(float x, float y, float z) {
     double product = (double)x * y, addend = z;
     double sum = product + addend;
@@ -91,7 +91,7 @@ INTERNAL float tec_rt_fmaf(float x, float y, float z) {
     return (float)double_of(bits);
 }
 
-/* A finite number other than 0 is mantissa * 2^exponent, 2^52 <= mantissa < 2^53. */
+/* A finite nonzero number: mantissa * 2^exponent, 2^52 <= mantissa < 2^53. */
 struct number {
     uint64_t mantissa;
     int32_t exponent;
@@ -114,19 +114,19 @@ static struct number split(uint64_t bits) {
 
 typedef unsigned __int128 wide;
 
-/* Shifts right; the last bit tells whether one was lost. */
+/* Shifts right; sets the last bit if a one was shifted out. */
 static wide shift_sticky(wide x, int32_t by) {
     if (by > 127) return x != 0;
     return by == 0 ? x : x >> by | ((x << (128 - by)) != 0);
 }
 
-/* x * 2^exponent, x not 0, rounded to nearest even. */
+/* Rounds x * 2^exponent to nearest even; x is not 0. */
 static double round_wide(wide x, int32_t exponent, uint64_t sign) {
     int32_t top = (uint64_t)(x >> 64) ? 127 - __builtin_clzll((uint64_t)(x >> 64))
                                       : 63 - __builtin_clzll((uint64_t)x);
     int32_t drop = top - 52;
     if (exponent + drop < -1074) drop = -1074 - exponent;
-    /* Two bits below the last one decide. */
+    /* Keeps two bits below the last one, which decide the rounding. */
     wide kept = drop - 2 >= 0 ? shift_sticky(x, drop - 2) : x << (2 - drop);
     uint64_t mantissa = (uint64_t)(kept >> 2), rest = (uint64_t)kept & 3;
     mantissa += rest > 2 || (rest == 2 && (mantissa & 1));
@@ -149,7 +149,8 @@ INTERNAL double tec_rt_fma(double x, double y, double z) {
     if ((bz & infinity) == infinity) return z;
     if (z == 0) return x * y;
     struct number nx = split(bx), ny = split(by), nz = split(bz);
-    /* Both with their top bit at 124 or 125: room for a carry, and more than 53 bits below. */
+    /* Both have their top bit at 124 or 125, which leaves room for a carry, and more than 53 bits
+     * below. */
     wide product = ((wide)nx.mantissa * ny.mantissa) << 20, addend = (wide)nz.mantissa << 72;
     int32_t exponent = nx.exponent + ny.exponent - 20, other = nz.exponent - 72;
     if (exponent >= other) {

@@ -1,16 +1,15 @@
-/* Runs the iterations of a parallel loop: with the host's function, else on the module's own
- * threads. */
+/* Runs the iterations of a parallel loop by the host's function, if it set one, else on the
+ * module's own threads. */
 #include "tec_runtime.h"
 
-/* What a host's threads get: the loop of the kernel, and how it went. */
+/* The data of the host's threads: the task with its closure, and its failure. */
 struct job {
     tec_task task;
     void *closure;
     int32_t failure;
 };
 
-/* One range of iterations, on any thread: in the default floating-point mode, as everything that
- * a kernel computes. */
+/* Runs a range of iterations on any thread, in the default floating-point mode. */
 static int32_t run_range(void *data, int64_t begin, int64_t end) {
     struct job *job = data;
     if (begin >= end) return 0;
@@ -21,9 +20,8 @@ static int32_t run_range(void *data, int64_t begin, int64_t end) {
     return result;
 }
 
-/* Runs iterations 0 .. n. 0 when all are done, else what a task returned, or FAILED_HOST if only
- * the host's function says that something went wrong. A task's failure counts even if the host
- * forgets it. */
+/* Runs iterations 0 .. n. Returns 0 if all are done, the result of a failed task (even if the
+ * host's function returns 0), or FAILED_HOST if only the host's function failed. */
 INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n, int64_t steps) {
     if (n <= 0) return 0;
     if (n == 1) return task(closure, 0, n);

@@ -1,32 +1,32 @@
-/* The module's own threads, for parallel loops of a host that gave none. Before: `threads.c` says
- * how many are wanted. After: `parallel.c` runs loops on them.
+/* The module's own threads, for parallel loops in a host without a function for them. Before:
+ * `threads.c` says how many to use. After: `parallel.c` runs loops on them.
  *
- * The iterations of a loop are split into one range for each participant, the calling thread
- * among them, always the same ones, so that what a core has in its caches is of use to it in the
- * next call. A participant takes a quarter of what is left of its range at a time, then helps
- * with the ranges of the others: a core that is slow, or busy with other work, holds up nobody.
- * For the same reason a loop does not wait for a worker that has not begun.
+ * The iterations of a loop are split into one range for each participant (the workers and the
+ * calling thread), the same ones in each call, so that the next call finds the data in the cores'
+ * caches. A participant takes a quarter of the rest of its range at a time, then helps with the
+ * ranges of the others, so a slow or busy core does not delay the loop. For the same reason a loop
+ * does not wait for workers that have not begun.
  *
- * What another core has in its caches costs some microseconds to fetch, and as much again when
- * that core needs it for the next call. So what takes less is not divided further, and who has
- * done his own range first gives the others the time for such a rest before he helps. The
- * iterations that he has done tell him how long others take.
+ * Fetching data from the caches of another core costs microseconds, and again when that core needs
+ * it in the next call. So shorter pieces of work are not divided further, and a participant that
+ * has finished its range gives the others time for such a piece before it helps. The iterations
+ * that it has done show how long others take.
  *
- * One loop at a time has the workers. Others, nested ones included, run on their own thread, and
- * get the workers for what is left when these come free.
+ * One loop at a time uses the workers. Others, nested ones included, run on their own thread, and
+ * use the workers for the remaining iterations when they become free.
  *
- * A child of fork() has none of these threads: its first parallel loop starts others. */
+ * A child of fork() has none of these threads; its first parallel loop starts new ones. */
 #include "tec_runtime.h"
 
-/* A worker spins so long before it sleeps, and a caller before it sleeps until workers end. */
+/* How long a worker spins before it sleeps, and a caller before it sleeps until workers end. */
 enum { SPIN_NANOSECONDS = 50000 };
-/* After this time it lets others have the CPU in between: they may be who it waits for. */
+/* After this time it also yields the CPU, possibly to the thread that it waits for. */
 enum { ALONE_NANOSECONDS = 4000 };
 
-/* Work of less than this is its participant's own. */
+/* Work shorter than this is not taken over by other participants. */
 enum { GRAIN_NANOSECONDS = 2000 };
-/* A loop has a participant for so many steps, about a microsecond, and is not shared if it has not
- * work for two: to call one and to wait for it takes as long. */
+/* A loop gets one participant for this many steps, about a microsecond, because calling a worker
+ * and waiting for it takes as long. With steps for one only, it is not shared. */
 enum { PARTICIPANT_STEPS = 4000 };
 
 enum { MAX_PARTICIPANTS = 512, CACHE_LINES = 128 };
@@ -34,41 +34,41 @@ enum { MAX_PARTICIPANTS = 512, CACHE_LINES = 128 };
 enum worker_state {
     IDLE = 0,     /* the worker spins, or is about to */
     SLEEPING,     /* the worker sleeps */
-    CALLED,       /* a loop wants it */
-    CALLED_ASLEEP, /* the same, and nobody has woken it yet */
-    WOKEN,         /* the same, and somebody does so */
-    RUNNING,      /* it works for the loop, which does not end before it is IDLE again */
+    CALLED,       /* a loop has called it */
+    CALLED_ASLEEP, /* the same, but no thread has woken it yet */
+    WOKEN,         /* the same, and a thread is waking it */
+    RUNNING,      /* it works for the loop, which ends only after it is IDLE again */
     AWAITED,      /* the same, and the loop's caller sleeps */
     STOPPED       /* it ends */
 };
 
-/* A participant of a loop: the caller is number 0. All that a worker waits for and then needs is in
- * one cache line, and what its caller waits for in another, for the worker takes iterations from
- * the first one meanwhile. */
+/* A participant of a loop; the caller is number 0. The fields that a worker waits for and then
+ * reads are in one cache line. The one that its caller waits for is in another, because the worker
+ * takes iterations from the first one meanwhile. */
 struct participant {
     uint32_t state;
-    uint32_t called; /* how many loops have called it */
-    int64_t next;    /* of its range, the first iteration that nobody took */
+    uint32_t called; /* number of loops that have called it */
+    int64_t next;    /* the first iteration of its range that is not taken */
     int64_t end;
     tec_task task;
     void *closure;
     int32_t participants;
-    /* `called`, when it has done its work. */
+    /* The value of `called` for which it has finished its work. */
     uint32_t finished __attribute__((aligned(CACHE_LINES)));
     thread_id thread;
 } __attribute__((aligned(CACHE_LINES)));
 
 static struct participant participants[MAX_PARTICIPANTS];
 
-/* Of the loop that has the workers: what a task returned other than 0. */
+/* A nonzero result of a task of the loop that uses the workers. */
 static int32_t failure __attribute__((aligned(CACHE_LINES)));
 
-/* All but `locked` belong to who has locked the pool, and so does `called` of each participant. */
+/* Only the holder of the lock accesses the other fields, and `called` of each participant. */
 static struct {
     uint32_t locked;
-    int32_t workers; /* that are started: participants 1 .. workers */
-    int32_t wanted;  /* participants that the last attempt to start workers was for; 0: none yet */
-    int32_t setting; /* and the number of threads that was set then */
+    int32_t workers; /* started ones: participants 1 .. workers */
+    int32_t wanted;  /* participants of the last attempt to start workers; 0: none yet */
+    int32_t setting; /* the number of threads that was set then */
     int64_t spin;
 } pool __attribute__((aligned(CACHE_LINES)));
 
@@ -83,13 +83,13 @@ static void unlock(void) { __atomic_store_n(&pool.locked, 0, __ATOMIC_RELEASE); 
 
 /* ---- the iterations ---- */
 
-/* How fast a participant is. */
+/* The speed of a participant. */
 struct pace {
     int64_t start;
     int64_t done; /* iterations since */
 };
 
-/* The iterations that take GRAIN_NANOSECONDS at this pace, at least 1. */
+/* The iterations that take GRAIN_NANOSECONDS at this speed, at least 1. */
 static int64_t count_grain(const struct pace *pace) {
     int64_t time = now() - pace->start;
     if (pace->done > INT64_MAX / GRAIN_NANOSECONDS) return pace->done;
@@ -97,7 +97,8 @@ static int64_t count_grain(const struct pace *pace) {
     return iterations > 0 ? iterations : 1;
 }
 
-/* Takes a quarter of what is left of a range, but no less than `least`; false if all is taken. */
+/* Takes a quarter of the rest of a range, but at least `least` iterations. False if all are
+ * taken. */
 static int claim(struct participant *of, int64_t least, int64_t *begin, int64_t *end) {
     int64_t next = __atomic_load_n(&of->next, __ATOMIC_RELAXED), after;
     do {
@@ -116,8 +117,8 @@ static int64_t left_of(struct participant *of) {
     return of->end - __atomic_load_n(&of->next, __ATOMIC_RELAXED);
 }
 
-/* Whether a participant needs help: it sleeps, or has much to do, or does not do the rest, or does
- * not begin, in the time that is its due. GRAIN_NANOSECONDS of work are `grain` iterations. */
+/* Whether a participant needs help: it sleeps, has much left, or does not begin or finish its rest
+ * in the time for it. `grain` iterations take GRAIN_NANOSECONDS. */
 static int falls_behind(struct participant *of, int64_t grain) {
     int64_t left = left_of(of), start = now();
     if (left >= 2 * grain) return 1;
@@ -127,13 +128,13 @@ static int falls_behind(struct participant *of, int64_t grain) {
         if (state == CALLED_ASLEEP || state == WOKEN) return 1;
         if (state != CALLED) due += GRAIN_NANOSECONDS * left / grain;
         if (now() - start >= due) return 1;
-        /* Seldom, for each look takes the cache line from its owner. */
+        /* Rarely, because each read takes the cache line from its owner. */
         for (int32_t i = 0; i < 8; i++) relax();
     }
     return 0;
 }
 
-/* Works for a range until all of it is taken. False if a task has failed. */
+/* Runs iterations of a range until all are taken. False if a task has failed. */
 static int work_for(struct participant *range, int64_t least, struct pace *pace,
                     const struct participant *self) {
     int64_t begin, end;
@@ -148,7 +149,7 @@ static int work_for(struct participant *range, int64_t least, struct pace *pace,
     return 1;
 }
 
-/* Works until every iteration is taken, or one has failed. */
+/* Runs iterations until all are taken or one has failed. */
 static void participate(int32_t number) {
     struct participant *self = &participants[number];
     int32_t all = self->participants;
@@ -166,7 +167,8 @@ static void participate(int32_t number) {
 
 /* ---- workers ---- */
 
-/* Waits while the word is `same`, for a while without giving up the CPU; what it is then. */
+/* Waits while the word is `same`, at first without yielding the CPU, for a limited time. Returns
+ * its value. */
 static uint32_t spin(const uint32_t *word, uint32_t same) {
     int64_t start = 0, most = __atomic_load_n(&pool.spin, __ATOMIC_RELAXED);
     for (uint32_t turn = 0;; turn++) {
@@ -187,8 +189,8 @@ static int change(struct participant *worker, uint32_t from, uint32_t to) {
                                        __ATOMIC_ACQUIRE);
 }
 
-/* Wakes the participants that participant `number` answers for, those that sleep: so a caller
- * need not make as many system calls as there are workers. */
+/* Wakes the sleeping ones of the participants that participant `number` is responsible for, so that
+ * the caller need not make a system call for each worker. */
 static void wake_next(int32_t number) {
     int32_t all = participants[number].participants;
     for (int32_t i = 2 * number + 1; i <= 2 * number + 2 && i < all; i++) {
@@ -209,7 +211,7 @@ static void *run_worker(void *data) {
     for (;;) {
         uint32_t state = spin(&self->state, IDLE);
         if (state == STOPPED) return 0;
-        /* SLEEPING it finds where it woke for a loop that ended before it came. */
+        /* The state is SLEEPING if it was woken for a loop that has ended meanwhile. */
         if (state == SLEEPING || (state == IDLE && change(self, IDLE, SLEEPING))) {
             do {
                 futex_wait(&self->state, SLEEPING);
@@ -233,13 +235,14 @@ static void call_workers(int32_t all) {
     for (int32_t i = 1; i < all; i++) {
         struct participant *worker = &participants[i];
         worker->called++;
-        /* Between loops a worker is IDLE or SLEEPING, and only it makes the one the other. */
+        /* Between loops a worker is IDLE or SLEEPING, and only the worker changes IDLE to
+         * SLEEPING. */
         if (!change(worker, IDLE, CALLED)) change(worker, SLEEPING, CALLED_ASLEEP);
     }
     wake_next(0);
 }
 
-/* Calls off a worker if it has not begun. It may be woken meanwhile. */
+/* Cancels the call of a worker that has not begun. Another thread may be waking it. */
 static int call_off(struct participant *worker) {
     uint32_t state = __atomic_load_n(&worker->state, __ATOMIC_RELAXED);
     if (state == CALLED) return change(worker, CALLED, IDLE);
@@ -247,7 +250,7 @@ static int call_off(struct participant *worker) {
         || ((state == CALLED_ASLEEP || state == WOKEN) && change(worker, WOKEN, IDLE));
 }
 
-/* Waits for a worker, unless it can be called off. */
+/* Waits for a worker, unless its call can be cancelled. */
 static void dismiss(struct participant *worker) {
     uint32_t called = worker->called;
     if (call_off(worker)) {
@@ -259,18 +262,18 @@ static void dismiss(struct participant *worker) {
             futex_wait(&worker->state, AWAITED);
         } while (__atomic_load_n(&worker->state, __ATOMIC_ACQUIRE) == AWAITED);
     }
-    /* It is about to say so. */
+    /* It is about to store this. */
     while (__atomic_load_n(&worker->finished, __ATOMIC_ACQUIRE) != called) syscall(SYS_YIELD);
 }
 
 /* ---- the pool ---- */
 
-/* Starts the workers that are missing. Where the system gives no more threads those that there
- * are do the work, until another number is set. */
+/* Starts the missing workers. If the system starts no more threads, the existing ones do the work
+ * until another number is set. */
 static COLD void start_workers(int32_t setting) {
     int32_t cpus = count_cpus(), wanted = setting > 0 ? setting : cpus;
     if (wanted > MAX_PARTICIPANTS) wanted = MAX_PARTICIPANTS;
-    /* More threads than CPUs do not spin: they would keep others from working. */
+    /* More threads than CPUs must not spin, because they would keep others from running. */
     __atomic_store_n(&pool.spin, wanted > cpus ? 0 : SPIN_NANOSECONDS, __ATOMIC_RELAXED);
     pool.setting = setting;
     pool.wanted = wanted;
@@ -285,7 +288,7 @@ static COLD void start_workers(int32_t setting) {
     restore_signals(mask);
 }
 
-/* Runs iterations begin .. end on at most so many threads; the pool is locked. */
+/* Runs iterations begin .. end on a limited number of threads; the pool is locked. */
 static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t end,
                           int64_t limit) {
     int32_t setting = tec_rt_num_threads();
@@ -322,12 +325,11 @@ enum { LARGEST_PAGE = 65536 };
 enum { LARGEST_PAGE = PAGE };
 #endif
 
-/* Room for a page that the system clears in the child of fork(), of whatever size its pages are;
- * one is in here wherever it begins. Static, so that threads which outlive the module's destructor
- * find it. */
+/* Contains a whole page of any page size, which the system clears in the child of fork(). Static,
+ * because threads may outlive the module's destructor. */
 static char cleared_by_fork[2 * LARGEST_PAGE];
-/* The process that the pool belongs to, and whether each loop has to ask which one this is: where
- * the system cannot clear the page. */
+/* The process that the pool belongs to, and whether each loop must query the process id because the
+ * system cannot clear the page. */
 static int64_t process;
 static int32_t asks;
 
@@ -340,8 +342,8 @@ static COLD int is_ours(void) {
     return __atomic_load_n(&process, __ATOMIC_RELAXED) == syscall(SYS_GETPID);
 }
 
-/* Makes the pool new, at the first parallel loop of a process. False while another thread is
- * about it. */
+/* Initialises the pool at the first parallel loop of a process. False while another thread does
+ * so. */
 static COLD int begin_pool(void) {
     uint32_t *word = begun(), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     if (was == BEGINNING
@@ -368,13 +370,14 @@ static int is_begun(void) {
 
 /* ---- loops ---- */
 
-/* The threads that n iterations of so many steps are worth. */
+/* The number of threads for n iterations of `steps` steps. */
 static int64_t worth(int64_t n, int64_t steps) {
     if (steps == 0 || n / PARTICIPANT_STEPS >= MAX_PARTICIPANTS) return MAX_PARTICIPANTS;
     return steps >= PARTICIPANT_STEPS ? n : n * steps / PARTICIPANT_STEPS;
 }
 
-/* Runs iterations 0 .. n of so many steps (0: not known); 0, or what a task returned. */
+/* Runs iterations 0 .. n of `steps` steps each (0: not known). Returns 0, or the result of a failed
+ * task. */
 static int32_t run_on_pool(tec_task task, void *closure, int64_t n, int64_t steps) {
     int64_t limit = worth(n, steps);
     if (limit < 2 || tec_rt_num_threads() == 1) return task(closure, 0, n);
@@ -394,8 +397,8 @@ static int32_t run_on_pool(tec_task task, void *closure, int64_t n, int64_t step
     return 0;
 }
 
-/* Ends the workers before their code goes. The lock is not free only where the process ends while
- * a kernel runs; then they end with it. */
+/* Ends the workers before their code is unloaded. If the lock is held, the process exits while a
+ * kernel runs; the workers then end with it. */
 static __attribute__((destructor)) void end_pool(void) {
     if (!is_begun() || !is_ours() || !try_lock()) return;
     for (int32_t i = 1; i <= pool.workers; i++) {

@@ -1,5 +1,5 @@
-/* What the runtime asks of the system beyond mmap and munmap: raw system calls and the clock.
- * Threads come from the C library through weak symbols: a process may be without them. */
+/* System calls, the clock, and threads. Threads come from the C library by weak symbols, because a
+ * process may lack them. */
 #include "tec_runtime.h"
 
 long syscall(long number, ...);
@@ -42,7 +42,7 @@ static COLD void futex_wait(uint32_t *word, uint32_t value) {
     syscall(SYS_FUTEX, word, WAIT_PRIVATE, value, (void *)0);
 }
 
-/* Wakes the one thread that sleeps on `word`, if there is one. */
+/* Wakes a thread that sleeps on `word`, if there is one. */
 static COLD void futex_wake(uint32_t *word) {
     enum { WAKE_PRIVATE = 129 };
     syscall(SYS_FUTEX, word, WAKE_PRIVATE, 1);
@@ -55,20 +55,20 @@ static int64_t now(void) {
     return t.seconds * 1000000000 + t.nanoseconds;
 }
 
-/* Lets the other hardware thread of the core work; some tens of nanoseconds. */
+/* Yields the core to its other hardware thread for tens of nanoseconds. */
 static void relax(void) {
 #if defined(__x86_64__)
     __asm__ volatile("pause");
 #elif defined(__aarch64__)
     __asm__ volatile("isb");
 #else
-    __asm__ volatile(".4byte 0x0100000f"); /* pause: without Zihintpause a fence of nothing */
+    __asm__ volatile(".4byte 0x0100000f"); /* pause: without Zihintpause an empty fence */
 #endif
 }
 
-/* The CPUs that the calling thread may run on, at least 1. */
+/* The number of CPUs that the calling thread may run on, at least 1. */
 static COLD int32_t count_cpus(void) {
-    uint64_t mask[128]; /* Linux has no more than 8192 */
+    uint64_t mask[128]; /* Linux supports at most 8192 */
     int64_t filled = syscall(SYS_GETAFFINITY, 0, sizeof mask, mask);
     int32_t cpus = 0;
     for (int64_t i = 0; i < filled / (int64_t)sizeof(uint64_t); i++) {
@@ -79,7 +79,7 @@ static COLD int32_t count_cpus(void) {
 
 /* ---- threads ---- */
 
-/* Larger than pthread_attr_t of any C library. */
+/* Larger than the pthread_attr_t of any C library. */
 union attributes {
     uint64_t words[32];
 };
@@ -98,8 +98,8 @@ static int has_threads(void) {
         && pthread_create && pthread_join;
 }
 
-/* Starts a thread with a small stack, or, where the C library needs more (it puts thread-local
- * storage there), with the usual one. False if there is none to be had. */
+/* Starts a thread with a small stack, or with the default one if the C library needs more (it
+ * places thread-local storage there). False on failure. */
 static COLD int start_thread(thread_id *thread, void *(*run)(void *), void *data) {
     enum { STACK_BYTES = 1 << 20 };
     union attributes attributes;
@@ -110,9 +110,9 @@ static COLD int start_thread(thread_id *thread, void *(*run)(void *), void *data
     return !failed || pthread_create(thread, 0, run, data) == 0;
 }
 
-/* Blocks signals for threads that are started now, so that those of the process go to the host's
- * threads. Not those of faults, for the host's handlers, nor those that C libraries use (32 to 34).
- * Returns the mask before, which `restore_signals` takes. */
+/* Blocks signals while threads are started, so that signals of the process go to the host's
+ * threads. Faults are not blocked, because the host may handle them, nor the signals of C libraries
+ * (32 to 34). Returns the previous mask for `restore_signals`. */
 static COLD uint64_t block_signals(void) {
     enum { BLOCK = 0, ILL = 4, TRAP = 5, ABRT = 6, BUS = 7, FPE = 8, SEGV = 11, SYS = 31 };
     static const uint8_t open[] = {ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS, 32, 33, 34};

@@ -1,5 +1,5 @@
-/* The runtime of compiled modules, as one translation unit; with TEC_CUDA defined, that of modules
- * for NVIDIA GPUs. */
+/* The runtime of compiled modules as one translation unit; with TEC_CUDA it supports NVIDIA
+ * GPUs. */
 #include "tec_runtime.h"
 
 #include "cpu.c"

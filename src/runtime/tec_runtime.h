@@ -1,23 +1,23 @@
-/* What the files of the runtime share: the layouts of ABI.md, the signature blob that the compiler
- * writes for every kernel, and the functions that compiled code calls.
+/* Declarations of the runtime: the layouts of tvm-ffi and DLPack, the signature blob that the
+ * compiler writes for every kernel, and the functions that compiled code calls.
  *
- * The runtime uses no C library beyond mmap, munmap, getenv, syscall and clock_gettime, which every
- * process has, no floating-point library, and only weak references to threads, dlopen, dlsym and
- * libtvm_ffi. It is compiled for the baseline instruction set. */
+ * The runtime is compiled for the baseline instruction set. It calls mmap, munmap, getenv, syscall
+ * and clock_gettime of the C library, and refers weakly to threads, dlopen, dlsym and libtvm_ffi.
+ * It uses no floating-point library. */
 #ifndef TEC_RUNTIME_H
 #define TEC_RUNTIME_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Called by compiled code of the same module; never visible outside of it. */
+/* Called by compiled code of the same module; not exported. */
 #define INTERNAL __attribute__((visibility("hidden")))
-/* Visible to the host; weak because several modules may be linked into one program. */
+/* Exported to the host; weak, because several modules may be linked into one program. */
 #define EXPORTED __attribute__((visibility("default"), weak))
-/* Never on the path of a call that succeeds. */
+/* Not on the path of a call that succeeds. */
 #define COLD __attribute__((cold, noinline))
 
-/* ---- layouts of tvm-ffi and DLPack (ABI.md, section 2) ---- */
+/* ---- layouts of tvm-ffi and DLPack ---- */
 
 enum {
     TYPE_NONE = 0,
@@ -53,10 +53,10 @@ struct tensor {
     uint64_t byte_offset;
 };
 
-/* ---- the signature blob: offsets count from its start, so it needs no relocations ---- */
+/* ---- the signature blob; offsets are relative to its start, so it needs no relocations ---- */
 
 struct signature {
-    uint32_t features;  /* CPU features that the kernel needs, as bits of tec_rt_cpu */
+    uint32_t features;  /* CPU features that the kernel requires, as bits of tec_rt_cpu */
     uint32_t params;    /* number of raw parameters */
     uint32_t args;      /* number of arguments of the checked entries */
     uint32_t messages;  /* number of messages of the kernel's own checks */
@@ -64,8 +64,8 @@ struct signature {
     uint32_t text;      /* offset: `add(a: float32[100], ...)` */
     uint32_t param_at;  /* offset: struct param [params] */
     uint32_t message_at; /* offset: uint32_t [messages], offsets of texts */
-    uint32_t device;     /* type of the device that tensors are on: DEVICE_CPU, DEVICE_CUDA */
-    uint32_t device_slot; /* on CUDA: the slot for the number of the device */
+    uint32_t device;     /* device type of the tensors: DEVICE_CPU, DEVICE_CUDA */
+    uint32_t device_slot; /* on CUDA: the slot of the device number */
 };
 
 enum { KIND_TENSOR = 0, KIND_SCALAR = 1, KIND_RUNTIME = 2 };
@@ -75,7 +75,7 @@ enum { CLASS_SIGNED = 0, CLASS_UNSIGNED = 1, CLASS_FLOAT = 2, CLASS_BFLOAT = 4, 
 struct param {
     uint32_t name;    /* offset */
     uint32_t dtype;   /* as in struct tensor; a scalar's class and width too */
-    int32_t arg;      /* argument of the checked entries, -1 if it comes from a shape */
+    int32_t arg;      /* index of the checked entries' argument, -1 if read from a shape */
     uint8_t kind;
     uint8_t output;
     uint16_t alignment; /* of a tensor, in bytes */
@@ -83,12 +83,12 @@ struct param {
     uint32_t extent_at; /* offset: struct extent [ndim] */
 };
 
-/* What the extent of a dimension has to be. */
+/* The check of an extent. */
 enum {
     EXTENT_CONST = 0,  /* value */
-    EXTENT_BINDS = 1,  /* anything: it gives slot `value`, a run-time integer */
-    EXTENT_EQUALS = 2, /* the number in slot `value`, which stands in `n` of an earlier shape */
-    EXTENT_ACTUAL = 3  /* anything: slot `value`, which the kernel's own check compares */
+    EXTENT_BINDS = 1,  /* any number; stored in slot `value`, a run-time integer */
+    EXTENT_EQUALS = 2, /* the number in slot `value`, which an earlier dimension has set */
+    EXTENT_ACTUAL = 3  /* any number; stored in slot `value`, the kernel's own check compares it */
 };
 
 struct extent {
@@ -97,7 +97,7 @@ struct extent {
     uint32_t unused;
 };
 
-/* What `src/codegen/entry` writes byte by byte, or reads at constant offsets. */
+/* The layouts that `src/codegen/entry` writes byte by byte or reads at constant offsets. */
 _Static_assert(sizeof(struct any) == 16, "an argument of tvm-ffi");
 _Static_assert(sizeof(struct tensor) == 48, "a DLTensor");
 _Static_assert(__builtin_offsetof(struct tensor, byte_offset) == 40, "a DLTensor");
@@ -107,20 +107,20 @@ _Static_assert(sizeof(struct extent) == 16, "EXTENT of plan.rs");
 
 /* ---- called by compiled code ---- */
 
-/* Features of this CPU; KNOWN once they were looked up. */
+/* Features of this CPU; CPU_KNOWN is set once they are detected. */
 extern INTERNAL uint32_t tec_rt_cpu;
 #define CPU_KNOWN 0x80000000u
 
-/* The complete check of a call (ABI.md, section 3.1). On success writes one slot per raw
- * parameter, then one per ACTUAL extent, on CUDA then the device's number, and returns 0; else
- * raises and returns -1. */
+/* The complete check of a call (docs/ABI.md, "What the checked entries check"). On success writes
+ * the slots and returns 0: one for each raw parameter, one for each ACTUAL extent, on CUDA one for
+ * the device number. Else raises an error and returns -1. */
 INTERNAL int32_t tec_rt_check_packed(const struct signature *, const struct any *args,
                                      int32_t num_args, uint64_t *slots);
 INTERNAL int32_t tec_rt_check_dl(const struct signature *, const uint64_t *args, uint64_t *slots);
-/* What the body of a kernel, or a task of it, returns when it has not done its work. */
+/* Failure codes of the body of a kernel or of a task. */
 enum { FAILED_MEMORY = 1, FAILED_HOST = 2, FAILED_CUDA = 3 };
-/* Raises what the result of a kernel's own check (1 + number of the message, bit 30 set for an
- * overflow) or of its body means; both return -1. */
+/* Raise the error for a result of a kernel's own check (1 + number of the message, bit 30 set on
+ * overflow) or of its body, and return -1. */
 INTERNAL int32_t tec_rt_fail_check(const struct signature *, int32_t code, const int64_t *values,
                                    int32_t packed);
 INTERNAL int32_t tec_rt_fail_body(const struct signature *, int32_t code, int32_t packed);
@@ -128,7 +128,8 @@ INTERNAL int32_t tec_rt_fail_body(const struct signature *, int32_t code, int32_
 INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret);
 INTERNAL const char *tec_rt_last_error(void);
 
-/* Sets the default floating-point mode; 0 if it was in force, else what _leave restores. */
+/* Sets the default floating-point mode. Returns 0 if it was set already, else the mode for
+ * _leave. */
 INTERNAL uint32_t tec_rt_fp_enter(void);
 INTERNAL void tec_rt_fp_leave(uint32_t saved);
 
@@ -140,15 +141,15 @@ INTERNAL int32_t tec_rt_num_threads(void);
 typedef int32_t (*tec_task)(void *data, int64_t begin, int64_t end);
 typedef int32_t (*tec_parallel_for)(tec_task task, void *data, int64_t n, void *user);
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user);
-/* Runs the iterations 0 .. n of a parallel loop; 0, or the code of a failure. An iteration has
- * about so many steps (instructions on data); 0: it is not known. */
+/* Runs the iterations 0 .. n of a parallel loop. Returns 0 or the code of a failure. `steps` is
+ * about the number of instructions of an iteration, 0 if it is not known. */
 INTERNAL int32_t tec_rt_parallel_for(tec_task task, void *closure, int64_t n, int64_t steps);
 
 /* ---- modules for NVIDIA GPUs (cuda.c) ---- */
 
 struct cuda_call;
-/* Launch what a kernel consists of; the stream of a packed call; a copy of an input that the
- * kernel's own checks read, to be released as temporaries are. The code of a failure was raised. */
+/* Launch a kernel; return the stream of a packed call; copy an input that the kernel's own checks
+ * read, to be released like temporaries. Failures are raised before their code is returned. */
 INTERNAL int32_t tec_rt_cuda_launch(const struct cuda_call *);
 INTERNAL void *tec_rt_cuda_stream(int32_t device);
 INTERNAL int32_t tec_rt_cuda_fetch(const struct cuda_call *, uint64_t address, uint64_t bytes,

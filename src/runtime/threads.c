@@ -1,17 +1,17 @@
-/* How many threads a parallel loop uses, and whose: the host's, if it gave a function, else the
- * module's own (`pool.c`). */
+/* The number of threads of parallel loops, and the host's function for them, if it sets one;
+ * without it they run on the module's own threads (`pool.c`). */
 #include "tec_runtime.h"
 
 char *getenv(const char *);
 
-/* Larger numbers mean nothing; the pool has its own limit. */
+/* Larger numbers are clamped; the pool has a lower limit. */
 enum { UNSET = -1, MAX_THREADS = 65536 };
 
 static int32_t threads __attribute__((section(".data"))) = UNSET;
 static tec_parallel_for host_parallel_for;
 static void *host_user;
 
-/* A decimal number from 1 to MAX_THREADS; anything else is 0, the default. */
+/* Parses a decimal number from 1 to MAX_THREADS; returns 0, the default, for anything else. */
 static int32_t parse_threads(const char *text) {
     int32_t value = 0;
     for (; text && *text; text++) {
@@ -22,12 +22,13 @@ static int32_t parse_threads(const char *text) {
     return value;
 }
 
-/* The number that was set, else that of TEC_NUM_THREADS, else 0: one thread for each CPU. */
+/* Returns the number that was set, else that of TEC_NUM_THREADS, else 0: one thread for each
+ * CPU. */
 INTERNAL int32_t tec_rt_num_threads(void) {
     int32_t now = __atomic_load_n(&threads, __ATOMIC_RELAXED);
     if (now == UNSET) {
         int32_t read = parse_threads(getenv("TEC_NUM_THREADS"));
-        /* A number that another thread set meanwhile wins. */
+        /* A number that another thread sets meanwhile takes precedence. */
         if (__atomic_compare_exchange_n(&threads, &now, read, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED)) {
             now = read;
@@ -41,7 +42,7 @@ INTERNAL void tec_rt_set_num_threads(int32_t n) {
     __atomic_store_n(&threads, n < 1 ? 0 : n, __ATOMIC_RELAXED);
 }
 
-/* Not to be called while a kernel runs. Null means the module's own threads. */
+/* Must not be called while a kernel runs. Null selects the module's own threads. */
 INTERNAL void tec_rt_set_parallel_for(tec_parallel_for run, void *user) {
     host_parallel_for = run;
     host_user = user;

@@ -1,11 +1,11 @@
-/* Memory for the temporaries of kernels, kept between calls: fresh pages cost more than most
- * kernels. Without locks: a block belongs to who took it out of its place.
+/* Memory for the temporaries of kernels. It is kept between calls, because fresh pages cost more
+ * time than most kernels. It needs no locks: a block belongs to the thread that took it from its
+ * place.
  *
- * At most PLACES blocks are kept, each one that was in use before; a block is given out again if
- * it is large enough and not more than four times too large. A thread looks first where it left
- * its last block, so it tends to get memory that its core has in the cache, and threads do not
- * meet. Blocks begin 64 bytes after a page boundary, large ones at one of a huge page.
- * Everything kept is freed when the module is unloaded. */
+ * At most PLACES blocks are kept after use. A block is reused if it is large enough and not more
+ * than four times too large. A thread searches first where it left its last block, so it tends to
+ * get memory in its core's cache and not to contend with other threads. Blocks begin 64 bytes after
+ * a page boundary, large ones after one of a huge page. Unloading the module frees all. */
 #include "tec_runtime.h"
 
 void *mmap(void *, size_t, int, int, int, int64_t);
@@ -14,20 +14,20 @@ int munmap(void *, size_t);
 enum { PLACES = 64, HEADER = 64 };
 enum { HUGE = 2 << 20 };
 
-/* Stands before the memory given out. */
+/* The header before the memory of a block. */
 struct block {
     uint64_t bytes; /* of the whole mapping */
     uint64_t class;
 };
 
-/* The address of the block in each place, with its size class in the low bits, so that a search
- * does not touch the blocks; 0 where there is none. */
+/* The address of the block in each place, 0 if there is none. The low bits hold its size class, so
+ * that a search does not touch the blocks. */
 static uint64_t places[PLACES];
 
-/* Sizes of blocks are powers of two and the three steps between each two of them, from the class
- * of one page on. What is rounded up costs no memory before it is touched. */
+/* Sizes of blocks are powers of two, from one page on, and three steps between each two of them.
+ * The bytes of the rounding take no memory until they are touched. */
 enum { CLASSES_PER_DOUBLING = 4 };
-/* A block that is four times too large is so many classes above. */
+/* The number of classes between a size and four times that size. */
 enum { TOO_LARGE = 2 * CLASSES_PER_DOUBLING };
 
 static uint64_t class_bytes(uint32_t class) {
@@ -35,7 +35,7 @@ static uint64_t class_bytes(uint32_t class) {
     return least + least / CLASSES_PER_DOUBLING * (class % CLASSES_PER_DOUBLING);
 }
 
-/* The least class of at least `bytes`. */
+/* Returns the least class of at least `bytes`. */
 static uint32_t class_of(uint64_t bytes) {
     uint32_t class = 0;
     while (class_bytes(class + CLASSES_PER_DOUBLING) < bytes) class += CLASSES_PER_DOUBLING;
@@ -43,7 +43,7 @@ static uint32_t class_of(uint64_t bytes) {
     return class;
 }
 
-/* Where this thread begins its searches. */
+/* The place where this thread begins its searches. */
 static uint32_t own_place(void) {
     uint64_t thread = (uintptr_t)__builtin_thread_pointer() / HEADER;
     return (uint32_t)(thread * 0x9e3779b97f4a7c15u >> 32) % PLACES;
@@ -54,13 +54,13 @@ static struct block *block_in(uint64_t place) { return (struct block *)(place - 
 
 static void unmap(struct block *block) { munmap(block, block->bytes); }
 
-/* Puts `now` into a place where `before` is; false if that is no longer so. */
+/* Replaces `before` in a place by `now`; false if the place has changed. */
 static int replace(uint32_t place, uint64_t before, uint64_t now) {
     return __atomic_compare_exchange_n(&places[place], &before, now, 0, __ATOMIC_ACQ_REL,
                                        __ATOMIC_RELAXED);
 }
 
-/* Takes out the block that fits best; null if there is none. */
+/* Takes the block that fits best; null if there is none. */
 static struct block *take(uint32_t class) {
     for (;;) {
         uint32_t best = 0, best_class = class + TOO_LARGE + 1;
@@ -77,8 +77,8 @@ static struct block *take(uint32_t class) {
     }
 }
 
-/* New memory; large blocks in huge pages, where the system has them: with small ones packed
- * operands miss the TLB. */
+/* Maps new memory; large blocks in huge pages, if the system has them, because packed operands in
+ * small pages miss the TLB. */
 static COLD struct block *map(uint64_t bytes) {
     enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
     if (bytes < HUGE) {
@@ -99,7 +99,7 @@ static COLD struct block *map(uint64_t bytes) {
     return block;
 }
 
-/* `bytes` of uninitialised memory, aligned to 64, or null. Any thread may call it. */
+/* Returns `bytes` of uninitialised memory, aligned to 64 bytes, or null. Any thread may call it. */
 INTERNAL void *tec_rt_workspace_acquire(uint64_t bytes) {
     if (bytes > (uint64_t)1 << 62) return 0;
     uint32_t class = class_of(bytes + HEADER);
@@ -112,7 +112,7 @@ INTERNAL void *tec_rt_workspace_acquire(uint64_t bytes) {
     return (char *)block + HEADER;
 }
 
-/* Gives back what `acquire` returned. Of more blocks than there are places the largest stay. */
+/* Releases memory of `acquire`. If there are more blocks than places, the largest are kept. */
 INTERNAL void tec_rt_workspace_release(void *memory) {
     struct block *block = (struct block *)((char *)memory - HEADER);
     for (;;) {

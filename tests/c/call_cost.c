@@ -1,5 +1,5 @@
-/* Prints what a checked call of three tensors costs: `add` of one element, so hardly any work.
- * Smallest of many short runs, in nanoseconds, the loop included. */
+/* Prints the cost of a checked call with three tensors: `add` of one element, so the kernel itself
+ * takes hardly any time. The least of many short runs in nanoseconds, with the loop. */
 #include "one.h"
 #include "support.h"
 #include <time.h>

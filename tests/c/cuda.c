@@ -1,5 +1,5 @@
-/* The entries of a module for GPUs, linked to this program, with `fake_cuda.c` for the driver.
- * argv[1] says which part. */
+/* Tests the entries of a module for GPUs, linked to this program, with the driver of `fake_cuda.c`.
+ * argv[1] selects the part. */
 #include "m.h"
 #include "support.h"
 #include <inttypes.h>
@@ -67,7 +67,7 @@ static int32_t add_packed(void) {
     return __tvm_ffi_add(NULL, cells, 3, &result);
 }
 
-/* The log has this line. */
+/* Requires a line in the log. */
 #define EXPECT_LOG(...) \
     do { \
         char line[512]; \
@@ -78,7 +78,7 @@ static int32_t add_packed(void) {
         } \
     } while (0)
 
-/* Memory that is neither the mark of a context nor given back. */
+/* Allocations that are not freed, other than the marks of contexts. */
 static int32_t temporaries(void) { return fake_allocations() - fake_loaded_modules(); }
 
 #define ADDRESS(x) (uint64_t)(uintptr_t)(x)
@@ -143,7 +143,7 @@ static void launches(void) {
     EXPECT_LOG(" bff8000000000000 3c00 fd 1 ");
 }
 
-/* What CPUs check too is in `entries.c`; here what is different. */
+/* Checks that differ from those of modules for CPUs, which are in `entries.c`. */
 static void checks(void) {
     reset(thousand, 1);
     B.shape = other;
@@ -177,21 +177,21 @@ static void checks(void) {
     EXPECT(!strstr(fake_log(), "launch"));
     EXPECT(!strstr(fake_log(), "load"));
 
-    /* A tensor of one element with an odd stride is right after all. */
+    /* A tensor of one element with an odd stride is accepted by the complete check. */
     static int64_t one[1] = {1}, stride[1] = {17};
     reset(one, 0);
     A.strides = stride;
     EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
     EXPECT_LOG("stream 0x5712ea grid 1 1 1");
 
-    /* No GPU takes such a grid. */
+    /* No GPU allows such a grid. */
     reset(thousand, 0);
     EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 65536, NULL), m_last_error(),
                  "kernel `chain_0` would be 65536 blocks along blockIdx.y, more than the 65535 of a "
                  "GPU (in `chain(");
     (void)huge;
 
-    /* The kernel's own check reads an input: from a copy, when the stream has come so far. */
+    /* The kernel's own check reads an input from a copy, after the previous work on the stream. */
     static int32_t at_data[3] = {0, 999, 5};
     static int64_t three[1] = {3}, four[1] = {4};
     reset(thousand, 1);
@@ -217,7 +217,8 @@ static void checks(void) {
                  "(CUDA_ERROR_ILLEGAL_ADDRESS)");
 }
 
-/* `function` fails with `result`: message and code of the raw entry; then all is well again. */
+/* Lets `function` fail with `result`, and tests the message and the code of the raw entry. The next
+ * call succeeds. */
 static void failing(const char *function, int32_t result, const char *message, int32_t raw) {
     reset(thousand, 0);
     fake_fail(function, result);
@@ -233,7 +234,7 @@ static void failing(const char *function, int32_t result, const char *message, i
     EXPECT(temporaries() == 0);
 }
 
-/* In the order of a call: what fails is tried again by the next one. */
+/* Failures in the order of a call; after each, the next call tries again. */
 static void failures_of_the_driver(void) {
     fake_devices(0, 90, 1);
     reset(thousand, 0);
@@ -257,7 +258,7 @@ static void failures_of_the_driver(void) {
                  "the CUDA driver refuses the PTX of the module: a PTX JIT compilation failed "
                  "(CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 7; fatal (in `add");
     fake_fail("cuModuleLoadDataEx", 0);
-    /* 1 is for temporaries alone. */
+    /* Result 1 means out of memory only for temporaries. */
     fake_fail("cuModuleLoadDataEx", 2);
     EXPECT(add(a_data, b_data, c_data, 1000, NULL) == 3);
     EXPECT(strstr(m_last_error(), "loading the PTX: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"));
@@ -286,7 +287,7 @@ static void failures_of_the_driver(void) {
             "(CUDA_ERROR_ILLEGAL_ADDRESS) (in `chain(", 3);
     failing("cuLaunchKernel", 12345, "launching kernel `chain_0`: unknown error (no name)", 3);
     failing("cuPointerGetAttribute", 700, "the CUDA context: an illegal memory access", 3);
-    /* Of two failures the first one is told. */
+    /* Of two failures the first is reported. */
     fake_fail("cuMemFreeAsync", 1);
     EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 2, NULL), m_last_error(),
                  "freeing the temporary tensors: invalid argument");
@@ -298,7 +299,7 @@ static void failures_of_the_driver(void) {
     EXPECT(fake_misuses() == 0);
 }
 
-/* A kernel that does not fit the GPU is refused, the others of its module are not. */
+/* A kernel that does not fit the GPU is refused, but not the others of its module. */
 static void small_gpus(void) {
     for (int32_t round = 0; round < 2; round++) {
         fake_devices(2, 86, 1);
@@ -315,8 +316,7 @@ static void small_gpus(void) {
     EXPECT(fake_misuses() == 0);
 }
 
-/* A context at the address of one that was destroyed, or a primary one that was reset, has nothing
- * of what was loaded before. */
+/* A context at the address of a destroyed one, or a reset primary one, loads the PTX again. */
 static void lives(void) {
     void *own = fake_context(0);
     fake_set_current(own);
@@ -329,7 +329,7 @@ static void lives(void) {
         fake_end(own);
         fake_begin(own);
     }
-    /* A place for another context is that of one that is gone. */
+    /* An entry of a destroyed context is reused for another one. */
     void *others[3] = {fake_context(0), fake_context(1), fake_context(0)};
     for (int i = 0; i < 9; i++) {
         int32_t device = i % 3 == 1;
@@ -348,7 +348,7 @@ static void lives(void) {
         fake_end(fake_primary(1));
         fake_begin(fake_primary(1));
     }
-    /* What an earlier kernel has broken stays so, until the context is another one. */
+    /* A fault of an earlier kernel stays until there is another context. */
     reset(thousand, 0);
     EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
     fake_fault(fake_primary(0), 700);
@@ -367,7 +367,8 @@ static void lives(void) {
     EXPECT(fake_misuses() == 0);
 }
 
-/* The caller's context if it is of the tensors' device, else the primary one for a while. */
+/* A call uses the caller's context if it is on the tensors' device, else the primary one during the
+ * call. */
 static void contexts(void) {
     void *own = fake_context(1);
     fake_set_current(own);

@@ -1,5 +1,5 @@
-/* The process exits while other threads call a module for GPUs, which no function of `exit` waits
- * for: they may fail, and do no harm. */
+/* The process exits while other threads call a module for GPUs. `exit` does not wait for them;
+ * their calls may fail, but must not crash. */
 #include "m.h"
 #include "support.h"
 #include <pthread.h>
@@ -23,7 +23,7 @@ static void *call(void *unused) {
     return unused;
 }
 
-/* Most of the time a thread is in the middle of a call. */
+/* Slow, so that threads are mostly in the middle of a call. */
 static int32_t launch(const char *ptx, const char *kernel, const uint32_t *grid,
                       const uint32_t *block, uint32_t shared, int32_t count,
                       const int32_t *sizes, void **params) {
@@ -40,7 +40,7 @@ static void slow(void) {
 
 int main(void) {
     pthread_t thread;
-    /* Registered before the first call, so it runs after what the module registers. */
+    /* Registered before the first call, so it runs after the module's exit function. */
     atexit(slow);
     fake_on_launch(launch);
     for (int i = 0; i < 3; i++) {

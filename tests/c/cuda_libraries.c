@@ -1,5 +1,5 @@
-/* The libraries that a module for GPUs looks for: what it opens in vain it closes, and what comes
- * later is found. argv[1] says which part; the driver is the file that TEC_CUDA_LIBRARY names. */
+/* The libraries that a module for GPUs opens: it closes unusable ones and finds those that are
+ * loaded later. argv[1] selects the part; the driver is the file in TEC_CUDA_LIBRARY. */
 #include "support.h"
 #include <dlfcn.h>
 
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
     if (strcmp(part, "no_driver") == 0) {
         EXPECT(!is_open(driver));
     } else if (strcmp(part, "no_gpu") == 0) {
-        /* The module's handle is the only one. */
+        /* Only the module has a handle. */
         void *library = dlopen(driver, RTLD_NOW | RTLD_NOLOAD);
         EXPECT(library && dlclose(library) == 0 && is_open(driver));
         EXPECT(library && dlclose(library) == 0 && !is_open(driver));
@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
         EXPECT(ffi != NULL);
         EXPECT(packed.call(NULL, cells, 3, &result) == 0);
         EXPECT(strstr(log.text(), "launch add on 0 stream 0x5712ea") != NULL);
-        /* Nothing but this program keeps it open. */
+        /* Only this program keeps it open. */
         EXPECT(ffi && dlclose(ffi) == 0 && !is_open("./libtvm_ffi.so"));
     }
     return finish();

@@ -1,4 +1,4 @@
-/* A module for GPUs that is unloaded while the process goes on gives back what it had loaded. */
+/* A module for GPUs releases everything when it is unloaded while the process continues. */
 #include "support.h"
 #include <dlfcn.h>
 
@@ -22,7 +22,7 @@ int main(void) {
         if (!add.object) return 2;
         EXPECT(fake_loaded_modules() == 0);
         if (round == 3) {
-            /* Nothing but a context was taken. */
+            /* Only a context was acquired. */
             fake_fail("cuModuleLoadDataEx", 218);
             EXPECT(add.raw(data, data, data, 8, NULL) == 3);
             fake_fail("cuModuleLoadDataEx", 0);
@@ -32,7 +32,7 @@ int main(void) {
             EXPECT(fake_loaded_modules() == 1);
         }
         if (round == 4) {
-            /* What is gone with its context is not unloaded. */
+            /* A module whose context is destroyed is not unloaded again. */
             void *own = fake_context(0);
             fake_set_current(own);
             EXPECT(add.raw(data, data, data, 8, NULL) == 0);

@@ -1,5 +1,5 @@
-/* One call where something is missing: prints the message. argv[1] is the entry, argv[2] what the
- * driver fails with (FUNCTION=RESULT), argv[3] the compute capability of its GPUs. */
+/* Makes one call with a failing or insufficient driver and prints the message. argv[1] is the
+ * entry, argv[2] the failure (FUNCTION=RESULT), argv[3] the compute capability of the GPUs. */
 #include "m.h"
 #include "support.h"
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-/* Every check of docs/ABI.md, section 3.1, on a module that was linked to this program. */
+/* Tests every check of docs/ABI.md, "What the checked entries check", on a module that is linked to
+ * this program. */
 #include "m.h"
 #include "support.h"
 
@@ -20,7 +21,7 @@ static DLTensor vector(void *data, int64_t *shape) {
     return t;
 }
 
-/* A Tensor object: 24 bytes of header, then the tensor. */
+/* A Tensor object: a header of 24 bytes, then the tensor. */
 typedef struct {
     char header[24];
     DLTensor tensor;
@@ -92,7 +93,7 @@ static int32_t packed_objects(PackedFn *f, DLTensor *a, DLTensor *b, DLTensor *c
     return f(NULL, args, 3, &ret);
 }
 
-/* All three ways refuse, with the same text, and write nothing. */
+/* All three kinds of calls refuse with the same text and write nothing. */
 static void refused(const char *part, int line) {
     for (int way = 0; way < 3; way++) {
         int32_t status = way == 0 ? add_dl(&A, &B, &C)
@@ -134,7 +135,7 @@ static void fixed_shapes(void) {
     A.strides = B.strides = C.strides = one_stride;
     ACCEPTED();
 
-    /* 1: what it is. */
+    /* 1: the type of the argument. */
     EXPECT_ERROR(add_dl(NULL, &B, &C), m_last_error(), "argument 1 `a`: the tensor is a null");
     EXPECT_ERROR(packed(__tvm_ffi_add, &A, NULL, &C), m_last_error(), "argument 2 `b`: the tensor");
     Cell args[4] = {cell(&A), cell(&B), cell(&C), cell(&C)}, ret = {0, 0, {0}};
@@ -154,7 +155,7 @@ static void fixed_shapes(void) {
     }
     EXPECT(untouched());
 
-    /* 2: dimensions, before the shape is looked at. */
+    /* 2: the number of dimensions, before the shape is read. */
     B.ndim = 2, B.shape = NULL;
     REFUSED("argument 2 `b`: expected 1 dimension, got 2");
     B.ndim = 0, B.shape = NULL;
@@ -347,7 +348,7 @@ static void memory(void) {
     EXPECT(untouched());
 }
 
-/* One output for each scalar, in the order of the types. */
+/* One output for each scalar type, in order. */
 static union {
     double f64;
     float f32;
@@ -389,7 +390,7 @@ static int32_t call_scalars(const Cell in[14]) {
     return __tvm_ffi_scalars(NULL, args, 28, &ret);
 }
 
-/* The half that a double is rounded to. */
+/* Rounds a double to a half by a call. */
 static uint16_t half_of(double value, int which) {
     Cell in[14];
     for (int i = 0; i < 14; i++) in[i] = integer(INT, 0);
@@ -430,7 +431,7 @@ static void scalar_arguments(void) {
     in[12] = integer(INT, 8), in[11] = integer(INT, 5);
     EXPECT(call_scalars(in) == 0 && out[0].f64 == 3 && out[1].f32 == 3 && out[2].half == 0x4200
            && out[3].half == 0x4040 && out[11].u64 == 5 && out[12].u8 == 1);
-    /* A float of 32 bits takes an int in one rounding. */
+    /* An int argument for a float32 is rounded once. */
     in[1] = integer(INT, (INT64_C(1) << 54) + (INT64_C(1) << 30) + 1);
     EXPECT(call_scalars(in) == 0);
     EXPECT(out[1].f32 == 18014400656965632.0f);

@@ -1,13 +1,13 @@
-/* A CUDA driver without a GPU: it has the functions that modules look up, keeps what it is asked
- * in a log, and fails where a test tells it to. Memory of its devices is that of the process.
+/* A CUDA driver without a GPU. It has the functions that modules use, logs the calls, and fails on
+ * a test's request. Device memory is memory of the process.
  *
- * A launch is logged with the values of its parameters, by the types that stand in the PTX; with
- * `fake_on_launch` a test can do what the kernel would do.
+ * A launch is logged with the values of its parameters, by their types in the PTX. With
+ * `fake_on_launch` a test can do the work of the kernel.
  *
- * What was made in a context is gone with it: the context counts its lives, and what is of another
- * life is refused and counted (`fake_misuses`), as is what was released too often. A context in
- * which a kernel failed answers everything with that failure. A stream is used in its own context
- * only. After the driver's end every function fails. */
+ * Destroying a context invalidates everything made in it: the context counts its lives, and the use
+ * of an object of another life is refused and counted (`fake_misuses`), as is a double release. In
+ * a context in which a kernel has failed, every function fails. A stream belongs to one context.
+ * After the driver's end every function fails. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -24,12 +24,12 @@ enum { DEVICES = 8, FAILURES = 32, PARAMS = 64, ALLOCATIONS = 256, STREAMS = 8 }
 typedef struct {
     int32_t device;
     int32_t primary;
-    int32_t life; /* even: there is none */
+    int32_t life; /* even: destroyed */
     int32_t fault;
     int32_t modules;
 } Context;
 
-/* Modules and functions are never freed, so that those of an ended life are known. */
+/* Modules and functions are never freed, so that uses after a context's end are noticed. */
 typedef struct {
     char *ptx;
     Context *context;
@@ -42,7 +42,7 @@ typedef struct {
     char name[128];
     int32_t params;
     int32_t sizes[PARAMS];
-    uint32_t dynamic; /* bytes of shared memory that launches may ask for */
+    uint32_t dynamic; /* bytes of shared memory that launches may request */
 } Function;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,7 +85,7 @@ void fake_devices(int32_t count, int32_t compute_capability, int32_t has_pools) 
     capability = compute_capability;
     pools = has_pools;
 }
-/* From now on the function returns `result`; 0 makes it well again. */
+/* From now on the function returns `result`; 0 repairs it. */
 void fake_fail(const char *function, int32_t result) {
     for (int i = 0; i < FAILURES; i++) {
         if (strcmp(failures[i].function, function) && failures[i].function[0]) continue;
@@ -96,10 +96,10 @@ void fake_fail(const char *function, int32_t result) {
     abort();
 }
 void fake_on_launch(LaunchFn run) { on_launch = run; }
-/* Milliseconds between two events, instead of 2. */
+/* Sets the milliseconds between two events, by default 2. */
 void fake_on_elapsed(float (*elapsed)(void)) { on_elapsed = elapsed; }
 int32_t fake_loaded_modules(void) { return modules; }
-/* How often something was used that is gone, or given back that was not taken. */
+/* The number of uses of destroyed objects and of releases of unknown ones. */
 int32_t fake_misuses(void) { return misuses; }
 int32_t fake_retained(int32_t device) { return retained[device]; }
 int32_t fake_allocations(void) {
@@ -109,7 +109,7 @@ int32_t fake_allocations(void) {
     pthread_mutex_unlock(&lock);
     return count;
 }
-/* The memory that an address is in: where it begins, and how long it is. 0 if it is in none. */
+/* The allocation that contains an address, with its size; 0 if there is none. */
 uint64_t fake_memory(uint64_t address, uint64_t *bytes) {
     for (int i = 0; i < ALLOCATIONS; i++) {
         if (address - allocations[i].address < allocations[i].bytes && allocations[i].address) {
@@ -119,7 +119,7 @@ uint64_t fake_memory(uint64_t address, uint64_t *bytes) {
     }
     return 0;
 }
-/* A context that is not a primary one. */
+/* Makes a context that is not a primary one. */
 void *fake_context(int32_t device) {
     Context *context = calloc(1, sizeof *context);
     context->device = device;
@@ -127,7 +127,7 @@ void *fake_context(int32_t device) {
     return context;
 }
 void *fake_primary(int32_t device) { return &primaries[device]; }
-/* Ends a context, with all that was made in it. */
+/* Destroys a context with everything made in it. */
 void fake_end(void *ended_context) {
     Context *context = ended_context;
     pthread_mutex_lock(&lock);
@@ -141,11 +141,11 @@ void fake_end(void *ended_context) {
     context->life++;
     context->fault = context->modules = 0;
 }
-/* Another context at the address of one that has ended; so is a primary one that is reset. */
+/* Makes another context at the address of a destroyed one, as the reset of a primary one does. */
 void fake_begin(void *context) { ((Context *)context)->life++; }
-/* Everything in the context fails with `result` from now on. */
+/* From now on every function in the context fails with `result`. */
 void fake_fault(void *context, int32_t result) { ((Context *)context)->fault = result; }
-/* Says which context a stream is of. */
+/* Assigns a stream to a context. */
 void fake_stream(void *stream, void *context) {
     for (int i = 0; i < STREAMS; i++) {
         if (streams[i].stream && streams[i].stream != stream) continue;
@@ -162,7 +162,7 @@ void fake_set_current(void *context) {
 }
 int32_t fake_depth(void) { return depth; }
 
-/* ---- inside ---- */
+/* ---- helpers ---- */
 
 static void note(const char *format, ...) {
     va_list arguments;
@@ -193,7 +193,7 @@ static int32_t result_of(const char *function) {
         } \
     } while (0)
 
-/* In functions that work in the current context. */
+/* For functions that work in the current context. */
 #define ENTER_CONTEXT() \
     do { \
         ENTER(); \
@@ -236,7 +236,7 @@ static int is_there(const Module *module) {
     return !module->unloaded && module->life == module->context->life;
 }
 
-/* Bytes of shared memory that a block can have. */
+/* The most bytes of shared memory of a block. */
 static int32_t most_shared(void) {
     switch (capability) {
     case 75: return 64 << 10;
@@ -275,7 +275,8 @@ static int32_t release(uint64_t address) {
     return 0;
 }
 
-/* Sizes of the parameters of an entry, from its text: `.param .u64 name`. -1 if it is not there. */
+/* Reads the sizes of the parameters of an entry from its text: `.param .u64 name`. Returns -1
+ * without the entry. */
 static int32_t find_params(const char *ptx, const char *name, int32_t *sizes) {
     char head[160];
     snprintf(head, sizeof head, ".entry %s", name);

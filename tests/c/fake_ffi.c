@@ -1,4 +1,4 @@
-/* What modules ask libtvm_ffi for: here every thread has one stream. */
+/* The functions of libtvm_ffi that modules use; every thread has the same stream. */
 #include <stdint.h>
 
 void *TVMFFIEnvGetStream(int32_t device_type, int32_t device) {

@@ -1,7 +1,7 @@
-/* A GPU for `tec tune`, behind the driver of fake_cuda.c: whatever the schedule, a launch adds one
- * to 64 numbers, and takes a time that depends on its block.
+/* A GPU for `tec tune`, with the driver of fake_cuda.c: every launch adds one to 64 numbers and
+ * takes a time that depends on its block.
  *
- * FAKE_GPU_KILLS=N: blocks of N threads access what is not theirs; the context is of no use then.
+ * FAKE_GPU_KILLS=N: blocks of N threads access memory illegally, which ruins the context.
  * FAKE_GPU_WRONG=N: blocks of N threads compute the last element wrongly. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int32_t launch(const char *ptx, const char *kernel, const uint32_t *grid,
     if (is_block("FAKE_GPU_KILLS", threads)) dead = 1;
     if (dead) return ILLEGAL;
     if (count != 2) return 1;
-    /* Parameters stand in the order of their first use; the result holds a pattern at first. */
+    /* Parameters are in the order of their first use; the result holds a pattern at first. */
     static int output = -1;
     if (output < 0) output = **(uint32_t **)params[0] == 0xa5a5a5a5 ? 0 : 1;
     const float *from = *(float **)params[1 - output];

@@ -1,4 +1,4 @@
-/* Stands for libtvm_ffi.so: keeps what is raised. */
+/* A replacement of libtvm_ffi.so that records raised errors. */
 #include <stdint.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
     strncat(raised, message, sizeof raised - 100);
 }
 
-/* What was raised since the last call. */
+/* Returns the error raised since the last call. */
 const char *fake_take_raised(void) {
     static char taken[4096];
     strcpy(taken, raised);

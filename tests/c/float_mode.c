@@ -1,4 +1,5 @@
-/* Kernels compute with denormals and round to nearest in any mode of the caller, and restore it. */
+/* Kernels compute with denormals and round to nearest in any mode of the caller, and restore its
+ * mode. */
 #include "m.h"
 #include "support.h"
 

@@ -1,4 +1,4 @@
-/* The runtime's exact fused multiply-add against the C library's. */
+/* Compares the runtime's exact fused multiply-add with the C library's. */
 #include "support.h"
 #include <math.h>
 
@@ -32,7 +32,7 @@ static float float_of(uint32_t u) {
     return x;
 }
 
-/* Exponents near each other, sparse and dense mantissas, everything. */
+/* Random numbers: close exponents, sparse and dense mantissas, or any bits. */
 static double some_double(int kind) {
     uint64_t r = random_bits();
     if (kind % 4 == 0) return double_of(r);

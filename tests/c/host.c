@@ -1,5 +1,5 @@
-/* Loads a module as hosts do: without libtvm_ffi, before it, after it, or with it out of sight.
- * argv[1] says which; argv[2] is how the module is bound. */
+/* Loads a module as hosts do: without libtvm_ffi, before it, after it, or with it outside of the
+ * global scope. argv[1] selects the order, argv[2] the binding of the module. */
 #include "support.h"
 #include <dlfcn.h>
 

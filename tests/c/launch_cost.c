@@ -1,7 +1,7 @@
-/* What a parallel loop costs beside its iterations: a program that is linked with tec_runtime.o.
- * Prints for each number of threads and iterations the median and the least of many runs, in
- * nanoseconds: warm, one empty loop after the other; met, an iteration of 2 microseconds for each
- * thread, what the loop takes longer than that; cold, after a pause in which workers fall asleep.
+/* Measures the overhead of a parallel loop; linked with tec_runtime.o. Prints for each number of
+ * threads and iterations the median and the least of many runs, in nanoseconds. warm: one empty
+ * loop after the other. met: an iteration of 2 microseconds for each thread, without those 2
+ * microseconds. cold: after a pause in which workers fall asleep.
  *
  *     launch_cost [THREADS ...] */
 #include <inttypes.h>

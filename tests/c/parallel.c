@@ -1,5 +1,5 @@
-/* Parallel loops on the host's threads: the same bits in chunks of any size, in any mode of the
- * threads; failures of tasks and of the host; when the host is not asked. */
+/* Parallel loops on the host's threads: bit-exact with chunks of any size and in any mode of the
+ * threads; failures of tasks and of the host; loops that do not call the host. */
 #include "p.h"
 #include "support.h"
 #include <pthread.h>
@@ -29,7 +29,7 @@ typedef struct {
     int lost_modes;
 } Loop;
 
-/* What the host's function does, and how often it was asked. */
+/* The behaviour of the host's function, and the number of its calls. */
 typedef struct {
     int calls;
     int32_t answer;
@@ -94,7 +94,7 @@ int main(void) {
         host.calls = 0;
         EXPECT(shared_rows(a, alpha, c, n, 100 + n * 40) == 0);
         EXPECT(memcmp(c, expected, (size_t)n * sizeof *c) == 0);
-        /* Both loops ask, the ones inside of them do not; nor does what needs no threads. */
+        /* The two outer loops call the host; inner loops and single iterations do not. */
         EXPECT(host.calls == (n < 2 ? 0 : 2));
     }
     memset(c, 0xff, sizeof c);
@@ -102,7 +102,7 @@ int main(void) {
     EXPECT(memcmp(c, expected, sizeof c) == 0);
     EXPECT(host.lost_modes == 0);
 
-    /* No memory in a task: whatever the host makes of it. */
+    /* Without memory in a task the call fails, whether or not the host passes the failure on. */
     for (host.forgets = 0; host.forgets < 2; host.forgets++) {
         EXPECT(shared_rows(a, alpha, c, MAX, huge) == 1);
         EXPECT_ERROR(shared_rows_dl(&A, alpha, &C, huge), p_last_error(), "out of memory");

@@ -1,4 +1,5 @@
-/* What the tests of the runtime's threads share: the library, and a loop that checks itself. */
+/* Shared by the tests of the runtime's threads: loading the library, and a loop that checks
+ * itself. */
 #ifndef POOL_H
 #define POOL_H
 
@@ -34,7 +35,7 @@ static void load_pool(void) {
 
 static inline void unload_pool(void) { EXPECT(dlclose(library) == 0); }
 
-/* The threads of this process. */
+/* The number of threads of this process. */
 static inline int count_threads(void) {
     int count = 0;
     DIR *tasks = opendir("/proc/self/task");
@@ -43,7 +44,7 @@ static inline int count_threads(void) {
     return count - 2;
 }
 
-/* This process has so many threads; an emulator has some of its own. */
+/* Requires a number of threads of this process; an emulator has some of its own. */
 #ifdef EMULATED
 #define EXPECT_THREADS(count) EXPECT((count) > 0)
 #else
@@ -55,11 +56,11 @@ static inline void sleep_microseconds(long microseconds) {
     nanosleep(&time, NULL);
 }
 
-/* A loop over `count`; each iteration counts itself, in memory that no other may touch. */
+/* A loop over `count`; each iteration increments its own element. */
 typedef struct {
     int *count;
-    int depth;     /* so many levels of loops inside of each iteration */
-    int work;      /* turns of nothing in each iteration */
+    int depth;     /* levels of loops inside of each iteration */
+    int work;      /* turns of an empty loop in each iteration */
     int64_t fails; /* the iteration that fails with 7; -1: none */
 } Loop;
 
@@ -81,7 +82,8 @@ static inline int32_t iterate(void *data, int64_t begin, int64_t end) {
     return 0;
 }
 
-/* Runs a loop; how many iterations did not run exactly once, or its failure. */
+/* Runs a loop. Returns the number of iterations that did not run exactly once, or the loop's
+ * failure. */
 static inline int64_t try_loop(int *count, int64_t n, int depth, int work) {
     Loop loop = {count, depth, work, -1};
     memset(count, 0, (size_t)n * sizeof *count);

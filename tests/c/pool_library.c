@@ -1,5 +1,5 @@
-/* The runtime's threads as a shared library, for pool_stress.c: a module without kernels. Linked
- * with the runtime, once the one that `tec` carries, once compiled for ThreadSanitizer. */
+/* The runtime's threads as a shared library without kernels, for pool_stress.c. Linked once with
+ * the embedded runtime, once with one compiled for ThreadSanitizer. */
 #include <stdint.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))

@@ -1,4 +1,4 @@
-/* The memory for temporaries: alignment, what is kept and given out again, what is freed. */
+/* The workspace: alignment, reuse of blocks, release. */
 #include "pool.h"
 
 enum { BLOCKS = 100, PLACES = 64 };
@@ -6,12 +6,12 @@ enum { BLOCKS = 100, PLACES = 64 };
 static const uint64_t megabyte = 1 << 20;
 
 static int aligned(void *memory, uint64_t bytes) {
-    /* Large blocks stand in huge pages. */
+    /* Large blocks are in huge pages. */
     uint64_t page = bytes >= 2 * megabyte ? 2 * megabyte : 4096;
     return ((uintptr_t)memory - 64) % page == 0;
 }
 
-/* Bytes of all mappings that nothing has a name for. */
+/* Bytes of all anonymous mappings. */
 static uint64_t mapped(void) {
     char line[1024];
     uint64_t bytes = 0;
@@ -47,7 +47,7 @@ static void the_best_fit(void) {
     EXPECT(pool_acquire(90000) == large);
     EXPECT(pool_acquire(90000) != large);
     pool_release(large);
-    /* Memory that is far too large stays for who needs it. */
+    /* A block that is far too large is not used. */
     char *smaller = pool_acquire(10000);
     EXPECT(smaller != large && smaller != small);
 }
@@ -81,7 +81,7 @@ int main(void) {
         tests[i]();
         unload_pool();
     }
-    /* What was given back is freed with the library. */
+    /* Unloading the library frees released blocks. */
     uint64_t before = mapped();
     load_pool();
     void *memory[3];

@@ -1,14 +1,14 @@
-/* The runtime's threads under stress, for ThreadSanitizer too: loops of all sizes, callers at the
- * same time, loops in loops, changing numbers of threads, pauses in which workers fall asleep,
- * failures, fork, loading and unloading. A deadlock ends by SIGALRM. ThreadSanitizer has no threads
- * in children of processes that had some: there children run their loops on one. */
+/* The runtime's threads under stress, also with ThreadSanitizer: loops of all sizes, concurrent
+ * callers, nested loops, changing numbers of threads, pauses in which workers fall asleep,
+ * failures, fork, loading and unloading. SIGALRM ends a deadlock. ThreadSanitizer supports no
+ * threads in children of a process with threads, so children run their loops on one thread. */
 #include "pool.h"
 #include <sys/wait.h>
 
 enum { MOST = 5000, CALLERS = 4, SECONDS = 120 };
 
 #ifdef __SANITIZE_THREAD__
-/* Else each process sleeps for a second at its end. */
+/* Without this each process sleeps for a second at its end. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "atexit_sleep_ms=0"; }
 #endif
@@ -46,7 +46,7 @@ static void failures_come_back(void) {
     }
 }
 
-/* A host's thread that calls loops, changes the number of threads, uses memory, pauses. */
+/* A host's thread that runs loops, changes the number of threads, uses the workspace and pauses. */
 static void *call(void *argument) {
     uint32_t random = (uint32_t)(uintptr_t)argument;
     int rounds = 400;
@@ -85,7 +85,7 @@ static void run_in_child(void) {
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Callers at the same time; meanwhile this process has children. */
+/* Concurrent callers, while this process forks children. */
 static void many_callers(int forks) {
     pthread_t callers[CALLERS];
     for (intptr_t i = 0; i < CALLERS; i++) pthread_create(&callers[i], NULL, call, (void *)(i + 1));

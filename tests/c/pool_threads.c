@@ -1,6 +1,6 @@
-/* The runtime's threads one by one: how many there are, what the system says of them, what happens
- * where it gives fewer. Each case is a process of its own. The program's own pthread_create stands
- * before that of the C library (it is linked with -rdynamic), so that it can refuse. */
+/* Tests the number of the runtime's threads, their properties, and failures to start them. Each
+ * case is a process of its own. The program's pthread_create replaces that of the C library (it is
+ * linked with -rdynamic), so that it can fail. */
 #include "pool.h"
 #include <sched.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return create(thread, attributes, run, data);
 }
 
-/* A loop whose iterations wait for each other: it ends in time only on as many threads. */
+/* A loop whose iterations wait for each other, so it needs a thread for each to end in time. */
 typedef struct {
     int arrived;
     int late;
@@ -65,7 +65,7 @@ static int32_t meet(void *data, int64_t begin, int64_t end) {
     return 0;
 }
 
-/* So many threads take part in a loop, and this process has so many. */
+/* Requires that a loop runs on `threads` threads and that this process has as many. */
 static void expect_threads(int threads) {
     Meeting meeting = {ALL - threads, 0, 0, 0, pthread_self()};
     EXPECT(pool_run(meet, &meeting, threads) == 0);
@@ -111,7 +111,7 @@ static void only_cpus_of_the_mask(void) {
     load_pool();
     EXPECT(try_loop(buffer, MOST, 0, 0) == 0);
     EXPECT_THREADS(1);
-    /* More threads than CPUs are slow, not wrong. */
+    /* More threads than CPUs are slow, but correct. */
     pool_set_threads(3);
     expect_threads(3);
 }
@@ -155,14 +155,14 @@ static void fewer_than_wanted(void) {
         expect_threads(1 + allowed);
     }
     threads_allowed = 1000;
-    /* Not tried again with each loop, but when the number is set. */
+    /* Loops do not try again to start threads, only setting the number does. */
     EXPECT(try_loop(buffer, MOST, 0, 0) == 0);
     EXPECT_THREADS(3);
     pool_set_threads(8);
     expect_threads(8);
 }
 
-/* So many threads take part in a loop of ALL iterations of so many steps. */
+/* Requires that a loop of ALL iterations of `steps` steps runs on `threads` threads. */
 static void expect_participants(int threads, int64_t steps) {
     Meeting meeting = {ALL - threads, 0, 0, 0, pthread_self()};
     EXPECT(pool_run_small(meet, &meeting, ALL, steps) == 0);

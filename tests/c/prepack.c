@@ -1,5 +1,5 @@
-/* Packs weights once and calls the kernel that reads them packed: raw and checked entries, extents
- * that are known and extents that are not. */
+/* Packs weights once and calls the kernel that reads them packed: raw and checked entries, constant
+ * and run-time extents. */
 #include "support.h"
 #include "mm.h"
 #include "rt.h"
@@ -12,7 +12,7 @@ static float *numbers(int64_t count, int seed) {
     return values;
 }
 
-/* Memory for what is packed, full of NaN. */
+/* Memory for a packed input, filled with NaN. */
 static void *room(int64_t bytes) {
     void *memory = aligned_alloc(64, (size_t)((bytes + 127) / 64 * 64));
     memset(memory, 0xff, (size_t)bytes);
@@ -28,7 +28,7 @@ static int same(const float *a, const float *b, int64_t count) {
     return memcmp(a, b, sizeof(float) * (size_t)count) == 0;
 }
 
-/* Extents that are known when the module is built. */
+/* Constant extents. */
 static void fixed(void) {
     float *b = numbers(N * N, 1);
     int64_t bytes = matmul_add_pack_B_bytes();
@@ -36,7 +36,7 @@ static void fixed(void) {
     void *packed = room(bytes), *again = room(bytes);
     EXPECT(matmul_add_pack_B(b, packed) == 0);
     int64_t shape[2] = {N, N}, width = 0;
-    /* The shape of what is packed is [panels, N, width]: the width is 64 lanes or fewer. */
+    /* The packed shape is [panels, N, width] with a width of at most 64 lanes. */
     for (int64_t w = 1; w <= 64; w++) {
         if ((N + w - 1) / w * w * N * (int64_t)sizeof(float) == bytes) width = w;
     }

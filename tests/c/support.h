@@ -1,4 +1,4 @@
-/* What the C tests of modules share. */
+/* Shared by the C tests of modules. */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
@@ -32,7 +32,7 @@ static int failures;
         } \
     } while (0)
 
-/* The call failed with -1 and a message that has `part` in it. */
+/* Requires that a call fails with -1 and a message that contains `part`. */
 #define EXPECT_ERROR(call, message, part) \
     do { \
         int32_t status = (call); \

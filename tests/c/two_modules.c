@@ -1,4 +1,4 @@
-/* Two modules and one runtime, linked into one program; C++ could do the same. */
+/* Links two modules and one runtime into one program. */
 #include "first.h"
 #include "second.h"
 #include "support.h"

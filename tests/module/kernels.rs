@@ -296,7 +296,7 @@ pub fn outer() -> Kernel {
     kernel("outer", params, Stmt::serial(j, Expr::var(&m), row))
 }
 
-/// Does nothing with `a[n, m]`, `b[m, 3]` and `c[n, 3]`. A half scalar has no straight path.
+/// Does nothing with `a[n, m]`, `b[m, 3]` and `c[n, 3]`. A half scalar rules out the fast path.
 fn checked_only(name: &str, half: bool) -> Kernel {
     let (n, m, three) = (Var::index("n"), Var::index("m"), Expr::index(3));
     let float = |name: &str, shape: [Expr; 2]| tensor(name, DType::Float32, &shape);

@@ -1,12 +1,13 @@
-//! Conversions between element types, halves by integer operations: Cranelift has no arithmetic
-//! on them that every target supports.
+//! Conversions between element types. Halves are converted by integer operations, because Cranelift
+//! has no arithmetic on them that every target supports.
 
-use super::emit::{Emitter, clif_type};
+use super::emit::Emitter;
+use crate::codegen::common::clif_type;
 use crate::ir::DType;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
-/// From one element type to another.
+/// The source and result types of a conversion.
 #[derive(Clone, Copy)]
 pub(super) struct Conversion {
     pub(super) from: DType,
@@ -14,7 +15,7 @@ pub(super) struct Conversion {
 }
 
 impl Emitter<'_, '_> {
-    /// The value conversion that `ExprKind::Cast` specifies.
+    /// Converts a value as `ExprKind::Cast` specifies.
     pub(super) fn convert(&mut self, Conversion { from, to }: Conversion, x: Value) -> Value {
         if from == to {
             return x;
@@ -81,7 +82,7 @@ impl Emitter<'_, '_> {
         if to.is_half() { self.narrow(to, result) } else { result }
     }
 
-    /// Truncates and saturates; NaN gives 0. Narrow results are clamped in 32 bits.
+    /// Truncates and saturates; NaN gives 0. Results narrower than 32 bits are clamped in 32 bits.
     fn float_to_int(&mut self, from: DType, to: DType, x: Value) -> Value {
         debug_assert!(!from.is_half(), "halves are widened before");
         match to {
@@ -117,15 +118,15 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// A half's bits as the float32 of the same value.
+    /// Converts a half's bits to the float32 of the same value.
     pub(super) fn widen(&mut self, half: DType, bits: Value) -> Value {
         let wide = self.b.ins().uextend(types::I32, bits);
         if half == DType::BFloat16 {
             let shifted = self.b.ins().ishl_imm_u(wide, 16);
             return self.float_of(shifted);
         }
-        // Exponent and mantissa, moved to their places in a float32, stand for a number 2^112
-        // times too small, for subnormal halves too. The largest exponent is infinity and NaN.
+        // Exponent and mantissa, moved to their places in a float32, encode a number 2^112 times
+        // too small, for subnormal halves too. The largest exponent is infinity or NaN.
         let magnitude = self.b.ins().band_imm_u(wide, 0x7fff);
         let moved = self.b.ins().ishl_imm_u(magnitude, 13);
         let small = self.float_of(moved);
@@ -141,7 +142,7 @@ impl Emitter<'_, '_> {
         self.float_of(result)
     }
 
-    /// A float32 rounded to nearest even as the bits of a half.
+    /// Rounds a float32 to the nearest half, ties to even, and returns its bits.
     fn narrow(&mut self, half: DType, x: Value) -> Value {
         let bits = self.bits_of(x);
         let magnitude = self.b.ins().band_imm_u(bits, 0x7fff_ffff);
@@ -178,7 +179,7 @@ impl Emitter<'_, '_> {
         self.b.ins().bor(result, sign)
     }
 
-    /// `(x + bias) >> shift` of 32 bits, rounded to nearest even.
+    /// Computes `(x + bias) >> shift` in 32 bits, rounded to nearest even.
     fn shift_rounding(&mut self, x: Value, shift: i64, bias: i64) -> Value {
         let odd = self.b.ins().ushr_imm_u(x, shift);
         let odd = self.b.ins().band_imm_u(odd, 1);
@@ -188,8 +189,8 @@ impl Emitter<'_, '_> {
         self.b.ins().ushr_imm_u(sum, shift)
     }
 
-    /// A float64 as float32 rounded to odd: towards zero, with the last bit set if that was not
-    /// exact. Rounding the result to a half is then as good as rounding the float64 once.
+    /// Rounds a float64 to float32, to odd: towards zero, with the last bit set if that was
+    /// inexact. Rounding the result to a half then equals rounding the float64 once.
     fn demote_to_odd(&mut self, x: Value) -> Value {
         let nearest = self.b.ins().fdemote(types::F32, x);
         let back = self.b.ins().fpromote(types::F64, nearest);

@@ -1,17 +1,18 @@
-//! The state of one function while its code is made, and what every part of the emitter uses:
-//! bindings, scoped memoisation, constants, calls of the runtime.
+//! The emitter of one function, with the helpers that all its parts use: bindings, scoped
+//! memoisation, constants, calls of the runtime.
 
 use super::Unit;
 use super::storage::Place;
 use super::task::Task;
+use crate::codegen::common::clif_type;
 use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::{FuncId, Module};
 use rustc_hash::FxHashMap;
 
-/// A function with more instructions than this is refused: shared operands of lazy branches are
-/// compiled once per branch, so a small source can ask for very much code.
+/// Most instructions of a function; a larger one is refused. Shared operands of lazy branches are
+/// compiled once per branch, so a small source can expand to very much code.
 pub(super) const MAX_INSTRUCTIONS: usize = 2_000_000;
 
 /// What a variable stands for.
@@ -19,25 +20,25 @@ pub(super) const MAX_INSTRUCTIONS: usize = 2_000_000;
 pub(super) struct Binding {
     /// Its value, available wherever the variable is visible.
     pub(super) value: Value,
-    /// The number of loops around its definition that it depends on.
+    /// The number of loops around its definition whose variables it depends on.
     pub(super) depth: u32,
     /// Smallest and largest value, of an integer.
     pub(super) range: (i128, i128),
-    /// Set if index arithmetic in its definition overflowed; only in `check` functions.
+    /// 1 if index arithmetic in its definition overflowed; only in `check` functions.
     pub(super) overflow: Option<Value>,
-    /// The expression that a `let` gave it, by id.
+    /// The id of the expression that a `let` bound it to.
     pub(super) definition: usize,
 }
 
-/// What is left when the code of a function is made.
+/// The results of emitting a function, besides its code.
 pub(super) struct Finished {
     /// The heads of its statements for the listing, in the order of their source locations.
     pub(super) heads: Vec<String>,
-    /// What it calls, to be compiled next.
+    /// The tasks that it calls, to be compiled next.
     pub(super) tasks: Vec<Task>,
 }
 
-/// Makes the code of one function.
+/// Emits the code of one function.
 pub(super) struct Emitter<'a, 'u> {
     pub(super) b: FunctionBuilder<'a>,
     pub(super) unit: &'a mut Unit<'u>,
@@ -45,8 +46,8 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) places: FxHashMap<Buffer, Place>,
     /// Number of loops around the current position.
     pub(super) depth: u32,
-    /// Whether a condition or a loop that may be empty lies around the current position. Loads
-    /// stay where they are then: the address may be valid only under the condition.
+    /// Whether a condition or a possibly empty loop encloses the current position. Loads must not
+    /// move out of it: the address may be valid only under the condition.
     pub(super) conditional: bool,
     /// In a `check` function, set when index arithmetic overflowed.
     pub(super) overflow: Option<Variable>,
@@ -60,11 +61,11 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) in_task: bool,
     /// The first value of a task's loop, and the one after its last.
     pub(super) task_bounds: Option<(Value, Value)>,
-    /// What the next nest was compiled to before.
-    pub(super) known_nest: Option<FuncId>,
+    /// The function of the next nest, if that nest was compiled before.
+    pub(super) compiled_nest: Option<FuncId>,
     /// Name of the kernel, for its tasks.
     pub(super) kernel_name: String,
-    /// Parallel loops met so far, to be compiled after this function.
+    /// Parallel loops so far, to be compiled after this function.
     pub(super) tasks: Vec<Task>,
     /// Alias regions in use.
     pub(super) regions: u32,
@@ -96,7 +97,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             workspace: None,
             in_task: false,
             task_bounds: None,
-            known_nest: None,
+            compiled_nest: None,
             kernel_name: kernel_name.to_string(),
             tasks: Vec::new(),
             regions: 0,
@@ -108,7 +109,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// Forgets the values of subexpressions: memory or the position changed.
+    /// Forgets the values of subexpressions, after a change of memory or position.
     pub(super) fn forget(&mut self) {
         self.memo.clear();
         self.memo_log.clear();
@@ -116,7 +117,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
     }
 
     /// Binds the variable of a `let`. A pass may have put one variable into two `let`s with
-    /// different values: what was remembered of the one is wrong for the other.
+    /// different values; memoised values of the first are wrong in the second.
     pub(super) fn bind_definition(&mut self, var: &Var, value: Value, expr: &Expr) {
         if self.vars.get(var).is_some_and(|old| old.definition != expr.id()) {
             self.forget();
@@ -138,13 +139,13 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// Runs `f` for code that does not dominate what follows it.
+    /// Runs `f`, whose code does not dominate the code after it.
     pub(super) fn conditionally<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let mark = self.memo_log.len();
         let conditional = std::mem::replace(&mut self.conditional, true);
         let result = f(self);
         self.conditional = conditional;
-        // Statements inside may have forgotten everything.
+        // A statement inside may have cleared the log.
         let mark = mark.min(self.memo_log.len());
         for id in self.memo_log.drain(mark..) {
             self.memo.remove(&id);
@@ -152,7 +153,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         result
     }
 
-    /// True once the function has grown past [`MAX_INSTRUCTIONS`]; nothing more is emitted then.
+    /// Whether the function has more than [`MAX_INSTRUCTIONS`]; nothing more is emitted then.
     pub(super) fn too_large(&self) -> bool {
         self.b.func.dfg.num_insts() > MAX_INSTRUCTIONS
     }
@@ -163,8 +164,8 @@ impl<'a, 'u> Emitter<'a, 'u> {
         self.vars.insert(var.clone(), Binding { value, depth, range, overflow, definition });
     }
 
-    /// The depth of the innermost loop whose variable an expression depends on, so far as that is
-    /// seen without looking into memory; only the order of additions depends on it.
+    /// The depth of the innermost loop whose variable an expression depends on. Dependences through
+    /// memory are not seen; only the order of additions depends on the result.
     pub(super) fn depth_of(&mut self, expr: &Expr) -> u32 {
         match &expr.kind {
             ExprKind::Const(_) => return 0,
@@ -183,7 +184,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         depth
     }
 
-    /// A constant of the IR.
+    /// Emits a constant of the IR.
     pub(super) fn constant(&mut self, dtype: DType, value: Const) -> Value {
         match (value, dtype) {
             (Const::Int(value), _) => self.int(clif_type(dtype), value),
@@ -200,7 +201,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// In a `check` function, notes that index arithmetic overflowed where `flag` is 1.
+    /// In a `check` function, records an overflow of index arithmetic if `flag` is 1.
     pub(super) fn note_overflow(&mut self, flag: Value) {
         if let Some(variable) = self.overflow {
             let before = self.b.use_var(variable);
@@ -225,7 +226,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
         self.b.inst_results(call).first().copied()
     }
 
-    /// Marks the code that follows as that of a statement, for the listing.
+    /// Attributes the code that follows to a statement, for the listing.
     pub(super) fn mark(&mut self, head: impl FnOnce() -> String) {
         if self.unit.notes.is_some() {
             let location = SourceLoc::new(self.heads.len() as u32);
@@ -234,13 +235,13 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// Emits a whole statement tree, then the successful return. Nothing if the code is too large.
+    /// Emits a statement, then the successful return. Returns `None` if the code is too large.
     pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Finished> {
         self.stmt(stmt);
         self.end()
     }
 
-    /// Ends the function successfully.
+    /// Emits the successful return.
     pub(super) fn end(mut self) -> Option<Finished> {
         self.release_workspace();
         let zero = self.int(types::I32, 0);
@@ -258,17 +259,5 @@ pub(super) fn clif_type_of(ty: ir::Type) -> Type {
     match lane.by(ty.lanes) {
         Some(vector) => vector,
         None => crate::bug!("a vector {ty}"),
-    }
-}
-
-/// The type of a value of `dtype` in code; halves are their bits.
-pub(super) fn clif_type(dtype: DType) -> Type {
-    match dtype {
-        DType::Float64 => types::F64,
-        DType::Float32 => types::F32,
-        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
-        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
-        DType::Int32 | DType::Uint32 => types::I32,
-        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
     }
 }

@@ -1,19 +1,20 @@
-//! Expressions to Cranelift values. A subexpression that is shared is computed once, where that
-//! place dominates its uses.
+//! Expressions to Cranelift values. A shared subexpression is computed once where its first
+//! evaluation dominates its other uses.
 
 use super::cast::Conversion;
-use super::emit::{Emitter, clif_type, clif_type_of};
+use super::emit::{Emitter, clif_type_of};
 use super::int::Division;
+use crate::codegen::common::clif_type;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
 use rustc_hash::FxHashSet;
 
-/// Operations that may be evaluated though their result is not wanted, instead of a branch.
+/// Most operations that are evaluated speculatively in place of a branch.
 const SPECULATION_BUDGET: i32 = 10;
 
 impl Emitter<'_, '_> {
-    /// The value of `expr` at the current position.
+    /// Returns the value of `expr` at the current position.
     pub(super) fn expr(&mut self, expr: &Expr) -> Value {
         match &expr.kind {
             ExprKind::Const(value) => return self.constant(expr.ty.dtype, *value),
@@ -148,7 +149,7 @@ impl Emitter<'_, '_> {
             BinOp::Add => self.b.ins().iadd(x, y),
             BinOp::Sub => self.b.ins().isub(x, y),
             BinOp::Mul => self.b.ins().imul(x, y),
-            // On x86 these two spellings are one instruction each for floats.
+            // On x86, Cranelift selects one instruction for each of these forms on floats.
             BinOp::Min => {
                 let less = self.compare(BinOp::Lt, dtype, x, y);
                 self.b.ins().select(less, x, y)
@@ -199,7 +200,7 @@ impl Emitter<'_, '_> {
             modulo: op == BinOp::FloorMod,
             divisor: b.0.as_int(),
             dividend_nonneg: dividend.0 >= 0,
-            // In a check function the arithmetic of the divisor may overflow, which must not trap.
+            // In a check function the divisor's arithmetic may overflow, and that must not trap.
             divisor_positive: divisor.0 >= 1 && self.overflow.is_none(),
         };
         self.floor_division(what, a.1, b.1)
@@ -213,7 +214,7 @@ impl Emitter<'_, '_> {
         self.call_runtime(name, args, Some(clif_type(dtype))).expect("it has a result")
     }
 
-    /// `and`, `or`: the right side is evaluated either way if that cannot be noticed.
+    /// Emits `and` or `or`. The right side is evaluated unconditionally if that has no effect.
     fn logic(&mut self, expr: &Expr) -> Value {
         let ExprKind::Binary(op, a, b) = &expr.kind else { unreachable!("called for and, or") };
         let left = self.expr(a);
@@ -257,8 +258,8 @@ impl Emitter<'_, '_> {
         result
     }
 
-    /// Evaluates, before the branch, what both sides certainly evaluate: without this a chain of
-    /// conditions over shared operands would double with every link.
+    /// Evaluates before the branch the subexpressions that both sides certainly evaluate. Without
+    /// this, the code for a chain of conditions over shared operands would double with every link.
     fn evaluate_common(&mut self, t: &Expr, f: &Expr) {
         let (mut in_then, mut seen) = (Vec::new(), FxHashSet::default());
         collect_certain(t, &mut seen, &mut in_then);
@@ -271,8 +272,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Ends the current block with a jump to `then` if `cond` holds, to `otherwise` if not. Each
-    /// may get several predecessors; the caller seals them by `start_block`.
+    /// Ends the current block with a jump to `then` if `cond` holds, else to `otherwise`. Each may
+    /// get several predecessors; the caller seals them by `start_block`.
     pub(super) fn branch(&mut self, cond: &Expr, then: Block, otherwise: Block) {
         match &cond.kind {
             ExprKind::Unary(UnOp::Not, a) => self.branch(a, otherwise, then),
@@ -300,14 +301,14 @@ impl Emitter<'_, '_> {
         self.b.switch_to_block(block);
     }
 
-    /// True if evaluating `expr` needlessly is harmless and cheaper than a branch.
+    /// Whether evaluating `expr` speculatively is safe and cheaper than a branch.
     fn is_speculable(&self, expr: &Expr) -> bool {
         let mut budget = SPECULATION_BUDGET;
         self.spend(expr, &mut budget);
         budget >= 0
     }
 
-    /// Takes the cost of `expr` from `budget`; all of it for what must not be speculated.
+    /// Subtracts the cost of `expr` from `budget`, or all of it if `expr` must not be speculated.
     fn spend(&self, expr: &Expr, budget: &mut i32) {
         if *budget < 0 || self.recall(expr).is_some() {
             return;
@@ -331,7 +332,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// Appends, operands first, the subexpressions whose value certainly is needed for `expr`'s.
+/// Appends the subexpressions that evaluating `expr` always evaluates, operands first.
 fn collect_certain<'e>(expr: &'e Expr, seen: &mut FxHashSet<usize>, out: &mut Vec<&'e Expr>) {
     if !seen.insert(expr.id()) {
         return;

@@ -1,28 +1,28 @@
-//! Integer operations that Cranelift does not have in our sense: floor division and modulo that
-//! never trap, and `index` arithmetic that notices overflow.
+//! Integer operations that Cranelift lacks: floor division and modulo that never trap, and `index`
+//! arithmetic that records overflow.
 
 use super::emit::Emitter;
 use crate::ir::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
 
-/// What is known about the operands of a division.
+/// The kind of a division, and known facts about its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Division {
-    /// The operands' type.
+    /// The type of the operands.
     pub(super) dtype: DType,
-    /// Quotient or remainder.
+    /// Whether the remainder is wanted, not the quotient.
     pub(super) modulo: bool,
     /// The divisor, if it is a constant.
     pub(super) divisor: Option<i128>,
-    /// The dividend is never negative.
+    /// Whether the dividend is known to be non-negative.
     pub(super) dividend_nonneg: bool,
-    /// The divisor is at least 1.
+    /// Whether the divisor is known to be at least 1.
     pub(super) divisor_positive: bool,
 }
 
 impl Emitter<'_, '_> {
-    /// Floor division or modulo. Types narrower than 32 bits are divided in 32, where
+    /// Emits floor division or modulo. Types narrower than 32 bits are divided in 32 bits, where
     /// `MIN // -1` cannot overflow.
     pub(super) fn floor_division(&mut self, what: Division, a: Value, b: Value) -> Value {
         let narrow = self.b.func.dfg.value_type(a);
@@ -52,7 +52,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Cranelift turns a division by a constant into shifts or a multiplication.
+    /// Divides by a constant, which Cranelift turns into shifts or a multiplication.
     fn udiv_const(&mut self, what: Division, a: Value, divisor: i128) -> Value {
         let ty = self.b.func.dfg.value_type(a);
         if what.modulo && (divisor as u128).is_power_of_two() {
@@ -101,7 +101,7 @@ impl Emitter<'_, '_> {
         let is_zero = self.b.ins().icmp_imm_u(IntCC::Equal, b, 0);
         let safe = self.b.ins().select(is_zero, one, b);
         if what.modulo {
-            // A remainder modulo 1 is the 0 that division by zero gives.
+            // A division by zero gives remainder 0, as a remainder modulo 1 is.
             return self.b.ins().urem(a, safe);
         }
         let quotient = self.b.ins().udiv(a, safe);
@@ -115,8 +115,8 @@ impl Emitter<'_, '_> {
             let quotient = self.b.ins().sdiv(a, b);
             return self.round_down(what, a, b, quotient);
         }
-        // Divisors 0 and -1 would trap: they are replaced by 1. Modulo 1 gives the right 0;
-        // the quotient is -(a & b), which is 0 for b = 0 and -a for b = -1.
+        // Divisors 0 and -1 would trap, so they are replaced by 1. Modulo 1 gives the correct
+        // remainder 0. The quotient is -(a & b), which is 0 for b = 0 and -a for b = -1.
         let one = self.int(ty, 1);
         let next = self.b.ins().iadd(b, one);
         let special = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, next, 1);
@@ -131,7 +131,7 @@ impl Emitter<'_, '_> {
         self.b.ins().select(special, special_quotient, result)
     }
 
-    /// The floor quotient or modulo from the quotient rounded towards zero.
+    /// Computes the floor quotient or modulo from the quotient rounded towards zero.
     fn round_down(&mut self, what: Division, a: Value, b: Value, quotient: Value) -> Value {
         let ty = self.b.func.dfg.value_type(a);
         let remainder = self.remainder(a, quotient, b);
@@ -155,13 +155,13 @@ impl Emitter<'_, '_> {
         self.b.ins().isub(a, product)
     }
 
-    /// An integer constant; `value` is taken modulo 2^bits.
+    /// Emits an integer constant; `value` is taken modulo 2^bits.
     pub(super) fn int(&mut self, ty: Type, value: i128) -> Value {
         let mask = if ty.bits() == 64 { u64::MAX } else { (1u64 << ty.bits()) - 1 };
         self.b.ins().iconst(ty, (value as u64 & mask) as i64)
     }
 
-    /// `a + b` of `index`, noting overflow.
+    /// Emits `a + b` of `index` and records overflow.
     pub(super) fn checked_add(&mut self, a: Value, b: Value) -> Value {
         let sum = self.b.ins().iadd(a, b);
         let x = self.b.ins().bxor(a, sum);
@@ -172,7 +172,7 @@ impl Emitter<'_, '_> {
         sum
     }
 
-    /// `a - b` of `index`, noting overflow.
+    /// Emits `a - b` of `index` and records overflow.
     pub(super) fn checked_sub(&mut self, a: Value, b: Value) -> Value {
         let difference = self.b.ins().isub(a, b);
         let x = self.b.ins().bxor(a, b);
@@ -183,7 +183,7 @@ impl Emitter<'_, '_> {
         difference
     }
 
-    /// `a * b` of `index`, noting overflow.
+    /// Emits `a * b` of `index` and records overflow.
     pub(super) fn checked_mul(&mut self, a: Value, b: Value) -> Value {
         let low = self.b.ins().imul(a, b);
         let high = self.b.ins().smulhi(a, b);
@@ -193,7 +193,7 @@ impl Emitter<'_, '_> {
         low
     }
 
-    /// Notes overflow if `a` is the least `index`, whose negation and magnitude do not exist.
+    /// Records overflow if `a` is the least `index`, whose negation and magnitude do not exist.
     pub(super) fn check_not_min(&mut self, a: Value) {
         let min = self.int(types::I64, i64::MIN as i128);
         let flag = self.b.ins().icmp(IntCC::Equal, a, min);

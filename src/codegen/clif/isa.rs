@@ -1,5 +1,5 @@
-//! The Cranelift instruction sets behind a target: the one kernels are compiled for and the
-//! baseline of its family, which the entry points use before the CPU's features are known.
+//! The Cranelift ISAs of a target: one for its kernels, and the baseline of its family for the
+//! entry points, which run before the CPU's features are known.
 
 use crate::target::{Arch, Target};
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
@@ -10,13 +10,9 @@ pub(super) fn kernel_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
     make_isa(target.arch, &target.features, opt)
 }
 
-/// The ISA of every CPU that can run modules of this family at all.
-pub(super) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
-    let features: &[&str] = match target.arch {
-        Arch::X86_64 => &["sse4.1"],
-        Arch::Aarch64 | Arch::Riscv64 | Arch::Nvptx => &[],
-    };
-    make_isa(target.arch, features, opt)
+/// The ISA of the baseline target of a family, which every supported CPU can run.
+pub(in crate::codegen) fn baseline_isa(arch: Arch, opt: u8) -> OwnedTargetIsa {
+    make_isa(arch, &Target::baseline(arch).features, opt)
 }
 
 fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {
@@ -45,8 +41,8 @@ fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {
     builder.finish(settings::Flags::new(shared)).expect("consistent settings")
 }
 
-/// Cranelift's names for one of our features. An instruction set implies those before it.
-/// Nothing else is enabled: a module checks exactly the features its target names.
+/// Cranelift's flags for one of our features, with those of the instruction sets that it implies.
+/// Nothing else is enabled, because a module checks exactly the features of its target.
 fn cranelift_flags(feature: &str) -> &'static [&'static str] {
     match feature {
         "sse4.1" => &["has_sse3", "has_ssse3", "has_sse41"],

@@ -1,11 +1,10 @@
 //! The Cranelift back end: every CPU target, scalar code and vectors of 128 bits.
 //!
-//! Takes kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
-//! access, of calls only `fma`, vectors of 16 bytes, no masks) and makes one relocatable ELF
-//! object. What Cranelift lacks is composed here of what it has: floor division without traps
-//! (`int`), saturating casts and halves (`cast`), addresses that suit its loop-invariant code
-//! motion (`address`).
-//! No code refers to a libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
+//! Compiles kernels after `legalize_vectors`, `expand_math` and `flatten_storage` (one index per
+//! access, no calls but `fma`, vectors of 16 bytes, no masks) into an object module. It builds
+//! operations that Cranelift lacks from others: floor division without traps (`int`), saturating
+//! casts and halves (`cast`), addresses that suit its loop-invariant code motion (`address`). The
+//! code refers to no libc or libm symbol, only to the runtime's hidden `tec_rt_…` functions.
 
 mod address;
 mod cast;
@@ -24,95 +23,62 @@ mod task;
 mod tests;
 mod vector;
 
-use super::ptx::{PtxKernel, PtxModule};
-use super::{EntryKernel, Object, entry};
+use super::common::{clif_type, define_function, enter_function, new_context};
+use super::{KernelFunctions, ObjectOptions};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
-use crate::target::{Arch, Target};
-use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, Type, Value, types};
+use crate::target::Target;
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::{CodegenError, Context};
-use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
+use cranelift_frontend::FunctionBuilderContext;
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use emit::{Emitter, Finished, clif_type};
-use listing::FunctionNotes;
+use emit::{Emitter, Finished};
+pub(super) use isa::baseline_isa;
+pub(super) use listing::{FunctionNotes, write_listing};
 use rustc_hash::FxHashMap;
 pub use storage::workspace_bytes;
 use task::{Task, task_signature};
 
-/// What goes into the object beside the kernels.
-#[derive(Clone, Debug, Default)]
-pub struct ObjectOptions {
-    /// The module's name: prefix of `MODULE_last_error` and its like.
-    pub module: String,
-    /// Text returned by `MODULE_manifest`.
-    pub manifest: String,
-    /// Also make an assembly listing.
-    pub listing: bool,
-    /// `--opt`: 0 leaves Cranelift's optimiser off.
-    pub opt: u8,
-    /// Kernels with one output, for each of which `NAME_bytes` tells the size of it.
-    pub sized: Vec<String>,
-}
-
-/// Compiles kernels, their checks and their entries into one object file.
-pub fn compile_object(
+/// Compiles the functions of each kernel into `module`. Fills `notes` for the listing.
+pub(super) fn compile_kernels(
+    module: &mut ObjectModule,
     kernels: &[Kernel],
     target: &Target,
     options: &ObjectOptions,
-) -> Result<Object> {
-    let baseline = isa::baseline_isa(target, options.opt);
-    let mut module = new_module(baseline.clone(), &options.module);
-    let mut notes = options.listing.then(Vec::new);
-    let entries = compile_kernels(&mut module, kernels, target, options, notes.as_mut())?;
-    entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
-    let listing = notes.map(|notes| match target.arch {
-        Arch::X86_64 => listing::x86_listing(&bytes, &notes),
-        Arch::Aarch64 => listing::arm_listing(&bytes, &notes),
-        _ => listing::text_listing(&notes),
-    });
-    Ok(Object { bytes, listing })
+    notes: Option<&mut Vec<FunctionNotes>>,
+) -> Result<Vec<KernelFunctions>> {
+    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
+    let mut unit = Unit::new(module, target, options.opt, notes);
+    let is_sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
+    kernels.iter().map(|kernel| unit.compile_kernel(kernel, is_sized(kernel))).collect()
 }
 
-/// Compiles the entries, for this machine's CPU family, of kernels that run on GPUs: they check the
-/// arguments and launch what `ptx` holds.
-pub fn compile_launchers(
-    kernels: &[Kernel],
-    ptx: &PtxModule,
-    target: &Target,
-    options: &ObjectOptions,
-) -> Result<Object> {
-    assert_eq!(kernels.len(), ptx.kernels.len(), "the PTX of these kernels");
-    let host = Target::host_baseline();
-    let baseline = isa::baseline_isa(&host, options.opt);
-    let mut module = new_module(baseline.clone(), &options.module);
-    let isa = isa::kernel_isa(&host, options.opt);
-    let (module_ref, constants) = (&mut module, FxHashMap::default());
-    let mut unit =
-        Unit { module: module_ref, isa, target: &host, constants, notes: None, nests: 0 };
-    let pairs = kernels.iter().zip(&ptx.kernels);
-    let entries: Vec<EntryKernel<'_>> = pairs
-        .map(|(kernel, launches)| {
-            let (check, messages) = unit.compile_check(kernel)?;
-            let body = unit.compile_function(&plan_kernel(kernel, launches), false)?;
-            Ok(EntryKernel { kernel, body, check, messages, bytes: None, launches: Some(launches) })
-        })
-        .collect::<Result<_>>()?;
-    entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), target, options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
-    Ok(Object { bytes, listing: None })
+/// Compiles, for the CPU `host`, the checks of kernels that run on GPUs, and as body a function
+/// that stores the numbers given with the kernel.
+pub(super) fn compile_launch_params(
+    module: &mut ObjectModule,
+    kernels: &[(&Kernel, Vec<Expr>)],
+    host: &Target,
+    opt: u8,
+) -> Result<Vec<KernelFunctions>> {
+    let mut unit = Unit::new(module, host, opt, None);
+    let compile = |(kernel, numbers): &(&Kernel, Vec<Expr>)| {
+        let (check, messages) = unit.compile_check(kernel)?;
+        let body = unit.compile_function(&launch_params_kernel(kernel, numbers), false)?;
+        Ok(KernelFunctions { body, check, messages, bytes: None })
+    };
+    kernels.iter().map(compile).collect()
 }
 
-/// A kernel that computes the numbers that the launches of `kernel` need.
-fn plan_kernel(kernel: &Kernel, ptx: &PtxKernel) -> Kernel {
-    number_kernel(format!("{}.plan", kernel.name), kernel.clone(), &ptx.numbers())
+/// A kernel with the parameters of `kernel` that computes the numbers its launches need.
+fn launch_params_kernel(kernel: &Kernel, numbers: &[Expr]) -> Kernel {
+    number_kernel(format!("{}.plan", kernel.name), kernel.clone(), numbers)
 }
 
-/// A kernel that computes, from the run-time integers, the bytes of the output of `kernel`.
+/// A kernel that computes the bytes of the output of `kernel` from the run-time integers.
 fn size_kernel(kernel: &Kernel) -> Kernel {
     let name = format!("{}.bytes", kernel.name);
     let mut sized = Kernel { dims: Vec::new(), checks: Stmt::nothing(), ..kernel.clone() };
@@ -120,7 +86,7 @@ fn size_kernel(kernel: &Kernel) -> Kernel {
     number_kernel(name, sized, &[output_bytes(kernel)])
 }
 
-/// A kernel with the parameters of another one, and a pointer to where it stores these numbers.
+/// A kernel with the parameters of `kernel` and one more, an output to which it stores `numbers`.
 fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     let shape = vec![Expr::index(numbers.len() as i64)];
     let buffer = Buffer::new("numbers", DType::Int64, shape, Scope::Global);
@@ -134,28 +100,15 @@ fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     plan
 }
 
-fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
+/// A new object module, whose exported functions are compiled for `baseline`.
+pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
     let no_libcalls = |call| crate::bug!("Cranelift wants the library function {call}");
     let builder = ObjectBuilder::new(baseline, name.as_bytes(), Box::new(no_libcalls))
         .expect("ELF is supported for every target");
     ObjectModule::new(builder)
 }
 
-fn compile_kernels<'k>(
-    module: &mut ObjectModule,
-    kernels: &'k [Kernel],
-    target: &Target,
-    options: &ObjectOptions,
-    notes: Option<&mut Vec<FunctionNotes>>,
-) -> Result<Vec<EntryKernel<'k>>> {
-    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
-    let isa = isa::kernel_isa(target, options.opt);
-    let mut unit = Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 };
-    let sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
-    kernels.iter().map(|kernel| unit.compile_kernel(kernel, sized(kernel))).collect()
-}
-
-/// The functions of a module while they are made.
+/// Compiles the functions of a module.
 struct Unit<'u> {
     module: &'u mut ObjectModule,
     isa: OwnedTargetIsa,
@@ -163,20 +116,31 @@ struct Unit<'u> {
     constants: FxHashMap<Buffer, DataId>,
     /// Filled for the listing, if one is made.
     notes: Option<&'u mut Vec<FunctionNotes>>,
-    /// Number of nests of the wide back end so far.
+    /// Number of nests compiled by the SIMD back end so far.
     nests: usize,
 }
 
-impl Unit<'_> {
-    fn compile_kernel<'k>(&mut self, kernel: &'k Kernel, sized: bool) -> Result<EntryKernel<'k>> {
+impl<'u> Unit<'u> {
+    fn new(
+        module: &'u mut ObjectModule,
+        target: &'u Target,
+        opt: u8,
+        notes: Option<&'u mut Vec<FunctionNotes>>,
+    ) -> Unit<'u> {
+        let isa = isa::kernel_isa(target, opt);
+        Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 }
+    }
+
+    fn compile_kernel(&mut self, kernel: &Kernel, sized: bool) -> Result<KernelFunctions> {
         let (check, messages) = self.compile_check(kernel)?;
         let body = self.compile_function(kernel, false)?;
         let bytes =
             sized.then(|| self.compile_function(&size_kernel(kernel), false)).transpose()?;
-        Ok(EntryKernel { kernel, body, check, messages, bytes, launches: None })
+        Ok(KernelFunctions { body, check, messages, bytes })
     }
 
-    /// The function for the kernel's own checks, if it has any, and their messages.
+    /// Compiles the kernel's own checks to a function, if it has any. Returns it and their
+    /// messages.
     fn compile_check(&mut self, kernel: &Kernel) -> Result<(Option<FuncId>, Vec<String>)> {
         let mut messages = Vec::new();
         visit::walk_stmt(
@@ -204,7 +168,7 @@ impl Unit<'_> {
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
         let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
-        let (builder, args) = enter(&mut context, &mut builder_context);
+        let (builder, args) = enter_function(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
@@ -219,7 +183,7 @@ impl Unit<'_> {
     fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
         let mut context = new_context(task.id, task_signature());
         let mut builder_context = FunctionBuilderContext::new();
-        let (builder, args) = enter(&mut context, &mut builder_context);
+        let (builder, args) = enter_function(&mut context, &mut builder_context);
         let mut emitter = Emitter::new(builder, self, &kernel.name);
         emitter.enter_task(task, &args);
         let finished = emitter.finish_task(task);
@@ -227,7 +191,7 @@ impl Unit<'_> {
         Ok(())
     }
 
-    /// Defines a function whose code was made; the tasks that it calls.
+    /// Compiles and defines an emitted function. Returns the tasks that it calls.
     fn define(
         &mut self,
         kernel: &Kernel,
@@ -245,7 +209,7 @@ impl Unit<'_> {
         Ok(tasks)
     }
 
-    /// Compiles for the kernels' instruction set, which is not that of the module.
+    /// Compiles for the kernels' ISA; the module itself has the baseline ISA.
     fn compile(
         &mut self,
         id: FuncId,
@@ -254,25 +218,14 @@ impl Unit<'_> {
         heads: Vec<String>,
     ) -> std::result::Result<(), CodegenError> {
         context.set_disasm(self.notes.is_some());
-        context.compile(&*self.isa, &mut ControlPlane::default()).map_err(|error| error.inner)?;
-        let code = context.compiled_code().expect("compiled just now");
-        let relocs: Vec<ModuleReloc> = code
-            .buffer
-            .relocs()
-            .iter()
-            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
-            .collect();
-        let alignment = u64::from(code.buffer.alignment).max(16);
-        self.module
-            .define_function_bytes(id, alignment, code.code_buffer(), &relocs)
-            .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        let code = define_function(self.module, id, name, &*self.isa, context)?;
         if let Some(notes) = &mut self.notes {
             notes.push(FunctionNotes::new(name, heads, code));
         }
         Ok(())
     }
 
-    /// A function of the runtime, which is linked into the same module.
+    /// Declares a function of the runtime, which is linked into the same module.
     fn runtime_function(
         &mut self,
         name: &'static str,
@@ -287,7 +240,7 @@ impl Unit<'_> {
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"))
     }
 
-    /// The read-only data of a constant buffer.
+    /// Returns the read-only data of a constant buffer; defines it on the first call.
     fn constant_data(&mut self, buffer: &Buffer) -> DataId {
         if let Some(id) = self.constants.get(buffer) {
             return *id;
@@ -306,25 +259,6 @@ impl Unit<'_> {
         self.constants.insert(buffer.clone(), id);
         id
     }
-}
-
-/// A function's first block, which has its parameters.
-fn enter<'a>(
-    context: &'a mut Context,
-    builder_context: &'a mut FunctionBuilderContext,
-) -> (FunctionBuilder<'a>, Vec<Value>) {
-    let mut builder = FunctionBuilder::new(&mut context.func, builder_context);
-    let entry = builder.create_block();
-    builder.append_block_params_for_function_params(entry);
-    builder.switch_to_block(entry);
-    builder.seal_block(entry);
-    let args = builder.block_params(entry).to_vec();
-    (builder, args)
-}
-
-fn new_context(id: FuncId, signature: Signature) -> Context {
-    let name = cranelift_codegen::ir::UserFuncName::user(0, id.as_u32());
-    Context::for_function(Function::with_name_signature(name, signature))
 }
 
 fn signature_of(kernel: &Kernel, check: bool) -> Signature {
@@ -372,7 +306,7 @@ impl Emitter<'_, '_> {
                     self.bind(var, value, 0, range);
                 }
                 Param::Runtime { var, .. } => {
-                    // Only the body may rely on the facts: the checks establish them.
+                    // Only the body may rely on the facts, which the checks establish.
                     let range = if check { anything } else { fact_range(kernel, var) };
                     self.bind(var, *arg, 0, range);
                 }

@@ -1,5 +1,5 @@
-//! Nests for the wide back end: the function calls each one, with the addresses and values that
-//! the nest takes from around it in a struct of its frame.
+//! Nests for the SIMD back end. The function calls each nest with a pointer to a closure in its
+//! frame: the values and addresses that the nest uses from outside.
 
 use super::emit::Emitter;
 use super::listing::FunctionNotes;
@@ -17,12 +17,12 @@ const ALIGNMENT: u64 = 64;
 impl Emitter<'_, '_> {
     /// Compiles a nest and calls it.
     pub(super) fn simd_kernel(&mut self, body: &Stmt) {
-        let known = self.known_nest.take();
-        self.call_nest(body, known);
+        let compiled = self.compiled_nest.take();
+        self.call_nest(body, compiled);
     }
 
-    /// Calls a nest, which is compiled unless it is known; its function.
-    pub(super) fn call_nest(&mut self, body: &Stmt, known: Option<FuncId>) -> FuncId {
+    /// Calls a nest, and compiles it unless `compiled` is its function. Returns the function.
+    pub(super) fn call_nest(&mut self, body: &Stmt, compiled: Option<FuncId>) -> FuncId {
         self.mark(|| "a vectorized nest".to_string());
         let uses = Uses::of(body);
         let (mut fields, mut size) = (Vec::new(), 0);
@@ -55,7 +55,7 @@ impl Emitter<'_, '_> {
             closure.buffers.push((buffer, offset));
         }
         let pointer = self.write_closure(&fields, size.max(8));
-        let id = known.unwrap_or_else(|| self.define_nest(body, &closure));
+        let id = compiled.unwrap_or_else(|| self.define_nest(body, &closure));
         let module = &mut self.unit.module;
         let callee = module.declare_func_in_func(id, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;

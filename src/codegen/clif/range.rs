@@ -1,12 +1,12 @@
-//! Constant bounds of integer expressions, as far as they save code: a division whose operands
-//! are never negative is a cheaper one.
+//! Constant bounds of integer expressions. They make divisions cheaper, whose operands are then
+//! known to be non-negative.
 
 use super::emit::Emitter;
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 
 impl Emitter<'_, '_> {
-    /// Smallest and largest value of an integer; the whole range of the type where nothing is
-    /// known. Types other than `index` wrap, so only operations on `index` are looked through.
+    /// Smallest and largest value of an integer; the whole range of the type if nothing is known.
+    /// Only operations on `index` are analysed, because the other types wrap.
     pub(super) fn range_of(&mut self, expr: &Expr) -> (i128, i128) {
         let dtype = expr.ty.dtype;
         if dtype.is_float() {

@@ -1,16 +1,16 @@
-//! Statements: loops with the test at the bottom, branches, stores, and the `Assert`s of `check`
+//! Statements: loops, which test at the bottom, branches, stores, and the `Assert`s of `check`
 //! functions.
 
 use super::emit::{Binding, Emitter};
 use super::task::is_task;
-use crate::codegen::{CHECK_OVERFLOW, CHECK_VALUES};
+use crate::codegen::common::{CHECK_OVERFLOW, CHECK_VALUES};
 use crate::ir::print::print_expr;
 use crate::ir::{DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
 
 impl Emitter<'_, '_> {
-    /// Emits one statement. Memoised values do not outlive it: memory may change.
+    /// Emits one statement and forgets memoised values, because memory may change.
     pub(super) fn stmt(&mut self, stmt: &Stmt) {
         if self.too_large() {
             return;
@@ -40,7 +40,7 @@ impl Emitter<'_, '_> {
             Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
             Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_hints"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
-            // Evaluation has no effect on this back end's targets.
+            // Evaluation has no effect on CPUs.
             Stmt::Evaluate(_) => {}
             Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
                 crate::bug!("a barrier passed check_supported")
@@ -71,7 +71,7 @@ impl Emitter<'_, '_> {
             self.bind_let(var, value);
             return;
         }
-        // What overflows here counts where the variable is used.
+        // An overflow here counts where the variable is used.
         let flag = self.reset_overflow();
         self.bind_let(var, value);
         let overflow = Some(self.b.use_var(flag));
@@ -94,12 +94,12 @@ impl Emitter<'_, '_> {
         self.start_block(merge);
     }
 
-    /// A loop runs its test at the bottom; one that may be empty is guarded by another test,
-    /// and what is hoisted out of it goes to a block of its own behind that.
+    /// Emits a loop with its test at the bottom. A loop that may be empty has another test in
+    /// front, and a preheader behind that test for what Cranelift hoists.
     fn loop_(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
         let count = extent.as_int();
         if count.is_some_and(|count| count <= 0) {
-            // The assertions inside keep their numbers.
+            // The assertions after the skipped ones keep their numbers.
             self.asserts += count_asserts(body);
             return;
         }
@@ -133,8 +133,8 @@ impl Emitter<'_, '_> {
         (min_range.0, last.min(DType::Index.int_range().1))
     }
 
-    /// The iterations from the first of `bounds` up to the second, of which there is at least one;
-    /// continues in `exit`.
+    /// Emits the iterations from the first of `bounds` up to the second, at least one; continues in
+    /// `exit`.
     pub(super) fn iterate(
         &mut self,
         var: &Var,
@@ -166,14 +166,15 @@ impl Emitter<'_, '_> {
         flag
     }
 
-    /// Returns 1 + the index of this `Assert` if it fails or its arithmetic overflows.
+    /// Emits a return of 1 + the index of this `Assert` if it fails or its arithmetic overflows.
     fn assert(&mut self, cond: &Expr, values: &[Expr]) {
         if values.len() > CHECK_VALUES {
             crate::bug!("an assertion with {} values", values.len());
         }
         let flag = self.reset_overflow();
         let holds = self.expr(cond);
-        // The values count too; those that cannot overflow are computed only for the message.
+        // An overflow in a value fails the assertion too. Values that cannot overflow are computed
+        // only for the message.
         for value in values.iter().filter(|value| !is_leaf(value)) {
             self.expr(value);
         }

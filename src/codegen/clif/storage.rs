@@ -1,8 +1,9 @@
-//! Where buffers live: registers, the stack, the workspace, the module's constants. Everything is
-//! laid out at the start of the function; loads and stores go through here.
+//! Places of buffers: registers, the stack, the workspace, the module's constants. They are laid
+//! out at the start of the function. Loads and stores are emitted here too.
 
-use super::emit::{Emitter, clif_type, clif_type_of};
+use super::emit::{Emitter, clif_type_of};
 use super::task::{Uses, is_task};
+use crate::codegen::common::{clif_type, constant_bytes};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, visit};
@@ -15,15 +16,16 @@ use cranelift_frontend::Variable;
 use cranelift_module::Module;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Stack that one function may use for buffers.
+/// Most bytes of stack that one function uses for buffers.
 const STACK_BYTES: u64 = 4096;
-/// A buffer of constant indices has at most this many elements in registers.
+/// Most elements of a buffer that lives in registers.
 const MAX_REGISTERS: i128 = 64;
 /// Alignment of buffers in the workspace, and of the workspace.
 const ALIGNMENT: i64 = 64;
-/// Buffers beyond this number share one alias region: Cranelift's bookkeeping grows with each.
+/// Buffers beyond this number share one alias region, because Cranelift's bookkeeping grows with
+/// each region.
 const MAX_REGIONS: u32 = 24;
-/// No workspace is larger than this; sums of sizes stay far from overflow.
+/// Most bytes of a workspace, low enough that sums of sizes do not overflow.
 const MAX_WORKSPACE: i64 = 1 << 62;
 
 /// Where a buffer lives.
@@ -41,13 +43,13 @@ pub(super) struct Memory {
     /// Its address.
     pub(super) base: Value,
     region: AliasRegion,
-    /// Never written while the function runs.
+    /// Whether it is never written while the function runs.
     readonly: bool,
-    /// A `bool` may be any non-zero byte.
+    /// Whether the caller wrote it, so that a `bool` may be any non-zero byte.
     foreign: bool,
 }
 
-/// What a task has to know of a buffer in its closure.
+/// The properties of a buffer in a closure that its task needs.
 #[derive(Clone, Copy)]
 pub(super) struct Capture {
     readonly: bool,
@@ -55,21 +57,21 @@ pub(super) struct Capture {
 }
 
 impl Memory {
-    /// What a task of this function has to know.
+    /// The properties that a task of this function needs.
     pub(super) fn capture(&self) -> Capture {
         Capture { readonly: self.readonly, foreign: self.foreign }
     }
 }
 
 impl Emitter<'_, '_> {
-    /// Makes the place of a tensor argument at address `base`.
+    /// Places a tensor argument at address `base`.
     pub(super) fn place_argument(&mut self, buffer: &Buffer, base: Value, output: bool) {
         let region = if output { self.new_region() } else { self.region(0) };
         let memory = Memory { base, region, readonly: !output, foreign: true };
         self.places.insert(buffer.clone(), Place::Memory(memory));
     }
 
-    /// Makes the place of a buffer of the function that a task works for.
+    /// Places a buffer of the function that calls this task.
     pub(super) fn place_captured(&mut self, buffer: &Buffer, base: Value, capture: Capture) {
         let Capture { readonly, foreign } = capture;
         let region = if readonly { self.region(0) } else { self.new_region() };
@@ -77,8 +79,8 @@ impl Emitter<'_, '_> {
         self.places.insert(buffer.clone(), Place::Memory(memory));
     }
 
-    /// Makes the places of all buffers that `stmt` allocates or that are constants; returns from
-    /// the function if the workspace cannot be had.
+    /// Places all buffers that `stmt` allocates and all constants. Emits a return from the function
+    /// for the case that the workspace cannot be allocated.
     pub(super) fn place_buffers(&mut self, stmt: &Stmt) {
         let survey = Survey::of(stmt, self.in_task);
         for buffer in &survey.constants {
@@ -122,9 +124,9 @@ impl Emitter<'_, '_> {
         self.places.insert(buffer.clone(), Place::Memory(memory));
     }
 
-    /// One block for all of `buffers`, each at a multiple of [`ALIGNMENT`].
+    /// Places `buffers` in one block, each at a multiple of [`ALIGNMENT`].
     fn place_in_workspace(&mut self, buffers: &[Buffer]) {
-        // Those of constant size come first: their offsets need no code.
+        // Buffers of constant size come first, so that their offsets are constants.
         let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
         let mut fixed_bytes = 0i64;
         for buffer in buffers {
@@ -146,7 +148,7 @@ impl Emitter<'_, '_> {
             let over = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, total, MAX_WORKSPACE);
             impossible = self.b.ins().bor(impossible, over);
         }
-        // A size that cannot be had is asked for all the same: the answer is no.
+        // An impossible size is requested as the largest number, which the runtime refuses.
         let least = self.int(types::I64, ALIGNMENT.into());
         let total = self.b.ins().umax(total, least);
         let none = self.int(types::I64, -1);
@@ -168,8 +170,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Bytes of a buffer rounded up to [`ALIGNMENT`]; sets `impossible` where they are no
-    /// reasonable number. An extent may be negative where the loops around the buffer do not run.
+    /// Computes the bytes of a buffer rounded up to [`ALIGNMENT`]; sets `impossible` if they exceed
+    /// [`MAX_WORKSPACE`]. An extent may be negative if the loops around the buffer do not run.
     fn buffer_bytes(&mut self, buffer: &Buffer, impossible: &mut Value) -> Value {
         let mut bytes = self.int(types::I64, buffer.dtype.bytes().into());
         for extent in &buffer.shape {
@@ -188,21 +190,21 @@ impl Emitter<'_, '_> {
         self.b.ins().band_imm_s(rounded, -ALIGNMENT)
     }
 
-    /// Gives the workspace back before the function returns.
+    /// Releases the workspace before the function returns.
     pub(super) fn release_workspace(&mut self) {
         if let Some(block) = self.workspace {
             self.call_runtime("tec_rt_workspace_release", &[block], None);
         }
     }
 
-    /// The alias region with a number; region 0 is memory that is only read.
+    /// The alias region of a number; region 0 is read-only memory.
     fn region(&mut self, number: u32) -> AliasRegion {
         let description = std::borrow::Cow::Borrowed("");
         let data = AliasRegionData { user_id: number, description };
         self.b.func.dfg.alias_regions.insert(data)
     }
 
-    /// A region of its own for the next buffer that is written.
+    /// Starts the alias region of the next buffer that is written.
     fn new_region(&mut self) -> AliasRegion {
         self.regions = (self.regions + 1).min(MAX_REGIONS);
         self.region(self.regions)
@@ -219,7 +221,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The variable that holds `buffer[index]`, if it is in a register now.
+    /// The variable that holds `buffer[index]`, if the buffer lives in registers.
     fn register(&self, buffer: &Buffer, index: &Expr) -> Option<Variable> {
         match self.places.get(buffer)? {
             Place::Memory(_) => None,
@@ -233,7 +235,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The value of `buffer[index]`.
+    /// Loads `buffer[index]`.
     pub(super) fn load(&mut self, buffer: &Buffer, indices: &[Expr]) -> Value {
         let [index] = indices else {
             crate::bug!("access to `{}` is not flat", buffer.name);
@@ -242,7 +244,7 @@ impl Emitter<'_, '_> {
             return self.b.use_var(variable);
         }
         let Place::Memory(memory) = self.place(buffer) else { unreachable!("else a register") };
-        // In a check function an index may overflow, so it is evaluated as it stands.
+        // In a check function an index may overflow, so it is evaluated without reordering.
         let (address, offset) = if self.overflow.is_some() {
             let index = self.expr(index);
             let bytes = self.b.ins().imul_imm_s(index, buffer.dtype.bytes() as i64);
@@ -253,8 +255,8 @@ impl Emitter<'_, '_> {
         let mut flags = access_flags(index).with_alias_region(Some(memory.region));
         if memory.readonly {
             flags = flags.with_readonly();
-            // A load that varies with the innermost loop gains nothing by being movable, and one
-            // that stays in its place can become the memory operand of what follows it.
+            // A load that varies with the innermost loop gains nothing by being movable. If it
+            // stays in its place, it can become the memory operand of the next instruction.
             let invariant = self.depth_of(index) < self.depth;
             if self.overflow.is_none() && !self.conditional && invariant {
                 flags = flags.with_can_move();
@@ -271,7 +273,7 @@ impl Emitter<'_, '_> {
         value
     }
 
-    /// `buffer[index] = value`; `value` is evaluated already.
+    /// Stores `value` to `buffer[index]`.
     pub(super) fn store(&mut self, buffer: &Buffer, indices: &[Expr], value: Value) {
         let [index] = indices else {
             crate::bug!("access to `{}` is not flat", buffer.name);
@@ -290,7 +292,7 @@ impl Emitter<'_, '_> {
         self.b.ins().store(flags, value, address, offset);
     }
 
-    /// Starts the life of an allocated buffer.
+    /// Begins the live range of an allocated buffer.
     pub(super) fn allocate(&mut self, buffer: &Buffer) {
         let place = self.places.get(buffer).cloned();
         if let Some(Place::Registers { variables, lanes }) = place {
@@ -311,7 +313,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// The index of the first lane of an access; lanes follow each other.
+/// The index of the first lane of an access to consecutive elements.
 fn first_of(index: &Expr) -> &Expr {
     match &index.kind {
         ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => base,
@@ -320,7 +322,8 @@ fn first_of(index: &Expr) -> &Expr {
     }
 }
 
-/// Elements are aligned to their size, vectors no more than that.
+/// The flags of an access. Scalars and the elements of vectors are aligned to their size, whole
+/// vectors are not.
 fn access_flags(index: &Expr) -> MemFlagsData {
     match index.ty.lanes {
         1 => MemFlagsData::trusted(),
@@ -328,17 +331,8 @@ fn access_flags(index: &Expr) -> MemFlagsData {
     }
 }
 
-/// Bytes of a buffer whose extents are constants, if they fit in 62 bits.
-fn constant_bytes(buffer: &Buffer) -> Option<i64> {
-    let bytes =
-        buffer.shape.iter().try_fold(i128::from(buffer.dtype.bytes()), |bytes, extent| {
-            bytes.checked_mul(extent.as_int()?.max(0))
-        })?;
-    i64::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_WORKSPACE)
-}
-
-/// Bytes that one call of a kernel takes from the workspace, over its run-time integers: for the
-/// manifest. Of a parallel loop's temporaries those of one task count.
+/// Bytes of workspace that one call of a kernel uses, as an expression over its run-time integers,
+/// for the manifest. The temporaries of a parallel loop count for one task.
 pub fn workspace_bytes(kernel: &Kernel) -> Expr {
     let mut surveys = vec![Survey::of(&kernel.body, false)];
     for_each_task(&kernel.body, &mut |body| surveys.push(Survey::of(body, true)));
@@ -356,29 +350,29 @@ pub fn workspace_bytes(kernel: &Kernel) -> Expr {
     simplify_expr(&total.unwrap_or_else(|| Expr::index(0)), &Facts::new())
 }
 
-/// Where an allocated buffer goes.
+/// The storage of an allocated buffer.
 enum Home {
-    /// This many elements, so many to a variable.
+    /// `count` elements in variables of `lanes` each.
     Registers { count: i128, lanes: u32 },
     /// This many bytes of the function's frame.
     Stack(u64),
-    /// The block that the function takes from the runtime.
+    /// The block that the function acquires from the runtime.
     Workspace,
 }
 
-/// The buffers of a statement, in textual order.
+/// The buffers of a statement in textual order, and how it accesses them.
 #[derive(Default)]
 struct Survey {
     allocated: Vec<Buffer>,
     constants: Vec<Buffer>,
-    /// Accessed with an index that is not constant, or with different numbers of lanes.
+    /// Buffers with an index that is not constant, or with accesses of different numbers of lanes.
     varying: FxHashSet<Buffer>,
-    /// Lanes of the accesses of the others.
+    /// Lanes of the accesses to the other buffers.
     lanes: FxHashMap<Buffer, u32>,
 }
 
 impl Survey {
-    /// What the function of `stmt` accesses and allocates; of tasks only what it shares with them.
+    /// Surveys the function of `stmt`; of its tasks, only the buffers that it shares with them.
     fn of(stmt: &Stmt, in_task: bool) -> Survey {
         let mut survey = Survey::default();
         survey.stmt(stmt, in_task, &mut FxHashSet::default());
@@ -398,7 +392,7 @@ impl Survey {
             visit::for_each_stmt(stmt, &mut |body| {
                 inner.stmt(body, true, &mut FxHashSet::default())
             });
-            // Tasks know addresses only, so what they share is in memory.
+            // A task gets only addresses, so shared buffers must be in memory.
             self.varying.extend(inner.varying);
             self.varying.extend(inner.lanes.into_keys());
         } else {
@@ -406,7 +400,7 @@ impl Survey {
         }
     }
 
-    /// A nest with code of its own knows addresses only, and allocates for itself.
+    /// Surveys a nest for the SIMD back end, which gets only addresses and places its own buffers.
     fn nest(&mut self, body: &Stmt) {
         let uses = Uses::of(body);
         self.varying.extend(uses.buffers);
@@ -417,7 +411,7 @@ impl Survey {
         }
     }
 
-    /// Decides for each allocated buffer.
+    /// Decides the storage of each allocated buffer.
     fn homes(&self) -> impl Iterator<Item = (&Buffer, Home)> {
         let mut stack_left = STACK_BYTES;
         self.allocated.iter().map(move |buffer| {

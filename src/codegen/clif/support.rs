@@ -1,11 +1,11 @@
-//! Refuses, before any code is made, what this back end cannot compile, so that the emitter
-//! itself need not fail.
+//! Refuses constructs that this back end cannot compile before any code is emitted, so that the
+//! emitter need not report errors.
 
 use crate::diag::{Diag, Result};
 use crate::ir::{ForKind, Kernel, Scope, Stmt, visit};
 use crate::target::Target;
 
-/// An error that names the kernel and the construct if `kernel` holds one that is not supported.
+/// Returns an error if `kernel` contains a construct that is not supported.
 pub(super) fn check_supported(kernel: &Kernel, target: &Target) -> Result<()> {
     let mut finding = None;
     for stmt in [&kernel.checks, &kernel.body] {

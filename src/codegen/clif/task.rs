@@ -1,11 +1,11 @@
-//! Parallel loops: the body becomes a function of its own, a task, that runs some of the
-//! iterations: `NAME.task.K(closure, begin, end) -> i32`, 0 or the code of a failure. The runtime
-//! calls it, maybe from several threads at once.
+//! Parallel loops. The body becomes a function that runs a range of iterations, a task:
+//! `NAME.task.K(closure, begin, end) -> i32`, which returns 0 or the code of a failure. The runtime
+//! calls it, possibly from several threads at once.
 //!
 //! The closure is a struct in the caller's frame with the values of the variables that the body
-//! reads and the addresses of the buffers it uses. What the body allocates belongs to the task.
-//! A parallel loop inside a task is a serial one. The runtime is told about how many steps an
-//! iteration has: it does not call threads for what is done before they have begun.
+//! reads and the addresses of the buffers it uses. Buffers that the body allocates belong to the
+//! task. A parallel loop inside a task is serial. The runtime gets the approximate number of steps
+//! of an iteration, so that it wakes no threads for a loop that ends before they would start.
 
 use super::Unit;
 use super::emit::{Binding, Emitter, Finished};
@@ -21,9 +21,9 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_module::{FuncId, Linkage, Module};
 use rustc_hash::FxHashSet;
 
-/// The loop of a function that is called in its place.
+/// A parallel loop, to be compiled as a function.
 pub(super) struct Task {
-    /// The function.
+    /// The declared function.
     pub(super) id: FuncId,
     /// Its name.
     pub(super) name: String,
@@ -31,30 +31,30 @@ pub(super) struct Task {
     body: Stmt,
     /// Bounds of the loop's variable.
     range: (i128, i128),
-    /// Whether the loop might have had no iterations, or is under a condition itself.
+    /// Whether the loop may be empty, or is under a condition itself.
     conditional: bool,
-    /// Offset and type of the first value of the loop.
+    /// Where the closure holds the first value of the loop.
     min: Field,
     vars: Vec<(Var, Field, Binding)>,
     buffers: Vec<(Buffer, Field, Capture)>,
     nest: Option<Nest>,
 }
 
-/// The nest for the wide back end that a loop is, or an iteration of it.
+/// The nest for the SIMD back end in a parallel loop.
 enum Nest {
-    /// The nest has the loop in it.
+    /// The nest includes the loop over the task's range.
     Iterations(Iterations),
-    /// The nest is one iteration, and this is what it was compiled to.
+    /// The nest is one iteration, compiled to this function.
     Iteration(FuncId),
 }
 
-/// Some iterations of a loop as a nest.
+/// A nest of a range of iterations.
 struct Iterations {
     /// The first one.
     begin: Var,
     count: Var,
     iterations: Stmt,
-    /// What it was compiled to, if it was.
+    /// The function of the nest, once compiled.
     function: Option<FuncId>,
 }
 
@@ -72,19 +72,20 @@ impl Iterations {
     }
 }
 
-/// A nest of fewer steps takes its task's loop into it: beside them a call is something.
-const SHORT: i128 = 4000;
-/// One with more stores has no registers to spare for that loop.
-const FEW_STORES: usize = 16;
+/// A nest of fewer steps includes the loop over its task's range, because the time of a call would
+/// count.
+const SHORT_NEST_STEPS: i128 = 4000;
+/// A nest with more stores does not include that loop: too few registers are left.
+const MAX_STORES_WITH_LOOP: usize = 16;
 
-/// Where a value is in the closure.
+/// The offset and type of a value in the closure.
 #[derive(Clone, Copy)]
 pub(super) struct Field {
     pub(super) offset: i32,
     pub(super) ty: Type,
 }
 
-/// Whether the loop becomes a task, where no task is around it.
+/// Whether the loop becomes a task, if no task encloses it.
 pub(super) fn is_task(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::For { kind: ForKind::Parallel, extent, .. } => {
@@ -98,7 +99,7 @@ pub(super) fn is_task(stmt: &Stmt) -> bool {
 pub(super) fn task_signature() -> Signature {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params.extend([AbiParam::new(types::I64); 3]);
-    // C looks at the upper half on RISC-V.
+    // On RISC-V the C ABI requires sign extension.
     signature.returns.push(AbiParam::new(types::I32).sext());
     signature
 }
@@ -117,13 +118,13 @@ impl Emitter<'_, '_> {
         let (start, count) = (self.expr(min), self.expr(extent));
         let nest = nest_of(body);
         let short = nest.filter(|nest| is_short(nest)).map(|nest| Iterations::new(var, nest));
-        // The tables of a task are at hand in it alone.
+        // The module's tables are visible in the task, but not outside of it.
         let has_tables = !Uses::of(body).constants.is_empty();
         let Some(nest) = nest.filter(|_| extent.as_int().is_none() && !has_tables) else {
             let nest = short.map(Nest::Iterations);
             return self.shared_loop(var, (min, extent), (start, count), body, nest);
         };
-        // A single iteration is nothing to share.
+        // A single iteration is called without a task.
         let (alone, shared, done) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let one = self.b.ins().icmp_imm_s(IntCC::Equal, count, 1);
@@ -213,7 +214,7 @@ impl Emitter<'_, '_> {
         self.call_task(id, [pointer, count, steps]);
     }
 
-    /// Fills a struct in this function's frame; its address.
+    /// Writes a closure into this function's frame. Returns its address.
     pub(super) fn write_closure(&mut self, closure: &[(Field, Value)], size: i32) -> Value {
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size as u32, 4);
         let slot = self.b.create_sized_stack_slot(data);
@@ -224,8 +225,8 @@ impl Emitter<'_, '_> {
         pointer
     }
 
-    /// About how many steps an iteration has; 0 if that differs between iterations. It is computed
-    /// whether or not the loops inside are reached, so nothing in it may fail.
+    /// Computes the approximate number of steps of an iteration, 0 if iterations differ. This runs
+    /// whether or not the loops inside are reached, so it must not trap.
     fn known_steps(&mut self, body: &Stmt) -> Value {
         let steps = count_steps(body, &|extent| {
             let mut known = true;
@@ -247,8 +248,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Has the runtime run all iterations; a failure is the function's. `args` are the closure, the
-    /// extent and the steps of an iteration.
+    /// Calls the runtime to run all iterations and returns from the function on failure. The
+    /// arguments are the closure, the extent and the steps of an iteration.
     fn call_task(&mut self, task: FuncId, [closure, extent, steps]: [Value; 3]) {
         let callee = self.unit.module.declare_func_in_func(task, self.b.func);
         self.b.func.dfg.ext_funcs[callee].colocated = true;
@@ -266,7 +267,7 @@ impl Emitter<'_, '_> {
         self.start_block(fine);
     }
 
-    /// Binds what a task finds in its closure; `args` are the function's.
+    /// Binds the values and buffers of the task's closure; `args` are the arguments of the task.
     pub(super) fn enter_task(&mut self, task: &Task, args: &[Value]) {
         self.in_task = true;
         self.conditional = task.conditional;
@@ -301,7 +302,7 @@ impl Emitter<'_, '_> {
             return self.end();
         }
         if let Some(Nest::Iteration(function)) = &task.nest {
-            self.known_nest = Some(*function);
+            self.compiled_nest = Some(*function);
         }
         let (enter, exit) = (self.b.create_block(), self.b.create_block());
         let some = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
@@ -312,7 +313,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// The nest for the wide back end that an iteration consists of.
+/// The nest for the SIMD back end, if an iteration consists of one.
 fn nest_of(body: &Stmt) -> Option<&Stmt> {
     match body {
         Stmt::SimdKernel { body } => Some(body),
@@ -326,15 +327,15 @@ fn is_short(nest: &Stmt) -> bool {
     let mut stores = 0;
     let mut count = |stmt: &Stmt| stores += usize::from(matches!(stmt, Stmt::Store { .. }));
     visit::walk_stmt(nest, &mut count, &mut |_| {});
-    steps.is_none_or(|steps| steps < SHORT) && stores <= FEW_STORES
+    steps.is_none_or(|steps| steps < SHORT_NEST_STEPS) && stores <= MAX_STORES_WITH_LOOP
 }
 
-/// The variables and buffers that a loop's body takes from outside, in order of first use.
+/// The variables and buffers that a loop's body uses from outside, in order of first use.
 #[derive(Default)]
 pub(super) struct Uses {
     pub(super) vars: Vec<Var>,
     pub(super) buffers: Vec<Buffer>,
-    /// Tables of the module, which are no buffers of the function.
+    /// Constant buffers of the module.
     pub(super) constants: Vec<Buffer>,
     seen_vars: FxHashSet<Var>,
     seen_buffers: FxHashSet<Buffer>,
@@ -371,7 +372,7 @@ impl Uses {
     fn stmt(&mut self, stmt: &Stmt) {
         match stmt {
             Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } => self.buffer(buffer),
-            // Its size is computed in the task.
+            // The task computes the size.
             Stmt::Allocate { buffer, .. } => buffer.shape.iter().for_each(|e| self.expr(e)),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! Operations on vectors of 16 bytes; `legalize_vectors` leaves no others. A truth value of a
-//! vector is a lane of all ones or zeros, as wide as what was compared.
+//! Operations on vectors of 16 bytes; `legalize_vectors` leaves no others. A bool vector has lanes
+//! of all ones or all zeros, as wide as the compared lanes.
 
 use super::emit::{Emitter, clif_type_of};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp};
@@ -7,7 +7,7 @@ use crate::target::Arch;
 use cranelift_codegen::ir::{ConstantData, InstBuilder, MemFlagsData, Value};
 
 impl Emitter<'_, '_> {
-    /// The value of a node with lanes.
+    /// Emits a vector expression.
     pub(super) fn vector_operation(&mut self, expr: &Expr) -> Value {
         match &expr.kind {
             ExprKind::Unary(op, a) => {
@@ -50,13 +50,13 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// A scalar in every lane.
+    /// Broadcasts a scalar to all lanes.
     pub(super) fn splat(&mut self, ty: Type, value: Value) -> Value {
         self.b.ins().splat(clif_type_of(ty), value)
     }
 
-    /// A load of any alignment. Without AVX, Cranelift takes a load as the memory operand of a
-    /// comparison of floats though that has to be aligned then: it does not look behind a bitcast.
+    /// Loads a vector of any alignment. Without AVX, Cranelift would fold the load into a float
+    /// comparison, whose memory operand must be aligned; a bitcast between them prevents that.
     pub(super) fn load_vector(
         &mut self,
         ty: Type,
@@ -111,7 +111,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Lane by lane `t` where the lane of `cond` is all ones, else `f`.
+    /// Selects `t` in the lanes where `cond` is all ones, else `f`.
     fn choose_lanes(&mut self, cond: Value, t: Value, f: Value) -> Value {
         let ty = self.b.func.dfg.value_type(t);
         let cond = if self.b.func.dfg.value_type(cond) == ty {

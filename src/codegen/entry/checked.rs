@@ -1,19 +1,20 @@
-//! The checked entries: a straight path over all arguments, and a cold block behind it.
+//! The checked entries: a fast path over all arguments, and a cold block for what it refuses.
 //!
-//! The straight path accepts the ordinary call (present tensors of the right type, contiguous, no
-//! extent 0) in a few nanoseconds. A test that fails jumps to the cold block, which has the runtime
-//! check everything again, in order: it raises, or accepts after all and hands over the arguments.
-//! So the straight path must accept nothing that the runtime refuses; it may refuse anything.
+//! The fast path accepts the common call (tensors that are not null, of the right type, contiguous,
+//! no extent 0) in nanoseconds. A failing test jumps to the cold block, where the runtime checks
+//! everything again, in order. It raises an error, or accepts the call and returns the arguments.
+//! So the fast path must accept nothing that the runtime refuses; it may refuse anything.
 
-use super::launch::{Cuda, Place};
-use super::plan::{Extent, Plan, PlanParam, dlpack_dtype};
+use super::checks::{ArgumentChecks, CheckedParam, ExtentCheck, dlpack_dtype};
+use super::launch::{Cuda, DeviceStream};
 use super::{Env, launch, param_type};
+use crate::codegen::common::clif_type;
 use crate::ir::{DType, Kernel};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
 use cranelift_module::{DataId, FuncId};
 
-/// How the arguments arrive.
+/// The calling convention of a checked entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Convention {
     /// `DLTensor` pointers and typed scalars.
@@ -22,7 +23,7 @@ pub(super) enum Convention {
     Packed,
 }
 
-/// What a checked entry calls and refers to.
+/// The functions and data that a checked entry refers to.
 pub(super) struct Functions<'a> {
     pub body: FuncId,
     pub check: Option<FuncId>,
@@ -32,14 +33,14 @@ pub(super) struct Functions<'a> {
     pub fail_body: FuncId,
     pub fp: (FuncId, FuncId),
     pub cpu: DataId,
-    /// Where tensors are on a GPU.
+    /// The launches, if tensors are on a GPU.
     pub cuda: Option<Cuda<'a>>,
 }
 
-/// Beyond so many pairs of tensors only the runtime compares them: the code would grow large.
+/// Most pairs of tensors that the fast path compares; beyond, the code would become large.
 const MAX_PAIRS: usize = 64;
 
-/// Runs `build` in the default floating-point mode; `fp` enters it and leaves it.
+/// Emits `build` in the default floating-point mode, between calls of the functions `fp`.
 pub(super) fn with_default_mode(
     env: &mut Env<'_, '_>,
     fp: (FuncId, FuncId),
@@ -59,11 +60,11 @@ pub(super) fn with_default_mode(
     result
 }
 
-/// The body of a checked entry; the value is its result.
+/// Emits the body of a checked entry. Returns its result.
 pub(super) fn emit_checked(
     env: &mut Env<'_, '_>,
     kernel: &Kernel,
-    plan: &Plan,
+    checks: &ArgumentChecks,
     functions: &Functions<'_>,
     convention: Convention,
     args: &[Value],
@@ -75,12 +76,12 @@ pub(super) fn emit_checked(
         let done = env.builder.create_block();
         let result = env.builder.append_block_param(done, types::I32);
         let mut slot_types: Vec<_> = kernel.params.iter().map(param_type).collect();
-        slot_types.resize(plan.slots, types::I64);
+        slot_types.resize(checks.slots, types::I64);
         let slots: Vec<Value> =
             slot_types.iter().map(|ty| env.builder.append_block_param(run, *ty)).collect();
 
-        let mut checked = Checked { env, kernel, plan, functions, convention, cold };
-        match checked.straight_path(args) {
+        let mut checked = CheckedEmitter { env, kernel, checks, functions, convention, cold };
+        match checked.fast_path(args) {
             Some(values) => checked.jump(run, &values),
             None => checked.jump(cold, &[]),
         }
@@ -93,17 +94,17 @@ pub(super) fn emit_checked(
     })
 }
 
-struct Checked<'e, 'a, 'b, 'c> {
+struct CheckedEmitter<'e, 'a, 'b, 'c> {
     env: &'e mut Env<'a, 'b>,
     kernel: &'c Kernel,
-    plan: &'c Plan,
+    checks: &'c ArgumentChecks,
     functions: &'c Functions<'c>,
     convention: Convention,
     cold: Block,
 }
 
-/// A tensor that passed: where it begins and how long it is.
-struct Span {
+/// The memory of a checked tensor.
+struct MemoryRange {
     start: Value,
     bytes: Bytes,
     output: bool,
@@ -115,62 +116,63 @@ enum Bytes {
     Value(Value),
 }
 
-impl Checked<'_, '_, '_, '_> {
-    /// Checks everything; gives the slots. `None` if only the complete check can do it.
-    fn straight_path(&mut self, args: &[Value]) -> Option<Vec<Value>> {
-        if !self.has_straight_path() {
+impl CheckedEmitter<'_, '_, '_, '_> {
+    /// Emits the fast path. Returns the slots, or `None` if the kernel has no fast path.
+    fn fast_path(&mut self, args: &[Value]) -> Option<Vec<Value>> {
+        if !self.has_fast_path() {
             return None;
         }
-        if self.plan.features != 0 {
+        if self.checks.features != 0 {
             let address = self.env.address(self.functions.cpu);
             let found = self.load(types::I32, address, 0);
             let ins = self.env.builder.ins();
-            let found = ins.band_imm_u(found, i64::from(self.plan.features));
-            self.require_equal(found, i64::from(self.plan.features));
+            let found = ins.band_imm_u(found, i64::from(self.checks.features));
+            self.require_equal(found, i64::from(self.checks.features));
         }
         if self.convention == Convention::Packed {
-            self.require_equal(args[2], self.plan.args as i64);
+            self.require_equal(args[2], self.checks.args as i64);
         }
-        let mut slots: Vec<Option<Value>> = vec![None; self.plan.slots];
+        let mut slots: Vec<Option<Value>> = vec![None; self.checks.slots];
         let mut spans = Vec::new();
-        for (index, param) in self.plan.params.iter().enumerate() {
+        for (index, param) in self.checks.params.iter().enumerate() {
             match param {
-                PlanParam::Tensor { dtype, extents, output, arg, alignment } => {
+                CheckedParam::Tensor { dtype, extents, output, arg, alignment } => {
                     let tensor = self.tensor_argument(args, *arg);
                     let kind = (*dtype, *alignment);
                     let span = self.tensor(tensor, kind, extents, *output, &mut slots);
                     slots[index] = Some(span.start);
                     spans.push(span);
                 }
-                PlanParam::Scalar { dtype, arg } => {
+                CheckedParam::Scalar { dtype, arg } => {
                     slots[index] = Some(self.scalar_argument(args, *arg, *dtype));
                 }
-                PlanParam::Bound => {}
+                CheckedParam::Bound => {}
             }
         }
-        if let Some(slot) = self.plan.device_slot {
+        if let Some(slot) = self.checks.device_slot {
             let none = self.env.builder.ins().iconst(types::I64, -1);
             slots[slot].get_or_insert(none);
         }
-        self.require_apart(&spans);
-        let filled = "every run-time integer and extent stands in a shape";
+        self.require_disjoint(&spans);
+        let filled = "every run-time integer and extent is in a shape";
         Some(slots.into_iter().map(|slot| slot.expect(filled)).collect())
     }
 
-    fn has_straight_path(&self) -> bool {
-        let tensors = || self.plan.params.iter().filter(|p| matches!(p, PlanParam::Tensor { .. }));
-        let outputs = tensors().filter(|p| matches!(p, PlanParam::Tensor { output: true, .. }));
-        let ordinary = |param: &PlanParam| match param {
-            PlanParam::Tensor { dtype, extents, .. } => extent_limit(*dtype, extents).is_some(),
-            PlanParam::Scalar { dtype, .. } => {
+    fn has_fast_path(&self) -> bool {
+        let tensors =
+            || self.checks.params.iter().filter(|p| matches!(p, CheckedParam::Tensor { .. }));
+        let outputs = tensors().filter(|p| matches!(p, CheckedParam::Tensor { output: true, .. }));
+        let ordinary = |param: &CheckedParam| match param {
+            CheckedParam::Tensor { dtype, extents, .. } => extent_limit(*dtype, extents).is_some(),
+            CheckedParam::Scalar { dtype, .. } => {
                 self.convention == Convention::Dl || !dtype.is_half()
             }
-            PlanParam::Bound => true,
+            CheckedParam::Bound => true,
         };
-        tensors().count() * outputs.count() <= MAX_PAIRS && self.plan.params.iter().all(ordinary)
+        tensors().count() * outputs.count() <= MAX_PAIRS && self.checks.params.iter().all(ordinary)
     }
 
-    /// The address of an argument's `DLTensor`.
+    /// Loads the address of an argument's `DLTensor`.
     fn tensor_argument(&mut self, args: &[Value], arg: usize) -> Value {
         if self.convention == Convention::Dl {
             self.require(args[arg]);
@@ -195,21 +197,22 @@ impl Checked<'_, '_, '_, '_> {
         tensor
     }
 
-    /// The tests of docs/ABI.md, section 3.1, from `ndim` on.
+    /// Emits the tests of one tensor (docs/ABI.md, "What the checked entries check"), from `ndim`
+    /// on.
     fn tensor(
         &mut self,
         tensor: Value,
         (dtype, alignment): (DType, u32),
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         output: bool,
         slots: &mut [Option<Value>],
-    ) -> Span {
+    ) -> MemoryRange {
         let kind = self.load(types::I64, tensor, 16);
         let expected = extents.len() as i64 | i64::from(dlpack_dtype(dtype)) << 32;
         self.require_equal(kind, expected);
         let device = self.load(types::I32, tensor, 8);
-        self.require_equal(device, i64::from(self.plan.device_type()));
-        if let Some(slot) = self.plan.device_slot {
+        self.require_equal(device, i64::from(self.checks.device_type()));
+        if let Some(slot) = self.checks.device_slot {
             self.device_number(tensor, &mut slots[slot]);
         }
         let mut bytes = Bytes::Const(dtype.bytes() as i64);
@@ -225,10 +228,10 @@ impl Checked<'_, '_, '_, '_> {
             let low = self.env.builder.ins().band_imm_u(start, i64::from(alignment) - 1);
             self.require_equal(low, 0);
         }
-        Span { start, bytes, output }
+        MemoryRange { start, bytes, output }
     }
 
-    /// All tensors are on the GPU of the first one.
+    /// Requires that all tensors are on the GPU of the first one.
     fn device_number(&mut self, tensor: Value, slot: &mut Option<Value>) {
         let number = self.load(types::I32, tensor, 12);
         let number = self.env.builder.ins().sextend(types::I64, number);
@@ -246,34 +249,34 @@ impl Checked<'_, '_, '_, '_> {
         }
     }
 
-    /// Compares the shape; gives the extents that are no constants.
+    /// Compares the shape. Returns the extents that are not constant.
     fn shape(
         &mut self,
         tensor: Value,
         dtype: DType,
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         slots: &mut [Option<Value>],
     ) -> Vec<Option<Value>> {
-        let limit = extent_limit(dtype, extents).expect("a straight path");
+        let limit = extent_limit(dtype, extents).expect("a fast path");
         let shape = self.load(types::I64, tensor, 24);
         self.require(shape);
         let mut actual = Vec::new();
         for (k, extent) in extents.iter().enumerate() {
             let value = self.load(types::I64, shape, 8 * k as i32);
             match *extent {
-                Extent::Const(expected) => self.require_equal(value, expected),
-                Extent::Equals(slot) => {
+                ExtentCheck::Const(expected) => self.require_equal(value, expected),
+                ExtentCheck::Equals(slot) => {
                     let bound = slots[slot].expect("bound by an earlier dimension");
                     let same = self.env.builder.ins().icmp(IntCC::Equal, value, bound);
                     self.require(same);
                 }
-                Extent::Binds(slot) | Extent::Actual(slot) => slots[slot] = Some(value),
+                ExtentCheck::Binds(slot) | ExtentCheck::Actual(slot) => slots[slot] = Some(value),
             }
-            if matches!(extent, Extent::Const(_)) {
+            if matches!(extent, ExtentCheck::Const(_)) {
                 actual.push(None);
                 continue;
             }
-            // 1 <= value <= limit in one comparison.
+            // Tests 1 <= value <= limit by one comparison.
             let ins = self.env.builder.ins();
             let below = ins.iadd_imm_s(value, -1);
             let ins = self.env.builder.ins();
@@ -284,29 +287,29 @@ impl Checked<'_, '_, '_, '_> {
         actual
     }
 
-    /// Requires row-major strides; gives the size in bytes.
+    /// Requires row-major strides. Returns the size in bytes.
     fn strides(
         &mut self,
         tensor: Value,
         dtype: DType,
-        extents: &[Extent],
+        extents: &[ExtentCheck],
         actual: &[Option<Value>],
     ) -> Bytes {
         let strides = self.load(types::I64, tensor, 32);
         let given = self.env.builder.create_block();
         let contiguous = self.env.builder.create_block();
-        // Products of the extents behind each dimension, needed on both ways.
+        // The products of the extents after each dimension, which both branches need.
         let mut steps = vec![Bytes::Const(1)];
         for (extent, value) in extents.iter().zip(actual).rev() {
             let step = self.multiply(*steps.last().expect("not empty"), *extent, *value);
             steps.push(step);
         }
         let elements = steps.pop().expect("not empty");
-        let size = self.multiply(elements, Extent::Const(dtype.bytes() as i64), None);
+        let size = self.multiply(elements, ExtentCheck::Const(dtype.bytes() as i64), None);
         self.env.builder.ins().brif(strides, given, &[], contiguous, &[]);
         self.env.builder.switch_to_block(given);
         for (k, step) in (0..extents.len()).zip(steps.into_iter().rev()) {
-            if extents[k] == Extent::Const(1) {
+            if extents[k] == ExtentCheck::Const(1) {
                 continue;
             }
             let stride = self.load(types::I64, strides, 8 * k as i32);
@@ -323,20 +326,20 @@ impl Checked<'_, '_, '_, '_> {
         size
     }
 
-    fn multiply(&mut self, a: Bytes, extent: Extent, value: Option<Value>) -> Bytes {
+    fn multiply(&mut self, a: Bytes, extent: ExtentCheck, value: Option<Value>) -> Bytes {
         let ins = self.env.builder.ins();
         match (a, extent, value) {
-            (Bytes::Const(a), Extent::Const(b), _) => Bytes::Const(a * b),
-            (Bytes::Value(a), Extent::Const(b), _) => Bytes::Value(ins.imul_imm_s(a, b)),
+            (Bytes::Const(a), ExtentCheck::Const(b), _) => Bytes::Const(a * b),
+            (Bytes::Value(a), ExtentCheck::Const(b), _) => Bytes::Value(ins.imul_imm_s(a, b)),
             (Bytes::Const(1), _, Some(b)) => Bytes::Value(b),
             (Bytes::Const(a), _, Some(b)) => Bytes::Value(ins.imul_imm_s(b, a)),
             (Bytes::Value(a), _, Some(b)) => Bytes::Value(ins.imul(a, b)),
-            (_, _, None) => crate::bug!("an extent that is no constant has a value"),
+            (_, _, None) => crate::bug!("an extent that is not constant has a value"),
         }
     }
 
-    /// No output may share memory with another tensor. No size is 0 here.
-    fn require_apart(&mut self, spans: &[Span]) {
+    /// Requires that no output shares memory with another tensor. No size is 0 here.
+    fn require_disjoint(&mut self, spans: &[MemoryRange]) {
         let ends: Vec<Value> = spans
             .iter()
             .map(|span| match span.bytes {
@@ -358,7 +361,7 @@ impl Checked<'_, '_, '_, '_> {
         }
     }
 
-    /// A scalar in its declared type.
+    /// Loads a scalar in its declared type.
     fn scalar_argument(&mut self, args: &[Value], arg: usize, dtype: DType) -> Value {
         if self.convention == Convention::Dl {
             return args[arg];
@@ -385,7 +388,7 @@ impl Checked<'_, '_, '_, '_> {
         }
     }
 
-    /// An integer that fits its type.
+    /// Loads an integer and requires that it fits its type.
     fn int_argument(&mut self, cells: Value, at: i32, dtype: DType) -> Value {
         let value = self.load(types::I64, cells, at);
         if dtype == DType::Uint64 {
@@ -396,7 +399,7 @@ impl Checked<'_, '_, '_, '_> {
         if dtype.bytes() == 8 {
             return value;
         }
-        let narrow = self.env.builder.ins().ireduce(super::scalar_type(dtype), value);
+        let narrow = self.env.builder.ins().ireduce(clif_type(dtype), value);
         let ins = self.env.builder.ins();
         let wide = if dtype.is_signed() {
             ins.sextend(types::I64, narrow)
@@ -408,10 +411,10 @@ impl Checked<'_, '_, '_, '_> {
         narrow
     }
 
-    /// The runtime's check: goes to `run` with the slots, or to `done` with -1.
+    /// Calls the runtime's complete check. Jumps to `run` with the slots, or to `done` with -1.
     fn complete_check(&mut self, args: &[Value], run: Block, done: Block) {
         let blob = self.env.address(self.functions.blob);
-        let slots = self.env.stack_words(self.plan.slots);
+        let slots = self.env.stack_words(self.checks.slots);
         let slots = self.env.stack_address(slots);
         let call = match self.convention {
             Convention::Packed => {
@@ -433,14 +436,14 @@ impl Checked<'_, '_, '_, '_> {
         self.env.builder.ins().brif(result, done, &refused, accepted, &[]);
         self.env.builder.switch_to_block(accepted);
         let mut values = Vec::new();
-        for slot in 0..self.plan.slots {
+        for slot in 0..self.checks.slots {
             let ty = self.kernel.params.get(slot).map_or(types::I64, param_type);
             values.push(self.load(ty, slots, 8 * slot as i32));
         }
         self.jump(run, &values);
     }
 
-    /// The kernel's own check, then its body; goes to `done`.
+    /// Emits the kernel's own check, then its body; jumps to `done`.
     fn run(&mut self, args: &[Value], slots: &[Value], done: Block) {
         let raw = &slots[..self.kernel.params.len()];
         let place = self.place(args, slots);
@@ -449,7 +452,7 @@ impl Checked<'_, '_, '_, '_> {
             let numbers = self.env.stack_address(numbers);
             let dims = self.kernel.params.len() + self.kernel.dims.len();
             let mut checked = slots[..dims].to_vec();
-            let copies = self.fetch(place, &mut checked, slots, done);
+            let copies = self.copy_checked_inputs(place, &mut checked, slots, done);
             let call = self.env.call(check, &[&checked[..], &[numbers]].concat());
             let code = self.env.builder.inst_results(call)[0];
             for copy in copies {
@@ -473,7 +476,7 @@ impl Checked<'_, '_, '_, '_> {
         let (failed, passed) = self.cold_branch(code);
         self.env.builder.switch_to_block(failed);
         if place.is_some() {
-            // It was raised.
+            // The error was raised.
             let minus_one = self.env.builder.ins().iconst(types::I32, -1);
             self.jump(done, &[minus_one]);
             self.env.builder.switch_to_block(passed);
@@ -490,9 +493,9 @@ impl Checked<'_, '_, '_, '_> {
         self.jump(done, &[zero]);
     }
 
-    /// The GPU and the stream of a call, where there is one.
-    fn place(&mut self, args: &[Value], slots: &[Value]) -> Option<Place> {
-        let (cuda, slot) = (self.functions.cuda?, self.plan.device_slot?);
+    /// The GPU and the stream of a call, in a module for GPUs.
+    fn place(&mut self, args: &[Value], slots: &[Value]) -> Option<DeviceStream> {
+        let (cuda, slot) = (self.functions.cuda?, self.checks.device_slot?);
         let device = self.env.builder.ins().ireduce(types::I32, slots[slot]);
         let stream = match self.convention {
             Convention::Dl => *args.last().expect("the stream comes last"),
@@ -501,14 +504,14 @@ impl Checked<'_, '_, '_, '_> {
                 self.env.builder.inst_results(call)[0]
             }
         };
-        Some(Place { device, stream, packed: self.packed_flag() })
+        Some(DeviceStream { device, stream, packed: self.packed_flag() })
     }
 
-    /// The kernel's own check runs on the CPU: what it reads of the inputs is copied from the GPU
-    /// and takes its place in `checked`. The copies, to be released.
-    fn fetch(
+    /// Copies the inputs that the kernel's own check reads from the GPU, because the check runs on
+    /// the CPU, and replaces them in `checked`. Returns the copies, to be released.
+    fn copy_checked_inputs(
         &mut self,
-        place: Option<Place>,
+        place: Option<DeviceStream>,
         checked: &mut [Value],
         slots: &[Value],
         done: Block,
@@ -516,16 +519,16 @@ impl Checked<'_, '_, '_, '_> {
         let (Some(place), Some(cuda)) = (place, self.functions.cuda) else { return Vec::new() };
         let mut copies: Vec<Value> = Vec::new();
         for index in launch::tensors_read(self.kernel) {
-            let PlanParam::Tensor { dtype, extents, .. } = &self.plan.params[index] else {
+            let CheckedParam::Tensor { dtype, extents, .. } = &self.checks.params[index] else {
                 crate::bug!("only tensors are read")
             };
             let mut bytes = Bytes::Const(dtype.bytes() as i64);
             for extent in extents {
                 let value = match *extent {
-                    Extent::Const(_) => None,
-                    Extent::Binds(slot) | Extent::Equals(slot) | Extent::Actual(slot) => {
-                        Some(slots[slot])
-                    }
+                    ExtentCheck::Const(_) => None,
+                    ExtentCheck::Binds(slot)
+                    | ExtentCheck::Equals(slot)
+                    | ExtentCheck::Actual(slot) => Some(slots[slot]),
                 };
                 bytes = self.multiply(bytes, *extent, value);
             }
@@ -549,7 +552,7 @@ impl Checked<'_, '_, '_, '_> {
         copies
     }
 
-    /// Blocks for a failure code: not 0, 0.
+    /// Branches on a failure code. Returns the blocks for a code other than 0, and for 0.
     fn cold_branch(&mut self, code: Value) -> (Block, Block) {
         let builder = &mut self.env.builder;
         let (failed, passed) = (builder.create_block(), builder.create_block());
@@ -563,7 +566,7 @@ impl Checked<'_, '_, '_, '_> {
         self.env.builder.ins().iconst(types::I32, packed)
     }
 
-    /// Goes on if `condition` is not 0, to the cold block otherwise.
+    /// Continues if `condition` is not 0, else jumps to the cold block.
     fn require(&mut self, condition: Value) {
         let next = self.env.builder.create_block();
         self.env.builder.ins().brif(condition, next, &[], self.cold, &[]);
@@ -575,7 +578,7 @@ impl Checked<'_, '_, '_, '_> {
         self.require(equal);
     }
 
-    /// A load of aligned, present memory.
+    /// Loads from aligned memory that is not null.
     fn load(&mut self, ty: types::Type, address: Value, offset: i32) -> Value {
         self.env.builder.ins().load(ty, MemFlagsData::trusted(), address, offset)
     }
@@ -586,15 +589,15 @@ impl Checked<'_, '_, '_, '_> {
     }
 }
 
-/// The largest value of each run-time extent for which neither the size in bytes nor a stride can
-/// overflow; `None` if a constant extent is 0 or the constants alone are too large.
-fn extent_limit(dtype: DType, extents: &[Extent]) -> Option<i64> {
+/// The largest value of each run-time extent with which neither the size in bytes nor a stride can
+/// overflow; `None` if a constant extent is 0 or the constants alone overflow.
+fn extent_limit(dtype: DType, extents: &[ExtentCheck]) -> Option<i64> {
     let mut constant = dtype.bytes() as i64;
     let mut variables = 0;
     for extent in extents {
         match extent {
-            Extent::Const(value) if *value < 1 => return None,
-            Extent::Const(value) => constant = constant.checked_mul(*value)?,
+            ExtentCheck::Const(value) if *value < 1 => return None,
+            ExtentCheck::Const(value) => constant = constant.checked_mul(*value)?,
             _ => variables += 1,
         }
     }

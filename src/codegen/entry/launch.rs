@@ -1,10 +1,10 @@
-//! The entries of kernels that run on GPUs: what they call in place of a compiled body.
+//! The function that entries of kernels for GPUs call in place of a compiled body.
 //!
 //! `NAME.launch(params…, device, stream, packed)` computes the grids and sizes of a call by the
-//! kernel's plan function and hands everything to the runtime (`src/runtime/cuda.c`, which declares
-//! the layouts that are written here). Whatever fails was raised when it returns.
+//! compiled `NAME.plan.body` and passes them to the runtime (`src/runtime/cuda.c`, which declares
+//! the layouts written here). On failure it raises the error before it returns.
 
-use super::plan::{Texts, put_u32};
+use super::checks::{Texts, put_u32};
 use super::{Emitter, EntryKernel, Env, accept, param_type};
 use crate::codegen::ptx::{LaunchParam, PtxKernel};
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Param, visit};
@@ -13,29 +13,29 @@ use cranelift_codegen::ir::{self, InstBuilder, StackSlot, Value, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use rustc_hash::FxHashSet;
 
-/// What the entries of a module for GPUs share.
+/// The data and functions that the entries of a module for GPUs share.
 #[derive(Clone, Copy)]
 pub(super) struct Cuda<'a> {
-    /// Every kernel's launches, in the order of the module.
+    /// All kernels, in the order of the module.
     kernels: &'a [EntryKernel<'a>],
-    /// The text, with a NUL at its end.
+    /// The PTX text, NUL-terminated.
     ptx: DataId,
     /// `struct cuda_state`.
     state: DataId,
-    /// The kernels' blobs begin with this.
+    /// The compute capability, and whether only this one will do; the kernels' blobs begin with it.
     capability: (u32, bool),
     launch: FuncId,
     fetch: FuncId,
-    /// The current stream of a device, for packed calls.
+    /// Returns the current stream of a device, for packed calls.
     pub stream: FuncId,
-    /// Gives back a copy that `fetch` made.
+    /// Releases a copy that `fetch` made.
     pub release: FuncId,
 }
 
-/// Where a call runs.
+/// The device and stream of a call.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    /// i32, -1 for the device of the current context.
+pub(super) struct DeviceStream {
+    /// The device number, an i32; -1 is the device of the current context.
     pub device: Value,
     /// i64.
     pub stream: Value,
@@ -93,7 +93,7 @@ impl<'a> Cuda<'a> {
         }
     }
 
-    /// Defines `NAME.launch` of a kernel whose signature is `blob`.
+    /// Defines `NAME.launch` of a kernel; `blob` describes its signature.
     pub fn launch_function(
         &self,
         emit: &mut Emitter<'_>,
@@ -108,14 +108,14 @@ impl<'a> Cuda<'a> {
         let most = launches.launches.iter().map(|launch| launch.params.len()).max();
         emit.function(&name, Linkage::Local, &params, Some(types::I32), |env, args| {
             let (raw, place) = args.split_at(entry.kernel.params.len());
-            let place = Place { device: place[0], stream: place[1], packed: place[2] };
+            let place = DeviceStream { device: place[0], stream: place[1], packed: place[2] };
             let words = env.stack_words(raw.len());
             for (k, arg) in raw.iter().enumerate() {
                 env.builder.ins().stack_store(types::I64, *arg, words, 8 * k as i32);
             }
             let numbers = env.stack_words(launches.numbers().len());
             let numbers = env.stack_address(numbers);
-            env.call(entry.body, &[raw, &[numbers]].concat());
+            env.call(entry.functions.body, &[raw, &[numbers]].concat());
             let (data, temporaries, values) = (
                 env.stack_address(words),
                 env.stack_words(launches.workspaces.len()),
@@ -139,12 +139,13 @@ impl<'a> Cuda<'a> {
         })
     }
 
-    /// Copies `bytes` at a device's `address`: the code of a failure, and where the copy is.
+    /// Copies `bytes` from the device's `address`. Returns the failure code and the address of the
+    /// copy.
     pub fn fetch(
         &self,
         env: &mut Env<'_, '_>,
         blob: DataId,
-        place: Place,
+        place: DeviceStream,
         address: Value,
         bytes: Value,
     ) -> (Value, Value) {
@@ -157,8 +158,8 @@ impl<'a> Cuda<'a> {
         (code, env.builder.ins().stack_load(types::I64, types::I64, copy, 0))
     }
 
-    /// A `struct cuda_call` without what only launches need.
-    fn call_struct(&self, env: &mut Env<'_, '_>, blob: DataId, place: Place) -> StackSlot {
+    /// A `struct cuda_call` without the fields that only launches need.
+    fn call_struct(&self, env: &mut Env<'_, '_>, blob: DataId, place: DeviceStream) -> StackSlot {
         let call = env.stack_words(call::SIZE);
         let (state, signature) = (env.address(self.state), env.address(blob));
         let ptx = env.address(self.ptx);
@@ -176,7 +177,7 @@ impl<'a> Cuda<'a> {
         call
     }
 
-    /// `struct cuda_kernel` and what it refers to.
+    /// The bytes of a `struct cuda_kernel` and of the tables that it refers to.
     fn blob(&self, kernel: &PtxKernel) -> Vec<u8> {
         const HEADER: usize = 32;
         const LAUNCH: usize = 36;
@@ -250,7 +251,7 @@ pub(super) fn call_raw(env: &mut Env<'_, '_>, launch: FuncId, args: &[Value]) ->
     env.call(launch, &[raw, &[current, *stream, packed]].concat())
 }
 
-/// The places, among the parameters, of tensors that the kernel's own checks read.
+/// The numbers of the tensor parameters that the kernel's own checks read.
 pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
     let (mut read, mut seen) = (FxHashSet::default(), FxHashSet::default());
     let mut on_expr = |expr: &Expr| collect_reads(expr, &mut read, &mut seen);
@@ -262,7 +263,7 @@ pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
     (0..kernel.params.len()).filter(|index| is_read(&kernel.params[*index])).collect()
 }
 
-/// Each expression once, however often it is shared.
+/// Collects the buffers that an expression reads; visits shared nodes once.
 fn collect_reads(expr: &Expr, read: &mut FxHashSet<Buffer>, seen: &mut FxHashSet<usize>) {
     if !seen.insert(expr.id()) {
         return;

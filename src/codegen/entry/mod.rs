@@ -1,47 +1,52 @@
-//! The entry points of docs/ABI.md around compiled bodies: raw, `_dl` and packed, and the
-//! functions of the module itself.
+//! The entry points of docs/ABI.md around compiled bodies (raw, `_dl` and packed), and the
+//! functions of the module.
 //!
-//! Before: an object module that declares the bodies and check functions of its kernels.
-//! After: it defines everything a module exports, and refers to the runtime's functions.
-//! All of this is compiled for the baseline instruction set: an entry must be able to say that
-//! the CPU lacks something.
+//! Before: an object module that declares the bodies and check functions of its kernels. After: it
+//! defines all exports of a module, and refers to the runtime's functions. Entries are compiled for
+//! the baseline instruction set, because they report missing CPU features.
 
 mod checked;
+mod checks;
 mod launch;
-mod plan;
 mod text;
 
-use super::EntryKernel;
-use super::clif::ObjectOptions;
+use super::common::{clif_type, define_function, enter_function, new_context};
+use super::ptx::PtxKernel;
+use super::{KernelFunctions, ObjectOptions};
 use crate::bug;
 use crate::diag::{Diag, Result};
 use crate::ir::{DType, Kernel, Param};
 use crate::target::Target;
 use checked::Convention;
-use cranelift_codegen::control::ControlPlane;
+use checks::ArgumentChecks;
+use cranelift_codegen::ir;
 use cranelift_codegen::ir::{
     AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, StackSlot,
     StackSlotData, StackSlotKind, Type as ClifType, Value, types,
 };
 use cranelift_codegen::isa::TargetIsa;
-use cranelift_codegen::{Context, ir};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{
-    DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleResult,
-};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
 use launch::Cuda;
-use plan::Plan;
 
-pub use plan::dlpack_dtype;
+pub use checks::dlpack_dtype;
 pub use text::{LEVELS, extent_text};
 
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
 
+/// A compiled kernel that gets entries.
+pub(super) struct EntryKernel<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) functions: KernelFunctions,
+    /// The launches of a kernel for GPUs.
+    pub(super) launches: Option<&'a PtxKernel>,
+}
+
 /// Defines every exported function of a module. `ptx` is what the entries of a module for GPUs
 /// launch; all of its kernels have launches then.
-pub fn emit_entries(
+pub(super) fn emit_entries(
     module: &mut ObjectModule,
     baseline: &dyn TargetIsa,
     kernels: &[EntryKernel<'_>],
@@ -63,11 +68,11 @@ pub fn emit_entries(
 pub fn param_type(param: &Param) -> ClifType {
     match param {
         Param::Tensor { .. } | Param::Runtime { .. } => types::I64,
-        Param::Scalar { dtype, .. } => scalar_type(*dtype),
+        Param::Scalar { dtype, .. } => clif_type(*dtype),
     }
 }
 
-/// What a caller of the checked entries sees: `add(a: float32[100], alpha: float32, n: int)`.
+/// The signature of the checked entries: `add(a: float32[100], alpha: float32, n: int)`.
 pub fn signature_text(kernel: &Kernel) -> String {
     let args: Vec<String> = kernel
         .params
@@ -85,7 +90,7 @@ pub fn signature_text(kernel: &Kernel) -> String {
     format!("{}({})", kernel.name, args.join(", "))
 }
 
-/// What `tvm_ffi` shows as a function's type: an object with a text that is JSON itself.
+/// The function type that `tvm_ffi` shows: a JSON object with a string that is JSON itself.
 fn metadata_text(kernel: &Kernel) -> String {
     let mut schema = String::from(r#"{"type":"ffi.Function","args":[{"type":"None"}"#);
     for param in &kernel.params {
@@ -102,7 +107,7 @@ fn metadata_text(kernel: &Kernel) -> String {
     format!(r#"{{"type_schema":{}}}"#, serde_json::Value::String(schema))
 }
 
-/// Two exported symbols of one name would be one function.
+/// Refuses a kernel with the name of a function of the module.
 fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<()> {
     let module = &options.module;
     for suffix in ["last_error", "manifest", "set_num_threads", "set_parallel_for"] {
@@ -120,17 +125,6 @@ fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<(
     Ok(())
 }
 
-fn scalar_type(dtype: DType) -> ClifType {
-    match dtype {
-        DType::Float64 => types::F64,
-        DType::Float32 => types::F32,
-        DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => types::I16,
-        DType::Int32 | DType::Uint32 => types::I32,
-        DType::Int64 | DType::Uint64 | DType::Index => types::I64,
-        DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
-    }
-}
-
 /// Functions of the runtime that entries call.
 struct Runtime {
     check_packed: FuncId,
@@ -146,7 +140,7 @@ struct Runtime {
     cpu: DataId,
 }
 
-/// Names and bytes of the object being made.
+/// Emits the entries into an object module.
 struct Emitter<'a> {
     module: &'a mut ObjectModule,
     baseline: &'a dyn TargetIsa,
@@ -177,15 +171,15 @@ impl<'a> Emitter<'a> {
         Emitter { module, baseline, runtime, builders: FunctionBuilderContext::new() }
     }
 
-    /// The entries of one kernel.
+    /// Emits the entries of one kernel.
     fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let plan = Plan::new(kernel, entry.launches, target);
-        let blob = self.data(&plan.blob(kernel, target, &entry.messages), None);
+        let checks = ArgumentChecks::new(kernel, entry.launches, target);
+        let blob = self.data(&checks.blob(kernel, target, &entry.functions.messages), None);
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
         let body = match cuda {
             Some(cuda) => cuda.launch_function(self, entry, blob),
-            None => entry.body,
+            None => entry.functions.body,
         };
         let fp = (self.runtime.fp_enter, self.runtime.fp_leave);
         // The stream comes last.
@@ -202,8 +196,8 @@ impl<'a> Emitter<'a> {
         let mut dl: Vec<ClifType> = kernel
             .params
             .iter()
-            .zip(&plan.params)
-            .filter(|(_, plan)| !matches!(plan, plan::PlanParam::Bound))
+            .zip(&checks.params)
+            .filter(|(_, checks)| !matches!(checks, checks::CheckedParam::Bound))
             .map(|(param, _)| param_type(param))
             .collect();
         dl.extend(cuda.map(|_| types::I64));
@@ -214,7 +208,7 @@ impl<'a> Emitter<'a> {
         ] {
             let functions = checked::Functions {
                 body,
-                check: entry.check,
+                check: entry.functions.check,
                 blob,
                 check_call: match convention {
                     Convention::Dl => self.runtime.check_dl,
@@ -227,17 +221,17 @@ impl<'a> Emitter<'a> {
                 cuda: cuda.copied(),
             };
             self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
-                checked::emit_checked(env, kernel, &plan, &functions, convention, args)
+                checked::emit_checked(env, kernel, &checks, &functions, convention, args)
             });
         }
-        if let Some(bytes) = entry.bytes {
+        if let Some(bytes) = entry.functions.bytes {
             self.bytes_function(kernel, bytes);
         }
         self.text_function(&format!("__tvm_ffi__doc_{name}"), &signature_text(kernel));
         self.text_function(&format!("__tvm_ffi__metadata_{name}"), &metadata_text(kernel));
     }
 
-    /// `int64_t NAME_bytes(int64_t …)`, from the run-time integers of the raw entry.
+    /// Emits `int64_t NAME_bytes(int64_t …)`, which takes the run-time integers of the raw entry.
     fn bytes_function(&mut self, kernel: &Kernel, bytes: FuncId) {
         let integers = kernel.params.iter().filter(|param| matches!(param, Param::Runtime { .. }));
         let params = vec![types::I64; integers.count()];
@@ -250,7 +244,7 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    /// A packed function that returns a text.
+    /// Emits a packed function that returns a text.
     fn text_function(&mut self, name: &str, text: &str) {
         let (data, length) = (self.data(text.as_bytes(), None), text.len() as i64);
         let return_text = self.runtime.return_text;
@@ -263,7 +257,7 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    /// What a module exports beside its kernels.
+    /// Emits the exports of a module that belong to no kernel.
     fn module_functions(&mut self, options: &ObjectOptions) {
         let name = &options.module;
         let mut manifest = options.manifest.clone().into_bytes();
@@ -293,7 +287,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Defines a function; `build` gets the parameters and gives the result.
+    /// Defines a function; `build` gets the parameters and returns the result.
     fn function(
         &mut self,
         name: &str,
@@ -304,37 +298,21 @@ impl<'a> Emitter<'a> {
     ) -> FuncId {
         let signature = c_signature(self.baseline, params, result);
         let id = accept(self.module.declare_function(name, linkage, &signature));
-        let mut context = Context::new();
-        context.func =
-            ir::Function::with_name_signature(ir::UserFuncName::user(0, id.as_u32()), signature);
-        let mut builder = FunctionBuilder::new(&mut context.func, &mut self.builders);
-        let block = builder.create_block();
-        builder.append_block_params_for_function_params(block);
-        builder.switch_to_block(block);
-        let args = builder.block_params(block).to_vec();
+        let mut context = new_context(id, signature);
+        let (builder, args) = enter_function(&mut context, &mut self.builders);
         let mut env = Env { builder, module: self.module };
         let value = build(&mut env, &args);
         let mut builder = env.builder;
         builder.ins().return_(if result.is_some() { std::slice::from_ref(&value) } else { &[] });
         builder.seal_all_blocks();
         builder.finalize(self.baseline.frontend_config());
-        if let Err(error) = context.compile(self.baseline, &mut ControlPlane::default()) {
-            bug!("entry {name}: {:?}", error.inner);
+        if let Err(error) = define_function(self.module, id, name, self.baseline, &mut context) {
+            bug!("entry {name}: {error:?}");
         }
-        let compiled = context.compiled_code().expect("compiled just now");
-        let (alignment, bytes) =
-            (u64::from(compiled.buffer.alignment), compiled.buffer.data().to_vec());
-        let relocs: Vec<ModuleReloc> = compiled
-            .buffer
-            .relocs()
-            .iter()
-            .map(|reloc| ModuleReloc::from_mach_reloc(reloc, &context.func, id))
-            .collect();
-        accept(self.module.define_function_bytes(id, alignment.max(16), &bytes, &relocs));
         id
     }
 
-    /// Read-only data of the module, aligned to 8.
+    /// Defines read-only data of the module, aligned to 8 bytes.
     fn data(&mut self, bytes: &[u8], section: Option<&str>) -> DataId {
         let id = accept(self.module.declare_anonymous_data(false, false));
         let mut description = DataDescription::new();
@@ -348,14 +326,14 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// The function being built and the names it may use.
+/// The function under construction, and the module whose symbols it uses.
 struct Env<'a, 'b> {
     builder: FunctionBuilder<'a>,
     module: &'b mut ObjectModule,
 }
 
 impl Env<'_, '_> {
-    /// A direct call: nothing of a module can be replaced by the host.
+    /// Calls a function of the module directly: the host cannot replace its symbols.
     fn call(&mut self, callee: FuncId, args: &[Value]) -> ir::Inst {
         let callee: FuncRef = self.module.declare_func_in_func(callee, self.builder.func);
         self.builder.func.dfg.ext_funcs[callee].colocated = true;
@@ -372,7 +350,7 @@ impl Env<'_, '_> {
         self.builder.ins().symbol_value(types::I64, global)
     }
 
-    /// Room for so many 64-bit words in the frame; at least one.
+    /// Reserves `words` 64-bit words in the frame, at least one.
     fn stack_words(&mut self, words: usize) -> StackSlot {
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
         self.builder.create_sized_stack_slot(data)
@@ -382,13 +360,13 @@ impl Env<'_, '_> {
         self.builder.ins().stack_addr(types::I64, slot, 0)
     }
 
-    /// 1 if the integer is not 0.
+    /// Emits `value != 0`.
     fn nonzero(&mut self, value: Value) -> Value {
         self.builder.ins().icmp_imm_u(ir::condcodes::IntCC::NotEqual, value, 0)
     }
 }
 
-/// A signature as C has it; narrow integers are extended, which only RISC-V looks at.
+/// A C signature. `int` is sign-extended, which the ABI of RISC-V requires.
 fn c_signature(isa: &dyn TargetIsa, params: &[ClifType], result: Option<ClifType>) -> Signature {
     let mut signature = Signature::new(isa.default_call_conv());
     let abi = |ty: &ClifType| match *ty {

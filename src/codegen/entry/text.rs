@@ -2,7 +2,7 @@
 
 use crate::ir::{BinOp, Expr, ExprKind, UnOp};
 
-/// Binary operators by level, the loosest first, as in the language reference.
+/// Binary operators by precedence, lowest first, as in the language reference.
 pub const LEVELS: [&[(&str, BinOp)]; 5] = [
     &[("or", BinOp::Or)],
     &[("and", BinOp::And)],
@@ -18,14 +18,14 @@ pub const LEVELS: [&[(&str, BinOp)]; 5] = [
     &[("*", BinOp::Mul), ("//", BinOp::FloorDiv), ("%", BinOp::FloorMod)],
 ];
 
-/// An `index` expression over run-time integers: `(n + 2*p - k)//s + 1`.
+/// Prints an `index` expression over run-time integers: `(n + 2*p - k)//s + 1`.
 pub fn extent_text(expr: &Expr) -> String {
     let mut out = String::new();
     write_expr(&mut out, expr, 0);
     out
 }
 
-/// Writes an expression; in brackets if its operator is looser than `level`.
+/// Writes an expression, in parentheses if its operator binds less tightly than `level`.
 fn write_expr(out: &mut String, expr: &Expr, level: usize) {
     match &expr.kind {
         ExprKind::Const(_) => match expr.as_int() {

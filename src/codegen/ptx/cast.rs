@@ -5,7 +5,7 @@ use crate::ir::DType;
 use nvptx_builder::{Cmp, Convert, Feature, Operand, Reg, Source, Ty};
 
 impl Emitter<'_> {
-    /// The value conversion that `ExprKind::Cast` specifies.
+    /// Converts a value as `ExprKind::Cast` specifies.
     pub(super) fn cast(&mut self, from: DType, to: DType, x: Val) -> Val {
         if from == to {
             return x;
@@ -48,7 +48,7 @@ impl Emitter<'_> {
     }
 
     fn int_to_int(&mut self, from: DType, to: DType, x: Val) -> Val {
-        // What fits in 32 bits with a sign is an index as it is.
+        // A 32-bit signed value is a narrow index already.
         if to == DType::Index {
             return match from {
                 DType::Int64 => x,
@@ -83,7 +83,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// 32 bits as 64, by the sign of the type they have.
+    /// Extends 32 bits to 64 by the signedness of the value's type.
     fn extend(&mut self, x: Val, target: Ty) -> Val {
         let wide = if x.ty().is_signed() { Ty::S64 } else { Ty::U64 };
         match x.reg() {
@@ -98,7 +98,7 @@ impl Emitter<'_> {
 
     fn int_to_float(&mut self, _from: DType, to: DType, x: Val) -> Val {
         let x = if x.reg().is_none() { self.e.mov(x).operand() } else { x };
-        // By way of float32 for halves, as specified.
+        // Halves go through float32, as specified.
         let float = self.e.cvt_as(ty_of(to.compute_type()), Convert::Usual, x);
         if to.is_half() { self.narrow_half(to, float.operand()) } else { float.operand() }
     }
@@ -123,7 +123,7 @@ impl Emitter<'_> {
         self.zero_if_nan(x, value)
     }
 
-    /// NaN gives 0 by itself only from 32 bits or fewer to 32 bits or fewer.
+    /// Replaces the result by 0 for NaN. `cvt` itself gives 0 only from and to at most 32 bits.
     fn zero_if_nan(&mut self, x: Val, value: Val) -> Val {
         if x.ty() == Ty::F32 && value.ty().bits() <= 32 {
             return value;
@@ -150,7 +150,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A half as float32: exact.
+    /// Converts a half to float32, which is exact.
     pub(super) fn widen_half(&mut self, half: DType, x: Val) -> Val {
         let x = if x.reg().is_none() { self.e.mov(x).operand() } else { x };
         if half == DType::Float16 {
@@ -162,7 +162,7 @@ impl Emitter<'_> {
         self.e.bitcast_as(Ty::F32, shifted).operand()
     }
 
-    /// A float32 rounded to a half.
+    /// Rounds a float32 to a half.
     fn narrow_half(&mut self, half: DType, x: Val) -> Val {
         let native = Feature::CvtToBf16.needs().met_by(self.e.target());
         match half {
@@ -172,7 +172,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Rounding to bf16 by integer arithmetic, where there is no instruction.
+    /// Rounds to bf16 by integer arithmetic, for targets without the instruction.
     fn narrow_bf16(&mut self, x: Val) -> Val {
         let bits = self.e.bitcast_as(Ty::U32, x).operand();
         let sixteen = Operand::int(Ty::U32, 16).typed().expect("it is a u32");
@@ -188,8 +188,8 @@ impl Emitter<'_> {
         view(low.operand(), Ty::Bf16)
     }
 
-    /// A float64 as float32 rounded to odd: towards zero, with the last bit set if that was not
-    /// exact. Rounding the result to a half is then as good as rounding the float64 once.
+    /// Rounds a float64 to float32, to odd: towards zero, with the last bit set if that was
+    /// inexact. Rounding the result to a half then equals rounding the float64 once.
     fn demote_to_odd(&mut self, x: Val) -> Val {
         let truncated = self.e.cvt_as(Ty::F32, Convert::Rz, x).operand();
         let back = self.e.cvt_as(Ty::F64, Convert::Usual, truncated).operand();
@@ -201,7 +201,7 @@ impl Emitter<'_> {
         self.e.bitcast_as(Ty::F32, result).operand()
     }
 
-    /// The same bits as another type of the same size.
+    /// Reinterprets the bits as another type of the same size.
     pub(super) fn bitcast(&mut self, from: DType, to: DType, x: Val) -> Val {
         let x = if from == DType::Index { self.widen(x) } else { x };
         let target = ty_of(to);

@@ -1,15 +1,16 @@
-//! Copies from global into shared memory that do not pass through registers: `cp.async`.
+//! Asynchronous copies from global to shared memory, without registers: `cp.async`.
 //!
-//! `S[ramp(i, 1, 8)] = A[ramp(j, 1, 8)]` is one in launches with products by warps, where nobody
-//! writes `A` and both sides are aligned. The thread waits for its copies before it meets others,
-//! which see them then, and before it reads or writes shared memory itself. Products by warps read
-//! what was there when the warp last met others, so that copies and products overlap: with two
-//! halves of a buffer, one is filled while the other is read.
+//! In launches with warp products, `S[ramp(i, 1, 8)] = A[ramp(j, 1, 8)]` is such a copy if the
+//! launch does not write `A` and both sides are aligned. The thread waits for its copies before a
+//! barrier, after which other threads may read them, and before it accesses shared memory itself. A
+//! warp product does not wait: it reads only data from before the last barrier. So copies and
+//! products overlap: with a double buffer, one half is filled while the other is read.
 //!
-//! Copies of a group (`Stmt::CopyGroup`) are waited for where the program says so, and nowhere
-//! else. There single elements are copied, too, and an element outside of its tensor is 0:
-//! `S[i] = if_then_else(c, A[j], 0)` reads no byte where `c` is false. What the group itself reads
-//! on, as one cached block that is made of another one, is copied through registers.
+//! Copies of a group (`Stmt::CopyGroup`) are awaited only by `Stmt::AwaitCopies`. In a group,
+//! single elements are copied asynchronously too, and an element outside of its tensor is 0: `S[i]
+//! = if_then_else(c, A[j], 0)` reads no byte if `c` is false. If the group itself reads a buffer
+//! that it fills, such as a cached block computed from another one, that buffer is filled through
+//! registers.
 
 use super::emit::{Emitter, Memory, Place};
 use crate::ir::async_copy::{Copied, PIECES, read_in};
@@ -17,32 +18,32 @@ use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
 
-/// A copy that needs no registers.
+/// An asynchronous copy.
 struct Copy<'e> {
     from: Memory,
     cond: Option<&'e Expr>,
-    /// Elements copied at once, and how many there are.
+    /// Elements that one instruction copies.
     chunk: usize,
     lanes: u32,
-    /// The first element on both sides, and how far the next one is.
+    /// The index of the first element on both sides, and the step to the next one.
     to_first: (&'e Expr, i64),
     from_first: (&'e Expr, i64),
 }
 
-/// Why a store into shared memory is no asynchronous copy.
-enum Why {
-    /// It is not meant to be one.
-    NotAsked,
-    /// It is no copy of what the launch only reads.
+/// The reason why a store to shared memory is not an asynchronous copy.
+enum NotAsync {
+    /// The launch has no asynchronous copies here.
+    Disabled,
+    /// The value is not a copy of an element that the launch only reads.
     Computed,
-    /// The group itself reads it.
+    /// The group itself reads the buffer.
     Read,
-    /// So many bytes at once.
+    /// It copies a number of bytes for which `cp.async` has no form.
     Size(u32),
 }
 
 impl Emitter<'_> {
-    /// Copies, if the store is such a copy.
+    /// Emits a store as an asynchronous copy, if it can be one. Returns whether it was.
     pub(super) fn copy_async(
         &mut self,
         (buffer, to): (&Buffer, &Memory),
@@ -88,52 +89,52 @@ impl Emitter<'_> {
         (buffer, to): (&Buffer, &Memory),
         index: &'e Expr,
         value: &'e Expr,
-    ) -> Result<Copy<'e>, Why> {
+    ) -> Result<Copy<'e>, NotAsync> {
         if to.space != Space::Shared || !(self.copies_async || self.in_group) {
-            return Err(Why::NotAsked);
+            return Err(NotAsync::Disabled);
         }
-        let copied = Copied::of(value, buffer.dtype, self.in_group).ok_or(Why::Computed)?;
-        let Place::Memory(from) = self.place(copied.source) else { return Err(Why::Computed) };
+        let copied = Copied::of(value, buffer.dtype, self.in_group).ok_or(NotAsync::Computed)?;
+        let Place::Memory(from) = self.place(copied.source) else { return Err(NotAsync::Computed) };
         if from.space != Space::Global || !from.read_only || self.guard.is_some() {
-            return Err(Why::Computed);
+            return Err(NotAsync::Computed);
         }
         if self.in_group && self.read_in_group.contains(buffer) {
-            return Err(Why::Read);
+            return Err(NotAsync::Read);
         }
         let chunk = self.chunk(buffer, to, index);
         let chunk = chunk.min(self.chunk(copied.source, &from, copied.index));
         let size = chunk as u32 * buffer.dtype.bytes() as u32;
-        // Elements that do not follow each other are copied one by one, a step apart.
+        // Strided elements are copied one by one.
         let (to_first, from_first) = match (&index.kind, &copied.index.kind) {
             (ExprKind::Ramp(to, to_step), ExprKind::Ramp(from, from_step))
                 if index.ty.lanes > 1 =>
             {
                 let (Some(to_step), Some(from_step)) = (to_step.as_int(), from_step.as_int())
                 else {
-                    return Err(Why::Computed);
+                    return Err(NotAsync::Computed);
                 };
                 ((to, to_step as i64), (from, from_step as i64))
             }
             _ if self.in_group && index.ty.is_scalar() => ((index, 1), (copied.index, 1)),
-            _ => return Err(Why::Computed),
+            _ => return Err(NotAsync::Computed),
         };
         if !PIECES.contains(&size) {
-            return Err(Why::Size(size));
+            return Err(NotAsync::Size(size));
         }
         let (lanes, cond) = (index.ty.lanes, copied.cond);
         Ok(Copy { from, cond, chunk, lanes, to_first, from_first })
     }
 
-    /// A pipeline asks for copies beside the work: where there is none, the user is told.
-    fn note_no_copy(&mut self, buffer: &Buffer, why: &Why) {
+    /// Notes, for the user, a store of a pipeline that is not asynchronous.
+    fn note_no_copy(&mut self, buffer: &Buffer, why: &NotAsync) {
         if !self.in_group {
             return;
         }
         let why = match why {
-            Why::NotAsked => return,
-            Why::Computed => "it is no plain copy of an input".to_string(),
-            Why::Read => "another stage of the pipeline is made of it".to_string(),
-            Why::Size(bytes) => {
+            NotAsync::Disabled => return,
+            NotAsync::Computed => "it is not a plain copy of an input".to_string(),
+            NotAsync::Read => "another stage of the pipeline reads it".to_string(),
+            NotAsync::Size(bytes) => {
                 let unit = if *bytes == 1 { "byte" } else { "bytes" };
                 format!("it is copied in pieces of {bytes} {unit}, `cp.async` takes 4, 8 or 16")
             }
@@ -144,18 +145,18 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies that are waited for together.
+    /// Emits a group of copies, which are awaited together.
     pub(super) fn copy_group(&mut self, body: &Stmt) {
         let outer = std::mem::replace(&mut self.in_group, true);
         let read = read_in(body);
-        let around = std::mem::replace(&mut self.read_in_group, read);
+        let outer_read = std::mem::replace(&mut self.read_in_group, read);
         self.stmt(body);
-        self.read_in_group = around;
+        self.read_in_group = outer_read;
         self.in_group = outer;
         self.e.cp_async_commit_group();
     }
 
-    /// What all groups but the last `in_flight` copied is there, for this thread.
+    /// Waits until this thread's copies of all groups but the last `in_flight` have completed.
     pub(super) fn wait_for_groups(&mut self, in_flight: u32) {
         match self.copying {
             true => self.wait_for_copies(),
@@ -163,7 +164,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// What was copied is there, for this thread.
+    /// Waits until all copies of this thread have completed.
     pub(super) fn wait_for_copies(&mut self) {
         if self.copying {
             self.e.cp_async_wait_all();
@@ -171,7 +172,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// At the end of a loop's body, for what the next iteration does before it copies.
+    /// Waits at the end of a loop's body if the next iteration may access copied data.
     pub(super) fn wait_in_loop(&mut self, body: &Stmt) {
         if self.copying && uses_shared(body) {
             self.wait_for_copies();
@@ -179,12 +180,12 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a thread meets others in a statement, or reads shared memory.
+/// Whether a statement contains a barrier or reads shared memory.
 fn uses_shared(stmt: &Stmt) -> bool {
-    let (mut meets, mut reads) = (false, false);
+    let (mut waits, mut reads) = (false, false);
     walk_stmt(
         stmt,
-        &mut |stmt| meets |= matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. }),
+        &mut |stmt| waits |= matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. }),
         &mut |expr| {
             walk_expr(expr, &mut |e| {
                 if let ExprKind::Load { buffer, .. } = &e.kind {
@@ -193,5 +194,5 @@ fn uses_shared(stmt: &Stmt) -> bool {
             });
         },
     );
-    meets || reads
+    waits || reads
 }

@@ -1,23 +1,23 @@
-//! Floor division and modulo: `x // 0 = 0`, `MIN // -1 = MIN`, and no more work than the bounds of
-//! the operands ask for.
+//! Floor division and modulo, with `x // 0 = 0` and `MIN // -1 = MIN`. Known bounds of the operands
+//! make the code shorter.
 
 use super::emit::{Emitter, Val, view};
 use super::range::WORD;
 use crate::ir::{BinOp, DType, Expr};
 use nvptx_builder::{Cmp, Operand, Reg, Source, Ty};
 
-/// What is known about the operands of a division.
+/// The type of a division, and known facts about its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Division {
     dtype: DType,
     modulo: bool,
     /// The divisor, if it is a constant.
     divisor: Option<i128>,
-    /// Neither operand is negative.
+    /// Whether neither operand can be negative.
     unsigned: bool,
-    /// The divisor is at least 1.
+    /// Whether the divisor is known to be at least 1.
     positive: bool,
-    /// Operands of type index fit in 32 bits.
+    /// Whether operands of type index fit in 32 bits.
     narrow: bool,
 }
 
@@ -38,7 +38,7 @@ impl Emitter<'_> {
             unsigned: !dtype.is_signed() || (dividend.lo >= 0 && divisor.lo >= 0),
             positive: divisor.lo >= 1,
             narrow: dtype == DType::Index && WORD.covers(dividend) && WORD.covers(divisor)
-                // The least one divided by -1 is no word.
+                // The least word divided by -1 does not fit in a word.
                 && dividend.lo > WORD.lo,
         }
     }
@@ -82,7 +82,7 @@ impl Emitter<'_> {
         let sure = what.positive || what.divisor.is_some();
         let safe = if sure { b } else { self.safe_divisor(b).1 };
         if what.modulo {
-            // A remainder modulo 1 is the 0 that division by zero gives.
+            // A division by zero gives remainder 0, as a remainder modulo 1 is.
             return self.e.rem(a, safe).operand();
         }
         let quotient = self.e.div(a, safe);
@@ -93,7 +93,7 @@ impl Emitter<'_> {
         self.e.selp(Operand::int(ty, 0), quotient.operand(), zero).operand()
     }
 
-    /// Whether the divisor is 0, and 1 in its place.
+    /// Emits the test whether the divisor is 0, and the divisor with 0 replaced by 1.
     fn safe_divisor(&mut self, b: Val) -> (Reg<nvptx_builder::Pred>, Val) {
         let zero = self.e.setp(Cmp::Eq, b, Operand::int(b.ty(), 0));
         (zero, self.e.selp(Operand::int(b.ty(), 1), b, zero).operand())
@@ -119,8 +119,9 @@ impl Emitter<'_> {
             let positive = what.positive || what.divisor.is_some_and(|divisor| divisor > 0);
             return self.round_down(what, a, b, positive);
         }
-        // Divisors 0 and -1 are undefined or overflow: 1 stands in their place. Modulo 1 gives the
-        // right 0; the quotient is -(a & b), which is 0 for b = 0 and -a for b = -1.
+        // Divisors 0 and -1 are undefined or overflow, so they are replaced by 1. Modulo 1 gives
+        // the correct remainder 0. The quotient is -(a & b), which is 0 for b = 0 and -a for b =
+        // -1.
         let (one, two) = (Operand::int(ty, 1), Operand::int(ty, 2));
         let next = self.e.add(b, one).operand();
         let unsigned = if ty.bits() == 64 { Ty::U64 } else { Ty::U32 };
@@ -135,7 +136,7 @@ impl Emitter<'_> {
         self.e.selp(negated.operand(), result, special).operand()
     }
 
-    /// The floor quotient or modulo from the ones that round towards zero.
+    /// Computes the floor quotient or modulo from the truncating division.
     fn round_down(&mut self, what: Division, a: Val, b: Val, positive: bool) -> Val {
         let ty = a.ty();
         let (zero, one) = (Operand::int(ty, 0), Operand::int(ty, 1));

@@ -1,4 +1,4 @@
-//! The state of one entry under construction, and the scopes of what it knows.
+//! The emitter of one entry, with its tables of computed values by scope.
 
 use super::number::{Number, Numbers};
 use super::range::Ranges;
@@ -8,20 +8,19 @@ use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
 use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A scalar value: a register or a constant. The types of the loop IR are held so: integers of 8
-/// and 16 bits in 32, extended; `index` in 32 or 64 bits, as its bounds allow; `bool` in a
-/// predicate; halves as their bits.
+/// A scalar value: a register or a constant. Integers of 8 and 16 bits are held extended to 32,
+/// `index` in 32 or 64 bits as its bounds allow, `bool` in a predicate, halves as their bits.
 pub(super) type Val = Operand;
 
-/// Where a variable's value is.
+/// The value of a variable.
 #[derive(Clone, Copy)]
 pub(super) struct Binding {
     pub(super) value: Val,
-    /// The loops around the place where it was bound.
+    /// The number of loops around its binding.
     pub(super) depth: u32,
 }
 
-/// Where a buffer is.
+/// The storage of a buffer.
 #[derive(Clone)]
 pub(super) enum Place {
     /// One register for each element.
@@ -37,18 +36,18 @@ pub(super) struct Memory {
     pub(super) id: u32,
     pub(super) space: Space,
     pub(super) base: Base,
-    /// Nobody writes it while the kernel runs.
+    /// Whether the launch does not write it.
     pub(super) read_only: bool,
-    /// The address of the first element is a multiple of this.
+    /// Alignment of the first element, in bytes.
     pub(super) align: u32,
 }
 
-/// Where a buffer in memory begins.
+/// The start of a buffer in memory.
 #[derive(Clone)]
 pub(super) enum Base {
-    /// At the address in a register.
+    /// The address in a register.
     Reg(Reg),
-    /// So many bytes after the symbol.
+    /// A symbol and an offset in bytes.
     Symbol(Symbol, u32),
 }
 
@@ -60,67 +59,68 @@ pub(super) struct Emitter<'a> {
     /// The lanes of variables that are vectors.
     pub(super) vectors: FxHashMap<Var, Vec<Val>>,
     pub(super) ranges: Ranges,
-    /// For proofs of alignment.
+    /// Facts for proofs of alignment.
     pub(super) facts: Facts,
     pub(super) numbers: Numbers,
-    /// Values at hand, by number.
-    known: Scoped<Number, Val>,
-    /// Values at hand within the current statement, by address of the node, which is held.
+    /// The values computed so far, by value number.
+    value_table: Scoped<Number, Val>,
+    /// The values computed in the current statement, by the address of the node, which is kept
+    /// alive.
     memo: Scoped<usize, (HeldExpr, Vec<Val>)>,
-    /// Values of 32 bits that are there in 64 too.
+    /// The 64-bit copies of 32-bit values.
     pub(super) wide: Scoped<Reg, Val>,
-    /// Sums of terms at hand, in 32 or 64 bits.
+    /// The sums of terms computed so far, in 32 or 64 bits.
     pub(super) sums: Scoped<(Ty, Vec<super::address::Term>), Val>,
-    /// What loads gave, by buffer, its state, place and lanes.
+    /// The results of loads.
     pub(super) loads: Scoped<super::memory::Loaded, Vec<Val>>,
-    /// How often each buffer may have changed so far.
+    /// The number of possible changes of each buffer so far.
     pub(super) changes: FxHashMap<u32, u32>,
-    /// How often all buffers that change may have changed.
+    /// The number of possible changes of all written buffers at once.
     pub(super) all_changes: u32,
-    /// Addresses at hand.
+    /// The addresses computed so far.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
-    /// Polynomials of indices, by address of the node, which is held.
+    /// The polynomials of indices, by the address of the node, which is kept alive.
     pub(super) polys: FxHashMap<usize, (Expr, super::address::Index)>,
-    /// Stores that wait, by level: code that runs as a whole or not.
+    /// Delayed stores, by level. The code of a level runs as a whole or not at all.
     pub(super) pending: Vec<Vec<super::pending::Pending>>,
-    /// Registers that a loop or a store changes.
+    /// Registers that are assigned more than once.
     pub(super) mutable: FxHashSet<Reg>,
-    /// The loops around the current place, innermost last.
+    /// The loops around the current position, innermost last.
     pub(super) loops: Vec<Var>,
-    /// Copies into shared memory need no registers here.
+    /// Whether copies to shared memory are asynchronous outside of groups too.
     pub(super) copies_async: bool,
-    /// Some of them may be under way, besides those of groups.
+    /// Whether copies outside of groups may be in flight.
     pub(super) copying: bool,
-    /// What is emitted is part of a group of copies.
+    /// Whether the current code belongs to a group of copies.
     pub(super) in_group: bool,
-    /// What that group reads: it has to be there before the group is waited for.
+    /// The buffers that the group reads, which must be filled synchronously.
     pub(super) read_in_group: FxHashSet<Buffer>,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
-    /// Float32 division and square roots are approximated.
+    /// Whether float32 division and square roots are approximated.
     pub(super) fast_math: bool,
-    /// Loads happen only where this predicate holds.
+    /// The predicate of loads.
     pub(super) guard: Option<Reg>,
-    /// Bytes of dynamic shared memory that are taken.
+    /// Bytes of dynamic shared memory allocated so far.
     pub(super) dynamic_shared: u32,
-    /// Bytes of static shared memory that are taken.
+    /// Bytes of static shared memory allocated so far.
     pub(super) static_shared: u32,
     /// Whether this entry's shared memory is dynamic.
     pub(super) shared_is_dynamic: bool,
-    /// Buffers of which vectors are never aligned, with the lanes of one.
+    /// Buffers whose vectors are never aligned, with their lanes.
     pub(super) unaligned: Vec<(String, u32)>,
-    /// What a pipeline copies through registers, and why.
+    /// The buffers that a pipeline copies through registers, and why.
     pub(super) synchronous: Vec<(String, String)>,
-    /// What variables of `let`s were defined as, of those that are indices.
+    /// The definitions of index variables by `let`.
     pub(super) definitions: FxHashMap<Var, Expr>,
-    /// The buffers that each vector access wants aligned, and to how many bytes.
+    /// The alignment that vector accesses require of each tensor, in bytes.
     pub(super) alignments: FxHashMap<Buffer, u32>,
     next_memory: u32,
 }
 
-/// An expression that is kept so that its address stays its own.
+/// An expression that is kept alive so that no other node gets its address.
 #[derive(Clone)]
-pub(super) struct HeldExpr(#[allow(dead_code, reason = "it is held, not read")] Expr);
+pub(super) struct HeldExpr(#[allow(dead_code, reason = "it is kept alive, not read")] Expr);
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(e: &'a mut Entry, facts: Facts, shared_is_dynamic: bool) -> Emitter<'a> {
@@ -132,7 +132,7 @@ impl<'a> Emitter<'a> {
             ranges: Ranges::default(),
             facts,
             numbers: Numbers::default(),
-            known: Scoped::new(),
+            value_table: Scoped::new(),
             memo: Scoped::new(),
             wide: Scoped::new(),
             sums: Scoped::new(),
@@ -169,9 +169,9 @@ impl<'a> Emitter<'a> {
 
     // ---- scopes ----
 
-    /// Opens a scope of code that may not run, or not before what follows it.
+    /// Opens a scope, for code that does not dominate the code after it.
     pub(super) fn push(&mut self) {
-        self.known.push();
+        self.value_table.push();
         self.wide.push();
         self.sums.push();
         self.loads.push();
@@ -180,7 +180,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn pop(&mut self) {
-        self.known.pop();
+        self.value_table.pop();
         self.wide.pop();
         self.sums.pop();
         self.loads.pop();
@@ -188,7 +188,7 @@ impl<'a> Emitter<'a> {
         self.facts.pop();
     }
 
-    /// Opens a scope within a statement.
+    /// Opens a scope in a statement.
     pub(super) fn push_memo(&mut self) {
         self.memo.push();
     }
@@ -197,12 +197,12 @@ impl<'a> Emitter<'a> {
         self.memo.pop();
     }
 
-    /// Memory may change from here on.
+    /// Forgets the values of the statement, because memory may change.
     pub(super) fn next_statement(&mut self) {
         self.memo.clear();
     }
 
-    /// Makes a value the variable's. Variables of statements are bound once.
+    /// Binds a variable to a value. Variables of statements are bound once.
     pub(super) fn bind(&mut self, var: &Var, value: Val) {
         let depth = self.loops.len() as u32;
         self.vars.insert(var.clone(), Binding { value, depth });
@@ -210,7 +210,7 @@ impl<'a> Emitter<'a> {
 
     // ---- values ----
 
-    /// The value of a scalar expression.
+    /// Returns the value of a scalar expression.
     pub(super) fn expr(&mut self, expr: &Expr) -> Val {
         debug_assert!(expr.ty.is_scalar(), "one lane is wanted");
         match &expr.kind {
@@ -220,7 +220,7 @@ impl<'a> Emitter<'a> {
         }
         let number = self.numbers.of(expr);
         if let Some(number) = number {
-            if let Some(value) = self.known.get(&number) {
+            if let Some(value) = self.value_table.get(&number) {
                 return value;
             }
         } else if let Some((_, values)) = self.memo.get(&expr.id()) {
@@ -228,13 +228,13 @@ impl<'a> Emitter<'a> {
         }
         let value = self.operation(expr);
         match number {
-            Some(number) => self.known.insert(number, value),
+            Some(number) => self.value_table.insert(number, value),
             None => self.memo.insert(expr.id(), (HeldExpr(expr.clone()), vec![value])),
         }
         value
     }
 
-    /// The values of all lanes.
+    /// Returns the values of all lanes.
     pub(super) fn lanes(&mut self, expr: &Expr) -> Vec<Val> {
         if expr.ty.is_scalar() {
             return vec![self.expr(expr)];
@@ -260,8 +260,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A value that stays as it is when registers of buffers change.
-    pub(super) fn settled(&mut self, value: Val) -> Val {
+    /// Copies a value that is in a mutable register, so that it keeps its value.
+    pub(super) fn copy_if_mutable(&mut self, value: Val) -> Val {
         match value.reg() {
             Some(reg) if self.mutable.contains(&reg) => self.e.mov(value).operand(),
             _ => value,
@@ -290,7 +290,7 @@ impl<'a> Emitter<'a> {
 
     // ---- widths of indices ----
 
-    /// An index in 64 bits.
+    /// Converts an index to 64 bits.
     pub(super) fn widen(&mut self, value: Val) -> Val {
         if value.ty() == Ty::S64 {
             return value;
@@ -308,7 +308,7 @@ impl<'a> Emitter<'a> {
         wide
     }
 
-    /// The lower 32 bits of an index.
+    /// Truncates an index to 32 bits.
     pub(super) fn narrow(&mut self, value: Val) -> Val {
         if value.ty() == Ty::S32 {
             return value;
@@ -322,7 +322,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// The type that holds values of an element type; an `index` of 64 bits.
+/// The register type of an element type; 64 bits for `index`.
 pub(super) fn ty_of(dtype: DType) -> Ty {
     match dtype {
         DType::Float64 => Ty::F64,
@@ -348,7 +348,7 @@ pub(super) fn memory_type(dtype: DType) -> Ty {
     }
 }
 
-/// The same bits as a type of the same class.
+/// Reinterprets a value as a type of the same register class.
 pub(super) fn view(value: Val, ty: Ty) -> Val {
     match value.reg() {
         Some(reg) => match reg.view(ty) {

@@ -1,4 +1,4 @@
-//! One entry: its parameters, where its buffers are, its body.
+//! Emits one `.entry`: its parameters, the storage of its buffers, its body.
 
 use super::emit::{Base, Emitter, Memory, Place, memory_type, ty_of};
 use super::launch::{Launch, LaunchParam};
@@ -13,29 +13,29 @@ use crate::target::Gpu;
 use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What tensors and temporaries begin at a multiple of: what vector accesses may ask for.
+/// Alignment of tensors and temporaries in bytes, the most that vector accesses require.
 pub(super) const TENSOR_ALIGNMENT: u32 = 16;
 
-/// What each entry of a kernel needs to know.
-pub(super) struct Context<'a> {
+/// The facts about a kernel that each of its entries needs.
+pub(super) struct KernelContext<'a> {
     pub(super) kernel: &'a Kernel,
-    /// Temporaries, by buffer.
+    /// The numbers of the temporaries.
     pub(super) workspaces: &'a FxHashMap<Buffer, usize>,
-    /// Tables of the module, by buffer.
+    /// The symbols of the constant buffers.
     pub(super) tables: &'a FxHashMap<Buffer, Symbol>,
-    /// What holds wherever the kernel runs.
+    /// The facts that hold in the whole kernel.
     pub(super) facts: Facts,
     /// `--fast-math`.
     pub(super) fast_math: bool,
 }
 
-/// Emits the entry of a launch, and says how to launch it. `alignments` gets what vector accesses
-/// want of tensors, `notes` what the user may want to know.
+/// Emits the entry of a launch. Adds the alignments that vector accesses require of tensors, and
+/// notes for the user. Returns the description of the launch.
 pub(super) fn emit_entry(
     module: &mut Module,
     name: &str,
     piece: &Piece,
-    context: &Context<'_>,
+    context: &KernelContext<'_>,
     (alignments, notes): (&mut FxHashMap<Buffer, u32>, &mut Vec<String>),
 ) -> Launch {
     let survey = Survey::of(&piece.body);
@@ -85,9 +85,9 @@ pub(super) fn emit_entry(
     }
 }
 
-/// What holds in a launch: the entry refuses more blocks than a GPU takes (E0383 where it is known
-/// when the program is compiled), which bounds the run-time integers that blocks are made of.
-fn facts_of(piece: &Piece, context: &Context<'_>) -> Facts {
+/// The facts that hold in a launch. The entry refuses grids larger than a GPU allows (E0383 if
+/// known at compile time), which bounds the run-time integers in the grid.
+fn facts_of(piece: &Piece, context: &KernelContext<'_>) -> Facts {
     let mut facts = context.facts.clone();
     for (blocks, most) in piece.grid.iter().zip(Gpu::MAX_GRID) {
         facts.assume(&Expr::le(blocks.clone(), Expr::index(most.into())));
@@ -100,7 +100,7 @@ impl Emitter<'_> {
     fn parameters(
         &mut self,
         piece: &Piece,
-        context: &Context<'_>,
+        context: &KernelContext<'_>,
         facts: &Facts,
     ) -> Vec<LaunchParam> {
         let mut params = Vec::new();
@@ -151,7 +151,7 @@ impl Emitter<'_> {
         params
     }
 
-    /// A scalar argument in its compute type.
+    /// Loads a scalar argument in its compute type.
     fn scalar(&mut self, dtype: DType, symbol: &Symbol) -> Operand {
         let how = Ld::from(Space::Param);
         match dtype {
@@ -168,7 +168,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Gives every buffer of a block or a thread its place.
+    /// Places every buffer of a block or a thread.
     fn allocate(&mut self, survey: &Survey) {
         let mut offset = 0u32;
         for buffer in &survey.allocated {
@@ -223,12 +223,12 @@ impl Emitter<'_> {
     }
 }
 
-/// The type of the elements of a variable in the text.
+/// The type of the elements of a PTX variable.
 pub(super) fn storage_type(dtype: DType) -> Ty {
     memory_type(dtype).untyped()
 }
 
-fn buffer_param(buffer: &Buffer, context: &Context<'_>) -> LaunchParam {
+fn buffer_param(buffer: &Buffer, context: &KernelContext<'_>) -> LaunchParam {
     let is_it = |param: &Param| matches!(param, Param::Tensor { buffer: b, .. } if b == buffer);
     match context.kernel.params.iter().position(is_it) {
         Some(at) => LaunchParam::Param(at),
@@ -250,16 +250,16 @@ fn param_type(param: &Param) -> Ty {
     }
 }
 
-/// The buffers that a launch allocates, in textual order.
+/// The buffers that a launch allocates, in textual order, and how it accesses them.
 #[derive(Default)]
 struct Survey {
     allocated: Vec<Buffer>,
-    /// Accessed with an index that is not constant, or under a mask.
+    /// Buffers with an access whose index is not constant, or that has a mask.
     varying: FxHashSet<Buffer>,
-    /// Warps multiply matrices.
+    /// Whether the launch has warp products.
     warp_products: bool,
-    /// Written under a condition: where both sides of a choice are evaluated, an element may be
-    /// read, and not used, that has no value.
+    /// Buffers written under a condition. If both sides of a selection are evaluated, an element
+    /// without a value may be read, though it is not used.
     conditional: FxHashSet<Buffer>,
 }
 
@@ -280,7 +280,7 @@ impl Survey {
                 }
             }
             Stmt::Tensorize { name, body } => {
-                // The nest of a warp's product stands for four elements of its sum.
+                // The nest of a warp product accesses four elements of its sum in each thread.
                 if let Some(product) = WarpProduct::of(name) {
                     self.warp_products = true;
                     let (buffer, indices) = super::tensor::sums(product, body);
@@ -314,7 +314,7 @@ impl Survey {
         }
     }
 
-    /// Whether a buffer of a thread becomes registers.
+    /// Whether a buffer of a thread lives in registers.
     fn in_registers(&self, buffer: &Buffer) -> bool {
         !self.varying.contains(buffer)
             && elements(buffer).is_some_and(|count| count <= MAX_REGISTERS)
@@ -330,8 +330,8 @@ impl Survey {
             .sum()
     }
 
-    /// Variables of statements are bound once, so that what depends on them has a value number,
-    /// and bounds where those are constant.
+    /// Gives variables of statements value numbers, because they are bound once, and bounds if
+    /// those are constant.
     fn know_variables(&self, stmt: &Stmt, emitter: &mut Emitter<'_>) {
         if let Stmt::For { var, .. } | Stmt::Let { var, .. } = stmt {
             emitter.numbers.know(var);

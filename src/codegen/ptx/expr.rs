@@ -1,4 +1,4 @@
-//! Expressions to instructions. Vectors are done lane by lane.
+//! Expressions to instructions. Vectors are computed lane by lane.
 
 use super::emit::{Emitter, Val, constant_bits, ty_of, view};
 use crate::ir::async_copy::narrowed_back;
@@ -6,12 +6,11 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
 use rustc_hash::FxHashSet;
 
-/// Operations that are evaluated under a predicate, though their result may not be wanted, instead
-/// of a branch.
+/// Most operations that are evaluated speculatively in place of a branch.
 const SPECULATION_BUDGET: i32 = 24;
 
 impl Emitter<'_> {
-    /// Computes a scalar that is not at hand.
+    /// Computes a scalar that has no value yet.
     pub(super) fn operation(&mut self, expr: &Expr) -> Val {
         let dtype = expr.ty.dtype;
         match &expr.kind {
@@ -80,7 +79,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes all lanes of a vector that is not at hand.
+    /// Computes all lanes of a vector that has no value yet.
     pub(super) fn vector(&mut self, expr: &Expr) -> Vec<Val> {
         let (dtype, lanes) = (expr.ty.dtype, expr.ty.lanes as usize);
         match &expr.kind {
@@ -170,8 +169,8 @@ impl Emitter<'_> {
         expr.ty.dtype == DType::Index && self.ranges.is_word(expr)
     }
 
-    /// Whether an operation on indices is done in 32 bits: where the result fits, and is made of
-    /// the lower halves of the operands or these fit too.
+    /// Whether an operation on indices is computed in 32 bits: its result fits, and either it
+    /// depends only on the lower halves of the operands, or they fit too.
     fn is_narrow_binary(&mut self, op: BinOp, expr: &Expr, a: &Expr, b: &Expr) -> bool {
         use BinOp::*;
         match op {
@@ -180,7 +179,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand of a float instruction. Its NaNs lose their signs, so a negation needs no care.
+    /// Computes an operand of a float instruction. The instruction drops the signs of NaNs, so a
+    /// plain negation will do.
     pub(super) fn float_operand(&mut self, expr: &Expr) -> Val {
         match &expr.kind {
             ExprKind::Unary(UnOp::Neg, a) if expr.ty.is_scalar() => {
@@ -226,7 +226,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A function that `expand_math` left, which is one instruction.
+    /// Emits a function that `expand_math` left, which is one instruction.
     fn approximate(&mut self, function: Intrinsic, x: Val) -> Val {
         let how = match function {
             Intrinsic::Exp2 => Approx::Ex2,
@@ -245,7 +245,7 @@ impl Emitter<'_> {
         self.e.approx(how, x).erase().operand()
     }
 
-    /// A quotient of float32, within two units in the last place.
+    /// Emits a float32 division with an error of at most 2 ULP.
     fn divide_fast(&mut self, x: Val, y: Val) -> Val {
         if x.constant_bits() == Some(1f32.to_bits().into()) {
             return self.approx(Approx::Rcp, y);
@@ -254,7 +254,7 @@ impl Emitter<'_> {
         self.e.div_full(float(x), float(y)).erase().operand()
     }
 
-    /// A float with its sign flipped or cleared, that of NaN too.
+    /// Flips or clears the sign of a float, of NaN too.
     fn float_sign(&mut self, op: UnOp, dtype: DType, x: Val) -> Val {
         let (bits, sign) = match dtype {
             DType::Float64 => (Ty::B64, 1 << 63),
@@ -268,7 +268,7 @@ impl Emitter<'_> {
         self.e.bitcast_as(ty_of(dtype), raw).operand()
     }
 
-    /// A float rounded to an integer.
+    /// Rounds a float to an integer.
     fn round(&mut self, how: Convert, x: Val) -> Val {
         self.e.cvt_as(x.ty(), how, x).operand()
     }
@@ -285,7 +285,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value of an integer type whose low bits are those of `value`.
+    /// Wraps a value to an integer type.
     pub(super) fn wrap(&mut self, dtype: DType, value: Reg) -> Val {
         match dtype {
             DType::Int8 => self.e.extend_low(Ty::S8, value).operand(),
@@ -296,7 +296,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Two operands of one type. Indices are computed in 32 bits if `narrow`.
+    /// Emits a binary operation on operands of one type. Indices are computed in 32 bits if
+    /// `narrow`.
     pub(super) fn binary(&mut self, op: BinOp, dtype: DType, x: Val, y: Val, narrow: bool) -> Val {
         if dtype == DType::Bool {
             return self.binary_bool(op, x, y);
@@ -327,7 +328,7 @@ impl Emitter<'_> {
             BinOp::Div => self.e.div(x, y),
             BinOp::Min if dtype.is_float() => self.float_extreme(Cmp::Lt, x, y),
             BinOp::Max if dtype.is_float() => self.float_extreme(Cmp::Gt, x, y),
-            // Of extended values the lesser is an extended one.
+            // The minimum of extended values is extended.
             BinOp::Min => return self.e.min(x, y).operand(),
             BinOp::Max => return self.e.max(x, y).operand(),
             BinOp::BitAnd => return self.e.and(x, y).operand(),
@@ -346,13 +347,13 @@ impl Emitter<'_> {
         self.wrap(dtype, value)
     }
 
-    /// `x` if `x < y` (or `>`), else `y`.
+    /// Emits `x` if `x < y` (or `>`), else `y`.
     fn float_extreme(&mut self, cmp: Cmp, x: Val, y: Val) -> Reg {
         let less = self.e.setp(cmp, x, y);
         self.e.selp(x, y, less)
     }
 
-    /// The amount of a shift, modulo the width.
+    /// Returns the amount of a shift modulo the width.
     fn shift_amount(&mut self, dtype: DType, y: Val) -> Operand<nvptx_builder::U32> {
         let mask = u64::from(dtype.bits() - 1);
         let amount = match y.reg() {
@@ -411,7 +412,7 @@ impl Emitter<'_> {
         self.e.and(x, not.operand()).operand()
     }
 
-    /// `t` where `c` holds, else `f`.
+    /// Selects `t` if `c` holds, else `f`.
     pub(super) fn choose(&mut self, dtype: DType, c: Val, t: Val, f: Val) -> Val {
         if dtype == DType::Bool {
             let (yes, no) = (self.e.and(c, t), self.and_not(f, c));
@@ -429,7 +430,7 @@ impl Emitter<'_> {
         (t, f)
     }
 
-    /// The right side is evaluated only where it decides.
+    /// Emits `and` or `or`, which evaluate the right side only if it decides the result.
     fn logic(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Val {
         let mut budget = SPECULATION_BUDGET;
         if is_speculatable(b, &mut budget) {
@@ -443,7 +444,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The branch taken only: under a predicate if that is cheap, else with branches.
+    /// Evaluates only the branch that is taken: under predicates if that is cheap, else with
+    /// branches.
     fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Vec<Val> {
         let dtype = t.ty.dtype;
         let cond = self.expr(c);
@@ -455,7 +457,7 @@ impl Emitter<'_> {
             let pairs = ts.into_iter().zip(fs);
             return pairs.map(|(t, f)| self.choose(dtype, cond, t, f)).collect();
         }
-        // What waits at this level is emitted before it branches.
+        // Delayed stores of this level are emitted before the branch.
         self.flush();
         let (no, done) = (self.e.label("else"), self.e.label("end"));
         self.e.when(!Guard::from(pred), |e| e.bra(no));
@@ -474,7 +476,7 @@ impl Emitter<'_> {
         results.into_iter().map(|reg| reg.operand()).collect()
     }
 
-    /// The value of one branch; what it computes is forgotten after it.
+    /// Returns the values of one branch, and forgets what was computed in it.
     fn branch(&mut self, expr: &Expr) -> Vec<Val> {
         self.push();
         self.push_memo();
@@ -494,7 +496,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value of a branch whose loads happen only where it is taken.
+    /// Returns the values of a branch, with its loads under a predicate.
     fn guarded(&mut self, pred: Reg, negated: bool, expr: &Expr) -> Vec<Val> {
         if !has_load(expr) {
             return self.lanes(expr);
@@ -514,7 +516,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Sums and products of constants.
+/// Folds sums and products of constants.
 fn fold(op: BinOp, x: Val, y: Val) -> Option<i128> {
     let number = |value: Val| {
         let bits = value.constant_bits()?;
@@ -537,12 +539,12 @@ fn is_word(value: &Val) -> bool {
     value.ty() == Ty::S32
 }
 
-/// Whether evaluating it has no consequence and costs little: no loads.
+/// Whether evaluating an expression has no side effect, costs little, and loads nothing.
 fn is_speculatable(expr: &Expr, budget: &mut i32) -> bool {
     !has_load(expr) && is_guardable(expr, budget)
 }
 
-/// Whether evaluating all but its loads costs little.
+/// Whether evaluating an expression costs little, apart from its loads.
 fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
     *budget -= match &expr.kind {
         ExprKind::Const(_) | ExprKind::Var(_) | ExprKind::Broadcast(_) => 0,
@@ -550,13 +552,13 @@ fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
         ExprKind::Unary(UnOp::Sqrt, _) => 12,
         _ => 1,
     };
-    // A `let` is bound again where the expression stands again, so it stays in its branch.
+    // A `let` is bound at each occurrence of the expression, so it stays in its branch.
     let mut fits = *budget >= 0 && !matches!(expr.kind, ExprKind::Let(..));
     visit::for_each_child(expr, &mut |child| fits = fits && is_guardable(child, budget));
     fits
 }
 
-/// Whether it reads memory.
+/// Whether an expression reads memory.
 fn has_load(expr: &Expr) -> bool {
     fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
         if matches!(expr.kind, ExprKind::Load { .. }) {

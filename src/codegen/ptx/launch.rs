@@ -1,8 +1,8 @@
-//! What the PTX back end hands to modules, to the emulator and to the manifest: the text, and how
-//! to launch what is in it.
+//! The output of the PTX back end for modules, the emulator and the manifest: the text, and the
+//! description of its launches.
 //!
-//! A kernel of a `.te` file is a list of launches in order, each of one `.entry` of the text;
-//! everything that one wrote is visible to the next. The host computes the grid, the bytes of
+//! A kernel of a `.te` file is a list of launches in order, each of one `.entry` of the text. All
+//! writes of a launch are visible to the next one. The host computes the grid, the bytes of
 //! temporaries and the values of [`LaunchParam::Index`] from the run-time integers of a call.
 
 use crate::ir::Expr;
@@ -11,13 +11,13 @@ use crate::target::Target;
 /// The PTX of a module.
 #[derive(Clone, Debug)]
 pub struct PtxModule {
-    /// The whole text: `.version`, `.target`, data, every entry.
+    /// The whole text: `.version`, `.target`, data, all entries.
     pub text: String,
-    /// `.version`: the lowest that has all instructions used.
+    /// `.version`: the lowest that has all used instructions.
     pub version: (u32, u32),
-    /// One per kernel, in their order.
+    /// The kernels, in order.
     pub kernels: Vec<PtxKernel>,
-    /// What the user may want to know: vectors that are accessed element by element.
+    /// Notes for the user, such as vectors that are accessed element by element.
     pub notes: Vec<String>,
 }
 
@@ -30,18 +30,18 @@ pub struct PtxKernel {
     pub workspaces: Vec<Workspace>,
     /// In order.
     pub launches: Vec<Launch>,
-    /// For each of the kernel's parameters, what a tensor's address is a multiple of, in bytes:
-    /// of its element, or of the vectors that it is read and written by.
+    /// The alignment of each parameter that is a tensor, in bytes: the size of its elements or of
+    /// the vectors that access it.
     pub alignments: Vec<u32>,
 }
 
-/// A temporary tensor in global memory. It begins at a multiple of 256 bytes and holds anything
+/// A temporary tensor in global memory. It begins at a multiple of 256 bytes and is uninitialised
 /// before the first launch.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     /// The tensor's name.
     pub name: String,
-    /// Type `index`, over the kernel's run-time integers.
+    /// Its size, of type `index`, over the kernel's run-time integers.
     pub bytes: Expr,
 }
 
@@ -50,20 +50,20 @@ pub struct Workspace {
 pub struct Launch {
     /// The entry's name in the text.
     pub name: String,
-    /// Blocks in x, y and z: type `index`, over the kernel's run-time integers, 1 where no axis is
-    /// bound. Nothing is launched where one of them is 0 or less.
+    /// Blocks in x, y and z: type `index`, over the kernel's run-time integers, 1 if no axis is
+    /// bound. If one of them is 0 or less, the launch is skipped.
     pub grid: [Expr; 3],
     /// Threads of a block in x, y and z; as in `.reqntid` or `.maxntid`.
     pub block: [u32; 3],
     /// Bytes of the entry's `.shared` variables.
     pub static_shared: u32,
-    /// Bytes of `.extern .shared` memory that a launch has to ask for.
+    /// Bytes of `.extern .shared` memory that a launch must request.
     pub dynamic_shared: u32,
     /// The entry's parameters, in order.
     pub params: Vec<LaunchParam>,
 }
 
-/// What a parameter of an `.entry` is given.
+/// The argument for a parameter of an `.entry`.
 #[derive(Clone, Debug)]
 pub enum LaunchParam {
     /// The parameter of this number in [`Kernel::params`](crate::ir::Kernel::params): a tensor's
@@ -90,8 +90,8 @@ impl PtxKernel {
         self.launches.iter().all(|launch| launch.shared() <= most)
     }
 
-    /// What the host computes for a call, all of type `index`: the bytes of each temporary, then
-    /// for each launch its grid and its [`LaunchParam::Index`]es.
+    /// The numbers that the host computes for a call, all of type `index`: the bytes of each
+    /// temporary, then the grid and the [`LaunchParam::Index`] values of each launch.
     pub fn numbers(&self) -> Vec<Expr> {
         let mut numbers: Vec<Expr> = self.workspaces.iter().map(|w| w.bytes.clone()).collect();
         for launch in &self.launches {

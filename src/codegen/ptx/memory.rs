@@ -1,5 +1,5 @@
-//! Loads and stores: of registers that stand for buffers, of vectors where they are aligned, of one
-//! element at a time else.
+//! Loads and stores: registers for buffers that live in them, vector instructions if the access is
+//! aligned, else single elements.
 
 use super::address::Term;
 use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
@@ -7,11 +7,11 @@ use crate::ir::async_copy::elements_at_once;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
 use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
 
-/// Where the lanes of an access are.
+/// The addresses of the lanes of an access.
 enum Lanes {
-    /// The first one's address, and bytes from one to the next.
+    /// The address of the first lane, and the bytes from one to the next.
     Strided(Address, i64),
-    /// Each on its own.
+    /// One address for each lane.
     Each(Vec<Address>),
 }
 
@@ -24,7 +24,7 @@ impl Lanes {
     }
 }
 
-/// What tells a load's result: the buffer and its state, the place, the lanes.
+/// The key of a load's result: the buffer, its number of changes, the index and the lanes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Loaded {
     memory: u32,
@@ -35,7 +35,7 @@ pub(super) struct Loaded {
 }
 
 impl Emitter<'_> {
-    /// All lanes of a load.
+    /// Loads all lanes.
     pub(super) fn load(&mut self, expr: &Expr) -> Vec<Val> {
         let ExprKind::Load { buffer, indices, mask } = &expr.kind else {
             crate::bug!("no load");
@@ -76,7 +76,7 @@ impl Emitter<'_> {
         values
     }
 
-    /// What tells this load from others; none if it is of scattered elements.
+    /// The key of a load; `None` for a gather.
     fn loaded(&mut self, memory: &Memory, index: &Expr) -> Option<Loaded> {
         let (first, lanes) = match &index.kind {
             ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => (base, index.ty.lanes),
@@ -91,19 +91,19 @@ impl Emitter<'_> {
         Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
     }
 
-    /// What tells a load of matrices from others: how many there are, and whether transposed.
+    /// The key of a load of `count` matrices.
     pub(super) fn loaded_matrices(
         &mut self,
         memory: &Memory,
         index: &Expr,
         (count, transposed): (usize, bool),
     ) -> Option<Loaded> {
-        // No vector has so many lanes.
+        // No vector has this many lanes.
         let lanes = (u32::MAX / 2) + 2 * count as u32 + u32::from(transposed);
         Some(Loaded { lanes, ..self.loaded(memory, index)? })
     }
 
-    /// `buffer[index] = value`.
+    /// Emits `buffer[index] = value`.
     pub(super) fn store(
         &mut self,
         buffer: &Buffer,
@@ -123,7 +123,7 @@ impl Emitter<'_> {
                     _ => {
                         let values = self.lanes(value);
                         let values: Vec<Val> =
-                            values.into_iter().map(|value| self.settled(value)).collect();
+                            values.into_iter().map(|value| self.copy_if_mutable(value)).collect();
                         for (at, value) in elements.into_iter().zip(values) {
                             self.e.to(regs[at]).mov(value);
                         }
@@ -151,12 +151,12 @@ impl Emitter<'_> {
         self.flush_for(&memory, index);
         *self.changes.entry(memory.id).or_insert(0) += 1;
         if mask.is_none()
-            && self.may_wait(&memory, value)
-            && let Some(span) = self.span(index)
+            && self.can_delay(&memory, value)
+            && let Some(touched) = self.touched_elements(index)
         {
             let chunks = values.chunks(chunk).enumerate();
             let stores = chunks.map(|(at, values)| (lanes.at(at * chunk), values.to_vec()));
-            return self.postpone(&memory, span, dtype, stores.collect());
+            return self.delay(&memory, touched, dtype, stores.collect());
         }
         for lane in (0..count).step_by(chunk) {
             let guard = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
@@ -165,7 +165,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value of an expression, in this register.
+    /// Computes an expression into a register.
     fn compute_into(&mut self, dst: Reg, value: &Expr) {
         let float = value.ty.dtype.is_float();
         match &value.kind {
@@ -211,7 +211,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// How many lanes are loaded or stored at once: as many as are provably aligned.
+    /// The lanes that one instruction accesses: the most that are provably aligned.
     pub(super) fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
         let bytes = buffer.dtype.bytes() as u32;
         let chunk = elements_at_once(buffer.dtype, index, memory.align, |base, n| {
@@ -228,15 +228,15 @@ impl Emitter<'_> {
         }
         let lanes = index.ty.lanes;
         if lanes.is_multiple_of(2) && bytes < memory.align && self.is_odd(base) {
-            let known = self.unaligned.iter().any(|(name, _)| *name == buffer.name);
-            if !known {
+            let is_noted = self.unaligned.iter().any(|(name, _)| *name == buffer.name);
+            if !is_noted {
                 self.unaligned.push((buffer.name.clone(), lanes));
             }
         }
         1
     }
 
-    /// Neighbours, as they are in memory.
+    /// Loads consecutive elements, in their memory type.
     fn load_chunk(
         &mut self,
         memory: &Memory,
@@ -269,7 +269,7 @@ impl Emitter<'_> {
         regs.into_iter().flat_map(|word| self.e.unpack_as(ty_of(dtype), word)).collect()
     }
 
-    /// Emits a store of neighbours.
+    /// Stores consecutive elements.
     pub(super) fn store_chunk(
         &mut self,
         memory: &Memory,
@@ -298,7 +298,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value of what a load gave.
+    /// Converts a loaded element to its register type.
     fn loaded_value(&mut self, dtype: DType, loaded: Reg) -> Val {
         match dtype {
             DType::Bool => {
@@ -309,7 +309,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// What a store writes for a value.
+    /// Converts a value to its memory type.
     fn stored_value(&mut self, dtype: DType, value: Val) -> Val {
         match dtype {
             DType::Bool => {
@@ -321,7 +321,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Where a tensor or a temporary in global memory begins.
+    /// The place of a tensor or a temporary in global memory.
     pub(super) fn global(&mut self, base: Base, read_only: bool, align: u32) -> Place {
         let id = self.memory_id();
         Place::Memory(Memory { id, space: Space::Global, base, read_only, align })
@@ -333,7 +333,7 @@ fn register_type(dtype: DType) -> Ty {
     if dtype == DType::Bool { Ty::U32 } else { ty_of(dtype) }
 }
 
-/// The one index of an access.
+/// The single index of a flat access.
 fn flat<'e>(buffer: &Buffer, indices: &'e [Expr]) -> &'e Expr {
     match indices {
         [index] => index,

@@ -1,13 +1,13 @@
 //! The PTX back end: kernels for NVIDIA GPUs.
 //!
-//! [`compile_ptx`] makes one text of all kernels, each launch an `.entry`; [`launch`] says how the
-//! host runs them. `split` finds the launches, `entry` sets one up, `stmt`, `expr`, `divide` and
-//! `cast` emit its code, `address` and `memory` its accesses. Every float operation carries its
-//! rounding, so results are those of the loop IR to the bit, whatever `ptxas` does; but for the
-//! approximations of `--fast-math`.
+//! [`compile_ptx`] compiles all kernels to one text with an `.entry` for each launch; [`launch`]
+//! describes the launches. `split` finds them, `entry` emits one, `stmt`, `expr`, `divide` and
+//! `cast` emit its code, `address` and `memory` its accesses. Every float operation specifies its
+//! rounding, so results are bit-exact whatever `ptxas` does, except for the approximations of
+//! `--fast-math`.
 //!
-//! What is computed once stays at hand while its place dominates (`number`, `scoped`). Index
-//! arithmetic is done in 32 bits where constant bounds (`range`) show that it fits.
+//! A computed value is reused in the code that it dominates (`number`, `scoped`). Index arithmetic
+//! is done in 32 bits if constant bounds (`range`) show that it fits.
 
 mod address;
 mod cast;
@@ -41,9 +41,9 @@ use crate::target::Target;
 use nvptx_builder::{ErrorKind, Module, Symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Makes the PTX of lowered kernels.
+/// Compiles lowered kernels to PTX.
 pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
-    let mut module = Module::new(machine(target));
+    let mut module = Module::new(builder_target(target));
     module.comment(&format!("tec {}, target {target}", env!("CARGO_PKG_VERSION")));
     let mut names: FxHashSet<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
     let mut tables = FxHashMap::default();
@@ -52,7 +52,7 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     for kernel in kernels {
         let one =
             compile_kernel(&mut module, kernel, (&mut names, &mut tables), &mut notes, fast_math);
-        notes.extend(too_small(&one, target));
+        notes.extend(note_small_gpus(&one, target));
         compiled.push(one);
     }
     let ptx = match module.finish() {
@@ -63,15 +63,15 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
     Ok(PtxModule { text: ptx.text, version, kernels: compiled, notes })
 }
 
-/// A note if some of the GPUs that the module is for have too little shared memory for a kernel.
-fn too_small(kernel: &PtxKernel, target: &Target) -> Option<String> {
+/// A note if some GPUs that the module supports have too little shared memory for a kernel.
+fn note_small_gpus(kernel: &PtxKernel, target: &Target) -> Option<String> {
     let (large, small): (Vec<Target>, Vec<Target>) =
-        target.promised_gpus().into_iter().partition(|gpu| kernel.fits(gpu));
+        target.compatible_gpus().into_iter().partition(|gpu| kernel.fits(gpu));
     if small.is_empty() {
         return None;
     }
     let list = |targets: &[Target]| {
-        let names = targets.iter().map(|gpu| gpu.name.strip_prefix("nvptx-").unwrap_or(gpu.name));
+        let names = targets.iter().map(Target::architecture);
         names.collect::<Vec<_>>().join(", ")
     };
     let shared = kernel.launches.iter().map(Launch::shared).max().unwrap_or(0);
@@ -84,16 +84,15 @@ fn too_small(kernel: &PtxKernel, target: &Target) -> Option<String> {
     ))
 }
 
-/// The builder's name for a target.
-fn machine(target: &Target) -> nvptx_builder::Target {
-    let name = target.name.strip_prefix("nvptx-").unwrap_or(target.name);
-    match name.parse() {
-        Ok(machine) => machine,
+/// The target as `nvptx_builder` has it.
+fn builder_target(target: &Target) -> nvptx_builder::Target {
+    match target.architecture().parse() {
+        Ok(builder_target) => builder_target,
         Err(_) => crate::bug!("no PTX for target `{target}`"),
     }
 }
 
-/// What the target lacks is the user's matter, everything else ours.
+/// Reports an instruction that the target lacks; any other error is a bug.
 fn refuse(errors: &[nvptx_builder::Error], target: &Target) -> Box<Diag> {
     for error in errors {
         if let ErrorKind::Target { needs, .. } = &error.kind {
@@ -136,7 +135,7 @@ fn compile_kernel(
         }
     }
     let context =
-        entry::Context { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
+        entry::KernelContext { kernel: &kernel, workspaces: &workspaces, tables, facts, fast_math };
     let mut alignments = FxHashMap::default();
     let single = split.pieces.len() == 1;
     let mut launches = Vec::new();
@@ -144,7 +143,7 @@ fn compile_kernel(
         let name = match single {
             true => kernel.name.clone(),
             false => {
-                // A stage of an operator is called `P.M`.
+                // A stage of an operator has a name like `P.M`.
                 let stage = piece.stage.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
                 unique(names, format!("{}_{at}_{stage}", kernel.name))
             }
@@ -163,7 +162,7 @@ fn compile_kernel(
     PtxKernel { name: kernel.name, workspaces, launches, alignments }
 }
 
-/// The name, or with underscores after it the first that is free.
+/// Makes a name unique by underscores at its end.
 fn unique(names: &mut FxHashSet<String>, wanted: String) -> String {
     let mut name = wanted;
     while !names.insert(name.clone()) {

@@ -1,12 +1,12 @@
-//! Value numbers: expressions that compute the same from the same variables have the same one.
+//! Value numbering: expressions that compute the same from the same variables get the same number.
 //!
-//! What reads memory has none, nor what a `let` inside of an expression binds: its value depends on
-//! where it stands.
+//! An expression that reads memory has none, because its value depends on the position. Nor has one
+//! with a variable that a `let` inside of an expression binds.
 
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, UnOp, Var};
 use rustc_hash::FxHashMap;
 
-/// A value that depends on variables only.
+/// The number of a value that depends on variables only.
 pub(super) type Number = u32;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -30,12 +30,12 @@ pub(super) struct Numbers {
     vars: FxHashMap<Var, u32>,
     /// One expression for each number.
     exprs: Vec<Expr>,
-    /// By address of the node, which is held.
+    /// Numbers by the address of the node, which is kept alive.
     memo: FxHashMap<usize, (Expr, Option<Number>)>,
 }
 
 impl Numbers {
-    /// Lets a variable that is bound once have a number.
+    /// Allows numbers for a variable that is bound once.
     pub(super) fn know(&mut self, var: &Var) {
         let next = self.vars.len() as u32;
         self.vars.entry(var.clone()).or_insert(next);
@@ -46,7 +46,7 @@ impl Numbers {
         &self.exprs[number as usize]
     }
 
-    /// The number of a scalar expression; none if it has none.
+    /// The number of a scalar expression, if it has one.
     pub(super) fn of(&mut self, expr: &Expr) -> Option<Number> {
         if let Some((_, number)) = self.memo.get(&expr.id()) {
             return *number;

@@ -1,6 +1,6 @@
-//! Stores to shared memory of what comes from global memory wait until something asks for them: a
-//! barrier, the end of a loop's body, an access that may touch the same elements. So the loads are
-//! under way while other work is done.
+//! Delays stores to shared memory of values from global memory, up to a barrier, the end of a
+//! loop's body, or an access to possibly the same elements. So the latency of the loads overlaps
+//! with other work.
 //!
 //! Before: `ld.global a; st.shared next, a; (work on current)`
 //! After:  `ld.global a; (work on current); st.shared next, a`
@@ -13,28 +13,29 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{Address, Space};
 use rustc_hash::FxHashSet;
 
-/// More values than this do not wait: registers are few.
-const MAX_WAITING: usize = 32;
+/// Most values that are delayed, because registers are few.
+const MAX_DELAYED_VALUES: usize = 32;
 
-/// The elements that an access touches: the terms, and what the constants of its lanes span.
+/// The elements that an access touches: the terms of its index, and the range of the constants of
+/// its lanes.
 #[derive(Clone)]
-pub(super) struct Span {
+pub(super) struct TouchedElements {
     terms: Vec<Term>,
     constants: Interval,
 }
 
-/// Stores that are computed and not emitted.
+/// Delayed stores, whose values are computed.
 pub(super) struct Pending {
     memory: Memory,
-    span: Span,
+    touched: TouchedElements,
     dtype: DType,
-    /// Each with its values.
+    /// The stores with their values.
     stores: Vec<(Address, Vec<Val>)>,
 }
 
 impl Emitter<'_> {
-    /// What an access touches; none if its index depends on memory.
-    pub(super) fn span(&mut self, index: &Expr) -> Option<Span> {
+    /// The elements that an access touches; `None` if its index depends on memory.
+    pub(super) fn touched_elements(&mut self, index: &Expr) -> Option<TouchedElements> {
         let (first, reach) = match &index.kind {
             ExprKind::Ramp(base, stride) => {
                 let step = Interval::point(stride.as_int()?);
@@ -44,11 +45,11 @@ impl Emitter<'_> {
             _ => return None,
         };
         let (terms, constant) = self.access_key(first)?;
-        Some(Span { terms, constants: reach.add(Interval::point(constant)) })
+        Some(TouchedElements { terms, constants: reach.add(Interval::point(constant)) })
     }
 
-    /// Whether a store waits: one to shared memory of a value from global memory.
-    pub(super) fn may_wait(&self, memory: &Memory, value: &Expr) -> bool {
+    /// Whether a store can be delayed: one to shared memory of a value from global memory.
+    pub(super) fn can_delay(&self, memory: &Memory, value: &Expr) -> bool {
         memory.space == Space::Shared && self.reads_global(value, &mut FxHashSet::default())
     }
 
@@ -64,31 +65,31 @@ impl Emitter<'_> {
         found
     }
 
-    /// Lets stores wait.
-    pub(super) fn postpone(
+    /// Delays stores.
+    pub(super) fn delay(
         &mut self,
         memory: &Memory,
-        span: Span,
+        touched: TouchedElements,
         dtype: DType,
         stores: Vec<(Address, Vec<Val>)>,
     ) {
         let stores: Vec<(Address, Vec<Val>)> = stores
             .into_iter()
             .map(|(address, values)| {
-                (address, values.into_iter().map(|value| self.settled(value)).collect())
+                (address, values.into_iter().map(|value| self.copy_if_mutable(value)).collect())
             })
             .collect();
         let count =
             |one: &Pending| one.stores.iter().map(|(_, values)| values.len()).sum::<usize>();
         let memory = memory.clone();
         let level = self.pending.last_mut().expect("there is the outermost level");
-        level.push(Pending { memory, span, dtype, stores });
-        if level.iter().map(count).sum::<usize>() > MAX_WAITING {
+        level.push(Pending { memory, touched, dtype, stores });
+        if level.iter().map(count).sum::<usize>() > MAX_DELAYED_VALUES {
             self.flush();
         }
     }
 
-    /// Emits the stores that wait at this level.
+    /// Emits the delayed stores of this level.
     pub(super) fn flush(&mut self) {
         let level = self.pending.last_mut().expect("there is the outermost level");
         for one in std::mem::take(level) {
@@ -98,7 +99,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Emits them if an access may touch what they write.
+    /// Emits the delayed stores if an access may touch their elements.
     pub(super) fn flush_for(&mut self, memory: &Memory, index: &Expr) {
         if self.pending.iter().all(Vec::is_empty) || memory.space != Space::Shared {
             return;
@@ -108,41 +109,41 @@ impl Emitter<'_> {
         }
     }
 
-    /// Before code that may not run, or more than once: what waits must not matter to it.
+    /// Enters code that may run zero or several times. Emits the delayed stores that affect it.
     pub(super) fn enter_level(&mut self, body: &[&Stmt]) {
         if self.pending.iter().any(|level| !level.is_empty())
-            && body.iter().any(|stmt| self.is_asked_for(stmt))
+            && body.iter().any(|stmt| self.needs_flush(stmt))
         {
             self.flush();
         }
         self.pending.push(Vec::new());
     }
 
-    /// After it.
+    /// Leaves such code.
     pub(super) fn leave_level(&mut self) {
         self.flush();
         self.pending.pop();
     }
 
     fn conflicts(&mut self, memory: u32, index: &Expr) -> bool {
-        let waiting: Vec<Span> = self
+        let waiting: Vec<TouchedElements> = self
             .pending
             .iter()
             .flatten()
             .filter(|one| one.memory.id == memory)
-            .map(|one| one.span.clone())
+            .map(|one| one.touched.clone())
             .collect();
         if waiting.is_empty() {
             return false;
         }
-        match self.span(index) {
+        match self.touched_elements(index) {
             None => true,
-            Some(span) => waiting.iter().any(|other| !self.are_disjoint(&span, other)),
+            Some(touched) => waiting.iter().any(|other| !self.are_disjoint(&touched, other)),
         }
     }
 
-    /// Whether a statement waits for other threads or touches what waits.
-    fn is_asked_for(&mut self, stmt: &Stmt) -> bool {
+    /// Whether a statement contains a barrier, or may touch elements of delayed stores.
+    fn needs_flush(&mut self, stmt: &Stmt) -> bool {
         if matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. }) {
             return true;
         }
@@ -162,17 +163,17 @@ impl Emitter<'_> {
             }
         }
         let mut found = false;
-        for_each_stmt(stmt, &mut |inner| found = found || self.is_asked_for(inner));
+        for_each_stmt(stmt, &mut |inner| found = found || self.needs_flush(inner));
         found
     }
 
-    /// Whether two accesses of one buffer certainly touch different elements.
-    fn are_disjoint(&mut self, a: &Span, b: &Span) -> bool {
+    /// Whether two accesses of one buffer provably touch different elements.
+    fn are_disjoint(&mut self, a: &TouchedElements, b: &TouchedElements) -> bool {
         if a.terms == b.terms {
             return a.constants.hi < b.constants.lo || b.constants.hi < a.constants.lo;
         }
-        // Copies of a double buffer: `size * (x % copies)` with different remainders, and the
-        // rest within one copy.
+        // Different copies of a double buffer: `size * (x % copies)` with different remainders, and
+        // the other terms within one copy.
         let (Some((term, rest_a)), Some((other, rest_b))) = (self.copy_of(a), self.copy_of(b))
         else {
             return false;
@@ -188,16 +189,16 @@ impl Emitter<'_> {
         apart && inside.covers(rest_a) && inside.covers(rest_b)
     }
 
-    /// The term of a span that selects a copy (what is taken modulo the copies, the size of one,
-    /// how many there are), and the bounds of the rest.
-    fn copy_of(&mut self, span: &Span) -> Option<((Expr, i128, i128), Interval)> {
+    /// The term that selects a copy of a double buffer, as (dividend, size of a copy, number of
+    /// copies), and the bounds of the other terms.
+    fn copy_of(&mut self, touched: &TouchedElements) -> Option<((Expr, i128, i128), Interval)> {
         let mut found = None;
         let mut rest = Vec::new();
-        for (factors, scale) in &span.terms {
+        for (factors, scale) in &touched.terms {
             if let ([Atom::Number(number)], true) = (&factors[..], found.is_none())
                 && let ExprKind::Binary(BinOp::FloorMod, x, n) = &self.numbers.expr(*number).kind
                 && let Some(copies) = n.as_int().filter(|n| *n > 1)
-                // Threads are taken apart by remainders too; copies depend on a loop.
+                // Thread indices are split by remainders too, but only copies depend on a loop.
                 && self.depth_of(x) > 0
             {
                 found = Some((x.clone(), *scale, copies));
@@ -205,7 +206,7 @@ impl Emitter<'_> {
                 rest.push((factors.clone(), *scale));
             }
         }
-        let range = self.range_of(&rest, &[]).add(span.constants);
+        let range = self.range_of(&rest, &[]).add(touched.constants);
         found.filter(|(_, size, _)| *size > 0).map(|found| (found, range))
     }
 }

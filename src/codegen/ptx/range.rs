@@ -1,7 +1,7 @@
-//! Constant bounds of integers: which index arithmetic fits in 32 bits.
+//! Constant bounds of integers, which show what index arithmetic fits in 32 bits.
 //!
-//! Only the ranges of variables count, not the conditions around a place, so that a bound holds
-//! wherever its variables do.
+//! They use only the ranges of variables, no conditions, so a bound holds wherever its variables
+//! are bound.
 
 use crate::ir::arith::{Facts, Interval};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
@@ -11,20 +11,20 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub(super) struct Ranges {
     vars: FxHashMap<Var, Interval>,
-    /// By address of the node, which is held.
+    /// Bounds by the address of the node, which is kept alive.
     memo: FxHashMap<usize, (Expr, Interval)>,
 }
 
-/// What a 32-bit signed integer holds.
+/// The range of a 32-bit signed integer.
 pub(super) const WORD: Interval = Interval { lo: i32::MIN as i128, hi: i32::MAX as i128 };
 
 impl Ranges {
-    /// Notes the values that a variable can have.
+    /// Sets the range of a variable.
     pub(super) fn bind(&mut self, var: &Var, range: Interval) {
         self.vars.insert(var.clone(), range);
     }
 
-    /// Notes what facts about the whole kernel tell of a variable.
+    /// Sets the range of a run-time integer from the facts about the kernel.
     pub(super) fn bind_runtime(&mut self, var: &Var, facts: &Facts) {
         let (lo, hi) = facts.const_bounds(&Expr::var(var));
         let all = of_type(DType::Index);
@@ -32,7 +32,7 @@ impl Ranges {
         self.bind(var, range.intersect(all));
     }
 
-    /// Whether every value, of every lane, fits in 32 bits with a sign.
+    /// Whether the values of all lanes fit in a signed 32-bit integer.
     pub(super) fn is_word(&mut self, expr: &Expr) -> bool {
         WORD.covers(self.of(expr))
     }
@@ -92,11 +92,11 @@ impl Ranges {
                 base.hull(base.add(step))
             }
             ExprKind::Broadcast(a) => self.of(a),
-            // The variable may have another value where the same body stands again.
+            // The same body may occur under another value of the variable.
             ExprKind::Let(_, _, body) => self.of(body),
             _ => all,
         };
-        // A machine integer that leaves its range wraps; an index never does.
+        // Machine integers wrap on overflow; an index never overflows.
         match expr.ty.dtype {
             DType::Index => range.intersect(all),
             _ if all.covers(range) => range,
@@ -105,7 +105,7 @@ impl Ranges {
     }
 }
 
-/// What values of a type can be; everything for floats.
+/// The range of a type; unbounded for floats.
 fn of_type(dtype: DType) -> Interval {
     if dtype.is_float() {
         return Interval::ALL;

@@ -1,9 +1,9 @@
-//! A table whose entries live as long as the scope they were made in.
+//! A table whose entries live as long as their scope.
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// What is known at a place, because the code before it on every path has computed it.
+/// The values that are available because dominating code computed them.
 pub(super) struct Scoped<K, V> {
     map: FxHashMap<K, V>,
     log: Vec<K>,
@@ -19,7 +19,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Scoped<K, V> {
         self.map.get(key).cloned()
     }
 
-    /// Adds an entry; one that is there already stays.
+    /// Adds an entry unless the key has one.
     pub(super) fn insert(&mut self, key: K, value: V) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.map.entry(key.clone()) {
             entry.insert(value);

@@ -1,8 +1,8 @@
-//! The launches of a kernel: what each statement of its body is to the host.
+//! Splits a kernel into launches.
 //!
 //! A body is a sequence of launches under allocations in global memory and `let`s of run-time
-//! integers. Temporaries become workspaces, `let`s parameters of the launches that use them. A
-//! launch is a nest with thread loops, whose extents are its grid and its block.
+//! integers. Temporaries become workspaces, and `let`s become parameters of the launches that use
+//! them. A launch is a nest with thread loops; their extents are its grid and its block.
 
 use super::launch::Workspace;
 use crate::ir::visit::{substitute, walk_expr, walk_stmt};
@@ -11,19 +11,19 @@ use crate::ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A kernel taken apart.
+/// The launches of a kernel.
 pub(super) struct Split {
     /// Temporaries, in the order of their allocations.
     pub workspaces: Vec<(Buffer, Workspace)>,
-    /// In order.
+    /// The launches, in order.
     pub pieces: Vec<Piece>,
 }
 
 /// One launch.
 pub(super) struct Piece {
-    /// The stage it computes.
+    /// The stage that it computes.
     pub stage: String,
-    /// What its threads run.
+    /// The body that each thread runs.
     pub body: Stmt,
     /// Blocks along x, y, z, over run-time integers.
     pub grid: [Expr; 3],
@@ -31,17 +31,17 @@ pub(super) struct Piece {
     pub block: [u32; 3],
     /// Tensors and temporaries in global memory, in the order of their first uses.
     pub buffers: Vec<Buffer>,
-    /// Those that it writes.
+    /// The buffers that it writes.
     pub written: FxHashSet<Buffer>,
-    /// Tables, in the order of their first uses.
+    /// Constant buffers, in the order of their first uses.
     pub tables: Vec<Buffer>,
     /// Variables that it does not bind, in the order of their first uses.
     pub free: Vec<Var>,
-    /// What the free variables that are no parameters of the kernel stand for.
+    /// The definitions of the free variables that are no parameters of the kernel.
     pub outer: FxHashMap<Var, Expr>,
 }
 
-/// Takes a kernel apart.
+/// Splits a kernel into launches.
 pub(super) fn split_kernel(kernel: &Kernel) -> Split {
     let mut splitter = Splitter {
         split: Split { workspaces: Vec::new(), pieces: Vec::new() },
@@ -58,7 +58,7 @@ struct Splitter {
     outer: FxHashMap<Var, Expr>,
     /// The kernel's run-time integers.
     runtime: FxHashSet<Var>,
-    /// What is computed around launches and the host does not compute: each does it.
+    /// The enclosing `let`s that the host cannot compute, so each launch computes them.
     lets: Vec<(Var, Expr)>,
 }
 
@@ -91,7 +91,7 @@ impl Splitter {
         }
     }
 
-    /// A value that the host computes: variables of `let`s around are replaced.
+    /// A value for the host, with the variables of enclosing `let`s replaced.
     fn host(&self, value: &Expr) -> Expr {
         substitute(value, &mut |var| self.outer.get(var).cloned())
     }
@@ -149,7 +149,7 @@ impl Splitter {
             }
         }
         if piece.block.iter().product::<u32>() == 0 {
-            // No thread, nothing to run.
+            // Without threads there is nothing to run.
             return;
         }
         collect_uses(&mut piece);
@@ -157,7 +157,7 @@ impl Splitter {
     }
 }
 
-/// Whether a statement of a block belongs to a launch around the block, not to the host.
+/// Whether a statement of a sequence belongs to an enclosing launch, not to the host.
 fn is_inside(stmt: &Stmt) -> bool {
     matches!(
         stmt,
@@ -170,7 +170,7 @@ fn is_inside(stmt: &Stmt) -> bool {
     )
 }
 
-/// Whether a stage's mark stands around several launches.
+/// Whether a stage's marker encloses several launches.
 fn holds_launches(body: &Stmt) -> bool {
     match body {
         Stmt::Block(stmts) => stmts.iter().any(|one| matches!(one, Stmt::Produce { .. })),
@@ -193,7 +193,7 @@ fn has_load(expr: &Expr) -> bool {
     found
 }
 
-/// Fills in what the body of a launch uses from around it.
+/// Fills in the buffers and variables that the body of a launch uses from outside.
 fn collect_uses(piece: &mut Piece) {
     let body = piece.body.clone();
     let mut uses = Uses::default();
@@ -213,8 +213,8 @@ struct Uses {
     free: Vec<Var>,
     met: FxHashSet<Var>,
     bound: FxHashSet<Var>,
-    /// Nodes seen, kept so that addresses stay unique.
-    known: FxHashMap<usize, Expr>,
+    /// Visited nodes, kept alive so that addresses stay unique.
+    visited: FxHashMap<usize, Expr>,
 }
 
 impl Uses {
@@ -244,7 +244,7 @@ impl Uses {
     }
 
     fn expr(&mut self, expr: &Expr) {
-        if self.known.insert(expr.id(), expr.clone()).is_some() {
+        if self.visited.insert(expr.id(), expr.clone()).is_some() {
             return;
         }
         match &expr.kind {

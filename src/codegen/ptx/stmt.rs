@@ -26,14 +26,14 @@ impl Emitter<'_> {
             }
             Stmt::Let { var, value, body } if !value.ty.is_scalar() => {
                 let values = self.lanes(value);
-                let values = values.into_iter().map(|value| self.settled(value)).collect();
+                let values = values.into_iter().map(|value| self.copy_if_mutable(value)).collect();
                 self.next_statement();
                 self.vectors.insert(var.clone(), values);
                 self.stmt(body);
             }
             Stmt::Let { var, value, body } => {
                 let value_now = self.expr(value);
-                let value_now = self.settled(value_now);
+                let value_now = self.copy_if_mutable(value_now);
                 self.next_statement();
                 self.bind(var, value_now);
                 if value.ty.dtype.is_int() {
@@ -67,13 +67,13 @@ impl Emitter<'_> {
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
-            // Neither changes a result; caches of GPUs are filled by the warps themselves.
+            // Neither changes a result, and a GPU has no use for prefetches.
             Stmt::Prefetch { .. } | Stmt::Evaluate(_) => {}
             Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),
         }
     }
 
-    /// The index of a thread or block is a special register.
+    /// Binds the index of a thread or block to its special register.
     fn thread_loop(&mut self, var: &Var, extent: &Expr, index: ThreadIndex, body: &Stmt) {
         let (special, limit) = match index {
             ThreadIndex::Thread(at) => {
@@ -88,7 +88,7 @@ impl Emitter<'_> {
             self.lane = Some(var.clone());
         }
         let index = self.e.special(special).s32().erase().operand();
-        // More are not launched.
+        // A launch has no more threads or blocks than `limit`.
         let most = self.ranges.of(extent).hi.clamp(1, limit.into());
         self.ranges.bind(var, Interval::new(0, most - 1));
         self.facts.bind(var, &Expr::index(0), extent);
@@ -106,13 +106,13 @@ impl Emitter<'_> {
         let last = low.hi.saturating_add(trips.hi.max(1)).saturating_sub(1);
         let range = Interval::new(low.lo, last);
         self.ranges.bind(var, range);
-        // The counter reaches the end itself.
+        // The counter also takes the value of the end.
         let counter_range = Interval::new(low.lo, last.saturating_add(1));
         let ty = if WORD.covers(counter_range) { Ty::S32 } else { Ty::S64 };
         let begin = self.expr(min);
         let begin = self.counter_value(ty, begin);
         if count == Some(1) {
-            let begin = self.settled(begin);
+            let begin = self.copy_if_mutable(begin);
             self.next_statement();
             self.bind(var, begin);
             self.facts.bind(var, min, extent);
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         }
         let end = self.expr(&end_of);
         let end = self.counter_value(ty, end);
-        let end = self.settled(end);
+        let end = self.copy_if_mutable(end);
         self.next_statement();
         self.enter_level(&[body]);
         let (name, from, extent_text) = (var.name(), print_expr(min), print_expr(extent));
@@ -214,7 +214,7 @@ impl Emitter<'_> {
         self.pop();
     }
 
-    /// A parameter's value in the form that variables have.
+    /// Binds a variable to a parameter of an entry.
     pub(super) fn bind_index(&mut self, var: &Var, loaded: Reg) {
         let value = loaded.operand();
         let value = match WORD.covers(self.ranges.of(&Expr::var(var))) {

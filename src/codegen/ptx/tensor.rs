@@ -1,8 +1,8 @@
-//! Products of small matrices by a warp (`ir::warp`): `ldmatrix` and `mma.sync`.
+//! Warp products (`ir::warp`) by `ldmatrix` and `mma.sync`.
 //!
-//! The nest says what a thread computes; the warp loads the tiles that its threads read as a
-//! whole, and each thread's registers hold what the instruction wants. A tile is loaded once as
-//! long as its memory does not change.
+//! The nest describes the computation of one thread. The warp loads the tiles of all its threads as
+//! a whole, so that the registers of each thread hold the fragment that the instruction expects. A
+//! tile is loaded once until its memory changes.
 
 use super::emit::{Emitter, Memory, Place, Val, ty_of, view};
 use crate::ir::arith::Facts;
@@ -12,10 +12,11 @@ use crate::ir::warp::{Element, HALVES, Part, WarpProduct, index_at, thread_part}
 use crate::ir::{BinOp, Buffer, DType, Expr, Stmt, Var};
 use nvptx_builder::{B32, Convert, Mma, Reg, Source, Ty};
 
-/// Matrices of 8 rows of 16 bytes.
-const ROWS: i64 = 8;
+/// Rows of a matrix that `ldmatrix` loads; a row has 16 bytes.
+const MATRIX_ROWS: i64 = 8;
 
-/// The elements of the sum that a thread has, in the order of the instruction, as flat indices.
+/// The flat indices of the elements of the sum that a thread holds, in the order of the
+/// instruction.
 pub(super) fn sums(product: WarpProduct, nest: &Stmt) -> (Buffer, Vec<Expr>) {
     let part = part_of(product, nest);
     let each = (0..HALVES).flat_map(|half| (0..HALVES).map(move |column| (half, column)));
@@ -51,7 +52,7 @@ fn instruction(product: WarpProduct) -> Mma {
 }
 
 impl Emitter<'_> {
-    /// The nest `body` of a product by a warp.
+    /// Emits a warp product; `body` is its nest.
     pub(super) fn warp_product(&mut self, product: WarpProduct, body: &Stmt) {
         let part = part_of(product, body);
         let a = self.fragment(product, &part, 0);
@@ -97,7 +98,7 @@ impl Emitter<'_> {
         self.e.to_all(sums).mma(how, &a, &b, sums);
     }
 
-    /// The registers of a factor: 0 is `a`, 1 is `b`.
+    /// The registers of a factor; `which` is 0 for `a`, 1 for `b`.
     fn fragment(&mut self, product: WarpProduct, part: &Part<'_>, which: usize) -> Vec<Val> {
         let element = if which == 0 { &part.a } else { &part.b };
         let memory = match self.place(element.buffer) {
@@ -109,11 +110,11 @@ impl Emitter<'_> {
         let zero: Vec<(&Var, i64)> =
             part.vars.iter().copied().chain([&lane]).map(|var| (var, 0)).collect();
         let first = index_at(index, &zero);
-        let apart = if which == 0 { ROWS } else { 1 };
+        let apart = if which == 0 { MATRIX_ROWS } else { 1 };
         let row = step(index, part.vars[which]) / apart;
         let term = step(index, part.vars[2]);
         let transposed = term != 1;
-        let place = lane_place(&lane, which, (row, term), product.row());
+        let place = lane_row_offset(&lane, which, (row, term), product.row());
         let index = simplify_expr(&Expr::add(first, place), &Facts::new());
         let count = if which == 0 { 4 } else { 2 };
         self.load_matrices(&memory, element.buffer, &index, count, transposed)
@@ -135,7 +136,7 @@ impl Emitter<'_> {
         let regs = self.e.ldmatrix_as(count, transposed, address);
         let mut values: Vec<Val> = regs.iter().map(|reg| reg.erase().operand()).collect();
         if buffer.dtype == DType::Float32 {
-            // The instruction would cut the bits off.
+            // The instruction would truncate the mantissa.
             let round = |value: Val| {
                 let float = self.bitcast(DType::Uint32, DType::Float32, view(value, Ty::U32));
                 let rounded = self.e.cvt_as(Ty::Tf32, Convert::Rna, float);
@@ -150,20 +151,20 @@ impl Emitter<'_> {
     }
 }
 
-/// Which row of which matrix a lane gives the address of, in elements from the tile's first:
-/// lanes 0 to 7 those of the first matrix, 8 to 15 of the second and so on. `row` and `term` are
-/// the steps of the tile; `wide` elements are 16 bytes.
-fn lane_place(lane: &Var, which: usize, (row, term): (i64, i64), wide: i64) -> Expr {
+/// The row whose address a lane passes to `ldmatrix`, as an element offset in the tile. Lanes 0 to
+/// 7 pass the rows of the first matrix, 8 to 15 those of the second, and so on. `row` and `term`
+/// are the strides of the tile; `wide` elements have 16 bytes.
+fn lane_row_offset(lane: &Var, which: usize, (row, term): (i64, i64), wide: i64) -> Expr {
     let lane = || Expr::var(lane);
     let rest = |x: Expr, by: i64| Expr::binary(BinOp::FloorMod, x, Expr::index(by));
     let part = |x: Expr, by: i64| Expr::binary(BinOp::FloorDiv, x, Expr::index(by));
     let times = |x: Expr, by: i64| Expr::mul(x, Expr::index(by));
     match (which, term == 1) {
-        // Rows 0 and 8 of the first terms, then of the last terms.
+        // Rows from 0 and from 8 of the first terms, then of the last terms.
         (0, true) => Expr::add(times(rest(lane(), 16), row), times(part(lane(), 16), wide)),
         (0, false) => {
-            let terms = Expr::add(rest(lane(), 8), times(part(lane(), 16), ROWS));
-            Expr::add(times(terms, term), times(rest(part(lane(), 8), 2), ROWS))
+            let terms = Expr::add(rest(lane(), 8), times(part(lane(), 16), MATRIX_ROWS));
+            Expr::add(times(terms, term), times(rest(part(lane(), 8), 2), MATRIX_ROWS))
         }
         // The first terms, then the last ones.
         (_, true) => {
@@ -174,7 +175,7 @@ fn lane_place(lane: &Var, which: usize, (row, term): (i64, i64), wide: i64) -> E
     }
 }
 
-/// How much an index grows with a loop.
+/// The step of an index in a loop.
 fn step(index: &Expr, var: &Var) -> i64 {
     let next = Expr::add(Expr::var(var), Expr::index(1));
     let after = substitute(index, &mut |v| (v == var).then(|| next.clone()));

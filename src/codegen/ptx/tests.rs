@@ -1,5 +1,5 @@
-//! Operation by operation: what the emulator computes with the PTX is what the interpreter
-//! computes with the loop IR, bit by bit, and `ptxas` takes the text where it is present.
+//! For each operation, the emulator's results of the PTX equal the interpreter's of the loop IR,
+//! bit by bit, and `ptxas`, where present, accepts the text.
 
 use super::compile_ptx;
 use crate::emulate::{Emulator, Orders};
@@ -8,7 +8,7 @@ use crate::ir::print::{Style, print_kernel};
 use crate::ir::*;
 use crate::target::Target;
 
-/// Values that are special to some operation, and others.
+/// Special values of the operations, and random ones.
 fn samples(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -106,7 +106,7 @@ fn kernel(params: Vec<Param>, body: Stmt) -> Kernel {
     Kernel::new("k", params, Stmt::Produce { name: "C".to_string(), body: Box::new(body) })
 }
 
-/// Runs a kernel in both; outputs are the same but for the bits of NaNs.
+/// Runs a kernel in both; the outputs must be equal except for the bits of NaNs.
 fn check_on(kernel: &Kernel, target: &str, seed: u64) {
     let target = Target::parse(target).unwrap();
     let mut args: Vec<Value> = kernel
@@ -162,7 +162,7 @@ fn is_nan(dtype: DType, bytes: &[u8]) -> bool {
     }
 }
 
-/// `ptxas`, if `TEC_PTXAS` names it, takes the text.
+/// Runs `ptxas` on the text, if `TEC_PTXAS` names it.
 fn assemble(text: &str, arch: &str) {
     use std::io::Write;
     let Some(ptxas) = std::env::var_os("TEC_PTXAS") else { return };
@@ -182,7 +182,7 @@ fn check(kernel: &Kernel) {
     check_on(kernel, "nvptx-sm_80", 1);
 }
 
-/// `C[i] = f(A[i], B[i], D[i])` for every i, halves as float32 within.
+/// `C[i] = f(A[i], B[i], D[i])` for every i, with halves computed as float32.
 fn map(from: DType, to: DType, f: impl Fn(Expr, Expr, Expr) -> Expr) -> Kernel {
     let (a, b, d) = (global("A", from), global("B", from), global("D", from));
     let c = global("C", to);
@@ -268,7 +268,7 @@ fn floats() {
             check(&map(dtype, DType::Bool, |a, b, _| Expr::binary(op, a, b)));
         }
     }
-    // The sign of NaN is told by its bits.
+    // The bits show the sign of a NaN.
     check(&map(DType::Float32, DType::Int32, |a, _, _| {
         Expr::bitcast(DType::Int32, Expr::unary(UnOp::Neg, Expr::unary(UnOp::Abs, a)))
     }));
@@ -323,7 +323,7 @@ fn truth_values() {
     check(&map(bool, bool, |a, _, _| Expr::or(a, Expr::bool(false))));
 }
 
-/// What is read in the branch not taken lies outside.
+/// The branch that is not taken would read outside of the tensor.
 #[test]
 fn branches_are_lazy() {
     let (a, c) = (global("A", DType::Float32), global("C", DType::Float32));
@@ -336,7 +336,7 @@ fn branches_are_lazy() {
     });
     check(&kernel(vec![tensor(&a, false), tensor(&c, true)], body));
 
-    // A long branch, with real branches.
+    // A branch too long for predicates.
     let body = thread("threadIdx.x", COUNT, |i| {
         let inside = Expr::lt(i.clone(), Expr::index(COUNT - 40));
         let sum = (1..40)
@@ -354,7 +354,7 @@ fn branches_are_lazy() {
     check(&kernel(vec![tensor(&a, false), tensor(&c, true)], body));
 }
 
-/// Loops, registers, memory of the thread, shared memory, barriers.
+/// Loops, registers, local memory, shared memory, barriers.
 #[test]
 fn nests() {
     let f32 = DType::Float32;
@@ -390,7 +390,7 @@ fn nests() {
     check(&kernel(vec![tensor(&a, false), tensor(&c, true)], body));
 }
 
-/// An index that depends on data, and memory of the thread that stays memory.
+/// An index that depends on data, and a local buffer that stays in memory.
 #[test]
 fn gathers() {
     let (a, c) = (global("A", DType::Uint8), global("C", DType::Int16));
@@ -410,7 +410,7 @@ fn gathers() {
     check(&kernel(vec![tensor(&a, false), tensor(&c, true)], body));
 }
 
-/// Vectors: of every type, aligned and not, masked, strided.
+/// Vectors of every type: aligned and not, masked, strided.
 #[test]
 fn vectors() {
     let lanes_of = |value: Expr, lanes: u32| {
@@ -446,7 +446,7 @@ fn vectors() {
     }
 }
 
-/// Extents and strides that are known when the kernel runs, several launches, a temporary.
+/// Run-time extents and strides, several launches, a temporary.
 #[test]
 fn run_time_extents() {
     let f32 = DType::Float32;
@@ -487,7 +487,7 @@ fn run_time_extents() {
             .unwrap();
         Stmt::store(&c, vec![i], sum)
     });
-    // Computed around the launches, from a scalar: each of them computes it.
+    // A `let` around the launches, from a scalar: each launch computes it.
     let squared = Var::new("squared", f32);
     let third = grid("D", &|i| {
         let old = Expr::load(&c, vec![i.clone()]);

@@ -1,10 +1,10 @@
-//! Loops over buffers of a thread are written out, so that the buffers become registers, and so are
-//! short loops, so that their addresses become constants and their loads overlap.
+//! Unrolls loops over buffers of a thread, so that the buffers live in registers, and short loops,
+//! so that their addresses are constant and their loads overlap.
 //!
-//! Before: `local C[8]; for (j, 0, 8) { C[j] = C[j] + A[j] }`
-//! After:  `local C[8]; C[0] = C[0] + A[0]; C[1] = …`
-//! A loop is written out if its extent is constant, an index of a `local` buffer inside depends on
-//! its variable, or if nothing inside waits; and the whole does not become too long.
+//! Before: `local C[8]; for (j, 0, 8) { C[j] = C[j] + A[j] }` After: `local C[8]; C[0] = C[0] +
+//! A[0]; C[1] = …` A loop is unrolled if its extent is constant, the result is not too long, and
+//! either the index of a `local` buffer depends on its variable or it contains no barrier and no
+//! other loop.
 
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
@@ -12,16 +12,16 @@ use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use rustc_hash::FxHashMap;
 
-/// A buffer with more elements stays in memory: registers are 255.
+/// Most elements of a buffer in registers; a thread has 255 registers.
 pub(super) const MAX_REGISTERS: i128 = 256;
 
-/// Stores that one written-out nest over a thread's buffers may have.
-const MAX_STORES: i128 = 4096;
+/// Most stores of an unrolled nest over a thread's buffers.
+const MAX_LOCAL_STORES: i128 = 4096;
 
-/// Stores that another written-out nest may have.
-const MAX_SHORT: i128 = 512;
+/// Most stores of another unrolled nest.
+const MAX_SHORT_STORES: i128 = 512;
 
-/// Writes out the loops over buffers that could be registers; whether there were any.
+/// Unrolls the loops. Returns whether there were any.
 pub(super) fn unroll_locals(stmt: Stmt) -> (Stmt, bool) {
     let mut changed = false;
     let stmt = unroll(stmt, &mut changed);
@@ -35,7 +35,7 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     let stmt = map_stmts(stmt, &mut |inner| unroll(inner, changed));
     let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
     let Some(count) = extent.as_int() else { return stmt };
-    if matches!(kind, ForKind::Thread(_)) || !is_written_out(var, extent, body) {
+    if matches!(kind, ForKind::Thread(_)) || !is_unrolled(var, extent, body) {
         return stmt;
     }
     *changed = true;
@@ -46,7 +46,7 @@ fn unroll(stmt: Stmt, changed: &mut bool) -> Stmt {
     Stmt::Block((0..count).map(copy).collect())
 }
 
-/// Calls those loops unrolled, and leaves them as they are: the cost model reads them so.
+/// Annotates those loops as unrolled, for the cost model, and leaves them in place.
 pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
     if is_warp_product(&stmt) {
         return stmt;
@@ -54,7 +54,7 @@ pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
     let stmt = map_stmts(stmt, &mut annotate_unrolled);
     match stmt {
         Stmt::For { var, min, extent, kind: ForKind::Serial, body }
-            if is_written_out(&var, &extent, &body) =>
+            if is_unrolled(&var, &extent, &body) =>
         {
             Stmt::For { var, min, extent, kind: ForKind::Unrolled, body }
         }
@@ -62,18 +62,18 @@ pub fn annotate_unrolled(stmt: Stmt) -> Stmt {
     }
 }
 
-fn is_written_out(var: &Var, extent: &Expr, body: &Stmt) -> bool {
+fn is_unrolled(var: &Var, extent: &Expr, body: &Stmt) -> bool {
     let Some(count) = extent.as_int().filter(|count| *count >= 0) else { return false };
     let (stores, waits) = count_stores(body);
-    // A body without stores is copied as well, so it counts.
+    // The copies of a body without stores count too.
     let stores = stores.max(1);
-    let local = count * stores <= MAX_STORES && indexes_local(body, var);
-    let short = count * stores <= MAX_SHORT && !waits;
+    let local = count * stores <= MAX_LOCAL_STORES && indexes_local(body, var);
+    let short = count * stores <= MAX_SHORT_STORES && !waits;
     local || short
 }
 
-/// The stores in a statement, loops counted once but for those that are unrolled, and whether there
-/// is another loop or a barrier.
+/// The stores in a statement, multiplied by the extents of unrolled loops, and whether it contains
+/// another loop or a barrier.
 fn count_stores(stmt: &Stmt) -> (i128, bool) {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
     let mut waits = matches!(stmt, Stmt::Barrier | Stmt::AwaitCopies { .. });
@@ -92,7 +92,7 @@ fn count_stores(stmt: &Stmt) -> (i128, bool) {
     (count, waits)
 }
 
-/// Whether a buffer of a thread, small enough for registers, has an index with `var`.
+/// Whether a `local` buffer that fits in registers has an index with `var`.
 fn indexes_local(stmt: &Stmt, var: &Var) -> bool {
     let mut found = false;
     let mentions = |index: &Expr| {
@@ -119,7 +119,7 @@ fn is_small_local(buffer: &Buffer) -> bool {
         && elements(buffer).is_some_and(|count| count <= MAX_REGISTERS)
 }
 
-/// The elements of a buffer with constant extents.
+/// The number of elements of a buffer with constant extents.
 pub(super) fn elements(buffer: &Buffer) -> Option<i128> {
     let extents = buffer.shape.iter();
     extents
@@ -141,6 +141,6 @@ mod tests {
             body: Box::new(Stmt::Block(Vec::new())),
         };
         assert!(!unroll_locals(empty(0x7fff_ffff)).1);
-        assert!(unroll_locals(empty(MAX_SHORT as i64)).1);
+        assert!(unroll_locals(empty(MAX_SHORT_STORES as i64)).1);
     }
 }

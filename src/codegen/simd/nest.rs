@@ -5,6 +5,7 @@ use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::mask::MaskKey;
 use super::plan::{self, Carried};
+use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
@@ -258,7 +259,7 @@ impl<'c> Selector<'c> {
             self.registers.insert(buffer.clone(), parts);
             return;
         }
-        let Some(bytes) = plan::constant_bytes(buffer) else {
+        let Some(bytes) = constant_bytes(buffer) else {
             crate::bug!("`{}` is too large for a nest", buffer.name);
         };
         let offset = self.b.func.frame.next_multiple_of(64);

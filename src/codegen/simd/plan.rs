@@ -4,6 +4,7 @@
 use super::address::{for_each_var, is_index, reads_memory};
 use super::inst::Width;
 use super::value::{bits_of, width_of};
+use crate::codegen::common::constant_bytes;
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use crate::simd_ops::{ROW_CHUNK_BYTES, lane_count};
@@ -16,14 +17,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Carried {
     pub(super) buffer: Buffer,
     pub(super) first: i64,
-}
-
-/// Bytes of a buffer with constant extents.
-pub(super) fn constant_bytes(buffer: &Buffer) -> Option<i64> {
-    let count = buffer.shape.iter().try_fold(1i64, |count, extent| {
-        count.checked_mul(i64::try_from(extent.as_int()?.max(0)).ok()?)
-    })?;
-    count.checked_mul(buffer.dtype.bytes() as i64)
 }
 
 /// The first element and the number of elements of an access to consecutive elements with a

@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::time::Duration;
-use tec::codegen::clif::ObjectOptions;
+use tec::codegen::ObjectOptions;
 use tec::driver::{self, Failure, FpContract, Options, Trace};
 use tec::lang::ast::Item;
 use tec::target::Target;

@@ -1,4 +1,4 @@
-//! The listing of aarch64: every word of the code disassembled, in GNU syntax.
+//! The listing for aarch64, disassembled in GNU syntax.
 
 use super::{FunctionNotes, functions};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, elf};
@@ -8,7 +8,7 @@ use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 /// The listing of an aarch64 object file.
-pub(in super::super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
+pub(super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     let file = object::File::parse(object).expect("the object was just written");
     let text = file.section_by_name(".text").expect("it has code");
     let code = text.data().expect("the section is in the file");
@@ -56,7 +56,8 @@ fn write_function(
         .iter()
         .map(|word| decoder.decode(&mut U8Reader::new(&word.to_le_bytes())).ok())
         .collect();
-    // Constants follow the code: what is loaded by its distance, and all behind it.
+    // Constants follow the code. The first address that an instruction loads relative to itself
+    // starts them.
     let (mut targets, mut constants) = (BTreeSet::new(), BTreeSet::new());
     let mut end = bytes.len() as u64;
     for (at, instruction) in decoded.iter().enumerate() {
@@ -96,7 +97,7 @@ fn write_function(
     }
 }
 
-/// How far from the instruction its target or constant is.
+/// The distance from an instruction to its branch target or constant.
 fn distance(instruction: &Instruction) -> Option<i64> {
     instruction.operands.iter().find_map(|operand| match operand {
         Operand::PCOffset(distance) => Some(*distance),
@@ -109,7 +110,7 @@ fn is_branch(opcode: Opcode) -> bool {
     matches!(opcode, B | BL | Bcc(_) | CBZ | CBNZ | TBZ | TBNZ)
 }
 
-/// An instruction with the symbol or the label that it refers to.
+/// The text of an instruction, with the symbol or label that it refers to.
 fn named(
     instruction: &Instruction,
     at: u64,
@@ -123,7 +124,7 @@ fn named(
         (None, None) => None,
     };
     let Some(name) = name else { return text };
-    // Distances begin with `$`, and end the text.
+    // A distance begins with `$` and is the last operand.
     if let Some((head, _)) = text.split_once('$') {
         return format!("{head}{name}");
     }

@@ -1,14 +1,14 @@
-//! The assembly listing: for x86 and aarch64 the object's code disassembled, entries included, in
-//! GNU syntax; for riscv64 Cranelift's own text of each kernel's functions. Comments name the loop
-//! IR statement that the code below them belongs to. At the head of an innermost loop of a
-//! vectorized nest stands what one iteration consists of, and at the end a table of these loops.
+//! The assembly listing. For x86 and aarch64 it is the disassembled object, with its entries, in
+//! GNU syntax. Comments give the loop IR statement of the code below them, and count the
+//! instructions of each innermost loop of a vectorized nest; a table of these loops ends the
+//! listing. For riscv64 it is Cranelift's text of the kernels' functions, which has no offsets, so
+//! it has no comments.
 
 mod arm;
 mod tally;
 
-pub(super) use arm::arm_listing;
-
 use crate::codegen::simd::{NestCode, NestLoop};
+use crate::target::Arch;
 use cranelift_codegen::CompiledCode;
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
@@ -22,13 +22,13 @@ use std::ops::Range;
 use std::rc::Rc;
 use tally::Tally;
 
-/// What is known about a kernel's function beside its bytes.
-pub(super) struct FunctionNotes {
+/// What the listing needs to know about a kernel's function beside its bytes.
+pub(in crate::codegen) struct FunctionNotes {
     /// Its symbol.
     name: String,
     /// Statement heads with the offset of the first instruction of each.
     comments: Vec<(u32, String)>,
-    /// Cranelift's text.
+    /// Cranelift's disassembly.
     text: String,
     /// The code of a vectorized nest.
     nest: Option<NestCode>,
@@ -64,8 +64,21 @@ impl FunctionNotes {
     }
 }
 
+/// The listing of an object file.
+pub(in crate::codegen) fn write_listing(
+    arch: Arch,
+    object: &[u8],
+    notes: &[FunctionNotes],
+) -> String {
+    match arch {
+        Arch::X86_64 => x86_listing(object, notes),
+        Arch::Aarch64 => arm::arm_listing(object, notes),
+        _ => text_listing(notes),
+    }
+}
+
 /// The listing of an x86 object file.
-pub(super) fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
+fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     let file = object::File::parse(object).expect("the object was just written");
     let text = file.section_by_name(".text").expect("it has code");
     let code = text.data().expect("the section is in the file");
@@ -117,7 +130,7 @@ impl Function {
     }
 }
 
-/// Those of an object, in order.
+/// The functions of an object by address.
 fn functions(file: &object::File<'_>) -> Vec<Function> {
     let mut functions: Vec<Function> = file
         .symbols()
@@ -133,8 +146,8 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
     functions
 }
 
-/// The listing where no disassembler is at hand.
-pub(super) fn text_listing(notes: &[FunctionNotes]) -> String {
+/// The listing for targets without a disassembler.
+fn text_listing(notes: &[FunctionNotes]) -> String {
     let mut out = String::new();
     for function in notes {
         let _ = writeln!(out, "{}:", function.name);
@@ -146,17 +159,17 @@ pub(super) fn text_listing(notes: &[FunctionNotes]) -> String {
     out
 }
 
-/// One function.
+/// The code of an x86 function.
 struct Code<'c> {
     bytes: &'c [u8],
     start: u64,
-    /// By offset in the section.
+    /// The symbols of relocations, by offset in the section.
     relocations: &'c BTreeMap<u64, String>,
     comments: &'c [(u32, String)],
     nest: Option<&'c NestCode>,
 }
 
-/// A function taken apart.
+/// A disassembled function.
 struct Decoded {
     instructions: Vec<Instruction>,
     /// Offset of the constants behind the instructions.
@@ -166,7 +179,7 @@ struct Decoded {
 }
 
 impl Code<'_> {
-    /// Writes it; what the innermost loops of a nest consist of.
+    /// Writes the function. Returns the titles and counts of a nest's innermost loops.
     fn write(&self, out: &mut String) -> Vec<(String, Tally)> {
         let Decoded { instructions, end, labels } = self.decode();
         let relocation = Rc::new(RefCell::new(None));
@@ -217,7 +230,7 @@ impl Code<'_> {
         loops.into_iter().map(|(_, title, tally)| (title, tally)).collect()
     }
 
-    /// Offset, title and contents of each.
+    /// The offset, title and instruction counts of each innermost loop.
     fn innermost_loops(&self, instructions: &[Instruction]) -> Vec<(usize, String, Tally)> {
         let Some(nest) = self.nest else { return Vec::new() };
         let spills: BTreeSet<u64> = nest.spills.iter().map(|at| self.start + *at as u64).collect();
@@ -231,7 +244,7 @@ impl Code<'_> {
         innermost.map(count).collect()
     }
 
-    /// Bytes that are no instructions, in units of 1 or 4.
+    /// Writes constants, in units of 1 or 4 bytes.
     fn data(
         &self,
         span: Range<usize>,
@@ -299,7 +312,7 @@ impl Code<'_> {
     }
 }
 
-/// Tells the formatter the names of addresses.
+/// Resolves addresses to names for the formatter.
 struct Names {
     labels: BTreeMap<u64, String>,
     /// The symbol that the current instruction refers to.

@@ -1,8 +1,8 @@
-//! What the code of a vectorized nest consists of: each of its innermost loops is counted, and a
-//! table of all ends the listing.
+//! Instruction counts of the innermost loops of vectorized nests, and the table of them that ends
+//! the listing.
 //!
-//! An instruction that computes with an operand in memory is counted as what it computes and as
-//! the load or broadcast.
+//! An arithmetic instruction with a memory operand counts as that operation and as a load or
+//! broadcast.
 
 use iced_x86::{Instruction, OpKind, Register};
 use std::fmt::Write;
@@ -14,11 +14,11 @@ pub(super) struct Tally {
     /// Fused multiply-adds, dot products among them.
     fmas: usize,
     loads: usize,
-    /// Loads of one element for all lanes.
+    /// Loads of one element to all lanes.
     broadcasts: usize,
     stores: usize,
     prefetches: usize,
-    /// Loads and stores of the register allocator; counted as nothing else.
+    /// Loads and stores of the register allocator, which count as nothing else.
     spills: usize,
     /// Moves between registers.
     copies: usize,
@@ -28,12 +28,12 @@ pub(super) struct Tally {
     branches: usize,
     /// Other computation.
     others: usize,
-    /// Floating-point operations: two of each lane of a multiply-add, one of other arithmetic.
+    /// Floating-point operations: two for each lane of a multiply-add, one for other arithmetic.
     flop: usize,
 }
 
 impl Tally {
-    /// Counts instructions; `is_spill` tells the allocator's own by address.
+    /// Counts instructions; `is_spill` says whether the instruction at an address is a spill.
     pub(super) fn of<'i>(
         instructions: impl Iterator<Item = &'i Instruction>,
         is_spill: &dyn Fn(u64) -> bool,
@@ -88,7 +88,7 @@ impl Tally {
         }
     }
 
-    /// The counts in words: the usual ones always, the others where they are not 0.
+    /// The counts in words: the common ones always, the others if they are not 0.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let always = [
@@ -141,7 +141,7 @@ const COLUMNS: [&str; 13] = [
     "branch", "flop",
 ];
 
-/// A table of loops, each with the function that it is in, as comments; nothing without loops.
+/// A table of loops with their functions, as comments; empty without loops.
 pub(super) fn table(loops: &[(String, Tally)]) -> String {
     if loops.is_empty() {
         return String::new();
@@ -168,7 +168,7 @@ fn is_fma(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Moves of whole registers, to registers or from memory.
+/// Whether an instruction moves a whole register, from a register or memory.
 fn is_move(name: &str) -> bool {
     let vector = ["vmovap", "vmovup", "vmovdq", "vmovss", "vmovsd", "vmovd", "vmovq", "kmov"];
     matches!(name, "mov" | "movzx" | "movsx" | "movsxd")

@@ -1,17 +1,16 @@
 //! Compiles kernels into a library and calls their `body` and `check` functions.
 //!
-//! Those are local to the object, so each gets an exported caller here that takes its arguments
-//! as an array of 64-bit words. The system's C compiler links, with the runtime's functions in C.
+//! They are local to the object, so each gets an exported caller that takes its arguments as an
+//! array of 64-bit words. The system's C compiler links them with a small runtime in C.
 
-use crate::codegen::clif::{ObjectOptions, compile_kernels, isa, new_module, signature_of};
+use crate::codegen::ObjectOptions;
+use crate::codegen::clif::{baseline_isa, compile_kernels, new_module, signature_of};
+use crate::codegen::common::{enter_function, new_context};
 use crate::ir::{Kernel, Stmt};
 use crate::target::{Arch, Target};
-use cranelift_codegen::Context;
-use cranelift_codegen::ir::{
-    AbiParam, Function, InstBuilder, MemFlagsData, Signature, UserFuncName, types,
-};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, MemFlagsData, Signature, types};
 use cranelift_codegen::isa::CallConv;
-use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
 use cranelift_object::ObjectModule;
 use std::process::Command;
@@ -38,7 +37,7 @@ int32_t tec_rt_parallel_for(int32_t (*task)(void *, int64_t, int64_t), void *dat
     }
     return 0;
 }
-/* Memory that ends at a page that may not be touched, and begins behind one or a little later. */
+/* Memory that ends at an inaccessible page and begins at most a page after another one. */
 static struct { char *at; uint64_t size; } test_pages[256];
 static int test_page_count;
 __attribute__((visibility("default"))) void *test_guarded(uint64_t n) {
@@ -70,18 +69,17 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
     Kernel::new(name, params, body)
 }
 
-/// The object file of kernels with an exported caller of every function.
+/// Compiles kernels to an object file with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
-    let mut module = new_module(isa::baseline_isa(target, opt), "test");
+    let mut module = new_module(baseline_isa(target.arch, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
-    let entries = compile_kernels(&mut module, kernels, target, &options, None);
-    let entries = entries.expect("supported");
-    for entry in &entries {
-        let signature = signature_of(entry.kernel, false);
-        export_caller(&mut module, &format!("{}_body", entry.kernel.name), entry.body, &signature);
-        if let Some(check) = entry.check {
-            let signature = signature_of(entry.kernel, true);
-            export_caller(&mut module, &format!("{}_check", entry.kernel.name), check, &signature);
+    let functions = compile_kernels(&mut module, kernels, target, &options, None);
+    for (kernel, functions) in kernels.iter().zip(functions.expect("supported")) {
+        let signature = signature_of(kernel, false);
+        export_caller(&mut module, &format!("{}_body", kernel.name), functions.body, &signature);
+        if let Some(check) = functions.check {
+            let signature = signature_of(kernel, true);
+            export_caller(&mut module, &format!("{}_check", kernel.name), check, &signature);
         }
     }
     module.finish().emit().expect("written")
@@ -92,16 +90,11 @@ fn export_caller(module: &mut ObjectModule, name: &str, callee: FuncId, inner: &
     signature.params.push(AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I32));
     let id = module.declare_function(name, Linkage::Export, &signature).unwrap();
-    let user = UserFuncName::user(0, id.as_u32());
-    let mut context = Context::for_function(Function::with_name_signature(user, signature));
+    let mut context = new_context(id, signature);
     let callee = module.declare_func_in_func(callee, &mut context.func);
     let mut builder_context = FunctionBuilderContext::new();
-    let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
-    let block = b.create_block();
-    b.append_block_params_for_function_params(block);
-    b.switch_to_block(block);
-    b.seal_block(block);
-    let words = b.block_params(block)[0];
+    let (mut b, params) = enter_function(&mut context, &mut builder_context);
+    let words = params[0];
     let args: Vec<_> = inner
         .params
         .iter()
@@ -123,7 +116,7 @@ impl Native {
         Native::build_at(kernels, target, 3)
     }
 
-    /// The same with `--opt`.
+    /// Like [`Native::build`], at a level of `--opt`.
     pub(super) fn build_at(kernels: &[Kernel], target: &Target, opt: u8) -> Native {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -149,7 +142,7 @@ impl Native {
         }
     }
 
-    /// A copy of some bytes right in front of a page that may not be touched.
+    /// Copies bytes to memory that ends at an inaccessible page.
     pub(super) fn guarded(&self, data: &[u8]) -> *mut u8 {
         unsafe {
             let function: libloading::Symbol<'_, unsafe extern "C" fn(u64) -> *mut u8> =
@@ -160,7 +153,7 @@ impl Native {
         }
     }
 
-    /// Frees what [`Native::guarded`] gave.
+    /// Frees all memory of [`Native::guarded`].
     pub(super) fn free_guarded(&self) {
         unsafe {
             let function: libloading::Symbol<'_, unsafe extern "C" fn()> =
@@ -179,9 +172,9 @@ impl Native {
     }
 }
 
-/// Runs kernels of tensors alone, compiled for another CPU family, under its emulator. `tensors`:
-/// for each kernel the bytes of its arguments; the result is what they hold then. None if the
-/// cross compiler or the emulator is not there.
+/// Runs kernels whose parameters are all tensors, compiled for another CPU family, under QEMU.
+/// `tensors` are the bytes of each kernel's arguments. Returns their bytes afterwards, or `None`
+/// without the cross compiler or QEMU.
 pub(super) fn emulate(
     kernels: &[Kernel],
     target: &Target,
@@ -189,8 +182,7 @@ pub(super) fn emulate(
 ) -> Option<Vec<Vec<Vec<u8>>>> {
     let family = match target.arch {
         Arch::X86_64 | Arch::Nvptx => return None,
-        Arch::Aarch64 => "aarch64",
-        Arch::Riscv64 => "riscv64",
+        arch => arch.name(),
     };
     let (compiler, emulator) = (format!("{family}-linux-gnu-gcc"), format!("qemu-{family}"));
     for program in [&compiler, &emulator] {
@@ -230,7 +222,7 @@ pub(super) fn emulate(
     Some(tensors.iter().map(|t| t.iter().map(|bytes| take(bytes.len())).collect()).collect())
 }
 
-/// Calls a kernel with tensors from the input and prints what they hold afterwards.
+/// Calls a kernel with tensors from standard input and prints their contents afterwards.
 const EMULATED: &str = r#"
 #include <stdio.h>
 static int run(int32_t (*body)(uint64_t *), const size_t *sizes, int count) {

@@ -1,7 +1,7 @@
-//! Deep, wide and shared expressions, and what is refused.
+//! Deep, wide and shared expressions, and refused kernels.
 
 use super::harness::{Native, kernel, pointer};
-use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::{
     Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
 };
@@ -54,7 +54,7 @@ fn sum_bound(i: i128) -> Expr {
 
 #[test]
 fn shared_operands_are_compiled_once() {
-    // Every link reads the one before twice: without memory of values, 2^200 operations.
+    // Every link reads the previous one twice, which would be 2^60 operations without memoisation.
     let doubled = single("doubled", |a| (0..60).fold(a, |x, _| Expr::add(x.clone(), x)));
     assert_eq!(run(doubled, 3), 3 << 60);
     // The same in both branches of a condition that needs a branch.
@@ -87,7 +87,7 @@ fn one_variable_in_two_lets() {
 #[test]
 fn too_much_code_is_an_error() {
     deeply(|| {
-        // Each link is needed in one branch of either side only, so it is compiled twice.
+        // Each link is used in only one branch of each side, so it is compiled twice.
         let kernel = single("huge", |a| {
             (0..40).fold(a.clone(), |x, i| {
                 let test = |k: i128| Expr::lt(Expr::int(DType::Int64, k * 100 + i), a.clone());

@@ -90,7 +90,8 @@ fn objects_are_equal_and_exist_for_every_target() {
     }
 }
 
-/// Reads the file of a temporary through: `T[i] = A[i] * 2` for all, then `C[i] = T[n - 1 - i]`.
+/// Writes a temporary and reads it backwards: `T[i] = A[i] * 2` for all i, then `C[i] = T[n - 1 -
+/// i]`.
 fn reversed(name: &str, n: Expr, scope: Scope, runtime: Vec<Param>) -> Kernel {
     let int = DType::Int32;
     let a = tensor("A", int, vec![n.clone()]);
@@ -126,7 +127,7 @@ fn temporaries_live_on_the_stack_or_in_the_workspace() {
         assert!(c.iter().enumerate().all(|(i, x)| *x == 2 * (len - 1 - i as i32)), "{name}");
         assert_eq!(native.blocks_in_use(), 0);
     }
-    // Sizes that no memory can have are refused before any loop runs; of negative ones none does.
+    // Impossible sizes are refused before any loop runs; with negative sizes no loop runs.
     let sizes = [(1u64 << 40, 1), (1 << 61, 1), (1 << 62, 1), (u64::MAX, 0), (1 << 63, 0)];
     for (n, status) in sizes {
         assert_eq!(native.call("dynamic_body", &[8, 8, n]), status, "{n:x}");
@@ -136,7 +137,7 @@ fn temporaries_live_on_the_stack_or_in_the_workspace() {
     assert_eq!(native.call("dynamic_body", &[pointer(&mut a), pointer(&mut c), 0]), 0);
 }
 
-/// A guard that keeps loads inside: `C[i] = if 2 <= i and A[i - 2] > 0 then A[i - 2] else -1`.
+/// A guard keeps loads in bounds: `C[i] = if 2 <= i and A[i - 2] > 0 then A[i - 2] else -1`.
 #[test]
 fn conditions_guard_loads() {
     let int = DType::Int64;
@@ -214,7 +215,7 @@ fn registers_constants_and_scalars() {
     assert_eq!(c, [3.0 + each, 50000.0 + each, 7.0 + each]);
 }
 
-/// The first failing assertion, its values, and overflow on the way.
+/// Checks report the first failing assertion, its values, and overflow.
 #[test]
 fn checks_report_the_first_failure() {
     let (n, m, i, p) = (Var::index("n"), Var::index("m"), Var::index("i"), Var::index("p"));
@@ -238,7 +239,7 @@ fn checks_report_the_first_failure() {
             value: product.clone(),
             body: Box::new(Stmt::Block(vec![
                 Stmt::serial(Var::index("none"), Expr::index(0), never),
-                // Does not evaluate the product where n is 0.
+                // The product is not evaluated if n is 0.
                 check(
                     Expr::or(
                         Expr::le(Expr::var(&n), Expr::index(0)),
@@ -263,7 +264,7 @@ fn checks_report_the_first_failure() {
         let words = [pointer(list), n as u64, m as u64, d as u64, pointer(&mut values)];
         (native.call("k_check", &words), values)
     };
-    let overflow = crate::codegen::CHECK_OVERFLOW;
+    let overflow = crate::codegen::common::CHECK_OVERFLOW;
     assert_eq!(run(&mut [0, 5, 2], 2, 3, 3).0, 0);
     assert_eq!(run(&mut [0, 5, 2], 2, 3, 4), (1, [4, 2, 99, 99]));
     assert_eq!(run(&mut [0, 6, -2], 2, 3, 3), (4, [6, 99, 99, 99]));
@@ -275,8 +276,8 @@ fn checks_report_the_first_failure() {
     assert_eq!(run(&mut [], i64::MIN, -1, i64::MIN + 1).0, 0, "the product is not used");
 }
 
-/// The estimate of a parallel loop's steps is computed before it is known whether the loops inside
-/// are reached: products that exceed 64 bits, extents below 0 and divisions do not stop it.
+/// The step estimate of a parallel loop is computed even if its inner loops are not reached. It
+/// must not trap on products that exceed 64 bits, negative extents and divisions.
 #[test]
 fn estimates_of_steps_never_fail() {
     let (n, out) = (Var::index("n"), tensor("C", DType::Int32, vec![Expr::index(4)]));

@@ -8,7 +8,7 @@ use crate::ir::{Type, UnOp, Var};
 use crate::lower::legalize_vectors::legalize_vectors;
 use crate::target::Target;
 
-/// Bit patterns of the values that matter for a type.
+/// Bit patterns of the special values of a type.
 fn special_values(dtype: DType) -> Vec<u64> {
     if dtype.is_float() {
         return special_floats(dtype);
@@ -111,11 +111,11 @@ pub(super) struct Case {
     pub(super) count: usize,
 }
 
-/// Elements that every case has at least: more than the lanes of any vector.
+/// Least number of elements of a case, more than the lanes of any vector.
 const LEAST: usize = 72;
 
 impl Case {
-    /// Short columns are repeated.
+    /// A case of these columns; short columns are repeated.
     pub(super) fn new(
         name: String,
         columns: &[(DType, Vec<u64>)],
@@ -146,7 +146,7 @@ impl Case {
         Case { kernel: kernel(&name, params, body), inputs, result, count }
     }
 
-    /// The same operation on vectors of so many lanes, the last ones of them at the very end.
+    /// The same operation on vectors of `lanes` lanes; the last vector ends at the last element.
     pub(super) fn in_vectors(&self, lanes: u32) -> Case {
         let Stmt::For { extent, body, .. } = &self.kernel.body else {
             unreachable!("made by `new`")
@@ -197,7 +197,7 @@ impl Case {
         }
     }
 
-    /// Where the result of machine code differs.
+    /// Compares the result of machine code, and describes the first difference.
     pub(super) fn compare_with(&self, native: &Native, expected: &[u8]) -> Result<(), String> {
         let got = self.native(native);
         let bytes = self.result.bytes() as usize;
@@ -248,7 +248,7 @@ fn widen(expr: &Expr, ramp: &Expr) -> Expr {
     }
 }
 
-/// All NaNs are one value.
+/// Replaces all NaNs by one.
 fn canonical(dtype: DType, bits: u64) -> u64 {
     let (magnitude, infinity) = match dtype {
         DType::Float64 => (bits & i64::MAX as u64, f64::INFINITY.to_bits()),

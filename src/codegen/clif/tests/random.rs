@@ -1,5 +1,5 @@
 //! Random kernels with sharing, lazy conditions, guarded loads and accumulators, against the
-//! interpreter. Each library holds many kernels, so that linking costs little.
+//! interpreter. Each library has many kernels, so that linking takes little of the time.
 
 use super::harness::{Native, kernel};
 use crate::ir::interp::{self, Tensor, Value};
@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Elements of every tensor.
 const LEN: i64 = 8;
-/// Types that are computed with.
+/// Types of the computations.
 const TYPES: [DType; 7] = [
     DType::Float64,
     DType::Float32,
@@ -28,7 +28,7 @@ struct Generator {
     outputs: Vec<Buffer>,
     /// Loop variables in scope, each within `0 .. LEN`.
     loops: Vec<Var>,
-    /// Expressions without variables bound inside, to be shared.
+    /// Expressions to be shared, without variables that are bound inside.
     pool: Vec<Expr>,
 }
 
@@ -139,7 +139,7 @@ impl Generator {
         Expr::cast(dtype, load)
     }
 
-    /// A load that is inside its tensor only where the condition holds.
+    /// A load that is in bounds only if its condition holds.
     fn guarded(&mut self, dtype: DType) -> Expr {
         let far = Expr::index(1 << 40);
         let at = self.index(0);
@@ -194,7 +194,7 @@ impl Generator {
                 let body = self.stmt(depth - 1);
                 self.pool = pool;
                 self.loops.pop();
-                // A trip count that is seen only at run time, or a constant one.
+                // A trip count that is known only at run time, or a constant one.
                 let extent = match self.loops.last() {
                     Some(outer) if self.rng.random() => Expr::var(outer),
                     _ => Expr::index(self.rng.random_range(0..LEN)),
@@ -228,7 +228,7 @@ impl Generator {
         Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
     }
 
-    /// A store, every second one to an element that is read and updated.
+    /// A store; every second one updates an element.
     fn store(&mut self) -> Stmt {
         let buffer = self.pick(&self.outputs.clone());
         let index = self.index(0);

@@ -1,10 +1,10 @@
-//! Random statements on vectors of every length: strides, gathers, masks, stores that read what
-//! they write. The interpreter runs them as they are and after `legalize_vectors`; the back end
-//! runs the latter.
+//! Random statements on vectors of every length: strides, gathers, masks, stores to elements that
+//! they read. The interpreter runs them before and after `legalize_vectors`, the machine code after
+//! it.
 
 use super::harness::{Native, emulate, kernel};
 use super::random::canonical;
-use crate::codegen::clif::{ObjectOptions, compile_object};
+use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
@@ -21,7 +21,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Elements of every tensor.
 const LEN: i64 = 96;
-/// Types that are computed with.
+/// Types of the computations.
 const TYPES: [DType; 10] = [
     DType::Float32,
     DType::Float32,
@@ -39,9 +39,9 @@ struct Generator {
     rng: ChaCha8Rng,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
-    /// Lanes of the statement being made.
+    /// Lanes of the current statement.
     lanes: u32,
-    /// Operations that can be native, on types of one width.
+    /// Whether to use only operations that vector instructions have, on types of one width.
     tame: bool,
     /// Loop variables in scope, each within `0 .. 4`.
     loops: Vec<Var>,
@@ -49,7 +49,7 @@ struct Generator {
     lets: Vec<Var>,
 }
 
-/// `expr` in so many lanes.
+/// `expr` in `lanes` lanes.
 fn spread(expr: Expr, lanes: u32) -> Expr {
     if lanes == 1 || expr.ty.lanes > 1 {
         return expr;
@@ -89,7 +89,7 @@ impl Generator {
         self.rng.random_range(0..one_in) == 0
     }
 
-    /// One index per lane, all inside every tensor.
+    /// An index for each lane, all in bounds of every tensor.
     fn index(&mut self) -> Expr {
         let lanes = self.lanes;
         let choice = self.rng.random_range(0..12);
@@ -304,7 +304,7 @@ impl Generator {
         }
     }
 
-    /// Elements, maybe overlapping ones, are set and then updated by a loop.
+    /// Sets elements, possibly overlapping ones, and updates them in a loop.
     fn accumulate(&mut self) -> Stmt {
         let dtype = self.pick(&TYPES[..7]);
         let buffer = self.outputs.iter().find(|buffer| buffer.dtype == dtype).unwrap().clone();
@@ -393,7 +393,7 @@ fn interpret(kernel: &Kernel, seed: u64) -> Vec<Vec<u8>> {
     values.iter().map(tensor).collect()
 }
 
-/// What the back end takes; with all passes of its neighbourhood, or only the one it needs.
+/// Legalizes a kernel for the back end, with all passes before it or only the required ones.
 fn legal(kernel: &Kernel, target: &Target, all: bool) -> Kernel {
     let mut kernel = kernel.clone();
     if all {
@@ -442,7 +442,7 @@ fn random_vectors_equal_the_interpreter() {
     }
 }
 
-/// The same under emulators, where there are any.
+/// The same on other CPU families under QEMU, if it is installed.
 #[test]
 fn random_vectors_equal_the_interpreter_elsewhere() {
     let seeds = 700..800;
@@ -468,7 +468,7 @@ fn random_vectors_equal_the_interpreter_elsewhere() {
     }
 }
 
-/// Nothing is left that a target cannot do.
+/// `legalize_vectors` leaves no operation that a target lacks.
 #[test]
 fn vectors_compile_for_every_target() {
     let kernels: Vec<Kernel> =
@@ -535,8 +535,8 @@ fn function(f: Intrinsic, dtype: DType, name: String, lanes: Option<u32>) -> Ker
     kernel(&name, params, Stmt::serial(i, Expr::index(count), store))
 }
 
-/// A function has the same bits in every lane as alone, on targets that have vectors of it and on
-/// those that do not.
+/// A math function gives the same bits in a lane as for a scalar, on targets with and without
+/// vectors of its type.
 #[test]
 fn functions_on_vectors_equal_scalars() {
     use Intrinsic::*;
@@ -590,7 +590,7 @@ fn functions_on_vectors_equal_scalars() {
     }
 }
 
-/// The listing names tasks and shows what they do.
+/// The listing shows tasks with their names and loops.
 #[test]
 fn listings_show_vectors_and_tasks() {
     let target = Target::parse("x86-avx2").unwrap();
@@ -608,7 +608,7 @@ fn listings_show_vectors_and_tasks() {
     assert!(task.contains("# C.acc[ramp(4, 1, 4)] = ..."), "{task}");
 }
 
-/// The rows of a tile accumulate in vector registers, all of them.
+/// All rows of a register tile accumulate in vector registers.
 #[test]
 fn tiles_of_matmul_are_in_registers() {
     let rows = 4;

@@ -1,5 +1,5 @@
-//! The vectors of AVX2 and AVX-512: operation by operation at every number of lanes, on special
-//! values, against the interpreter.
+//! Every operation of the SIMD back end at every number of lanes, on special values, against the
+//! interpreter.
 
 use super::harness::Native;
 use super::ops::{self, Case};
@@ -12,11 +12,11 @@ use crate::lower::outline_simd::outline_simd;
 use crate::target::Target;
 use std::collections::BTreeSet;
 
-/// Lanes of the vectors before they are split.
+/// Lanes of the vectors before `legalize_vectors`.
 const LANES: [u32; 12] = [1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 64];
 
-/// The targets of the wide back end that run here.
-pub(super) fn wide_targets() -> Vec<Target> {
+/// The targets of the SIMD back end that this machine can run.
+pub(super) fn simd_targets() -> Vec<Target> {
     let all = ["x86-avx2", "x86-avx512"].map(|name| Target::parse(name).expect("a target"));
     let (here, elsewhere): (Vec<Target>, Vec<Target>) =
         all.into_iter().partition(Target::runs_here);
@@ -24,7 +24,7 @@ pub(super) fn wide_targets() -> Vec<Target> {
     here
 }
 
-/// What the back end takes, and whether there is a wide nest in it.
+/// Legalizes a kernel for the back end. Returns also whether it has a nest for the SIMD back end.
 pub(super) fn legal(kernel: &Kernel, target: &Target) -> (Kernel, bool) {
     let kernel = outline_simd(kernel.clone(), target).expect("it never fails");
     let taken = is_taken(&kernel.body);
@@ -39,12 +39,14 @@ fn is_taken(stmt: &Stmt) -> bool {
     taken
 }
 
-/// One lane is no vector: such a nest is marked here, for the operations on scalars.
+/// Marks a whole kernel as a nest for the SIMD back end, because `outline_simd` marks none of
+/// scalars.
 fn marked(kernel: Kernel) -> Kernel {
     Kernel { body: Stmt::SimdKernel { body: Box::new(kernel.body) }, ..kernel }
 }
 
-/// Runs cases at some numbers of lanes, and names those that wide nests do not have.
+/// Runs cases at some numbers of lanes. Returns the names of those that the SIMD back end does not
+/// compile.
 fn compare(cases: &[Case], lanes: &[u32], target: &Target) -> BTreeSet<String> {
     let mut refused = BTreeSet::new();
     let expected: Vec<Vec<u8>> = cases.iter().map(Case::interpreted).collect();
@@ -58,7 +60,8 @@ fn compare(cases: &[Case], lanes: &[u32], target: &Target) -> BTreeSet<String> {
             match (taken, lanes) {
                 (true, _) => compiled.push((Case { kernel, ..case.clone() }, expected)),
                 (false, 1) if !refused.contains(&name) => {
-                    // What is not done in vectors is not done in scalars of a nest either.
+                    // An operation without a vector instruction is not selected for scalars of a
+                    // nest either.
                     let two = case.in_vectors(2).kernel;
                     if legal(&two, target).1 {
                         compiled.push((Case { kernel: marked(kernel), ..case.clone() }, expected));
@@ -79,7 +82,7 @@ fn compare(cases: &[Case], lanes: &[u32], target: &Target) -> BTreeSet<String> {
     refused
 }
 
-/// What no instruction does on a target.
+/// The cases without an instruction on a target.
 fn expected_refusals(cases: &[Case], names: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let all = cases.iter().map(|case| case.kernel.name.clone());
     all.filter(|name| names(name)).collect()
@@ -87,7 +90,7 @@ fn expected_refusals(cases: &[Case], names: impl Fn(&str) -> bool) -> BTreeSet<S
 
 #[test]
 fn binary_operations_equal_the_interpreter() {
-    for target in wide_targets() {
+    for target in simd_targets() {
         let cases = ops::binary_cases();
         assert_eq!(compare(&cases, &LANES, &target), BTreeSet::new());
     }
@@ -95,7 +98,7 @@ fn binary_operations_equal_the_interpreter() {
 
 #[test]
 fn unary_operations_and_choices_equal_the_interpreter() {
-    for target in wide_targets() {
+    for target in simd_targets() {
         let mut cases = ops::unary_cases();
         cases.extend(ops::select_cases());
         assert_eq!(compare(&cases, &LANES, &target), BTreeSet::new());
@@ -104,7 +107,7 @@ fn unary_operations_and_choices_equal_the_interpreter() {
 
 #[test]
 fn casts_equal_the_interpreter() {
-    for target in wide_targets() {
+    for target in simd_targets() {
         let cases = ops::cast_cases();
         let none = |name: &str| {
             let half = name == "float64_to_float16" || name == "float64_to_bfloat16";
@@ -119,7 +122,7 @@ fn casts_equal_the_interpreter() {
 
 #[test]
 fn operations_with_constants_equal_the_interpreter() {
-    for target in wide_targets() {
+    for target in simd_targets() {
         let cases = ops::other_cases();
         assert_eq!(compare(&cases, &[1, 8, 16], &target), BTreeSet::new());
     }

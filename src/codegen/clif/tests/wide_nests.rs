@@ -1,10 +1,10 @@
-//! Random nests for the wide back end: loops with trip counts known at run time (0 and less among
-//! them), every kind of access, masks that count lanes, guards, bindings, buffers in the frame and
-//! in registers. Each tensor ends where the next page may not be touched.
+//! Random nests for the SIMD back end: loops with run-time trip counts (some 0 or negative), every
+//! kind of access, masks that count lanes, guards, bindings, buffers in the frame and in registers.
+//! Each tensor ends at an inaccessible page.
 
 use super::harness::{Native, kernel, object};
 use super::random::canonical;
-use super::wide::{legal, wide_targets};
+use super::wide::{legal, simd_targets};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
@@ -16,11 +16,11 @@ use rand_chacha::ChaCha8Rng;
 
 /// Elements of every tensor.
 const LEN: i64 = 512;
-/// Around here accesses are: far enough from both ends for every loop, stride and lane.
+/// The center of accesses, far enough from both ends for every loop, stride and lane.
 const MIDDLE: i64 = 208;
-/// An element that nothing may touch.
+/// The index of an element that must not be accessed.
 const FAR: i64 = 1 << 40;
-/// Types that are computed with.
+/// Types of the computations.
 const TYPES: [DType; 11] = [
     DType::Float32,
     DType::Float64,
@@ -45,12 +45,12 @@ struct Generator {
     /// `n`, `m` and `s`: within 0 ..= 9, -3 ..= 3 and 1 ..= 3.
     runtime: Vec<Var>,
     scalars: Vec<Var>,
-    /// Lanes of the statement being made.
+    /// Lanes of the current statement.
     lanes: u32,
     /// Loop variables in scope, each within -6 ..= 16.
     loops: Vec<Var>,
     lets: Vec<Var>,
-    /// Buffers of [`MEMORY`] elements that are written already.
+    /// Initialised buffers of [`MEMORY`] elements.
     frame: Vec<Buffer>,
 }
 
@@ -146,7 +146,7 @@ impl Generator {
         Expr::add(Expr::index(MIDDLE), self.offset())
     }
 
-    /// One index per lane, all inside every tensor.
+    /// An index for each lane, all in bounds of every tensor.
     fn index(&mut self) -> Expr {
         let lanes = self.lanes;
         match self.rng.random_range(0..12) {
@@ -170,7 +170,7 @@ impl Generator {
         }
     }
 
-    /// Which lanes of `first + 0, 1, 2 …` are on the right side of a bound.
+    /// The mask of the lanes of `first + 0, 1, 2 …` that are below a bound.
     fn lane_count(&mut self, first: Expr, bound: Expr) -> Expr {
         use BinOp::*;
         let (lanes, op) = (self.lanes, self.pick(&[Lt, Lt, Le, Gt, Ge]));
@@ -178,7 +178,7 @@ impl Generator {
         if self.rng.random() { Expr::binary(op, a, b) } else { Expr::binary(op, b, a) }
     }
 
-    /// A condition of every lane.
+    /// A condition for each lane.
     fn mask(&mut self) -> Expr {
         let lanes = self.lanes;
         match self.rng.random_range(0..8) {
@@ -226,7 +226,7 @@ impl Generator {
         masked(buffer, index, mask)
     }
 
-    /// The last elements of a tensor: what lies behind them is masked or guarded.
+    /// Accesses the last elements of a tensor; lanes behind them are masked or guarded.
     fn tail(&mut self, buffer: &Buffer) -> Expr {
         let (lanes, some) = (self.lanes, self.rng.random_range(1..9));
         let first = Expr::index(LEN - some);
@@ -344,7 +344,7 @@ impl Generator {
         }
     }
 
-    /// A load that is inside its tensor only where a condition holds.
+    /// A load that is in bounds only if its condition holds.
     fn guarded(&mut self, dtype: DType) -> Expr {
         let (cond, lanes) = (self.condition(), self.lanes);
         let offset = Expr::select(cond.clone(), Expr::index(MIDDLE), Expr::index(FAR));
@@ -386,7 +386,7 @@ impl Generator {
         Stmt::For { var, min, extent, kind: ForKind::Serial, body }
     }
 
-    /// Sums in a buffer with constant indices: registers.
+    /// Sums in a buffer with constant indices, which lives in registers.
     fn accumulate(&mut self) -> Stmt {
         let dtype = self.pick(&TYPES[..10]);
         let lanes = self.lanes;
@@ -426,7 +426,7 @@ impl Generator {
         Stmt::Allocate { buffer, body: Box::new(Stmt::Block(stmts)) }
     }
 
-    /// A buffer in the frame, written by a loop, read by what follows.
+    /// A buffer in the frame that a loop writes and later statements read.
     fn allocate(&mut self, depth: u32) -> Stmt {
         let dtype = self.pick(&TYPES);
         let buffer = Buffer::new("local", dtype, vec![Expr::index(MEMORY)], Scope::Local);
@@ -506,7 +506,7 @@ impl Generator {
     }
 }
 
-/// Inputs and outputs with elements of every kind, and values of the other parameters.
+/// Tensors with special and random elements, and values of the other parameters.
 fn arguments(seed: u64, run: u64) -> (Vec<Tensor>, Vec<Value>) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed << 8 | run);
     let mut tensors = Vec::new();
@@ -547,7 +547,8 @@ fn words_of(others: &[Value]) -> Vec<u64> {
     others.iter().enumerate().map(word).collect()
 }
 
-/// The tensors after a run by the interpreter; `None` if the kernel leaves its tensors.
+/// Returns the tensors after a run by the interpreter, or an error if the kernel accesses outside
+/// of them.
 fn interpret(kernel: &Kernel, seed: u64, run: u64) -> Result<Vec<Vec<u8>>, String> {
     let (tensors, others) = arguments(seed, run);
     let mut values: Vec<Value> = tensors.into_iter().map(Value::Tensor).collect();
@@ -560,10 +561,10 @@ fn interpret(kernel: &Kernel, seed: u64, run: u64) -> Result<Vec<Vec<u8>>, Strin
     Ok(tensors.collect())
 }
 
-/// Runs with other arguments of each kernel.
+/// Runs of each kernel, with different arguments.
 const RUNS: u64 = 3;
 
-/// How a run of machine code differs from the interpreter's.
+/// Compares a run of machine code with the interpreter's, and describes the difference.
 fn compare(
     native: &Native,
     name: &str,
@@ -578,7 +579,7 @@ fn compare(
     assert_eq!(native.call(&format!("{name}_body"), &words), 0);
     let mut result = Ok(());
     for ((tensor, at), expected) in tensors.into_iter().zip(memory).zip(expected) {
-        // SAFETY: `guarded` gave as many bytes as there were.
+        // SAFETY: `guarded` returned memory of this many bytes.
         let data = unsafe { std::slice::from_raw_parts(at, tensor.data.len()) };
         let got = canonical(&Tensor { data: data.to_vec(), ..tensor.clone() });
         if let Some(place) = (0..got.len()).find(|i| got[*i] != expected[*i]) {
@@ -590,7 +591,7 @@ fn compare(
     result
 }
 
-/// The kernels as the back end takes them. With `TEC_SHOW` they are printed.
+/// Legalizes kernels for the back end. Prints them if `TEC_SHOW` is set.
 fn compile(kernels: &[Kernel], first: u64, target: &Target) -> (Vec<Kernel>, u64) {
     let (mut compiled, mut taken) = (Vec::new(), 0);
     for (seed, kernel) in (first..).zip(kernels) {
@@ -616,7 +617,7 @@ fn random_nests_equal_the_interpreter() {
         .map(|seed| Generator::new(seed).kernel(&format!("random_{seed}")))
         .collect();
     let mut wrong = Vec::new();
-    for target in wide_targets() {
+    for target in simd_targets() {
         let (compiled, taken) = compile(&kernels, first, &target);
         println!("{taken} of {count} kernels have wide nests on {target}");
         assert!(taken * 10 >= count * 9);

@@ -1,5 +1,6 @@
-/* The straight path of an entry accepts nothing that the complete check refuses: `quick` has one,
- * `thorough`, with a half scalar, has none, and both take the same tensors and do nothing. */
+/* The fast path of an entry accepts nothing that the complete check refuses. `quick` has a fast
+ * path; `thorough` has none, because of a half scalar. Both take the same tensors and do
+ * nothing. */
 #include "m.h"
 #include "support.h"
 
@@ -21,7 +22,7 @@ static int64_t some_extent(void) {
     return values[below(12)];
 }
 
-/* The part of the last message that does not name the function. */
+/* Copies the last message without the name of the function. */
 static void take_message(char *out) {
     const char *text = m_last_error(), *end = strstr(text, " (in `");
     size_t n = end ? (size_t)(end - text) : strlen(text);
@@ -51,7 +52,7 @@ int main(void) {
             args[i].value.pointer = t;
         }
         args[3].type = FLOAT;
-        /* None, one or a few things are changed. */
+        /* Changes up to three properties of the arguments. */
         for (uint32_t changes = below(4); changes > 0; changes--) {
             int i = (int)below(3), k = (int)below(2);
             DLTensor *t = &tensors[i];

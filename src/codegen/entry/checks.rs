@@ -1,5 +1,5 @@
-//! What the entries of a kernel check, worked out once: for the straight path of the compiled
-//! entries and, as a blob of bytes, for the runtime's complete check.
+//! The checks of a kernel's arguments, computed once for the fast path of the compiled entries and,
+//! as a blob of bytes, for the runtime's complete check.
 //!
 //! The blob holds offsets from its own start and no addresses, so it is plain read-only data.
 //! `src/runtime/tec_runtime.h` declares its layout.
@@ -10,59 +10,59 @@ use crate::codegen::ptx::PtxKernel;
 use crate::ir::{DType, Kernel, Param, Var};
 use crate::target::Target;
 
-/// What the extent of a dimension has to be.
+/// The check of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
-    /// This number.
+pub enum ExtentCheck {
+    /// It must be this number.
     Const(i64),
-    /// Anything; it gives the run-time integer of this slot.
+    /// It may be any number, and becomes the run-time integer of this slot.
     Binds(usize),
-    /// What the slot of an earlier dimension holds.
+    /// It must equal the slot of an earlier dimension.
     Equals(usize),
-    /// Anything; it fills this slot, and the kernel's check function compares it.
+    /// It may be any number and fills this slot; the kernel's check function compares it.
     Actual(usize),
 }
 
 /// A parameter of the raw entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PlanParam {
+pub enum CheckedParam {
     /// A tensor, argument `arg` of the checked entries.
     Tensor {
         /// Element type.
         dtype: DType,
         /// One per dimension.
-        extents: Vec<Extent>,
-        /// Written, so it may share no memory with another.
+        extents: Vec<ExtentCheck>,
+        /// Whether it is written, so that it may share no memory with another tensor.
         output: bool,
         /// Argument number, from 0.
         arg: usize,
-        /// What its address is a multiple of.
+        /// The alignment of its address, in bytes.
         alignment: u32,
     },
-    /// A scalar of the declared type, or a run-time integer that no shape gives.
+    /// A scalar of the declared type, or a run-time integer that is no tensor's extent.
     Scalar {
         /// `Index` for a run-time integer.
         dtype: DType,
         /// Argument number, from 0.
         arg: usize,
     },
-    /// A run-time integer that a shape gives.
+    /// A run-time integer that is a tensor's extent.
     Bound,
 }
 
-/// The checks of a kernel. A slot is a 64-bit word: one per raw parameter, then one per
-/// [`Kernel::dims`], for GPUs then one for the number of the device.
+/// The checks of a kernel. They fill slots of 64 bits: one for each raw parameter, one for each of
+/// [`Kernel::dims`], and on GPUs one for the device number.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ArgumentChecks {
     /// In the order of the raw entry.
-    pub params: Vec<PlanParam>,
+    pub params: Vec<CheckedParam>,
     /// Number of arguments of the checked entries.
     pub args: usize,
     /// Number of slots.
     pub slots: usize,
     /// CPU features, as bits of the runtime's `tec_rt_cpu`.
     pub features: u32,
-    /// The slot for the number of the device; none if tensors are in the memory of the CPU.
+    /// The slot of the device number; `None` if tensors are in CPU memory.
     pub device_slot: Option<usize>,
 }
 
@@ -72,9 +72,9 @@ const FEATURES: [&str; 14] = [
     "avx512vl", "bf16", "fp16", "vnni", "neon",
 ];
 
-impl Plan {
-    /// The checks of `kernel`, compiled for `target`.
-    pub fn new(kernel: &Kernel, launches: Option<&PtxKernel>, target: &Target) -> Plan {
+impl ArgumentChecks {
+    /// The checks of a kernel that is compiled for `target`.
+    pub fn new(kernel: &Kernel, launches: Option<&PtxKernel>, target: &Target) -> ArgumentChecks {
         let mut args = 0;
         let mut next_arg = || {
             args += 1;
@@ -84,7 +84,7 @@ impl Plan {
         let mut params = Vec::new();
         for (index, param) in kernel.params.iter().enumerate() {
             params.push(match param {
-                Param::Tensor { buffer, output, .. } => PlanParam::Tensor {
+                Param::Tensor { buffer, output, .. } => CheckedParam::Tensor {
                     dtype: buffer.dtype,
                     extents: (0..buffer.shape.len())
                         .map(|dim| extent(kernel, (index, dim), &mut bound))
@@ -96,25 +96,33 @@ impl Plan {
                         None => buffer.dtype.bytes() as u32,
                     },
                 },
-                Param::Scalar { dtype, .. } => PlanParam::Scalar { dtype: *dtype, arg: next_arg() },
-                Param::Runtime { source: None, .. } => {
-                    PlanParam::Scalar { dtype: DType::Index, arg: next_arg() }
+                Param::Scalar { dtype, .. } => {
+                    CheckedParam::Scalar { dtype: *dtype, arg: next_arg() }
                 }
-                Param::Runtime { .. } => PlanParam::Bound,
+                Param::Runtime { source: None, .. } => {
+                    CheckedParam::Scalar { dtype: DType::Index, arg: next_arg() }
+                }
+                Param::Runtime { .. } => CheckedParam::Bound,
             });
         }
         let features = target.features.iter().map(|name| feature_bit(name)).sum();
         let slots = kernel.params.len() + kernel.dims.len();
         let device_slot = target.is_gpu().then_some(slots);
-        Plan { params, args, slots: slots + usize::from(target.is_gpu()), features, device_slot }
+        ArgumentChecks {
+            params,
+            args,
+            slots: slots + usize::from(target.is_gpu()),
+            features,
+            device_slot,
+        }
     }
 
-    /// The type of device that tensors are on, as in DLPack.
+    /// The DLPack device type of the tensors.
     pub fn device_type(&self) -> i32 {
         if self.device_slot.is_some() { 2 } else { 1 }
     }
 
-    /// The blob of the runtime's check. `messages` are the texts of the kernel's own checks.
+    /// The blob for the runtime's check. `messages` are the texts of the kernel's own checks.
     pub fn blob(&self, kernel: &Kernel, target: &Target, messages: &[String]) -> Vec<u8> {
         const HEADER: usize = 40;
         const PARAM: usize = 24;
@@ -140,30 +148,30 @@ impl Plan {
 
         let mut records = Vec::new();
         let mut extents = Vec::new();
-        for (plan, param) in self.params.iter().zip(&kernel.params) {
-            let (dtype, arg, kind, output, alignment) = match plan {
-                PlanParam::Tensor { dtype, output, arg, alignment, .. } => {
+        for (checks, param) in self.params.iter().zip(&kernel.params) {
+            let (dtype, arg, kind, output, alignment) = match checks {
+                CheckedParam::Tensor { dtype, output, arg, alignment, .. } => {
                     (*dtype, *arg as i32, 0, u8::from(*output), *alignment as u16)
                 }
-                PlanParam::Scalar { dtype: DType::Index, arg } => {
+                CheckedParam::Scalar { dtype: DType::Index, arg } => {
                     (DType::Int64, *arg as i32, 2, 0, 0)
                 }
-                PlanParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0, 0),
-                PlanParam::Bound => (DType::Int64, -1, 2, 0, 0),
+                CheckedParam::Scalar { dtype, arg } => (*dtype, *arg as i32, 1, 0, 0),
+                CheckedParam::Bound => (DType::Int64, -1, 2, 0, 0),
             };
             put_u32(&mut records, texts.add(param.name()));
             put_u32(&mut records, dlpack_dtype(dtype));
             put_u32(&mut records, arg as u32);
             records.extend([kind, output]);
             records.extend(alignment.to_le_bytes());
-            put_u32(&mut records, plan.extents().len() as u32);
+            put_u32(&mut records, checks.extents().len() as u32);
             put_u32(&mut records, (extents_at + extents.len()) as u32);
-            for extent in plan.extents() {
+            for extent in checks.extents() {
                 let (value, kind) = match *extent {
-                    Extent::Const(value) => (value, 0),
-                    Extent::Binds(slot) => (slot as i64, 1),
-                    Extent::Equals(slot) => (slot as i64, 2),
-                    Extent::Actual(slot) => (slot as i64, 3),
+                    ExtentCheck::Const(value) => (value, 0),
+                    ExtentCheck::Binds(slot) => (slot as i64, 1),
+                    ExtentCheck::Equals(slot) => (slot as i64, 2),
+                    ExtentCheck::Actual(slot) => (slot as i64, 3),
                 };
                 extents.extend(value.to_le_bytes());
                 put_u32(&mut extents, kind);
@@ -181,11 +189,11 @@ impl Plan {
     }
 }
 
-impl PlanParam {
-    /// The extents of a tensor; nothing for the others.
-    pub fn extents(&self) -> &[Extent] {
+impl CheckedParam {
+    /// The extents of a tensor; empty for other parameters.
+    pub fn extents(&self) -> &[ExtentCheck] {
         match self {
-            PlanParam::Tensor { extents, .. } => extents,
+            CheckedParam::Tensor { extents, .. } => extents,
             _ => &[],
         }
     }
@@ -206,28 +214,28 @@ pub fn dlpack_dtype(dtype: DType) -> u32 {
 fn feature_bit(name: &str) -> u32 {
     match FEATURES.iter().position(|known| *known == name) {
         Some(bit) => 1 << bit,
-        None => bug!("the runtime does not know CPU feature {name}"),
+        None => bug!("the runtime cannot check CPU feature {name}"),
     }
 }
 
-/// The rule of one dimension; `bound` collects the variables that earlier ones gave.
-fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Extent {
+/// The check of one dimension; `bound` collects the variables of earlier dimensions.
+fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> ExtentCheck {
     let Param::Tensor { buffer, .. } = &kernel.params[place.0] else {
         bug!("only tensors have extents")
     };
     let expr = &buffer.shape[place.1];
     if let Some(value) = expr.as_int() {
-        return Extent::Const(value as i64);
+        return ExtentCheck::Const(value as i64);
     }
     if let Some(var) = expr.as_var() {
         for (slot, param) in kernel.params.iter().enumerate() {
             match param {
                 Param::Runtime { var: v, source } if v == var && *source == Some(place) => {
                     bound.push(v.clone());
-                    return Extent::Binds(slot);
+                    return ExtentCheck::Binds(slot);
                 }
                 Param::Runtime { var: v, .. } if v == var && bound.contains(v) => {
-                    return Extent::Equals(slot);
+                    return ExtentCheck::Equals(slot);
                 }
                 _ => {}
             }
@@ -235,14 +243,14 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
     }
     let dim = kernel.dims.iter().position(|dim| (dim.param, dim.dim) == place);
     match dim {
-        Some(index) => Extent::Actual(kernel.params.len() + index),
+        Some(index) => ExtentCheck::Actual(kernel.params.len() + index),
         None => {
             bug!("kernel {}: nothing checks dimension {} of {}", kernel.name, place.1, buffer.name)
         }
     }
 }
 
-/// NUL-terminated texts behind the tables.
+/// The NUL-terminated texts after the tables of a blob.
 pub(super) struct Texts {
     /// All texts so far.
     pub bytes: Vec<u8>,
@@ -251,7 +259,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// The offset of a copy of `text`, up to its first NUL if it has one.
+    /// Appends `text`, up to its first NUL if it has one. Returns its offset.
     pub fn add(&mut self, text: &str) -> u32 {
         let offset = self.start + self.bytes.len();
         self.bytes.extend(text.bytes().take_while(|byte| *byte != 0));
