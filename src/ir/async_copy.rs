@@ -1,7 +1,7 @@
 //! Stores of a group of copies (`Stmt::CopyGroup`) that a GPU does without registers, by
 //! `cp.async`: what the back end emits and what the cost model counts, by one rule.
 
-use super::visit::{walk_expr, walk_stmt};
+use super::visit::{NodeSet, for_each_load, walk_stmt};
 use super::{Buffer, Const, DType, Expr, ExprKind, Stmt};
 use rustc_hash::FxHashSet;
 
@@ -65,12 +65,10 @@ pub fn elements_at_once(
 
 /// What a group reads: it has to be there before the group is waited for, so it is no copy.
 pub fn read_in(body: &Stmt) -> FxHashSet<Buffer> {
-    let mut read = FxHashSet::default();
+    let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
     walk_stmt(body, &mut |_| {}, &mut |expr| {
-        walk_expr(expr, &mut |expr| {
-            if let ExprKind::Load { buffer, .. } = &expr.kind {
-                read.insert(buffer.clone());
-            }
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            read.insert(buffer.clone());
         });
     });
     read

@@ -1,11 +1,11 @@
 //! How much work a kernel is: arithmetic on its data, and the bytes of its arguments. And how many
 //! instructions a statement is, roughly.
 
-use super::visit::{for_each_child, for_each_expr, for_each_stmt, substitute};
+use super::visit::{NodeSet, for_each_child, for_each_expr, for_each_stmt, substitute};
 use super::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// Work as expressions over the run-time integers (constants where shapes are).
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ struct Steps<'a> {
 impl Steps<'_> {
     fn of(&mut self, stmt: &Stmt) -> Option<Expr> {
         let (mut own, mut seen) =
-            (u64::from(matches!(stmt, Stmt::Store { .. })), FxHashSet::default());
+            (u64::from(matches!(stmt, Stmt::Store { .. })), NodeSet::default());
         for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
         let own = Expr::index(own as i64);
         match stmt {
@@ -104,8 +104,8 @@ fn bounded(
 }
 
 /// Those of an expression that are not in `seen`, by their ids.
-fn count_nodes(expr: &Expr, seen: &mut FxHashSet<usize>) -> u64 {
-    if expr.ty.dtype == DType::Index || !seen.insert(expr.id()) {
+fn count_nodes(expr: &Expr, seen: &mut NodeSet) -> u64 {
+    if expr.ty.dtype == DType::Index || !seen.insert(expr) {
         return 0;
     }
     let mut count = match &expr.kind {
@@ -151,11 +151,9 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         | Stmt::Tensorize { body, .. }
         | Stmt::SimdKernel { body }
         | Stmt::CopyGroup { body } => count_stmt(body),
-        Stmt::Prefetch { .. }
-        | Stmt::Assert { .. }
-        | Stmt::Barrier
-        | Stmt::AwaitCopies { .. }
-        | Stmt::Evaluate(_) => Expr::index(0),
+        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => {
+            Expr::index(0)
+        }
     }
 }
 

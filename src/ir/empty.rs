@@ -8,9 +8,10 @@
 
 use super::equal::equal;
 use super::visit::{
-    for_each_child, for_each_expr, for_each_stmt, map_stmts, substitute, walk_expr,
+    NodeSet, for_each_expr, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
+    substitute,
 };
-use super::{Buffer, Expr, ExprKind, ForKind, Kernel, Param, Stmt, Var};
+use super::{Buffer, Expr, ForKind, Kernel, Param, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// More questions than this are not asked before one loop.
@@ -82,7 +83,7 @@ impl Guard {
     fn acts(&self, stmt: &Stmt, private: &FxHashSet<Buffer>) -> Acts {
         match stmt {
             Stmt::Store { buffer, .. } if private.contains(buffer) => Acts::Never,
-            Stmt::Prefetch { .. } | Stmt::Evaluate(_) => Acts::Never,
+            Stmt::Prefetch { .. } => Acts::Never,
             Stmt::For { kind: ForKind::Thread(_), .. } => Acts::Always,
             Stmt::For { var, extent, body, .. } => {
                 let lists = match self.acts(body, private) {
@@ -188,37 +189,18 @@ fn count_accesses(stmt: &Stmt) -> FxHashMap<Buffer, usize> {
 }
 
 fn count_in_stmt(stmt: &Stmt, counts: &mut FxHashMap<Buffer, usize>) {
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     let mut touched = FxHashSet::default();
     if let Stmt::Store { buffer, .. } = stmt {
         touched.insert(buffer.clone());
     }
-    for_each_expr(stmt, &mut |expr| note_loads(expr, &mut seen, &mut touched));
+    for_each_expr(stmt, &mut |expr| {
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            touched.insert(buffer.clone());
+        });
+    });
     for buffer in touched {
         *counts.entry(buffer).or_default() += 1;
     }
     for_each_stmt(stmt, &mut |inner| count_in_stmt(inner, counts));
-}
-
-/// Each node once: an expression may share parts.
-fn note_loads(expr: &Expr, seen: &mut FxHashSet<usize>, loaded: &mut FxHashSet<Buffer>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, .. } = &expr.kind {
-        loaded.insert(buffer.clone());
-    }
-    for_each_child(expr, &mut |child| note_loads(child, seen, loaded));
-}
-
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
-    found
-}
-
-fn reads_memory(expr: &Expr) -> bool {
-    let mut reads = false;
-    walk_expr(expr, &mut |e| reads |= matches!(e.kind, ExprKind::Load { .. }));
-    reads
 }

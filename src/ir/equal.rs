@@ -1,7 +1,8 @@
 //! Structural equality and hashing of expressions.
 
+use super::visit::{Memo, for_each_child};
 use super::{Const, Expr, ExprKind};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
 /// Whether two expressions are built alike: same operations, same variables and buffers (by
@@ -58,13 +59,13 @@ fn equal_consts(a: Const, b: Const) -> bool {
 /// expression it has seen, so that addresses stay unique.
 #[derive(Default)]
 pub struct ExprHasher {
-    known: FxHashMap<usize, (Expr, u64)>,
+    known: Memo<u64>,
 }
 
 impl ExprHasher {
     /// The hash of `expr`. Differs from run to run: never let its order show.
     pub fn hash(&mut self, expr: &Expr) -> u64 {
-        if let Some((_, hash)) = self.known.get(&expr.id()) {
+        if let Some(hash) = self.known.get(expr) {
             return *hash;
         }
         let mut state = FxHasher::default();
@@ -80,9 +81,9 @@ impl ExprHasher {
             ExprKind::Load { buffer, .. } => buffer.hash(&mut state),
             _ => {}
         }
-        super::visit::for_each_child(expr, &mut |child| self.hash(child).hash(&mut state));
+        for_each_child(expr, &mut |child| self.hash(child).hash(&mut state));
         let hash = state.finish();
-        self.known.insert(expr.id(), (expr.clone(), hash));
+        self.known.insert(expr, hash);
         hash
     }
 }

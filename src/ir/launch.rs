@@ -1,9 +1,9 @@
 //! What a launch is made of (see `ir::stmt`): its indices, its shared stages, and which values all
 //! threads of a block agree on.
 
-use super::visit::{for_each_child, for_each_stmt, map_stmts, walk_stmt};
+use super::visit::{any_expr, for_each_stmt, map_stmts, walk_stmt};
 use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, ThreadIndex, Var};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// An index of a launch.
 #[derive(Clone, Debug)]
@@ -145,22 +145,12 @@ impl Varying {
     /// Whether an expression has the same value in all threads of a block that evaluate it
     /// without a meeting in between.
     pub fn agrees(&self, expr: &Expr) -> bool {
-        self.agrees_in(expr, &mut FxHashMap::default())
-    }
-
-    fn agrees_in(&self, expr: &Expr, known: &mut FxHashMap<usize, bool>) -> bool {
-        if let Some(known) = known.get(&expr.id()) {
-            return *known;
-        }
-        let mut agrees = match &expr.kind {
-            ExprKind::Var(var) => !self.vars.contains(var),
+        !any_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Var(var) => self.vars.contains(var),
             ExprKind::Load { buffer, .. } => {
-                !matches!(buffer.scope, Scope::Local | Scope::Register)
+                matches!(buffer.scope, Scope::Local | Scope::Register)
             }
-            _ => true,
-        };
-        for_each_child(expr, &mut |child| agrees = agrees && self.agrees_in(child, known));
-        known.insert(expr.id(), agrees);
-        agrees
+            _ => false,
+        })
     }
 }

@@ -183,8 +183,6 @@ pub enum Stmt {
         /// How many groups may still be under way.
         in_flight: u32,
     },
-    /// An expression for its effect (prefetch); none on this version's targets.
-    Evaluate(Expr),
 }
 
 impl Stmt {

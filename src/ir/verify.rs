@@ -9,6 +9,7 @@
 
 use super::launch::{Varying, has_threads, is_shared_stage};
 use super::print::print_expr;
+use super::visit::{Memo, for_each_child};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use super::{Stmt, Type};
 use super::{UnOp, Var};
@@ -67,8 +68,8 @@ struct Verifier {
     launch: Option<Launch>,
     /// The variables of all launches' indices.
     launched: FxHashSet<Var>,
-    /// Nodes verified in the current scope, kept so that addresses stay unique.
-    known: FxHashMap<usize, Expr>,
+    /// Nodes verified in the current scope.
+    known: Memo<()>,
 }
 
 /// What a launch has told so far.
@@ -180,7 +181,6 @@ impl Verifier {
             }
             Stmt::CopyGroup { body } => self.stmt(body),
             Stmt::Barrier | Stmt::AwaitCopies { .. } => self.meeting("a barrier"),
-            Stmt::Evaluate(value) => self.expr(value),
         }
     }
 
@@ -370,14 +370,14 @@ impl Verifier {
     }
 
     fn expr(&mut self, expr: &Expr) -> Verified {
-        if self.known.contains_key(&expr.id()) {
+        if self.known.contains(expr) {
             return Ok(());
         }
         let fits = self.node(expr)?;
         if !fits {
             return Err(format!("ill-typed {}: {}", expr.ty, print_expr(expr)));
         }
-        self.known.insert(expr.id(), expr.clone());
+        self.known.insert(expr, ());
         Ok(())
     }
 
@@ -423,7 +423,7 @@ impl Verifier {
             }
             _ => {
                 let mut operands = Vec::new();
-                super::visit::for_each_child(expr, &mut |child| operands.push(child.clone()));
+                for_each_child(expr, &mut |child| operands.push(child.clone()));
                 operands.iter().try_for_each(|operand| self.expr(operand))?;
                 fits(expr, &operands)
             }

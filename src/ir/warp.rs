@@ -9,7 +9,7 @@
 
 use super::arith::Facts;
 use super::simplify::simplify_expr;
-use super::visit::substitute;
+use super::visit::{mentions, substitute};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 
 /// Rows and columns of a thread's part.
@@ -172,13 +172,8 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String
         ));
     }
     let (x, y) = (factor(product, x)?, factor(product, y)?);
-    let moves = |element: &Element<'_>, var: &Var| {
-        let mut moves = false;
-        for index in element.indices {
-            super::visit::walk_expr(index, &mut |e| moves |= e.as_var() == Some(var));
-        }
-        moves
-    };
+    let moves =
+        |element: &Element<'_>, var: &Var| element.indices.iter().any(|index| mentions(index, var));
     let (a, b) = if moves(&x, vars[0]) { (x, y) } else { (y, x) };
     Ok(Part { vars: [vars[0], vars[1], vars[2]], c, a, b })
 }

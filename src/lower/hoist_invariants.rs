@@ -13,7 +13,9 @@
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::launch::has_meeting;
-use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
+use crate::ir::visit::{
+    Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_memory, walk_stmt,
+};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -70,7 +72,7 @@ fn hoist_loop(stmt: Stmt, names: &mut Names) -> Stmt {
     let mut hoister = Hoister::new(&var, &body, names);
     let body = hoister.visit_stmt(*body);
     let lets = hoister.lets;
-    let reads = lets.iter().any(|(_, value)| has_load(value));
+    let reads = lets.iter().any(|(_, value)| reads_memory(value));
     let cond = Expr::lt(Expr::index(0), extent.clone());
     let runs = extent.as_int().is_some_and(|extent| extent > 0);
     let nest = Stmt::For { var, min, extent, kind, body: Box::new(body) };
@@ -91,7 +93,7 @@ struct Hoister<'a> {
     /// Threads meet in the loop.
     meets: bool,
     /// By node; the expression keeps the address taken.
-    known: FxHashMap<usize, (Expr, Traits)>,
+    known: Memo<Traits>,
     lets: Vec<(Var, Expr)>,
     /// Positions in `lets` by hash of the value.
     by_hash: FxHashMap<u64, Vec<usize>>,
@@ -125,7 +127,7 @@ impl<'a> Hoister<'a> {
             },
             &mut |_| {},
         );
-        let (known, by_hash) = (FxHashMap::default(), FxHashMap::default());
+        let (known, by_hash) = (Memo::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
         let meets = has_meeting(body);
         Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
@@ -200,7 +202,7 @@ impl<'a> Hoister<'a> {
     }
 
     fn traits(&mut self, expr: &Expr) -> Traits {
-        if let Some((_, traits)) = self.known.get(&expr.id()) {
+        if let Some(traits) = self.known.get(expr) {
             return *traits;
         }
         let mut traits = match &expr.kind {
@@ -218,15 +220,9 @@ impl<'a> Hoister<'a> {
             traits.reads |= inner.reads;
             traits.worth |= inner.worth;
         });
-        self.known.insert(expr.id(), (expr.clone(), traits));
+        self.known.insert(expr, traits);
         traits
     }
-}
-
-fn has_load(expr: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { .. });
-    for_each_child(expr, &mut |child| found = found || has_load(child));
-    found
 }
 
 fn is_costly(expr: &Expr) -> bool {
@@ -295,7 +291,7 @@ impl Sharer {
 
     /// Counts the costly expressions, those that use a variable of an inner `let` excepted.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
-        if is_costly(expr) && (inner.is_empty() || !mentions(expr, inner)) {
+        if is_costly(expr) && (inner.is_empty() || !mentions_any(expr, inner)) {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
                 self.by_hash.entry(hash).or_default().push(self.seen.len());
@@ -344,10 +340,4 @@ impl Sharer {
         }
         map_children(expr, &mut |child| self.replace(child, names))
     }
-}
-
-fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
-    let mut found = expr.as_var().is_some_and(|var| vars.contains(var));
-    for_each_child(expr, &mut |child| found = found || mentions(child, vars));
-    found
 }

@@ -41,7 +41,6 @@ impl Emitter<'_, '_> {
             Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_hints"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
             // Evaluation has no effect on this back end's targets.
-            Stmt::Evaluate(_) => {}
             Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
                 crate::bug!("a barrier passed check_supported")
             }

@@ -3,6 +3,7 @@
 //! What reads memory has none, nor what a `let` inside of an expression binds: its value depends on
 //! where it stands.
 
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, UnOp, Var};
 use rustc_hash::FxHashMap;
 
@@ -31,7 +32,7 @@ pub(super) struct Numbers {
     /// One expression for each number.
     exprs: Vec<Expr>,
     /// By address of the node, which is held.
-    memo: FxHashMap<usize, (Expr, Option<Number>)>,
+    memo: Memo<Option<Number>>,
 }
 
 impl Numbers {
@@ -48,11 +49,11 @@ impl Numbers {
 
     /// The number of a scalar expression; none if it has none.
     pub(super) fn of(&mut self, expr: &Expr) -> Option<Number> {
-        if let Some((_, number)) = self.memo.get(&expr.id()) {
+        if let Some(number) = self.memo.get(expr) {
             return *number;
         }
         let number = self.shape(expr).map(|shape| self.intern(shape, expr));
-        self.memo.insert(expr.id(), (expr.clone(), number));
+        self.memo.insert(expr, number);
         number
     }
 

@@ -68,7 +68,7 @@ impl Emitter<'_> {
                 self.all_changes += 1;
             }
             // Neither changes a result; caches of GPUs are filled by the warps themselves.
-            Stmt::Prefetch { .. } | Stmt::Evaluate(_) => {}
+            Stmt::Prefetch { .. } => {}
             Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),
         }
     }

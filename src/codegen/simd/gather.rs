@@ -1,10 +1,11 @@
 //! Gathers and scatters: lanes that are anywhere in memory.
 
-use super::address::{for_each_var, reads_memory};
+use super::address::for_each_var;
 use super::inst::{Access, Arg, Base, Inst, Mem, Touch, Width};
 use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
 use super::table::VOp;
+use crate::ir::visit::reads_memory;
 use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;

@@ -1,12 +1,13 @@
 //! Selection of instructions for statements: loops, conditions, and what lives in registers.
 
-use super::address::{Atoms, Stride, Terms, for_each_var, is_index, reads_memory};
+use super::address::{Atoms, Stride, Terms, for_each_var, is_index};
 use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::mask::MaskKey;
 use super::plan::{self, Carried};
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
+use crate::ir::visit::{Memo, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -99,7 +100,7 @@ pub(super) struct Selector<'c> {
     /// first element; `None` before it is written.
     pub(super) registers: FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
     /// Values of this statement.
-    pub(super) memo: FxHashMap<usize, (Expr, Val)>,
+    pub(super) memo: Memo<Val>,
     /// Numbers of buffers, for [`super::inst::Access`].
     pub(super) numbers: FxHashMap<Buffer, u32>,
     /// The order of the blocks in the code.
@@ -128,7 +129,7 @@ impl<'c> Selector<'c> {
             facts: Facts::new(),
             frames: FxHashMap::default(),
             registers: FxHashMap::default(),
-            memo: FxHashMap::default(),
+            memo: Memo::default(),
             numbers: FxHashMap::default(),
             layout: vec![0],
             nontemporal: false,
@@ -185,7 +186,6 @@ impl<'c> Selector<'c> {
                 }
             }
             Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
-            Stmt::Evaluate(_) => {}
             Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::AwaitCopies { .. }

@@ -1,11 +1,12 @@
 //! What a nest's statements do, before instructions are selected for them: which buffers live in
 //! registers, what loops change, which accesses have a pointer of their own.
 
-use super::address::{for_each_var, is_index, reads_memory};
+use super::address::{for_each_var, is_index};
 use super::inst::Width;
 use super::mask::lane_count;
 use super::value::{bits_of, width_of};
 use crate::ir::equal::equal;
+use crate::ir::visit::{NodeSet, reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -117,13 +118,13 @@ fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
 
 /// Calls `f` with every access of a statement: buffer, index, mask.
 pub(super) fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>)) {
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     access_in_stmt(stmt, &mut seen, f);
 }
 
 type OnAccess<'f> = dyn FnMut(&Buffer, &Expr, Option<&Expr>) + 'f;
 
-fn access_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
+fn access_in_stmt(stmt: &Stmt, seen: &mut NodeSet, f: &mut OnAccess) {
     if let Stmt::Store { buffer, indices, mask, .. } = stmt {
         f(buffer, &indices[0], mask.as_ref());
     }
@@ -131,14 +132,8 @@ fn access_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
     visit::for_each_stmt(stmt, &mut |inner| access_in_stmt(inner, seen, f));
 }
 
-fn access_in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
-        f(buffer, &indices[0], mask.as_ref());
-    }
-    visit::for_each_child(expr, &mut |child| access_in_expr(child, seen, f));
+fn access_in_expr(expr: &Expr, seen: &mut NodeSet, f: &mut OnAccess) {
+    visit::for_each_load(expr, seen, &mut |buffer, indices, mask| f(buffer, &indices[0], mask));
 }
 
 /// The lengths in bytes of accesses to consecutive elements that no move has.
@@ -208,12 +203,6 @@ fn first_use(stmt: &Stmt, part: &Carried) -> Option<bool> {
             touched.then_some(false)
         }
     }
-}
-
-fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
-    let mut reads = false;
-    access_in_expr(expr, &mut FxHashSet::default(), &mut |read, _, _| reads |= read == buffer);
-    reads
 }
 
 /// The constants in all lanes that a loop's body computes with, if no loop is inside: bits, bytes
@@ -367,12 +356,12 @@ pub(super) struct Strided {
 
 /// The accesses of that kind in a loop's body, outside of the loops in it.
 pub(super) fn run_time_strides(body: &Stmt) -> Vec<Strided> {
-    let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
+    let (mut found, mut seen) = (Vec::new(), NodeSet::default());
     strides_in_stmt(body, &mut seen, &mut found);
     found
 }
 
-fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Strided>) {
+fn strides_in_stmt(stmt: &Stmt, seen: &mut NodeSet, found: &mut Vec<Strided>) {
     let mut note = |buffer: &Buffer, index: &Expr, is_store: bool| {
         if let ExprKind::Ramp(_, stride) = &index.kind
             && stride.as_int().is_none()
@@ -397,7 +386,7 @@ fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Str
 /// that stand for arithmetic are noted in `lets`.
 pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
     let mut found = Vec::new();
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     direct_in_stmt(body, lets, &mut seen, &mut found);
     found
 }
@@ -405,7 +394,7 @@ pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> V
 fn direct_in_stmt(
     stmt: &Stmt,
     lets: &mut FxHashMap<Var, Expr>,
-    seen: &mut FxHashSet<usize>,
+    seen: &mut NodeSet,
     found: &mut Vec<(Buffer, Expr)>,
 ) {
     match stmt {

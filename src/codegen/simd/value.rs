@@ -16,7 +16,7 @@ pub(super) fn width_of(ty: Type) -> Width {
 impl Selector<'_> {
     /// The value of an expression, computed once in a statement.
     pub(super) fn value(&mut self, expr: &Expr) -> Val {
-        if let Some((_, value)) = self.memo.get(&expr.id()) {
+        if let Some(value) = self.memo.get(expr) {
             return *value;
         }
         let value = match (expr.ty.lanes, expr.ty.dtype) {
@@ -25,7 +25,7 @@ impl Selector<'_> {
             (_, DType::Bool) => self.mask(expr),
             _ => self.data(expr),
         };
-        self.memo.insert(expr.id(), (expr.clone(), value));
+        self.memo.insert(expr, value);
         value
     }
 
@@ -517,5 +517,5 @@ fn zero_of(ty: Type) -> Expr {
 
 /// Whether an operand must not be evaluated for nothing.
 fn may_read(expr: &Expr) -> bool {
-    super::address::reads_memory(expr)
+    crate::ir::visit::reads_memory(expr)
 }

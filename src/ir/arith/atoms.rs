@@ -5,6 +5,7 @@
 
 use super::linear;
 use super::poly::{Atom, Poly, floor_div, floor_mod, gcd};
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, Buffer, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -51,11 +52,10 @@ pub(super) enum AtomKind {
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     keys: FxHashMap<NodeKey, Key>,
-    /// Keys of nodes by address; the expression is held so that the address stays taken.
-    key_memo: FxHashMap<usize, (Expr, Key)>,
+    key_memo: Memo<Key>,
     /// One expression per key.
     exprs: Vec<Expr>,
-    polys: FxHashMap<usize, (Expr, Rc<Poly>)>,
+    polys: Memo<Rc<Poly>>,
     atoms: FxHashMap<AtomKind, Atom>,
     atom_kinds: Vec<AtomKind>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Arena {
 impl Arena {
     /// Equal for structurally equal expressions only.
     pub(super) fn key(&mut self, expr: &Expr) -> Key {
-        if let Some((_, key)) = self.key_memo.get(&expr.id()) {
+        if let Some(key) = self.key_memo.get(expr) {
             return *key;
         }
         let ty = expr.ty;
@@ -95,7 +95,7 @@ impl Arena {
         if key == next {
             self.exprs.push(expr.clone());
         }
-        self.key_memo.insert(expr.id(), (expr.clone(), key));
+        self.key_memo.insert(expr, key);
         key
     }
 
@@ -129,7 +129,7 @@ impl Arena {
     /// The polynomial of an `index` expression, or of a scalar machine integer (its value as a
     /// mathematical integer, types up to int64 and uint32).
     pub(super) fn poly(&mut self, expr: &Expr) -> Rc<Poly> {
-        if let Some((_, poly)) = self.polys.get(&expr.id()) {
+        if let Some(poly) = self.polys.get(expr) {
             return poly.clone();
         }
         let poly = match self.convert(expr) {
@@ -137,7 +137,7 @@ impl Arena {
             None => self.opaque(expr),
         };
         let poly = Rc::new(poly);
-        self.polys.insert(expr.id(), (expr.clone(), poly.clone()));
+        self.polys.insert(expr, poly.clone());
         poly
     }
 

@@ -222,7 +222,6 @@ impl Compiler {
                 self.emit_trapping(Op::Meet, Culprit::Stmt(stmt.clone()));
                 Ok(())
             }
-            Stmt::Evaluate(value) => self.whole(&[value]).map(|_| ()),
         }
     }
 

@@ -218,7 +218,7 @@ fn bugs_are_trapped() {
     let unwritten = Stmt::store(&c, at(Expr::index(0), 0), load);
     assert!(trap(unwritten, &c).starts_with("read of C[1], which was never written"));
     let large = Expr::add(Expr::index(i64::MAX), Expr::index(1));
-    let overflow = Stmt::Evaluate(large);
+    let overflow = Stmt::store(&c, vec![large, Expr::index(0)], float(1.0));
     assert!(trap(overflow, &c).starts_with("overflow of 64 bits"));
     let local = global("L", DType::Float32, &[1]);
     let load = Expr::load(&local, vec![Expr::index(0)]);

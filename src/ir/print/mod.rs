@@ -19,7 +19,7 @@ pub use float::format_float;
 
 use super::arith::Facts;
 use super::simplify::simplify_expr;
-use super::visit::{for_each_child, for_each_expr, for_each_stmt};
+use super::visit::{NodeSet, for_each_child, for_each_load, walk_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
 use super::{Scope, Stmt, UnOp, Var};
 use crate::ir::ThreadIndex;
@@ -265,11 +265,6 @@ impl Printer {
                 let _ = writeln!(self.out, "await_copies(in_flight={in_flight})");
             }
             Stmt::Barrier => self.line("tvm_storage_sync(\"shared\")\n"),
-            Stmt::Evaluate(value) => {
-                self.line("");
-                self.whole_expr(value);
-                self.out.push('\n');
-            }
         }
     }
 
@@ -576,24 +571,16 @@ fn tree_size(expr: &Expr, sizes: &mut FxHashMap<usize, u64>, shared: &mut FxHash
 
 /// The tables that statements read, in the order they are first met.
 fn constant_buffers(stmts: &[&Stmt]) -> Vec<Buffer> {
-    fn in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
-        if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) || !seen.insert(expr.id()) {
-            return;
-        }
-        if let ExprKind::Load { buffer, .. } = &expr.kind
-            && buffer.scope == Scope::Constant
-            && !tables.contains(buffer)
-        {
-            tables.push(buffer.clone());
-        }
-        for_each_child(expr, &mut |child| in_expr(child, seen, tables));
+    let (mut seen, mut tables) = (NodeSet::default(), Vec::new());
+    for stmt in stmts {
+        walk_stmt(stmt, &mut |_| {}, &mut |expr| {
+            for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+                if buffer.scope == Scope::Constant && !tables.contains(buffer) {
+                    tables.push(buffer.clone());
+                }
+            });
+        });
     }
-    fn in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
-        for_each_expr(stmt, &mut |expr| in_expr(expr, seen, tables));
-        for_each_stmt(stmt, &mut |inner| in_stmt(inner, seen, tables));
-    }
-    let (mut seen, mut tables) = (FxHashSet::default(), Vec::new());
-    stmts.iter().for_each(|stmt| in_stmt(stmt, &mut seen, &mut tables));
     tables
 }
 

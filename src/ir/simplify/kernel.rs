@@ -88,7 +88,6 @@ impl Simplifier {
             // An empty group counts.
             Stmt::CopyGroup { body } => Stmt::CopyGroup { body: Box::new(self.stmt(body)) },
             Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => stmt.clone(),
-            Stmt::Evaluate(value) => Stmt::Evaluate(self.expr(value)),
         }
     }
 

@@ -21,7 +21,7 @@ mod tests;
 pub use kernel::{join_divisions, simplify_kernel};
 
 use super::arith::Facts;
-use super::visit::map_children;
+use super::visit::{Memo, map_children};
 use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -37,8 +37,8 @@ pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
 /// The state of one run over an expression or a kernel.
 struct Simplifier {
     facts: Facts,
-    /// Per open scope of facts: results by the address of the original, which is held.
-    memo: Vec<FxHashMap<usize, (Expr, Expr)>>,
+    /// The results under the facts of each open scope.
+    memo: Vec<Memo<Expr>>,
     /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
     replaced: FxHashMap<Var, Expr>,
     /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
@@ -51,7 +51,7 @@ struct Simplifier {
 
 impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
-        let (memo, replaced) = (vec![FxHashMap::default()], FxHashMap::default());
+        let (memo, replaced) = (vec![Memo::default()], FxHashMap::default());
         let met = FxHashSet::default();
         Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
     }
@@ -59,7 +59,7 @@ impl Simplifier {
     /// Opens a scope of facts.
     fn push(&mut self) {
         self.facts.push();
-        self.memo.push(FxHashMap::default());
+        self.memo.push(Memo::default());
     }
 
     /// Closes it.
@@ -77,7 +77,7 @@ impl Simplifier {
             _ => {}
         }
         let memo = self.memo.last().expect("a scope is open");
-        if let Some((_, result)) = memo.get(&expr.id()) {
+        if let Some(result) = memo.get(expr) {
             return result.clone();
         }
         if self.memo.len() > 1 {
@@ -85,7 +85,7 @@ impl Simplifier {
         }
         let result = self.node(expr);
         let memo = self.memo.last_mut().expect("a scope is open");
-        memo.insert(expr.id(), (expr.clone(), result.clone()));
+        memo.insert(expr, result.clone());
         result
     }
 
@@ -139,7 +139,7 @@ impl Simplifier {
         // What was simplified with another value of the same variable does not hold here.
         let again = !self.met.insert(var.clone());
         if again {
-            self.memo.push(FxHashMap::default());
+            self.memo.push(Memo::default());
         }
         let trivial = matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_));
         let learns = !trivial && !new.ty.dtype.is_float();

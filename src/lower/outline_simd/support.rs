@@ -1,7 +1,7 @@
 //! What `codegen::simd` has instructions for.
 
 use crate::ir::limits::NEST_FRAME_BYTES;
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt};
 use crate::lower::expand_math::expand_expr;
 use crate::target::SimdIsa;
@@ -211,7 +211,9 @@ impl Needs {
                 return;
             }
             ExprKind::Binary(op, a, b) if op.is_comparison() && is_lane_count(*op, a, b) => return,
-            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
+            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads_memory(b) => {
+                self.lanewise = true
+            }
             // Those of integers pass through float64.
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..) => self.at_least(8),
             ExprKind::Binary(BinOp::Shl | BinOp::Shr, ..) => {
@@ -283,10 +285,4 @@ fn is_lane_count(op: BinOp, a: &Expr, b: &Expr) -> bool {
     let same = |expr: &Expr| matches!(expr.kind, ExprKind::Broadcast(_));
     let ordered = matches!(op, BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge);
     ordered && (ramp(a) && same(b) || same(a) && ramp(b))
-}
-
-fn reads(expr: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { .. });
-    for_each_child(expr, &mut |child| found = found || reads(child));
-    found
 }

@@ -6,9 +6,10 @@
 //! Where the last one of so many iterations as make a tile runs, all of them run for certain, and
 //! none of the later ones runs where it does not.
 
-use super::columns::{any, columns_of, count_nodes, reads};
+use super::columns::{columns_of, count_nodes};
 use super::{Loop, Tiler, block_of};
 use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{mentions, reads_memory};
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use rustc_hash::FxHashMap;
 
@@ -48,7 +49,9 @@ impl Tiler {
     /// A statement as a store that reads columns, maybe under a condition on indices.
     fn guarded(&self, stmt: &Stmt) -> Option<Guarded> {
         let (cond, store) = match stmt {
-            Stmt::If { cond, then, otherwise: None } if !reads(cond) => (Some(cond), &**then),
+            Stmt::If { cond, then, otherwise: None } if !reads_memory(cond) => {
+                (Some(cond), &**then)
+            }
             _ => (None, stmt),
         };
         let reads_columns = !columns_of(store, self.isa).is_empty();
@@ -103,7 +106,7 @@ pub(super) fn choose_outside(of: Loop) -> Stmt {
     };
     match body {
         Stmt::If { cond, then, otherwise: Some(otherwise) }
-            if !any(&cond, &|e| e.as_var() == Some(&var)) && !reads(&cond) =>
+            if !mentions(&cond, &var) && !reads_memory(&cond) =>
         {
             let own = Var::index(var.name());
             let free = FxHashMap::from_iter([(var.clone(), Expr::var(&own))]);

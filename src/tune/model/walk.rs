@@ -248,7 +248,7 @@ impl Walker<'_> {
                 work.meets += 1.0;
                 work.in_flight = f64::from(*in_flight);
             }
-            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+            Stmt::Assert { .. } | Stmt::Barrier => {}
         }
     }
 
