@@ -5,8 +5,8 @@ use super::{Const, Expr, ExprKind};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
-/// Whether two expressions are built alike: same operations, same variables and buffers (by
-/// identity), same constants (floats by their bits).
+/// Whether two expressions have the same structure: the same operations, variables and buffers (by
+/// identity), and constants (floats by their bits).
 pub fn equal(a: &Expr, b: &Expr) -> bool {
     if a.same(b) {
         return true;
@@ -55,15 +55,14 @@ fn equal_consts(a: Const, b: Const) -> bool {
     }
 }
 
-/// Hashes that agree with [`equal`], each node's computed once. The hasher holds on to every
-/// expression it has seen, so that addresses stay unique.
+/// Computes hashes that agree with [`equal`], once for each node.
 #[derive(Default)]
 pub struct ExprHasher {
     known: Memo<u64>,
 }
 
 impl ExprHasher {
-    /// The hash of `expr`. Differs from run to run: never let its order show.
+    /// Returns the hash of `expr`. It differs from run to run, so output must not depend on it.
     pub fn hash(&mut self, expr: &Expr) -> u64 {
         if let Some(hash) = self.known.get(expr) {
             return *hash;

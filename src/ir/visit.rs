@@ -1,9 +1,9 @@
-//! Walks and rewrites of the loop IR. A pass matches only the nodes that it changes; rewrites return
-//! unchanged subtrees as they are.
+//! Walks and rewrites of the loop IR. A pass matches only the nodes that it changes; rewrites
+//! return unchanged subtrees as they are.
 //!
-//! Expressions are DAGs: nodes are shared, and the tree of an expression can be exponentially larger
-//! than the number of its nodes. [`walk_expr`], [`rewrite_expr`] and [`substitute`] visit the tree.
-//! [`walk_nodes`], [`any_expr`] and everything with a [`Memo`] visit each node once.
+//! Expressions are DAGs: nodes are shared, and the tree of an expression can be exponentially
+//! larger than the number of its nodes. [`walk_expr`], [`rewrite_expr`] and [`substitute`] visit
+//! the tree. [`walk_nodes`], [`any_expr`] and everything with a [`Memo`] visit each node once.
 
 use super::{Buffer, Expr, ExprKind, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};

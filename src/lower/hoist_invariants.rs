@@ -12,7 +12,7 @@
 
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
-use crate::ir::launch::has_meeting;
+use crate::ir::launch::has_barrier;
 use crate::ir::visit::{
     Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_memory, walk_stmt,
 };
@@ -129,7 +129,7 @@ impl<'a> Hoister<'a> {
         );
         let (known, by_hash) = (Memo::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
-        let meets = has_meeting(body);
+        let meets = has_barrier(body);
         Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
     }
 

@@ -1,8 +1,8 @@
-//! Each kind of finding is reported where it is planted, and not where the text is right.
+//! Each kind of defect is reported at its line, and correct variants are clean.
 
 use nvptx_emulator::{BufferId, Kind, Launch, Memory, Module, Report};
 
-/// A kernel of one line a statement; the first line of `body` is line 12.
+/// Returns a kernel with one statement per line; the first line of `body` is line 12.
 fn text(decls: &str, body: &str) -> String {
     format!(
         ".version 8.0
@@ -51,7 +51,7 @@ impl Run {
         launch.buffer(a).buffer(b).limit(1_000_000)
     }
 
-    /// The one finding of the body has this kind and line (of the body, from 1).
+    /// Checks that the only finding has this kind and line of the body, from 1.
     #[track_caller]
     fn finds(&self, kind: Kind, line: u32, body: &str) {
         let report = self.run(body);
@@ -73,7 +73,7 @@ fn shared() -> Run {
     Run { decls: SHARED, ..Run::default() }
 }
 
-/// The address of the thread's word of `s`.
+/// Computes the address of the thread's word of `s`.
 const AT: &str = "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;";
 
 #[test]
@@ -87,20 +87,20 @@ fn shared_races() {
     run.is_clean(&read("bar.sync 0;"));
     run.is_clean(&read("bar.warp.sync -1;"));
     run.finds(Kind::SharedRace, 4, &read(""));
-    // A shuffle brings lanes together but orders no memory.
+    // A shuffle synchronises lanes but does not order memory.
     run.finds(Kind::SharedRace, 4, &read("shfl.sync.idx.b32 %r5, %r0, 0, 31, -1;"));
-    // Across warps a warp barrier does not help.
+    // A warp barrier does not order different warps.
     let across = read("bar.warp.sync -1;").replace("xor.b32 %r4, %r2, 4", "xor.b32 %r4, %r2, 128");
     let report = run.run(&across);
     assert!(report.has(Kind::SharedRace), "{report}");
-    // Write after read, and write after write of one word by all.
+    // Write after read; all threads write one word.
     let write = format!(
         "{AT} {neighbour}\nst.shared.u32 [%r2], 0;\nbar.sync 0;\nld.shared.u32 %r3, [%r4];\n\
              st.shared.u32 [%r2], 1;"
     );
     run.finds(Kind::SharedRace, 5, &write);
     run.finds(Kind::SharedRace, 1, "st.shared.u32 [s], %r0;");
-    // Neighbouring bytes and halves are different places.
+    // Adjacent bytes and halves are different granules.
     run.is_clean("mov.u32 %r2, s; add.u32 %r2, %r2, %r0; st.shared.u8 [%r2], 1;");
     run.is_clean(
         "mov.u32 %r2, s; shl.b32 %r3, %r0, 1; add.u32 %r2, %r2, %r3; st.shared.b16 [%r2], 1;",
@@ -135,7 +135,7 @@ fn global_races() {
         "mov.u32 %r2, %ctaid.x; mad.lo.u32 %r2, %r2, 32, %r0; mul.wide.u32 %rd5, %r2, 4;
          add.s64 %rd5, %rd1, %rd5; st.global.u32 [%rd5], 0;",
     );
-    // One block writes, the other reads: no barrier orders blocks.
+    // One block writes, another one reads: barriers do not order blocks.
     two.finds(
         Kind::BlockRace,
         3,
@@ -145,7 +145,7 @@ fn global_races() {
 }
 
 #[test]
-fn races_end_with_the_launch() {
+fn launches_do_not_race_with_each_other() {
     let source =
         text("", "xor.b64 %rd5, %rd4, 4; mov.u32 %r2, %ctaid.x;\nst.global.u32 [%rd5], %r0;");
     let module = Module::parse(&source).unwrap();
@@ -188,7 +188,7 @@ fn programs_of_several_kernels() {
     let (w, c) = (memory.workspace("W", 32), memory.output("C", 32));
     let first = Launch::new(&module, "first").block([8, 1, 1]).buffer(w);
     let second = Launch::new(&module, "second").block([8, 1, 1]).buffer(w).buffer(c);
-    // In the wrong order the second kernel reads what nothing has written.
+    // In the wrong order the second kernel reads unwritten memory.
     assert!(second.run(&mut memory.clone()).unwrap().has(Kind::UninitialisedRead));
     let mut report = first.run(&mut memory).unwrap();
     report.add(second.run(&mut memory).unwrap());
@@ -249,7 +249,7 @@ fn warps() {
         &format!("{half}\n@%p0 ret;\nvote.sync.ballot.b32 %r3, %p0, -1;"),
     );
     run.finds(Kind::DivergentWarp, 1, "bar.warp.sync 0xffff;");
-    // A lane reads from one that is not there.
+    // A lane reads from a lane outside of the mask.
     run.finds(
         Kind::DivergentWarp,
         2,
@@ -272,7 +272,7 @@ fn addresses() {
     let local = Run { decls: ".local .align 4 .b8 l[16];", ..Run::default() };
     local.is_clean("st.local.u32 [l+12], %r0; ld.local.u32 %r2, [l+12];");
     local.finds(Kind::OutOfBounds, 1, "st.local.u32 [l+16], %r0;");
-    // An output with room for half of the threads.
+    // An output for half of the threads.
     let half = Run { bytes: 128, ..Run::default() };
     half.finds(Kind::OutOfBounds, 1, "st.global.u32 [%rd4], %r0;");
 }
@@ -284,21 +284,21 @@ fn uninitialised() {
     run.finds(Kind::UninitialisedRead, 1, "ld.global.u32 %r2, [%rd4];");
     run.finds(Kind::UninitialisedRegister, 1, "add.u32 %r2, %r3, 1;");
     run.finds(Kind::UninitialisedRegister, 2, "setp.lt.u32 %p0, %r0, 7;\n@%p1 mov.u32 %r2, 1;");
-    // Only some threads have written the register.
+    // Only some threads wrote the register.
     run.finds(
         Kind::UninitialisedRegister,
         3,
         "setp.lt.u32 %p0, %r0, 7;\n@%p0 mov.u32 %r2, 1;\nadd.u32 %r3, %r2, 1;",
     );
     run.is_clean("setp.lt.u32 %p0, %r0, 7;\n@%p0 mov.u32 %r2, 1;\n@%p0 add.u32 %r3, %r2, 1;");
-    // Half of a word.
+    // Half of a word was written.
     run.finds(
         Kind::UninitialisedRead,
         3,
         "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;\nst.shared.b16 [%r2], 1;\n\
              ld.shared.u32 %r3, [%r2];",
     );
-    // Shared memory does not live on in the next block.
+    // The next block does not see shared memory of this one.
     let two = Run { grid: 2, block: 1, decls: SHARED, ..Run::default() };
     two.finds(
         Kind::UninitialisedRead,
@@ -339,16 +339,16 @@ fn copies_in_flight() {
         4,
         &format!("{copy}cp.async.commit_group; cp.async.wait_group 1;{read}"),
     );
-    // The wait is for committed groups only.
+    // The wait covers committed groups only.
     run.finds(Kind::InFlight, 4, &format!("{copy}cp.async.wait_group 0;{read}"));
     run.finds(Kind::InFlight, 4, &format!("{copy}\nst.shared.u32 [%r2], 1;"));
-    // Another thread needs a barrier after the wait of the thread that copies.
+    // Another thread needs a barrier after the wait of the copying thread.
     let other = "\nxor.b32 %r4, %r2, 4; ld.shared.u32 %r3, [%r4];";
     run.is_clean(&format!("{copy}cp.async.wait_all; bar.sync 0;{other}"));
     run.finds(Kind::SharedRace, 4, &format!("{copy}cp.async.wait_all;{other}"));
-    // A barrier instead of the wait is not enough.
+    // A barrier does not replace the wait.
     run.finds(Kind::InFlight, 4, &format!("{copy}bar.sync 0;{other}"));
-    // Zero fill, and no address needed where nothing is read.
+    // Zero fill; a copy of no bytes needs no valid address.
     run.is_clean(&format!(
         "{AT} mov.u64 %rd5, 0;\ncp.async.ca.shared.global [%r2], [%rd5], 4, 0;\n\
              cp.async.wait_all;{read}"
@@ -371,8 +371,8 @@ fn other_defects() {
 }
 
 #[test]
-fn results_that_depend_on_the_order() {
-    // Blocks take numbers by an atomic: no race, but another order gives other results.
+fn results_that_depend_on_the_order_are_reported() {
+    // Blocks take numbers by an atomic: no race, but the order changes the results.
     let source = text(
         "",
         "mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd5, %rd1, %rd5;

@@ -1,4 +1,4 @@
-//! The hand-made kernels give right results and no findings; each planted defect is reported.
+//! The hand-made kernels have correct results and no findings; each injected defect is reported.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn bf16_products_are_clean() {
         let (report, error) = bf16_product(text, 128, 192, 96);
         assert!(report.is_clean(), "{report}");
         assert!(error < 1e-5, "{error}");
-        // Only the copies conflict: rows of 64 bytes with a pitch that suits the fragments.
+        // Only the copies have conflicts: the pitch of the 64-byte rows suits the fragments.
         for i in report.counters.instructions.iter().filter(|i| i.conflicts() > 0) {
             assert!(i.opcode.starts_with("cp.async"), "{report}");
         }
@@ -97,7 +97,7 @@ fn shared_array_too_small() {
 
 #[test]
 fn pad_removed() {
-    // Without the pad only the transposed stores of A have conflicts, of two.
+    // Without the pad, only the transposed stores of A have conflicts, two-way.
     let mut text = SGEMM.replace("%r6, 132, %r5", "%r6, 128, %r5").replace("4224", "4096");
     for k in (0..8).rev() {
         for half in [0, 256] {

@@ -12,7 +12,7 @@
 //! on, as one cached block that is made of another one, is copied through registers.
 
 use super::emit::{Emitter, Memory, Place};
-use crate::ir::async_copy::{Copied, PIECES, read_in};
+use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, read_in};
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
@@ -117,7 +117,7 @@ impl Emitter<'_> {
             _ if self.in_group && index.ty.is_scalar() => ((index, 1), (copied.index, 1)),
             _ => return Err(Why::Computed),
         };
-        if !PIECES.contains(&size) {
+        if !ASYNC_COPY_BYTES.contains(&size) {
             return Err(Why::Size(size));
         }
         let (lanes, cond) = (index.ty.lanes, copied.cond);

@@ -75,8 +75,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs an instruction that neither moves threads nor needs several of them; false where
-    /// it is another one.
+    /// Runs an instruction without control flow and communication; returns false for other ones.
     pub(super) fn step(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) -> bool {
         let k = self.kernel;
         match *op {
@@ -225,7 +224,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Additions with the carry flag; a subtraction adds the complement, its flag is the borrow.
+    /// Runs additions with carry. A subtraction adds the complement; its flag is the borrow.
     fn carry(&self, warp: &mut Warp, op: &Op, active: u32) {
         let Op::Carry { f, d, s, wide, invert, reads, sets } = *op else { return };
         let k = self.kernel;

@@ -50,8 +50,8 @@ impl Machine<'_> {
                 }
                 let at = addresses[lane as usize] as usize;
                 if is_load {
-                    // Two of the lanes that get values of the row read for all of them: at
-                    // least one is not the thread that wrote it.
+                    // Two of the lanes that receive values of the row count as readers: at least
+                    // one of them is not the thread that wrote it.
                     let [one, other] = receivers(row as u32, trans);
                     self.read_shared(warp, one, at, 16, me, pc);
                     self.read_shared(warp, other, at, 16, me, pc);
@@ -78,7 +78,7 @@ impl Machine<'_> {
     }
 }
 
-/// Two lanes that get values of this row of a matrix.
+/// Returns two lanes that receive values of this row of a matrix.
 fn receivers(row: u32, trans: bool) -> [u32; 2] {
     if trans { [row / 2, row / 2 + 4] } else { [4 * row, 4 * row + 1] }
 }

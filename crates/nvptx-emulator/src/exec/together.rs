@@ -1,4 +1,4 @@
-//! What the threads of a warp do together: shuffles, votes, reductions, warp barriers.
+//! Warp-wide instructions: shuffles, votes, reductions, warp barriers.
 
 use super::Machine;
 use super::atomic::combine;
@@ -9,7 +9,7 @@ use crate::report::Kind;
 use crate::ty::Ty;
 
 impl Machine<'_> {
-    /// The lanes that must take part in a warp-wide instruction.
+    /// Returns the lanes that must take part in a warp-wide instruction.
     pub(super) fn members(&self, warp: &Warp, op: &Op, active: u32) -> u32 {
         let row = match *op {
             Op::WarpBarrier { members }

@@ -1,4 +1,4 @@
-//! One turn of a warp: instructions until all its threads wait or have exited.
+//! A turn of a warp: runs instructions until all its threads wait or have exited.
 
 use super::barrier::Arrival;
 use super::warp::{Group, State, Warp};
@@ -7,23 +7,22 @@ use crate::decode::op::{Op, Use};
 use crate::report::Kind;
 use crate::shadow::MAX_CLOCK;
 
-/// Warp instructions before another warp has its turn, so that a loop that waits for another
-/// warp ends.
+/// The largest number of warp instructions in a turn: a loop may wait for another warp.
 const TURN: u64 = 1 << 18;
 
-/// Why a turn ended.
+/// The reason for the end of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Yield,
-    /// Threads came to the barrier of this number.
+    /// Threads arrived at the barrier with this number.
     Barrier(u32),
     /// Threads exited, which can complete a barrier.
     Exit,
 }
 
-/// How the run of a group goes on after a special instruction.
+/// How a group continues after a special instruction.
 enum Then {
-    /// The group goes on at the next instruction.
+    /// The group continues at the next instruction.
     Next,
     /// The groups have changed.
     Select,
@@ -46,7 +45,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a group until it meets another one or splits; Some ends the turn.
+    /// Runs a group until it reaches another one or splits; `Some` ends the turn.
     fn run_group(&mut self, warp: &mut Warp, group: Group, left: &mut u64) -> Option<Event> {
         let kernel = self.kernel;
         let (mut pc, mask) = (group.pc, group.mask);
@@ -77,7 +76,7 @@ impl Machine<'_> {
             let count = &mut self.counts[pc as usize];
             count.warps += 1;
             count.threads += threads;
-            // An instruction for no thread takes time too, or a loop of such never ended.
+            // Counts instructions without active threads, too: a loop of these must end.
             self.executed += threads.max(1);
             if active == 0 {
                 pc += 1;
@@ -106,7 +105,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Instructions that move threads or need all of them.
+    /// Runs control flow and warp-wide instructions.
     fn special(
         &mut self,
         warp: &mut Warp,
@@ -174,7 +173,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The group of the lowest position that waits for members that cannot come goes on.
+    /// Releases the group at the lowest position that waits for members that cannot arrive.
     fn force_parked(&mut self, warp: &mut Warp) -> bool {
         let parked = (0..warp.groups.len()).filter(|i| warp.groups[*i].state == State::Parked);
         let Some(at) = parked.min_by_key(|i| warp.groups[*i].pc) else {
@@ -209,9 +208,9 @@ impl Machine<'_> {
         let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
         let name = name.map_or("a register", |(_, n)| n.as_str());
         self.find(Kind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
-            format!("reads {name}, which nothing has written")
+            format!("reads {name}, which was not written")
         });
-        // Once is enough for each register and thread.
+        // Reports each register and thread once.
         match used {
             Use::R32(row) => warp.init32[row as usize] |= missing,
             Use::R64(row) => warp.init64[row as usize] |= missing,
@@ -219,7 +218,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Stops the launch where it has executed too much; asked after each turn.
+    /// Stops the launch at its limit of instructions; called after each turn.
     pub(super) fn check_limit(&mut self, warp: &Warp) {
         if self.executed > self.setup.limit && !self.is_stopped {
             let limit = self.setup.limit;
@@ -231,7 +230,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The clock of a warp advances; beyond the last value races cannot be told any more.
+    /// Advances the clock of a warp. After the last value, races cannot be detected.
     pub(super) fn tick(&mut self, warp: &mut Warp, pc: u32) {
         let clock = &mut warp.clocks[warp.index as usize];
         *clock += 1;
@@ -260,7 +259,7 @@ impl Machine<'_> {
     }
 }
 
-/// The lanes of a mask.
+/// Returns the lanes of a mask.
 pub(super) fn lanes(mask: u32) -> impl Iterator<Item = u32> {
     let mut rest = mask;
     std::iter::from_fn(move || {
