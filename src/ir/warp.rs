@@ -83,7 +83,7 @@ pub struct Element<'a> {
 
 /// A thread's part of a product.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct ThreadPart<'a> {
     /// The loop variables: half, column, term.
     pub vars: [&'a Var; 3],
     /// The running sum.
@@ -98,7 +98,7 @@ pub struct Part<'a> {
 ///
 /// # Errors
 /// The first difference, in words for the user.
-pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String> {
+pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<ThreadPart<'_>, String> {
     let (mut vars, mut at) = (Vec::new(), nest);
     for extent in [HALVES, HALVES, product.terms] {
         at = single(at);
@@ -163,7 +163,7 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String
     let moves =
         |element: &Element<'_>, var: &Var| element.indices.iter().any(|index| mentions(index, var));
     let (a, b) = if moves(&x, vars[0]) { (x, y) } else { (y, x) };
-    Ok(Part { vars: [vars[0], vars[1], vars[2]], c, a, b })
+    Ok(ThreadPart { vars: [vars[0], vars[1], vars[2]], c, a, b })
 }
 
 /// Returns the only statement of nested blocks, or the block.

@@ -8,7 +8,7 @@ use crate::memory::{Access, Buffer, BufferId, ByteSet, Element, Memory};
 use crate::needs::Machine;
 use crate::parse;
 use crate::parse::ast::{Space, Var};
-use crate::report::{Finding, Kind, Report};
+use crate::report::{Finding, FindingKind, Report};
 use crate::shadow::MAX_BLOCKS;
 use std::fmt;
 use std::sync::Arc;
@@ -285,7 +285,7 @@ impl<'a> Launch<'a> {
             let differs = |(a, b): (&u8, &u8)| a != b;
             if let Some(at) = one.data.iter().zip(&other.data).position(differs) {
                 let message = format!("byte {at} of `{}` differs", one.name);
-                report.findings.push(self.finding(Kind::OrderDependent, message));
+                report.findings.push(self.finding(FindingKind::OrderDependent, message));
             }
         }
         Ok(report)
@@ -381,12 +381,12 @@ impl<'a> Launch<'a> {
                     buffer.data.len(),
                     buffer.name
                 );
-                findings.push(self.finding(Kind::Unwritten, message));
+                findings.push(self.finding(FindingKind::Unwritten, message));
             }
         }
     }
 
-    fn finding(&self, kind: Kind, message: String) -> Finding {
+    fn finding(&self, kind: FindingKind, message: String) -> Finding {
         Finding {
             kind,
             kernel: self.kernel.clone(),

@@ -13,7 +13,7 @@
 //! * [`Report`] has the findings and counters.
 //!
 //! ```
-//! use nvptx_emulator::{Kind, Launch, Memory, Module};
+//! use nvptx_emulator::{FindingKind, Launch, Memory, Module};
 //!
 //! // Every thread passes a value to its neighbour through shared memory, without a barrier.
 //! let text = "
@@ -41,7 +41,7 @@
 //! let out = memory.output("out", 256);
 //! let launch = Launch::new(&module, "rotate").block([64, 1, 1]).buffer(out);
 //! let report = launch.run(&mut memory)?;
-//! let race = report.of(Kind::SharedRace).next().expect("there is a race");
+//! let race = report.of(FindingKind::SharedRace).next().expect("there is a race");
 //! assert_eq!((race.line, race.other_line), (Some(15), Some(13)));
 //!
 //! // With a barrier there is no finding.
@@ -73,7 +73,7 @@ pub use counters::{Counters, InstructionCount};
 pub use error::Error;
 pub use launch::{Launch, MAX_STATIC_SHARED, MAX_THREADS, Module};
 pub use memory::{Access, BufferId, Element, Memory};
-pub use report::{Finding, Kind, Report};
+pub use report::{Finding, FindingKind, Report};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

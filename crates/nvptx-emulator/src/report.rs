@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The kind of a defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FindingKind {
     /// Threads of a block access the same shared memory without a barrier in between.
     SharedRace,
     /// Threads of a block access the same global memory without a barrier in between.
@@ -46,33 +46,33 @@ pub enum Kind {
     OrderDependent,
 }
 
-impl Kind {
+impl FindingKind {
     /// Returns the name in words, which `Display` prints.
     pub fn title(self) -> &'static str {
         match self {
-            Kind::SharedRace => "race in shared memory",
-            Kind::GlobalRace => "race in global memory",
-            Kind::BlockRace => "race between blocks",
-            Kind::DivergentBarrier => "divergent barrier",
-            Kind::ExitedThreads => "barrier with exited threads",
-            Kind::NoProgress => "no progress",
-            Kind::DivergentWarp => "divergent warp",
-            Kind::Misaligned => "misaligned access",
-            Kind::OutOfBounds => "out-of-bounds access",
-            Kind::UninitialisedRead => "uninitialised read",
-            Kind::UninitialisedRegister => "uninitialised register",
-            Kind::Unwritten => "output not written",
-            Kind::InFlight => "asynchronous copy in flight",
-            Kind::ReadOnly => "write to a read-only buffer",
-            Kind::NonCoherent => "non-coherent load of written memory",
-            Kind::DivisionByZero => "integer division by zero",
-            Kind::Trap => "trap",
-            Kind::OrderDependent => "result depends on the order",
+            FindingKind::SharedRace => "race in shared memory",
+            FindingKind::GlobalRace => "race in global memory",
+            FindingKind::BlockRace => "race between blocks",
+            FindingKind::DivergentBarrier => "divergent barrier",
+            FindingKind::ExitedThreads => "barrier with exited threads",
+            FindingKind::NoProgress => "no progress",
+            FindingKind::DivergentWarp => "divergent warp",
+            FindingKind::Misaligned => "misaligned access",
+            FindingKind::OutOfBounds => "out-of-bounds access",
+            FindingKind::UninitialisedRead => "uninitialised read",
+            FindingKind::UninitialisedRegister => "uninitialised register",
+            FindingKind::Unwritten => "output not written",
+            FindingKind::InFlight => "asynchronous copy in flight",
+            FindingKind::ReadOnly => "write to a read-only buffer",
+            FindingKind::NonCoherent => "non-coherent load of written memory",
+            FindingKind::DivisionByZero => "integer division by zero",
+            FindingKind::Trap => "trap",
+            FindingKind::OrderDependent => "result depends on the order",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.title())
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The kind.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The name of the kernel.
     pub kernel: String,
     /// The line of the PTX text.
@@ -116,12 +116,12 @@ impl Report {
     }
 
     /// Returns the findings of a kind.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Finding> {
+    pub fn of(&self, kind: FindingKind) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |f| f.kind == kind)
     }
 
     /// Whether there is a finding of this kind.
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has(&self, kind: FindingKind) -> bool {
         self.of(kind).next().is_some()
     }
 
@@ -160,7 +160,7 @@ impl fmt::Display for Report {
 /// Collects the findings of a launch, one for each kind and place, with a count.
 pub(crate) struct Findings {
     list: Vec<(Finding, u32)>,
-    places: HashMap<(Kind, u32, u32), usize>,
+    places: HashMap<(FindingKind, u32, u32), usize>,
 }
 
 /// The place of a finding.
@@ -180,7 +180,7 @@ impl Findings {
         Findings { list: Vec::new(), places: HashMap::new() }
     }
 
-    pub fn add(&mut self, kind: Kind, place: Place, message: impl FnOnce() -> String) {
+    pub fn add(&mut self, kind: FindingKind, place: Place, message: impl FnOnce() -> String) {
         let key = (kind, place.pc, place.other);
         if let Some(at) = self.places.get(&key) {
             self.list[*at].0.count += 1;

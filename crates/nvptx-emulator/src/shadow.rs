@@ -30,7 +30,7 @@ impl Stamp {
         )
     }
 
-    /// The same access by another lane of the warp.
+    /// Returns the stamp of the same access by another lane of the warp.
     #[inline]
     pub fn lane(self, lane: u32) -> Stamp {
         Stamp(self.0 + (u64::from(lane) << TID_SHIFT))
@@ -40,7 +40,7 @@ impl Stamp {
         (self.0 >> TID_SHIFT) as u32 & 1023
     }
 
-    /// The number of the block, from 1, in the order of execution.
+    /// Returns the number of the block, from 1, in the order of execution.
     pub fn block(self) -> u64 {
         self.0 >> BLOCK_SHIFT
     }
@@ -90,7 +90,7 @@ pub(crate) struct Shadow {
     is_global: bool,
 }
 
-/// The running thread, and the clocks of the warps of its block that its warp knows.
+/// The clocks of the warps of a block that one of them knows.
 pub(crate) type Clocks = [u32; 32];
 
 impl Shadow {
@@ -112,7 +112,8 @@ impl Shadow {
         tid == me.tid() || old.clock() < clocks[tid as usize >> 5]
     }
 
-    /// Atomic and other strong accesses do not race with each other.
+    /// Whether two accesses race. Strong accesses, such as atomic ones, do not race with each
+    /// other.
     #[inline]
     fn races(&self, old: Stamp, me: Stamp, clocks: &Clocks) -> bool {
         let both_strong = me.is_strong() && old.is_strong();

@@ -657,5 +657,5 @@ END:
     assert!(report.is_clean(), "{report}");
     assert_eq!(out, lanes(|i| i));
     let (report, _) = run(&text.replace("bar.sync 1, 64;", ""));
-    assert!(report.has(nvptx_emulator::Kind::SharedRace), "{report}");
+    assert!(report.has(nvptx_emulator::FindingKind::SharedRace), "{report}");
 }

@@ -149,7 +149,7 @@ impl Facts {
 
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
-        let mut search = Search { effort: EFFORT, failed: FxHashMap::default() };
+        let mut search = ProofSearch { effort: EFFORT, failed: FxHashMap::default() };
         search.non_negative(self, &goal, DEPTH, splits)
     }
 
@@ -169,13 +169,13 @@ impl Facts {
     }
 }
 
-struct Search {
+struct ProofSearch {
     effort: i32,
     /// Goals that were not proved, with the depth that was allowed.
     failed: FxHashMap<Poly, u32>,
 }
 
-impl Search {
+impl ProofSearch {
     fn non_negative(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
         let range = facts.poly_interval(goal);
         if range.lo >= 0 {

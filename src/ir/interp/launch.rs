@@ -6,7 +6,7 @@
 
 use super::code::{Launch, Pc};
 use super::machine::{Fault, Machine, Memory};
-use super::race::{Now, Order, Shadow, Stop};
+use super::race::{Order, RunningThread, Shadow, Stop};
 
 /// The state of a thread that does not run at the moment.
 struct Thread {
@@ -31,7 +31,7 @@ impl Machine<'_> {
             *pc = launch.end;
             return Ok(());
         }
-        self.now = Now { grid, ..Now::default() };
+        self.now = RunningThread { grid, ..RunningThread::default() };
         for buffer in &launch.tracked {
             let memory = &mut self.memory[*buffer as usize];
             memory.shadows = vec![Shadow::default(); memory.data.len()];

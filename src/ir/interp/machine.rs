@@ -1,7 +1,7 @@
 //! The virtual machine that executes compiled statements.
 
 use super::code::{Access, Code, Culprit, Op, Pc, Reg};
-use super::race::{Now, Order, Race, Shadow, Stop};
+use super::race::{Order, Race, RunningThread, Shadow, Stop};
 use super::scalar;
 use super::{Trap, no_memory};
 use crate::ir::print::{print_expr, print_stmt};
@@ -55,7 +55,7 @@ pub struct Machine<'a> {
     pub order: Order,
     pub(super) returns: Vec<Pc>,
     pub(super) epoch: u64,
-    pub(super) now: Now,
+    pub(super) now: RunningThread,
     assert: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Machine<'a> {
             order: Order::Ascending,
             returns: Vec::new(),
             epoch: 0,
-            now: Now::default(),
+            now: RunningThread::default(),
             assert: None,
         }
     }

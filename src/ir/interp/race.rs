@@ -20,7 +20,7 @@ pub enum Stop {
 
 /// The thread that runs, and when.
 #[derive(Clone, Debug, Default)]
-pub struct Now {
+pub struct RunningThread {
     /// The extents of the six indices, outermost first.
     pub grid: [i64; 6],
     /// The number of the block.
@@ -57,7 +57,7 @@ pub struct Race {
 
 impl Shadow {
     /// Records a read by the running thread; returns the access that it races with.
-    pub fn read(&mut self, now: &Now) -> Option<Race> {
+    pub fn read(&mut self, now: &RunningThread) -> Option<Race> {
         let block = now.block + 1;
         if let Some(race) = self.racing_write(now) {
             return Some(race);
@@ -73,7 +73,7 @@ impl Shadow {
     }
 
     /// Records a write by the running thread; returns the access that it races with.
-    pub fn write(&mut self, now: &Now) -> Option<Race> {
+    pub fn write(&mut self, now: &RunningThread) -> Option<Race> {
         let block = now.block + 1;
         if let Some(race) = self.racing_write(now) {
             return Some(race);
@@ -89,7 +89,7 @@ impl Shadow {
         None
     }
 
-    fn racing_write(&self, now: &Now) -> Option<Race> {
+    fn racing_write(&self, now: &RunningThread) -> Option<Race> {
         let together = self.wrote_at == now.interval && self.writer != now.thread;
         let elsewhere = self.wrote_block != 0 && self.wrote_block != now.block + 1;
         (together || elsewhere).then(|| Race {
@@ -100,7 +100,7 @@ impl Shadow {
     }
 }
 
-impl Now {
+impl RunningThread {
     /// Returns `thread (1, 0, 0) of block (2, 0, 0)`, coordinates in the order x, y, z.
     pub fn name(&self, block: u64, thread: u32) -> String {
         let point = |number: u64, [_, y, x]: [i64; 3]| {

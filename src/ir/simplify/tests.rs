@@ -65,7 +65,7 @@ fn rem(a: &Expr, b: &Expr) -> Expr {
 }
 
 #[test]
-fn indices_of_the_seeds() {
+fn indices_print_as_in_tvm() {
     let Names { facts, i, j, k, n, m } = &names();
     let padded = add(&mul(&sub(i, &index(1)), &index(12)), &sub(j, &index(1)));
     check(facts, &padded, "(((i*12) + j) - 13)");

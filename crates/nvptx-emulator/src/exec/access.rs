@@ -8,7 +8,7 @@ use crate::decode::op::{Access, Address, Base, CONST, MemSpace};
 use crate::decode::{BUFFER_BITS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::lanes::{R32, R64};
 use crate::memory;
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::Stamp;
 
 /// The elements of an access, a row for each.
@@ -139,7 +139,7 @@ impl Machine<'_> {
         if bad != 0 {
             let lane = bad.trailing_zeros();
             let address = addresses[lane as usize];
-            self.find(Kind::Misaligned, warp, lane, pc, || {
+            self.find(FindingKind::Misaligned, warp, lane, pc, || {
                 format!("accesses {bytes} bytes at {address:#x}, not a multiple of {bytes}")
             });
         }
@@ -161,7 +161,7 @@ impl Machine<'_> {
             if at >= self.shared.data.len() as u64 || !self.is_mapped(at as usize, bytes) {
                 good &= !(1 << lane);
                 let near = self.near_shared(at);
-                self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                     format!("accesses {bytes} bytes of shared memory at {at:#x}{near}")
                 });
             }
@@ -229,7 +229,7 @@ impl Machine<'_> {
         let shared = &mut self.shared;
         if !shared.init.has(at, bytes.min(16)) {
             let name = self.shared_name(at as u64);
-            self.find(Kind::UninitialisedRead, warp, lane, pc, || {
+            self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
                 format!("reads {name}, which was not written in this block")
             });
         }
@@ -282,7 +282,7 @@ impl Machine<'_> {
         };
         let name = self.shared_name(at as u64);
         let owner = show(self.thread(u32::from(owner) - 1));
-        self.find(Kind::InFlight, warp, lane, pc, || {
+        self.find(FindingKind::InFlight, warp, lane, pc, || {
             format!("{verb} {name} while a cp.async of thread {owner} to it is in flight")
         });
     }
@@ -371,7 +371,7 @@ impl Machine<'_> {
         *rest &= !part;
         let Some((at, _)) = self.memory.locate(addresses[first as usize]) else {
             let address = addresses[first as usize];
-            self.find(Kind::OutOfBounds, warp, first, pc, || {
+            self.find(FindingKind::OutOfBounds, warp, first, pc, || {
                 format!(
                     "accesses {bytes} bytes of global memory at {address:#x}, outside all buffers"
                 )
@@ -389,7 +389,7 @@ impl Machine<'_> {
             let lane = bad.trailing_zeros();
             let offset = addresses[lane as usize] & low;
             let name = self.memory.buffer(at).name.clone();
-            self.find(Kind::OutOfBounds, warp, lane, pc, || {
+            self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                 format!("accesses {bytes} bytes at byte {offset} of `{name}`, which has {len}")
             });
         }
@@ -418,7 +418,7 @@ impl Machine<'_> {
         let parts = bytes.div_ceil(16) as usize;
         if !(0..parts).all(|i| memory.init.has(at + 16 * i, bytes.min(16))) {
             let name = memory.name.clone();
-            self.find(Kind::UninitialisedRead, warp, lane, pc, || {
+            self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
                 format!("reads byte {at} of `{name}`, which was not written")
             });
         }
@@ -434,7 +434,7 @@ impl Machine<'_> {
             self.find_race(race, warp, lane, pc, false, || format!("byte {at} of `{name}`"));
         }
         if written {
-            self.find(Kind::NonCoherent, warp, lane, pc, || {
+            self.find(FindingKind::NonCoherent, warp, lane, pc, || {
                 format!("reads byte {at} of `{name}`, which this launch has written")
             });
         }
@@ -454,7 +454,9 @@ impl Machine<'_> {
         let memory = self.memory.buffer_mut(buffer);
         let Some(shadow) = &mut self.shadows[buffer] else {
             let name = memory.name.clone();
-            self.find(Kind::ReadOnly, warp, lane, pc, || format!("writes byte {at} of `{name}`"));
+            self.find(FindingKind::ReadOnly, warp, lane, pc, || {
+                format!("writes byte {at} of `{name}`")
+            });
             return false;
         };
         for part in (0..bytes).step_by(16) {
@@ -486,7 +488,7 @@ impl Machine<'_> {
         let inst = &self.kernel.code[self.kernel.sites[site as usize] as usize];
         if matches!(inst.op, Op::Load(Access { is_nc: true, .. })) {
             let (name, line) = (self.memory.buffer(buffer).name.clone(), inst.line);
-            self.find(Kind::NonCoherent, warp, lane, pc, || {
+            self.find(FindingKind::NonCoherent, warp, lane, pc, || {
                 format!("writes byte {at} of `{name}`, which line {line} has read by ld.global.nc")
             });
         }
@@ -564,7 +566,7 @@ impl Machine<'_> {
         let frame = u64::from(self.kernel.local_bytes);
         // The last 16 bytes are the gap after the last variable.
         if address.saturating_add(u64::from(bytes)) > frame.saturating_sub(16) {
-            self.find(Kind::OutOfBounds, warp, lane, pc, || {
+            self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                 format!("accesses {bytes} bytes of local memory at {address:#x} of {frame}")
             });
             return None;
@@ -586,7 +588,7 @@ impl Machine<'_> {
             let address = addresses[lane as usize];
             let Some(at) = self.local_at(warp, address, bytes, lane, pc) else { continue };
             if !(0..bytes as usize).all(|i| warp.local_init.has(at + i, 1)) {
-                self.find(Kind::UninitialisedRead, warp, lane, pc, || {
+                self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
                     format!("reads local byte {address}, which it has not written")
                 });
             }
@@ -626,7 +628,7 @@ impl Machine<'_> {
             let at = addresses[lane as usize] as usize;
             let end = at.saturating_add(bytes as usize);
             let Some(data) = self.setup.params.get(at..end) else {
-                self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                     format!("reads {bytes} bytes of the parameters at {at}")
                 });
                 continue;

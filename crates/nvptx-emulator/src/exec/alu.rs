@@ -6,7 +6,7 @@ use super::warp::Warp;
 use crate::decode::op::{Dst, Logic, MemSpace, Op, PSrc, SINK, Src};
 use crate::decode::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::lanes::{CompareFn, LaneFn, int};
-use crate::report::Kind;
+use crate::report::FindingKind;
 
 impl Machine<'_> {
     /// Applies a lane function and writes the active lanes.
@@ -128,7 +128,9 @@ impl Machine<'_> {
                     false => warp.s32(k, s[1])[i as usize] == 0,
                 };
                 if let Some(lane) = lanes(active).find(|i| is_zero(*i)) {
-                    self.find(Kind::DivisionByZero, warp, lane, pc, || "divides by zero".into());
+                    self.find(FindingKind::DivisionByZero, warp, lane, pc, || {
+                        "divides by zero".into()
+                    });
                 }
                 self.lane(warp, f, d, &s, active);
             }

@@ -4,7 +4,7 @@ use super::Machine;
 use super::turn::Event;
 use super::warp::{State, Warp};
 use crate::decode::op::{BarKind, Barrier, Op};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::Clocks;
 
 /// A barrier at which threads have arrived.
@@ -40,7 +40,7 @@ impl Machine<'_> {
         let lane = active.trailing_zeros();
         if barrier.is_aligned && active != warp.live {
             let live = warp.live;
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!(
                     "comes to the barrier with lanes {active:#010x} of its warp, \
                      whose live lanes are {live:#010x}"
@@ -49,7 +49,7 @@ impl Machine<'_> {
         }
         let mut id = warp.s32(self.kernel, barrier.id)[lane as usize];
         if id > 15 {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!("names barrier {id}, there are 16")
             });
             id &= 15;
@@ -58,7 +58,7 @@ impl Machine<'_> {
         if let Some(n) = expected
             && (n % 32 != 0 || n == 0)
         {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!("names {n} threads, which is not a multiple of 32")
             });
         }
@@ -83,7 +83,7 @@ impl Machine<'_> {
         let all: u32 = self.setup.block.iter().product();
         let threads = |n: Option<u32>| n.unwrap_or(all.next_multiple_of(32));
         if !first && threads(other) != threads(expected) {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!("names a different number of threads at barrier {id} than others")
             });
         }
@@ -117,7 +117,7 @@ impl Machine<'_> {
             let waits = |w: &&Warp| w.groups.iter().any(|g| g.state == State::Barrier(id));
             if let Some(warp) = warps.iter().find(waits) {
                 let lane = warp.live.trailing_zeros();
-                self.find(Kind::ExitedThreads, warp, lane, state.pc, || {
+                self.find(FindingKind::ExitedThreads, warp, lane, state.pc, || {
                     format!("waits at the barrier; {} threads of its block have exited", all - live)
                 });
             }

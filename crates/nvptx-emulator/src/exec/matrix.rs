@@ -9,12 +9,12 @@ use super::warp::Warp;
 use crate::decode::SHARED_WINDOW;
 use crate::decode::op::Op;
 use crate::lanes::R64;
-use crate::report::Kind;
+use crate::report::FindingKind;
 
 impl Machine<'_> {
     pub(super) fn matrix(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) {
         if active != !0 {
-            self.find(Kind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
                 format!("runs a matrix instruction with lanes {active:#010x} only")
             });
         }

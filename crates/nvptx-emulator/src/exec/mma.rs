@@ -11,7 +11,7 @@ use super::Machine;
 use super::warp::Warp;
 use crate::decode::op::{Elem, Mma};
 use crate::float::{F16, NAN16, NAN32, Round, bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::ty::Ty;
 
 /// The largest number of elements of `a`: that of m16n8k32.
@@ -20,7 +20,7 @@ const MAX: usize = 16 * 32;
 impl Machine<'_> {
     pub(super) fn mma(&mut self, warp: &mut Warp, mma: &Mma, active: u32, pc: u32) {
         if active != !0 {
-            self.find(Kind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
                 format!("runs a matrix instruction with lanes {active:#010x} only")
             });
         }

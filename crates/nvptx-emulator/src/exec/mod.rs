@@ -19,7 +19,7 @@ use self::warp::Warp;
 use crate::counters::{Counters, InstructionCount};
 use crate::decode::op::{Kernel, Special};
 use crate::memory::{Access, ByteSet, Memory};
-use crate::report::{Finding, Findings, Kind, Place};
+use crate::report::{Finding, FindingKind, Findings, Place};
 use crate::shadow::{Race, Shadow, Stamp};
 
 /// The parameters of a launch.
@@ -250,7 +250,7 @@ impl Machine<'_> {
     /// Adds a finding; the message follows the names of thread and instruction.
     fn find(
         &mut self,
-        kind: Kind,
+        kind: FindingKind,
         warp: &Warp,
         lane: u32,
         pc: u32,
@@ -278,9 +278,9 @@ impl Machine<'_> {
         place.other_line = self.kernel.code.get(other_pc as usize).map(|i| i.line);
         let same_block = other.block() == self.block_number;
         let kind = match (is_shared, same_block) {
-            (true, _) => Kind::SharedRace,
-            (false, true) => Kind::GlobalRace,
-            (false, false) => Kind::BlockRace,
+            (true, _) => FindingKind::SharedRace,
+            (false, true) => FindingKind::GlobalRace,
+            (false, false) => FindingKind::BlockRace,
         };
         let (now, before) = match race {
             Race::ReadAfterWrite => ("reads", "wrote"),

@@ -5,7 +5,7 @@ use super::atomic::combine;
 use super::turn::lanes;
 use super::warp::Warp;
 use crate::decode::op::{Op, ShuffleKind, VoteKind};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::ty::Ty;
 
 impl Machine<'_> {
@@ -27,7 +27,7 @@ impl Machine<'_> {
         let members = self.members(warp, op, active);
         let outside = active & !members;
         if outside != 0 {
-            self.find(Kind::DivergentWarp, warp, outside.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, outside.trailing_zeros(), pc, || {
                 format!("is not in the member mask {members:#010x}")
             });
         }
@@ -118,7 +118,7 @@ impl Machine<'_> {
         warp.set32(d, active, &out);
         warp.set_pred(p, active, valid);
         if let Some((lane, source)) = dead {
-            self.find(Kind::DivergentWarp, warp, lane, pc, || {
+            self.find(FindingKind::DivergentWarp, warp, lane, pc, || {
                 format!("takes the value of lane {source}, which does not take part")
             });
         }

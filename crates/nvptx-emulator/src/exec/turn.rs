@@ -4,7 +4,7 @@ use super::barrier::Arrival;
 use super::warp::{Group, State, Warp};
 use super::{Machine, show};
 use crate::decode::op::{Op, Use};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::MAX_CLOCK;
 
 /// The largest number of warp instructions in a turn: a loop may wait for another warp.
@@ -121,7 +121,7 @@ impl Machine<'_> {
                 for lane in lanes(active) {
                     let at = index[lane as usize];
                     if at >= *count {
-                        self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                        self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                             format!("branches to target {at} of {count}")
                         });
                         warp.live &= !(1 << lane);
@@ -135,7 +135,7 @@ impl Machine<'_> {
             Op::Exit | Op::Trap => {
                 if matches!(op, Op::Trap) {
                     let lane = active.trailing_zeros();
-                    self.find(Kind::Trap, warp, lane, pc, || "runs `trap`".to_string());
+                    self.find(FindingKind::Trap, warp, lane, pc, || "runs `trap`".to_string());
                 }
                 warp.live &= !active;
                 warp.insert(pc + 1, mask & !active);
@@ -163,7 +163,7 @@ impl Machine<'_> {
                 let gone = members & warp.start & !warp.live;
                 if gone != 0 && missing == 0 {
                     let lane = active.trailing_zeros();
-                    self.find(Kind::DivergentWarp, warp, lane, pc, || {
+                    self.find(FindingKind::DivergentWarp, warp, lane, pc, || {
                         format!("names lane {} that has exited", gone.trailing_zeros())
                     });
                 }
@@ -181,7 +181,7 @@ impl Machine<'_> {
         };
         warp.groups[at].state = State::Forced;
         let Group { pc, mask, .. } = warp.groups[at];
-        self.find(Kind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
+        self.find(FindingKind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
             format!(
                 "runs this with lanes {mask:#010x} of its warp, \
                  while its other members are elsewhere"
@@ -207,7 +207,7 @@ impl Machine<'_> {
     fn uninitialised(&mut self, warp: &mut Warp, used: Use, missing: u32, pc: u32) {
         let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
         let name = name.map_or("a register", |(_, n)| n.as_str());
-        self.find(Kind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
+        self.find(FindingKind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
             format!("reads {name}, which was not written")
         });
         // Reports each register and thread once.
@@ -223,7 +223,7 @@ impl Machine<'_> {
         if self.executed > self.setup.limit && !self.is_stopped {
             let limit = self.setup.limit;
             let pc = warp.groups.first().map_or(0, |g| g.pc);
-            self.find(Kind::NoProgress, warp, 0, pc, || {
+            self.find(FindingKind::NoProgress, warp, 0, pc, || {
                 format!("is here when the launch has executed its limit of {limit} instructions")
             });
             self.is_stopped = true;
@@ -235,7 +235,7 @@ impl Machine<'_> {
         let clock = &mut warp.clocks[warp.index as usize];
         *clock += 1;
         if *clock >= MAX_CLOCK {
-            self.find(Kind::NoProgress, warp, 0, pc, || {
+            self.find(FindingKind::NoProgress, warp, 0, pc, || {
                 format!("passes more than {MAX_CLOCK} barriers")
             });
             self.is_stopped = true;
@@ -248,12 +248,18 @@ impl Machine<'_> {
                 let State::Barrier(id) = group.state else { continue };
                 let arrived = self.barriers[id as usize].arrived;
                 let warp_at = show(self.thread(warp.index * 32));
-                self.find(Kind::NoProgress, warp, group.mask.trailing_zeros(), group.pc, || {
-                    format!(
-                        "waits for ever at barrier {id}, where {arrived} threads have come \
+                self.find(
+                    FindingKind::NoProgress,
+                    warp,
+                    group.mask.trailing_zeros(),
+                    group.pc,
+                    || {
+                        format!(
+                            "waits for ever at barrier {id}, where {arrived} threads have come \
                          (warp of thread {warp_at})"
-                    )
-                });
+                        )
+                    },
+                );
             }
         }
     }
