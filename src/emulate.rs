@@ -1,8 +1,8 @@
-//! Kernels for GPUs in the PTX emulator, which knows nothing but their text: results, and what is
-//! wrong with the text beyond results.
+//! Runs GPU kernels in the PTX emulator, which sees only their text. It finds wrong results and
+//! also races, uninitialised reads and other defects.
 //!
-//! [`Emulator::new`] reads the text once; [`Emulator::run`] does what the entries of a module do
-//! for a call: the kernel's own checks, the temporaries, the launches in order.
+//! [`Emulator::new`] reads the text once. [`Emulator::run`] does what the entries of a module do in
+//! a call: the checks of the kernel, the temporaries, the launches in order.
 
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::diag::{Diag, Result};
@@ -11,39 +11,41 @@ use crate::ir::{DType, Kernel, Param, Stmt, Var};
 use nvptx_emulator::{BufferId, Memory, Module, Report};
 use std::fmt::Write;
 
-/// A module's text, ready to run.
+/// The text of a module, parsed.
 pub struct Emulator<'a> {
     ptx: &'a PtxModule,
     module: Module,
 }
 
-/// What a call did beside its results.
+/// The report of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Emulation {
-    /// Of all launches together; none if there was none, for a grid without blocks.
+    /// The report of all launches; `None` if no launch had blocks.
     pub report: Option<Report>,
-    /// Outputs with bytes that no launch wrote, and how many.
+    /// The outputs with unwritten bytes, and the number of these bytes.
     pub unwritten: Vec<(String, usize)>,
 }
 
-/// In which orders blocks and warps run.
+/// The orders in which blocks and warps run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Orders {
-    /// One after the other.
+    /// By their numbers.
     Natural,
-    /// Then a second time, shuffled: a different result is a finding.
+    /// By their numbers, and again shuffled; a different result is a finding.
     Both,
 }
 
 impl<'a> Emulator<'a> {
-    /// Reads the text. What the emulator does not understand is an error.
+    /// Parses the text.
+    ///
+    /// # Errors
+    /// E0549 if the emulator does not support the text.
     pub fn new(ptx: &'a PtxModule) -> Result<Emulator<'a>> {
         let module = Module::parse(&ptx.text).map_err(refuse)?;
         Ok(Emulator { ptx, module })
     }
 
-    /// Calls kernel number `index` of the module, which is `kernel`; outputs among `args` come back
-    /// filled.
+    /// Calls `kernel`, number `index` of the module. Writes the outputs among `args`.
     pub fn run(
         &self,
         kernel: &Kernel,
@@ -63,7 +65,7 @@ impl<'a> Emulator<'a> {
         Ok(call.finish(args))
     }
 
-    /// [`PtxKernel::numbers`] of a call.
+    /// Evaluates [`PtxKernel::numbers`] for a call.
     fn numbers(&self, kernel: &Kernel, launched: &PtxKernel, args: &[Value]) -> Result<Vec<i64>> {
         let (mut vars, mut values): (Vec<Var>, Vec<u64>) = (Vec::new(), Vec::new());
         for (param, arg) in kernel.params.iter().zip(args) {
@@ -78,7 +80,7 @@ impl<'a> Emulator<'a> {
     }
 }
 
-/// The kernel's own checks, by the interpreter.
+/// Runs the checks of the kernel in the interpreter.
 fn check(kernel: &Kernel, args: &mut [Value]) -> Result<()> {
     let checks = Kernel { body: Stmt::nothing(), ..kernel.clone() };
     interp::run(&checks, args).map_err(|trap| failed(&trap))
@@ -93,14 +95,14 @@ fn failed(trap: &Trap) -> Box<Diag> {
 }
 
 fn refuse(error: nvptx_emulator::Error) -> Box<Diag> {
-    Box::new(Diag::global("E0549", format!("the emulator does not run this: {error}")))
+    Box::new(Diag::global("E0549", format!("the emulator does not support this: {error}")))
 }
 
-/// A call under way.
+/// The state of a call.
 struct Call<'a> {
     kernel: &'a Kernel,
     memory: Memory,
-    /// Bytes of each parameter that is no tensor, the buffer of each that is.
+    /// The buffer of each tensor, the bytes of each other parameter.
     params: Vec<Argument>,
     workspaces: Vec<BufferId>,
     report: Option<Report>,
@@ -141,7 +143,8 @@ impl<'a> Call<'a> {
         let workspaces = launched.workspaces.iter().zip(numbers);
         let workspaces = workspaces.map(|(workspace, bytes)| {
             let bytes = (*bytes).max(0) as usize;
-            // With what the emulator keeps of its bytes; else the process would be ended.
+            // Includes the state that the emulator keeps for each byte. Without this test, a failed
+            // allocation would abort the process.
             if Vec::<u8>::new().try_reserve_exact(bytes.saturating_mul(2)).is_err() {
                 let text = format!("no memory for `{}`, {bytes} bytes", workspace.name);
                 let help = "give smaller sizes, with `-D` or `--var`";
@@ -153,7 +156,7 @@ impl<'a> Call<'a> {
         Ok(Call { kernel, memory, params, workspaces, report: None })
     }
 
-    /// Makes a launch; how many numbers beyond the grid it took.
+    /// Runs a launch; returns the number of values of `numbers` that it used.
     fn launch(
         &mut self,
         module: &Module,
@@ -175,7 +178,7 @@ impl<'a> Call<'a> {
         for (blocks, number) in blocks.iter_mut().zip(grid) {
             *blocks = u32::try_from(*number).map_err(too_many)?;
         }
-        // What the launches together leave unwritten counts, not one of them.
+        // Unwritten bytes are counted after all launches.
         let mut run = nvptx_emulator::Launch::new(module, &launch.name)
             .grid(blocks)
             .block(launch.block)
@@ -204,7 +207,7 @@ impl<'a> Call<'a> {
         Ok(taken)
     }
 
-    /// Results into the arguments.
+    /// Copies the results into the arguments.
     fn finish(self, args: &mut [Value]) -> Emulation {
         let mut unwritten = Vec::new();
         for ((param, argument), arg) in self.kernel.params.iter().zip(&self.params).zip(args) {
@@ -226,18 +229,18 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A scalar as the entry's parameter holds it.
+/// Returns the bytes of a scalar argument.
 fn scalar(dtype: DType, bits: u64) -> Argument {
     Argument::Bytes(bits.to_le_bytes()[..dtype.bytes() as usize].to_vec())
 }
 
 impl Emulation {
-    /// Nothing was found.
+    /// Whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.unwritten.is_empty() && self.report.as_ref().is_none_or(Report::is_clean)
     }
 
-    /// Findings and counters, for people.
+    /// Formats findings and counters.
     pub fn describe(&self) -> String {
         let mut text = match &self.report {
             Some(report) => report.to_string(),

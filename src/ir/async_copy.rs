@@ -1,12 +1,12 @@
-//! Stores of a group of copies (`Stmt::CopyGroup`) that a GPU does without registers, by
-//! `cp.async`: what the back end emits and what the cost model counts, by one rule.
+//! Stores of a `Stmt::CopyGroup` that a GPU executes as asynchronous copies, without registers. The
+//! back end and the cost model share these rules.
 
-use super::visit::{walk_expr, walk_stmt};
+use super::visit::{NodeSet, for_each_load, walk_stmt};
 use super::{Buffer, Const, DType, Expr, ExprKind, Stmt};
 use rustc_hash::FxHashSet;
 
-/// Bytes that `cp.async` copies at once.
-pub const PIECES: [u32; 3] = [4, 8, 16];
+/// The sizes of an asynchronous copy in bytes.
+pub const ASYNC_COPY_BYTES: [u32; 3] = [4, 8, 16];
 
 /// `S[i] = A[j]`, or with a condition `S[i] = if_then_else(c, A[j], 0)`.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +15,12 @@ pub struct Copied<'e> {
     pub source: &'e Buffer,
     /// `j`, flat.
     pub index: &'e Expr,
-    /// `c`: where it is false, nothing is read.
+    /// `c`; nothing is read if it is false.
     pub cond: Option<&'e Expr>,
 }
 
 impl<'e> Copied<'e> {
-    /// The copy that a stored value of this type is, by its form; `conditional` ones are copies,
-    /// too.
+    /// Matches a stored value of type `dtype`; the form with a condition only if `conditional`.
     pub fn of(value: &'e Expr, dtype: DType, conditional: bool) -> Option<Copied<'e>> {
         let value = same_half(value).unwrap_or(value);
         let (value, cond) = match &value.kind {
@@ -42,8 +41,9 @@ impl<'e> Copied<'e> {
     }
 }
 
-/// Elements of a vector that are accessed at once: the most that are aligned, if `is_multiple` says
-/// of an index and a number whether it is a multiple.
+/// Returns the number of elements of a vector that one instruction accesses: the largest power of
+/// two up to 8 that is aligned to its size. `is_multiple` tells whether an index is a multiple of a
+/// number.
 pub fn elements_at_once(
     dtype: DType,
     index: &Expr,
@@ -55,7 +55,7 @@ pub fn elements_at_once(
         return 1;
     }
     let chunks = [8, 4, 2].into_iter().filter(|chunk| {
-        // Halves are packed, so that eight make a vector of four words.
+        // Halves are packed in pairs: eight are a vector of four words.
         let most = if dtype.is_half() { 8 } else { 4 };
         let bytes = chunk * dtype.bytes() as u32;
         *chunk <= most && bytes <= align.min(16) && index.ty.lanes.is_multiple_of(*chunk)
@@ -63,20 +63,19 @@ pub fn elements_at_once(
     chunks.into_iter().find(|chunk| is_multiple(base, *chunk)).unwrap_or(1)
 }
 
-/// What a group reads: it has to be there before the group is waited for, so it is no copy.
+/// Returns the buffers that a group reads. Stores to them cannot be asynchronous copies: their data
+/// must be there before the group is awaited.
 pub fn read_in(body: &Stmt) -> FxHashSet<Buffer> {
-    let mut read = FxHashSet::default();
+    let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
     walk_stmt(body, &mut |_| {}, &mut |expr| {
-        walk_expr(expr, &mut |expr| {
-            if let ExprKind::Load { buffer, .. } = &expr.kind {
-                read.insert(buffer.clone());
-            }
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            read.insert(buffer.clone());
         });
     });
     read
 }
 
-/// The half that a value is, if it was only widened and narrowed: widening is exact.
+/// Returns the half that `value` was before it was widened and narrowed again, which is exact.
 pub fn same_half(value: &Expr) -> Option<&Expr> {
     match &value.kind {
         ExprKind::Cast(wide) => narrowed_back(value.ty.dtype, wide),
@@ -84,7 +83,7 @@ pub fn same_half(value: &Expr) -> Option<&Expr> {
     }
 }
 
-/// What a cast of `wide` to a half is, if `wide` was a half of that very type before.
+/// Returns the value that `wide` was widened from, if its type is the half type `to`.
 pub fn narrowed_back(to: DType, wide: &Expr) -> Option<&Expr> {
     match &wide.kind {
         ExprKind::Cast(half) if wide.ty.dtype == DType::Float32 => {
@@ -98,7 +97,7 @@ fn is_zero(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Broadcast(scalar) => is_zero(scalar),
         ExprKind::Cast(inner) => is_zero(inner),
-        // Minus zero is another value.
+        // Minus zero has other bits.
         ExprKind::Const(Const::Int(value)) => *value == 0,
         ExprKind::Const(Const::Float(value)) => value.to_bits() == 0,
         _ => false,

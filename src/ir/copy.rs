@@ -1,12 +1,12 @@
-//! Copies of statements: where a statement stands twice, each copy binds variables and buffers of
-//! its own. The indices of a GPU's threads have one variable in a whole launch, so they keep it.
+//! Copies of statements that bind their own variables and buffers. GPU indices keep their
+//! variables, because a launch has one variable for each index.
 
 use super::visit::{map_exprs, map_stmts, rewrite_expr};
 use super::{Buffer, Expr, ExprKind, Stmt, Var};
 use rustc_hash::FxHashMap;
 
-/// A copy in which every variable and buffer bound inside is a new one, those of GPU indices
-/// excepted, and free variables are replaced by what `free` has for them.
+/// Copies a statement with new variables and buffers in place of those bound inside, except GPU
+/// indices, and replaces free variables as `free` says.
 pub fn fresh_copy(stmt: &Stmt, free: &FxHashMap<Var, Expr>) -> Stmt {
     Copier { vars: free.clone(), buffers: FxHashMap::default() }.stmt(stmt.clone())
 }

@@ -1,24 +1,23 @@
-//! How much work a kernel is: arithmetic on its data, and the bytes of its arguments. And how many
-//! instructions a statement is, roughly.
+//! Counts the work of a kernel (arithmetic on data, bytes of the arguments), and estimates the
+//! number of instructions of a statement.
 
-use super::visit::{for_each_child, for_each_expr, for_each_stmt, substitute};
+use super::visit::{NodeSet, for_each_child, for_each_expr, for_each_stmt, substitute};
 use super::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-/// Work as expressions over the run-time integers (constants where shapes are).
+/// The work of a kernel, as expressions over its run-time integers.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Arithmetic operations on data (not on indices); a fused multiply-add counts two, a
-    /// function one, a comparison or conversion none. Lazily evaluated branches count as the
-    /// costlier one.
+    /// The arithmetic operations on data, not on indices. A fused multiply-add counts 2, a math
+    /// function 1, a comparison or conversion 0, a choice as its costlier branch.
     pub flops: Expr,
-    /// Bytes of all tensors passed: what must move at least.
+    /// The bytes of all tensor arguments: a lower bound of the memory traffic.
     pub bytes: Expr,
 }
 
-/// Counts a kernel before `expand_math`.
+/// Counts the work of a kernel. Must run before `expand_math`.
 pub fn count_work(kernel: &Kernel) -> Work {
     let bytes = kernel
         .params
@@ -36,25 +35,24 @@ pub fn count_work(kernel: &Kernel) -> Work {
     }
 }
 
-/// About how many instructions on data a statement runs, after all passes: loads, stores and
-/// operations, scalars and vectors alike. Where the extent of a loop is known only when it runs, it
-/// stands in the result, if it is `known` then; without it there is none. A loop in a loop counts
-/// as often as in the first iteration. Of two branches the costlier one counts, or the one that can
-/// be counted.
+/// Estimates the number of instructions on data that a statement executes after all passes: loads,
+/// stores and operations, scalar or vector. The result contains extents that are not constant, if
+/// `known` accepts them; otherwise it is `None`. An inner loop counts as in the first iteration of
+/// the outer one. A branch counts as the costlier side, or as the one that can be counted.
 pub fn count_steps(stmt: &Stmt, known: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
     Steps { known, first: FxHashMap::default() }.of(stmt)
 }
 
 struct Steps<'a> {
     known: &'a dyn Fn(&Expr) -> bool,
-    /// What the variables of the loops around are in their first iterations.
+    /// The values of the enclosing loop variables in their first iterations.
     first: FxHashMap<Var, Expr>,
 }
 
 impl Steps<'_> {
     fn of(&mut self, stmt: &Stmt) -> Option<Expr> {
         let (mut own, mut seen) =
-            (u64::from(matches!(stmt, Stmt::Store { .. })), FxHashSet::default());
+            (u64::from(matches!(stmt, Stmt::Store { .. })), NodeSet::default());
         for_each_expr(stmt, &mut |expr| own += count_nodes(expr, &mut seen));
         let own = Expr::index(own as i64);
         match stmt {
@@ -89,23 +87,23 @@ impl Steps<'_> {
     }
 }
 
-/// Two numbers of steps in one; more than this are all the same.
+/// Combines two step counts. Constants saturate at `MAX_STEPS`.
 fn bounded(
     a: Expr,
     b: Expr,
     numbers: fn(i128, i128) -> i128,
     exprs: fn(Expr, Expr) -> Expr,
 ) -> Expr {
-    const MANY: i128 = 1 << 40;
+    const MAX_STEPS: i128 = 1 << 40;
     match (a.as_int(), b.as_int()) {
-        (Some(a), Some(b)) => Expr::index(numbers(a, b).clamp(0, MANY) as i64),
+        (Some(a), Some(b)) => Expr::index(numbers(a, b).clamp(0, MAX_STEPS) as i64),
         _ => exprs(a, b),
     }
 }
 
-/// Those of an expression that are not in `seen`, by their ids.
-fn count_nodes(expr: &Expr, seen: &mut FxHashSet<usize>) -> u64 {
-    if expr.ty.dtype == DType::Index || !seen.insert(expr.id()) {
+/// Counts the nodes on data of an expression that are not in `seen`.
+fn count_nodes(expr: &Expr, seen: &mut NodeSet) -> u64 {
+    if expr.ty.dtype == DType::Index || !seen.insert(expr) {
         return 0;
     }
     let mut count = match &expr.kind {
@@ -116,7 +114,7 @@ fn count_nodes(expr: &Expr, seen: &mut FxHashSet<usize>) -> u64 {
     count
 }
 
-/// Bytes of the outputs of a kernel.
+/// Returns the bytes of the outputs of a kernel.
 pub fn output_bytes(kernel: &Kernel) -> Expr {
     let outputs = kernel.params.iter().filter_map(|param| match param {
         Param::Tensor { buffer, output: true, .. } => Some(bytes_of(buffer)),
@@ -135,7 +133,7 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         Stmt::For { extent, body, kind, .. } => {
             debug_assert!(!matches!(kind, ForKind::Thread(_)), "threads are counted on GPUs");
             let body = count_stmt(body);
-            // An extent that depends on an outer loop is not a number of the kernel.
+            // Without work, an extent that depends on an outer loop must not appear in the result.
             if body.as_int() == Some(0) { body } else { Expr::mul(extent.clone(), body) }
         }
         Stmt::If { then, otherwise, .. } => match otherwise {
@@ -151,11 +149,9 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         | Stmt::Tensorize { body, .. }
         | Stmt::SimdKernel { body }
         | Stmt::CopyGroup { body } => count_stmt(body),
-        Stmt::Prefetch { .. }
-        | Stmt::Assert { .. }
-        | Stmt::Barrier
-        | Stmt::AwaitCopies { .. }
-        | Stmt::Evaluate(_) => Expr::index(0),
+        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => {
+            Expr::index(0)
+        }
     }
 }
 
@@ -177,7 +173,7 @@ fn count_expr(expr: &Expr) -> u64 {
         _ if matches!(expr.ty.dtype, DType::Index | DType::Bool) => 0,
         ExprKind::Binary(..) | ExprKind::Unary(UnOp::Sqrt, _) => 1,
         ExprKind::Call(Intrinsic::Fma, _) => 2,
-        // A rounding, as that of a cast.
+        // A rounding, like a cast.
         ExprKind::Call(Intrinsic::Tf32, _) => 0,
         ExprKind::Call(..) => 1,
         _ => 0,
@@ -213,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_extents_that_a_call_tells_stand_in_the_result() {
+    fn unknown_extents_appear_in_the_result() {
         let n = Var::index("n");
         let steps = count_steps(&nest(&[Expr::var(&n), Expr::index(7)]), &|_| true).expect("known");
         assert_eq!(steps.as_int(), None);
@@ -228,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_of_the_branch_that_can_be_counted() {
+    fn a_branch_counts_as_the_side_that_can_be_counted() {
         let n = Var::index("n");
         let branches = |extent: Expr| Stmt::If {
             cond: Expr::lt(Expr::var(&n), Expr::index(9)),
@@ -241,7 +237,7 @@ mod tests {
         assert_eq!(steps(&branches(Expr::index(7))), Some(21 + condition));
         assert_eq!(steps(&branches(Expr::var(&n))), Some(15 + condition));
         assert_eq!(steps(&nest(&[Expr::var(&n)])), None);
-        // A triangle counts as the square of its first row.
+        // A triangular nest counts as the square of its first row.
         let row = Var::index("row");
         let triangle = |body: Stmt| Stmt::serial(row.clone(), Expr::index(6), body);
         let rest = Expr::sub(Expr::index(6), Expr::var(&row));
@@ -257,10 +253,9 @@ mod tests {
         assert_eq!(steps.as_int(), Some(108));
     }
 
-    /// Extents that are huge, negative, of a triangle, or of integers that only a call tells, in
-    /// loops, branches and sequences.
+    /// Random nests with huge, negative, triangular and run-time extents.
     #[test]
-    fn no_nest_is_too_large_to_be_counted() {
+    fn counting_never_overflows() {
         let n = Var::index("n");
         let extremes = [0, 1, -1, 7, 1 << 40, i64::MAX - 1, i64::MAX, i64::MIN];
         let mut state = 1u64;

@@ -1,35 +1,36 @@
-//! Nests that store nothing: a loop asks first whether anything inside of it has an iteration.
+//! Skips loop nests that store nothing.
 //!
 //! Before: `for (j, 0, m) { for (i, 0, n) { c[…] = … } }`
 //! After:  `if (0 < n) { for (j, 0, m) { for (i, 0, n) { c[…] = … } } }`
-//! An empty tensor may have another extent that is as large as you like, so without the question
-//! a call that has nothing to do might take for ever. The indices of a GPU's blocks and threads
-//! stay as they are: what is launched says `ir::launch`.
+//! If one extent of a tensor is 0, another one may be huge; without the condition, a call without
+//! work could run for years. Loops over GPU indices are unchanged: they define the launch.
 
 use super::equal::equal;
 use super::visit::{
-    for_each_child, for_each_expr, for_each_stmt, map_stmts, substitute, walk_expr,
+    NodeSet, for_each_expr, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
+    substitute,
 };
-use super::{Buffer, Expr, ExprKind, ForKind, Kernel, Param, Stmt, Var};
+use super::{Buffer, Expr, ForKind, Kernel, Param, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// More questions than this are not asked before one loop.
-const MOST: usize = 12;
+/// The largest number of comparisons in front of a loop.
+const MAX_COMPARISONS: usize = 12;
 
-/// When a statement does anything that is seen outside of it.
-enum Acts {
+/// When a statement has an effect outside of itself.
+enum Effect {
     Never,
-    /// Where one list of extents, at least, is all positive.
-    When(Vec<Vec<Expr>>),
+    /// Only if all extents of at least one list are positive.
+    If(Vec<Vec<Expr>>),
+    /// Possibly in every case.
     Always,
 }
 
-/// The body of a kernel with every loop in question asking first.
+/// Returns the body of a kernel with a condition in front of each nest that may store nothing.
 pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
     let mut guard = Guard { accesses: count_accesses(&kernel.body), known: Vec::new() };
     for param in &kernel.params {
         if let Param::Tensor { buffer, .. } = param {
-            // What the caller sees is never private.
+            // A parameter is never private to a nest: the caller sees it.
             *guard.accesses.entry(buffer.clone()).or_default() += 1;
         }
     }
@@ -37,9 +38,9 @@ pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
 }
 
 struct Guard {
-    /// In how many statements of the whole kernel each buffer is written or read.
+    /// The number of statements in the kernel that access each buffer.
     accesses: FxHashMap<Buffer, usize>,
-    /// Extents that are positive here.
+    /// Extents that are positive at the current statement.
     known: Vec<Expr>,
 }
 
@@ -49,14 +50,14 @@ impl Guard {
             return map_stmts(stmt, &mut |inner| self.stmt(inner));
         };
         let before = self.known.len();
-        let cond = match (&kind, self.acts(&body, &self.private(&body))) {
+        let cond = match (&kind, self.effect(&body, &self.private(&body))) {
             (ForKind::Thread(_), _) => None,
-            (_, Acts::When(lists)) => match when(independent(lists, &var)) {
-                Acts::When(lists) => {
+            (_, Effect::If(lists)) => match effect_if(without_dependent(lists, &var)) {
+                Effect::If(lists) => {
                     if let [list] = &lists[..] {
                         self.known.extend(list.iter().cloned());
                     }
-                    question(&lists)
+                    condition(&lists)
                 }
                 _ => None,
             },
@@ -72,26 +73,26 @@ impl Guard {
         }
     }
 
-    /// Buffers that nobody uses outside of a statement.
+    /// Returns the buffers that are accessed only inside `stmt`.
     fn private(&self, stmt: &Stmt) -> FxHashSet<Buffer> {
         let inside = count_accesses(stmt);
         let is_all = |(buffer, count): &(Buffer, usize)| self.accesses.get(buffer) == Some(count);
         inside.into_iter().filter(is_all).map(|(buffer, _)| buffer).collect()
     }
 
-    fn acts(&self, stmt: &Stmt, private: &FxHashSet<Buffer>) -> Acts {
+    fn effect(&self, stmt: &Stmt, private: &FxHashSet<Buffer>) -> Effect {
         match stmt {
-            Stmt::Store { buffer, .. } if private.contains(buffer) => Acts::Never,
-            Stmt::Prefetch { .. } | Stmt::Evaluate(_) => Acts::Never,
-            Stmt::For { kind: ForKind::Thread(_), .. } => Acts::Always,
+            Stmt::Store { buffer, .. } if private.contains(buffer) => Effect::Never,
+            Stmt::Prefetch { .. } => Effect::Never,
+            Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
             Stmt::For { var, extent, body, .. } => {
-                let lists = match self.acts(body, private) {
-                    Acts::Never => return Acts::Never,
-                    Acts::When(lists) => independent(lists, var),
-                    Acts::Always => vec![Vec::new()],
+                let lists = match self.effect(body, private) {
+                    Effect::Never => return Effect::Never,
+                    Effect::If(lists) => without_dependent(lists, var),
+                    Effect::Always => vec![Vec::new()],
                 };
                 if reads_memory(extent) || self.is_positive(extent) {
-                    return when(lists);
+                    return effect_if(lists);
                 }
                 let with = |mut list: Vec<Expr>| {
                     if !list.iter().any(|other| equal(other, extent)) {
@@ -99,19 +100,21 @@ impl Guard {
                     }
                     list
                 };
-                when(lists.into_iter().map(with).collect())
+                effect_if(lists.into_iter().map(with).collect())
             }
-            Stmt::Let { var, value, body } => match self.acts(body, private) {
-                Acts::When(lists) if reads_memory(value) => when(independent(lists, var)),
-                Acts::When(lists) => {
+            Stmt::Let { var, value, body } => match self.effect(body, private) {
+                Effect::If(lists) if reads_memory(value) => {
+                    effect_if(without_dependent(lists, var))
+                }
+                Effect::If(lists) => {
                     let replace =
                         |e: &Expr| substitute(e, &mut |v| (v == var).then(|| value.clone()));
-                    when(lists.iter().map(|list| list.iter().map(replace).collect()).collect())
+                    effect_if(lists.iter().map(|list| list.iter().map(replace).collect()).collect())
                 }
                 other => other,
             },
-            // Behind a condition an extent need not fit 64 bits where the condition is false; then
-            // it does not matter what comes out.
+            // An extent under a false condition may overflow. Its value then does not matter: the
+            // nest stores nothing.
             Stmt::Block(_)
             | Stmt::If { .. }
             | Stmt::Allocate { .. }
@@ -120,22 +123,22 @@ impl Guard {
             | Stmt::SimdKernel { .. } => {
                 let mut all = Vec::new();
                 let mut always = false;
-                for_each_stmt(stmt, &mut |inner| match self.acts(inner, private) {
-                    Acts::Never => {}
-                    Acts::When(lists) => all.extend(lists),
-                    Acts::Always => always = true,
+                for_each_stmt(stmt, &mut |inner| match self.effect(inner, private) {
+                    Effect::Never => {}
+                    Effect::If(lists) => all.extend(lists),
+                    Effect::Always => always = true,
                 });
                 match all.is_empty() {
-                    _ if always => Acts::Always,
-                    true => Acts::Never,
-                    false => when(all),
+                    _ if always => Effect::Always,
+                    true => Effect::Never,
+                    false => effect_if(all),
                 }
             }
             Stmt::Store { .. }
             | Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::CopyGroup { .. }
-            | Stmt::AwaitCopies { .. } => Acts::Always,
+            | Stmt::AwaitCopies { .. } => Effect::Always,
         }
     }
 
@@ -147,7 +150,7 @@ impl Guard {
     }
 }
 
-fn when(lists: Vec<Vec<Expr>>) -> Acts {
+fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
     let mut different: Vec<Vec<Expr>> = Vec::new();
     for list in lists {
         let is_same = |other: &Vec<Expr>| {
@@ -158,14 +161,14 @@ fn when(lists: Vec<Vec<Expr>>) -> Acts {
         }
     }
     let count: usize = different.iter().map(Vec::len).sum();
-    match different.iter().any(Vec::is_empty) || count > MOST {
-        true => Acts::Always,
-        false => Acts::When(different),
+    match different.iter().any(Vec::is_empty) || count > MAX_COMPARISONS {
+        true => Effect::Always,
+        false => Effect::If(different),
     }
 }
 
-/// Without the extents that depend on a variable, which may be positive.
-fn independent(lists: Vec<Vec<Expr>>, var: &Var) -> Vec<Vec<Expr>> {
+/// Removes the extents that depend on `var`: they may be positive in some iteration.
+fn without_dependent(lists: Vec<Vec<Expr>>, var: &Var) -> Vec<Vec<Expr>> {
     let without = |mut list: Vec<Expr>| {
         list.retain(|extent| !mentions(extent, var));
         list
@@ -173,14 +176,14 @@ fn independent(lists: Vec<Vec<Expr>>, var: &Var) -> Vec<Vec<Expr>> {
     lists.into_iter().map(without).collect()
 }
 
-/// Whether one list is all positive.
-fn question(lists: &[Vec<Expr>]) -> Option<Expr> {
+/// Returns the condition that all extents of at least one list are positive.
+fn condition(lists: &[Vec<Expr>]) -> Option<Expr> {
     let positive = |extent: &Expr| Expr::lt(Expr::index(0), extent.clone());
     let all = |list: &Vec<Expr>| list.iter().map(positive).reduce(Expr::and);
     lists.iter().filter_map(all).reduce(Expr::or)
 }
 
-/// In how many statements each buffer is written or read.
+/// Returns the number of statements that access each buffer.
 fn count_accesses(stmt: &Stmt) -> FxHashMap<Buffer, usize> {
     let mut counts: FxHashMap<Buffer, usize> = FxHashMap::default();
     count_in_stmt(stmt, &mut counts);
@@ -188,37 +191,18 @@ fn count_accesses(stmt: &Stmt) -> FxHashMap<Buffer, usize> {
 }
 
 fn count_in_stmt(stmt: &Stmt, counts: &mut FxHashMap<Buffer, usize>) {
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     let mut touched = FxHashSet::default();
     if let Stmt::Store { buffer, .. } = stmt {
         touched.insert(buffer.clone());
     }
-    for_each_expr(stmt, &mut |expr| note_loads(expr, &mut seen, &mut touched));
+    for_each_expr(stmt, &mut |expr| {
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            touched.insert(buffer.clone());
+        });
+    });
     for buffer in touched {
         *counts.entry(buffer).or_default() += 1;
     }
     for_each_stmt(stmt, &mut |inner| count_in_stmt(inner, counts));
-}
-
-/// Each node once: an expression may share parts.
-fn note_loads(expr: &Expr, seen: &mut FxHashSet<usize>, loaded: &mut FxHashSet<Buffer>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, .. } = &expr.kind {
-        loaded.insert(buffer.clone());
-    }
-    for_each_child(expr, &mut |child| note_loads(child, seen, loaded));
-}
-
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
-    found
-}
-
-fn reads_memory(expr: &Expr) -> bool {
-    let mut reads = false;
-    walk_expr(expr, &mut |e| reads |= matches!(e.kind, ExprKind::Load { .. }));
-    reads
 }

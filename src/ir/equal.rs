@@ -1,11 +1,12 @@
 //! Structural equality and hashing of expressions.
 
+use super::visit::{Memo, for_each_child};
 use super::{Const, Expr, ExprKind};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
-/// Whether two expressions are built alike: same operations, same variables and buffers (by
-/// identity), same constants (floats by their bits).
+/// Whether two expressions have the same structure: the same operations, variables and buffers (by
+/// identity), and constants (floats by their bits).
 pub fn equal(a: &Expr, b: &Expr) -> bool {
     if a.same(b) {
         return true;
@@ -54,17 +55,16 @@ fn equal_consts(a: Const, b: Const) -> bool {
     }
 }
 
-/// Hashes that agree with [`equal`], each node's computed once. The hasher holds on to every
-/// expression it has seen, so that addresses stay unique.
+/// Computes hashes that agree with [`equal`], once for each node.
 #[derive(Default)]
 pub struct ExprHasher {
-    known: FxHashMap<usize, (Expr, u64)>,
+    known: Memo<u64>,
 }
 
 impl ExprHasher {
-    /// The hash of `expr`. Differs from run to run: never let its order show.
+    /// Returns the hash of `expr`. It differs from run to run, so output must not depend on it.
     pub fn hash(&mut self, expr: &Expr) -> u64 {
-        if let Some((_, hash)) = self.known.get(&expr.id()) {
+        if let Some(hash) = self.known.get(expr) {
             return *hash;
         }
         let mut state = FxHasher::default();
@@ -80,9 +80,9 @@ impl ExprHasher {
             ExprKind::Load { buffer, .. } => buffer.hash(&mut state),
             _ => {}
         }
-        super::visit::for_each_child(expr, &mut |child| self.hash(child).hash(&mut state));
+        for_each_child(expr, &mut |child| self.hash(child).hash(&mut state));
         let hash = state.finish();
-        self.known.insert(expr.id(), (expr.clone(), hash));
+        self.known.insert(expr, hash);
         hash
     }
 }

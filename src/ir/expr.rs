@@ -1,12 +1,12 @@
-//! Expressions of the loop IR. Each variant's comment is its specification: the interpreter
-//! follows it, every back end is compared with the interpreter.
+//! Expressions of the loop IR. The comment of each variant is its specification: the interpreter
+//! follows it, and every back end is compared with the interpreter.
 
 use super::types::{DType, Type};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A variable: a loop index, a run-time integer, a scalar argument or a `let`. Two variables are
-/// equal if they are the same one (identity), whatever their names.
+/// A variable: a loop index, a run-time integer, a scalar argument or a `let`. Variables are equal
+/// by identity, not by name.
 #[derive(Clone, Debug)]
 pub struct Var(Arc<VarData>);
 
@@ -17,23 +17,22 @@ struct VarData {
 }
 
 impl Var {
-    /// A new variable, distinct from every other one. The name is the user's where there is one;
-    /// the printer makes clashing names distinct.
+    /// Creates a new variable. The name need not be unique; the printer numbers clashing names.
     pub fn new(name: impl Into<String>, ty: impl Into<Type>) -> Var {
         Var(Arc::new(VarData { name: name.into(), ty: ty.into() }))
     }
 
-    /// A new variable of type `index`.
+    /// Creates a new variable of type `index`.
     pub fn index(name: impl Into<String>) -> Var {
         Var::new(name, DType::Index)
     }
 
-    /// The name it was made with; not unique.
+    /// Returns the name, which need not be unique.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn ty(&self) -> Type {
         self.0.ty
     }
@@ -45,32 +44,31 @@ impl PartialEq for Var {
     }
 }
 impl Eq for Var {}
-/// Hashes the identity. Never iterate over a hash map of variables: the order would differ from
-/// run to run, and output must not.
+/// Hashes the identity. Never iterate over a hash map of variables: the order differs from run to
+/// run.
 impl Hash for Var {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0).hash(state);
     }
 }
 
-/// Where a buffer lives.
+/// The kind of memory of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// An argument, or heap memory from the workspace pool; on GPUs the device's memory, allocated
-    /// around launches.
+    /// An argument, or workspace memory. On GPUs: device memory, allocated around launches.
     Global,
-    /// Shared by the threads of one GPU block; in launches only.
+    /// Shared by the threads of a GPU block; in launches only.
     Shared,
-    /// Private to a thread; on CPUs the stack (small) or the workspace.
+    /// Private to a thread; on CPUs the stack, or the workspace if large.
     Local,
-    /// A few elements, all indices constant: they become registers.
+    /// Registers: a few elements, accessed with constant indices only.
     Register,
-    /// Read-only data of the module itself; [`BufferData::init`] holds it.
+    /// Read-only data of the module, in [`BufferData::init`].
     Constant,
 }
 
 impl Scope {
-    /// The name in schedules and dumps.
+    /// Returns the name in schedules and dumps.
     pub fn name(self) -> &'static str {
         match self {
             Scope::Global => "global",
@@ -82,52 +80,50 @@ impl Scope {
     }
 }
 
-/// When a buffer in a loop is filled, and so how often `inject_double_buffer` makes it.
+/// How far ahead a buffer in a loop is filled. `inject_double_buffer` makes as many copies of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buffering {
-    /// Where it is read.
+    /// In the iteration that reads it.
     Single,
-    /// One iteration ahead of its readers.
+    /// One iteration ahead.
     Double,
-    /// So many iterations ahead but one, by copies that go on behind the threads' backs.
+    /// With `n` copies: `n - 1` iterations ahead, by asynchronous copies.
     Pipeline(u32),
 }
 
-/// A tensor in memory: row-major, contiguous but for strides, elements aligned to their size.
-/// Equality is identity, as for [`Var`].
+/// A tensor in memory: row-major, contiguous unless it has strides, elements aligned to their size.
+/// Buffers are equal by identity, like [`Var`].
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferData>);
 
-/// What a [`Buffer`] is made of.
+/// The properties of a [`Buffer`].
 #[derive(Debug)]
 pub struct BufferData {
-    /// Name in dumps; not unique.
+    /// The name in dumps; need not be unique.
     pub name: String,
-    /// Element type; never `Index`.
+    /// The element type; never `Index`.
     pub dtype: DType,
-    /// Extents, type `index`, over run-time integers only. Before `flatten_storage` an access has
-    /// one index per dimension, after it exactly one index whatever the rank. Rank 0 is one
-    /// element.
+    /// The extents, of type `index`, over run-time integers only. Before `flatten_storage` an
+    /// access has one index per dimension, afterwards exactly one. Rank 0 is one element.
     pub shape: Vec<Expr>,
-    /// Where it lives.
+    /// The kind of memory.
     pub scope: Scope,
-    /// Elements from one index of a dimension to the next, one per dimension, type `index`, over
-    /// run-time integers; row-major without gaps if `None`. Only allocated buffers have them, and
-    /// only before `flatten_storage`.
+    /// The stride of each dimension in elements, of type `index`, over run-time integers; `None` if
+    /// contiguous. Only allocated buffers have strides, and only before `flatten_storage`.
     pub strides: Option<Vec<Expr>>,
-    /// Before `inject_double_buffer`: whether it is to be filled ahead of its readers.
+    /// Before `inject_double_buffer`: how far ahead of its readers it is filled.
     pub buffering: Buffering,
-    /// The elements of a `Constant` buffer, as zero-extended bit patterns.
+    /// The elements of a `Constant` buffer as zero-extended bit patterns.
     pub init: Option<Vec<u64>>,
 }
 
 impl Buffer {
-    /// A new buffer, distinct from every other one.
+    /// Creates a new buffer.
     pub fn new(name: impl Into<String>, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
         Buffer::with_layout(name, dtype, shape, scope, None, Buffering::Single)
     }
 
-    /// A new buffer with gaps between its rows, or one that is filled ahead of its readers.
+    /// Creates a new buffer with strides, or one that is filled ahead of its readers.
     pub fn with_layout(
         name: impl Into<String>,
         dtype: DType,
@@ -140,7 +136,7 @@ impl Buffer {
         Buffer(Arc::new(BufferData { name, dtype, shape, scope, strides, buffering, init }))
     }
 
-    /// A read-only table of the module.
+    /// Creates a read-only table of the module.
     pub fn constant(name: impl Into<String>, dtype: DType, init: Vec<u64>) -> Buffer {
         let shape = vec![Expr::index(init.len() as i64)];
         let init = Some(init);
@@ -155,7 +151,7 @@ impl Buffer {
         }))
     }
 
-    /// A new buffer like this one.
+    /// Creates a new buffer with the properties of this one.
     pub fn duplicate(&self) -> Buffer {
         Buffer(Arc::new(BufferData {
             name: self.name.clone(),
@@ -168,8 +164,8 @@ impl Buffer {
         }))
     }
 
-    /// Number of elements to allocate: the product of the extents (1 for rank 0); with strides,
-    /// the outermost extent times the outermost stride.
+    /// Returns the number of elements to allocate: the product of the extents (1 for rank 0), or
+    /// with strides the outermost extent times the outermost stride.
     pub fn len(&self) -> Expr {
         if let (Some([stride, ..]), [extent, ..]) = (self.strides.as_deref(), &self.shape[..]) {
             return Expr::mul(extent.clone(), stride.clone());
@@ -200,17 +196,17 @@ impl Hash for Buffer {
     }
 }
 
-/// A constant's value; its type is the node's.
+/// The value of a constant. Its type is that of the node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Const {
-    /// Integers, `Index` and `Bool` (0 or 1); always inside the type's range.
+    /// Integers, `Index` and `Bool` (0 or 1); always in the range of the type.
     Int(i128),
-    /// Floats, exactly representable in the node's type (halves included). Compare bits, not
-    /// values, where −0 and NaN matter.
+    /// Floats, exactly representable in the type of the node, also halves. To tell −0 from 0 and
+    /// NaNs apart, compare bits.
     Float(f64),
 }
 
-/// One operand.
+/// Operations on one operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum UnOp {
     /// `-x`. Integers wrap (`-MIN = MIN`); floats flip the sign bit, NaN and zero included.
@@ -235,29 +231,29 @@ pub enum UnOp {
     Popcount,
     /// Floats: `bool`, true for NaN.
     IsNan,
-    /// `bool`: the operand itself. A mark for `partition_loops`: a condition that holds in almost
-    /// every iteration, such as the tail of a split.
+    /// `bool`: the operand itself. Marks a condition that holds in almost every iteration, such as
+    /// the guard of a split, for `partition_loops`.
     Likely,
 }
 
-/// Two operands of one type; the result has it too, comparisons give `bool`.
+/// Operations on two operands of one type. The result has the same type, of comparisons `bool`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BinOp {
     /// Integers wrap; floats round to nearest even. A NaN result has unspecified sign and payload.
     Add,
-    /// As `Add`.
+    /// Like `Add`.
     Sub,
-    /// As `Add`.
+    /// Like `Add`.
     Mul,
-    /// Floats only: IEEE division, never traps.
+    /// Floats only: IEEE 754 division; never traps.
     Div,
     /// Integers: floor division; `x // 0 = 0`, `MIN // -1 = MIN`.
     FloorDiv,
-    /// Integers: floor modulo, the sign of the divisor; `x % 0 = 0`, `MIN % -1 = 0`.
+    /// Integers: floor modulo, with the sign of the divisor; `x % 0 = 0`, `MIN % -1 = 0`.
     FloorMod,
-    /// `if a < b then a else b`: with a NaN or two zeros on either side, `b`.
+    /// `if a < b then a else b`; so `b` for a NaN operand or two zeros.
     Min,
-    /// `if a > b then a else b`: with a NaN or two zeros on either side, `b`.
+    /// `if a > b then a else b`; so `b` for a NaN operand or two zeros.
     Max,
     /// Integers and `bool`: bitwise.
     BitAnd,
@@ -281,27 +277,27 @@ pub enum BinOp {
     Gt,
     /// Comparison; false if an operand is NaN.
     Ge,
-    /// Logical and of `bool`; the right side is evaluated only if the left is true.
+    /// Logical and of `bool`; the right operand is evaluated only if the left one is true.
     And,
-    /// Logical or of `bool`; the right side is evaluated only if the left is false.
+    /// Logical or of `bool`; the right operand is evaluated only if the left one is false.
     Or,
 }
 
 impl BinOp {
-    /// True for the six comparisons.
+    /// Whether it is one of the six comparisons.
     pub fn is_comparison(self) -> bool {
         use BinOp::*;
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
     }
 
-    /// True if the result is `bool` whatever the operands are.
+    /// Whether the result is `bool` for all operand types.
     pub fn gives_bool(self) -> bool {
         self.is_comparison() || matches!(self, BinOp::And | BinOp::Or)
     }
 }
 
-/// A function of one or more floats. `Fma` is exact everywhere; the others are replaced by
-/// `expand_math` with one fixed sequence of operations, whose error bounds LANGUAGE.md states.
+/// A function of one or more floats. `Fma` is rounded once. `expand_math` replaces the others by
+/// a fixed sequence of operations; docs/LANGUAGE.md states the error bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Intrinsic {
     /// `fma(a, b, c)`: `a*b + c`, rounded once.
@@ -330,14 +326,14 @@ pub enum Intrinsic {
     Tan,
     /// Arc tangent.
     Atan,
-    /// `pow(x, y)`, the cases of C99 Annex F.
+    /// `pow(x, y)`, with the special cases of C99, Annex F.
     Pow,
-    /// Float32 with ten bits of significand: to nearest, ties away from zero. Exact.
+    /// Rounds float32 to ten fraction bits, to nearest, ties away from zero.
     Tf32,
 }
 
 impl Intrinsic {
-    /// The name in `.te` files and dumps.
+    /// Returns the name in `.te` files and dumps.
     pub fn name(self) -> &'static str {
         use Intrinsic::*;
         match self {
@@ -360,21 +356,21 @@ impl Intrinsic {
     }
 }
 
-/// An expression: immutable, cheap to clone, shared.
+/// An immutable expression. Cheap to clone: clones share the node.
 #[derive(Clone, Debug)]
 pub struct Expr(Arc<Node>);
 
-/// An expression's type and what it does.
+/// A node of an expression.
 #[derive(Debug)]
 pub struct Node {
-    /// Type of the value.
+    /// The type of the value.
     pub ty: Type,
     /// The operation.
     pub kind: ExprKind,
 }
 
-/// The operations. Operations on vectors act lane by lane. Evaluation has no effects, so order
-/// matters only where a variant says that an operand is not evaluated.
+/// The operations. Operations on vectors act lane by lane. Evaluation has no side effects; the
+/// order matters only if a variant says that an operand is not evaluated.
 #[derive(Debug)]
 pub enum ExprKind {
     /// A scalar constant.
@@ -385,36 +381,36 @@ pub enum ExprKind {
     Unary(UnOp, Expr),
     /// Two operands of one type.
     Binary(BinOp, Expr, Expr),
-    /// `select(c, t, f)`: evaluates all three.
+    /// `select(c, t, f)`: evaluates all operands.
     Select(Expr, Expr, Expr),
-    /// `if_then_else(c, t, f)`: scalar condition; evaluates only the branch taken.
+    /// `if_then_else(c, t, f)`: scalar condition; evaluates only the chosen branch.
     IfThenElse(Expr, Expr, Expr),
-    /// Value conversion to the node's type. Integer to integer wraps. Integer to float rounds to
-    /// nearest even. Float to float rounds to nearest even. Float to integer truncates towards
-    /// zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a number:
-    /// 0 or 1. To and from `Index` as for `Int64`. Integer to a half goes through Float32 (two
-    /// roundings).
+    /// Conversion of the value to the type of the node. Integer to integer wraps. Integer to float
+    /// rounds to nearest even. Float to float rounds to nearest even. Float to integer truncates
+    /// towards zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a
+    /// number: 0 or 1. To and from `Index` as for `Int64`. Integer to a half goes through Float32
+    /// (two roundings).
     Cast(Expr),
     /// The same bits as another type of the same size (Float32 with Int32/Uint32, Float64 with
     /// Int64/Uint64, and integers of one size).
     Bitcast(Expr),
-    /// `buffer[indices]`. Every index is inside the shape; the interpreter traps otherwise.
-    /// A `mask` (bool × lanes) suppresses lanes: they read nothing and give 0.
+    /// `buffer[indices]`. Every index is inside the shape; the interpreter traps otherwise. Lanes
+    /// whose `mask` is false read nothing and are 0.
     Load {
-        /// What is read.
+        /// The buffer that is read.
         buffer: Buffer,
         /// One per dimension before `flatten_storage`, exactly one after.
         indices: Vec<Expr>,
-        /// Lanes that are read; all if absent.
+        /// The lanes that are read, of type `bool`; all if absent.
         mask: Option<Expr>,
     },
-    /// `base + stride * lane`; scalar operands of an integer type.
+    /// `base + stride * lane`, for scalar operands of an integer type.
     Ramp(Expr, Expr),
     /// A scalar in every lane.
     Broadcast(Expr),
-    /// A function.
+    /// A math function.
     Call(Intrinsic, Vec<Expr>),
-    /// `let var = value; body`: evaluates `value` once, before `body`.
+    /// `let var = value; body`. Evaluates `value` once, before `body`.
     Let(Var, Expr, Expr),
 }
 
@@ -425,53 +421,52 @@ impl std::ops::Deref for Expr {
     }
 }
 
-// The constructors are associated functions: `Expr::add(a, b)` never hides a cost or a panic behind
-// an operator.
+// Constructors are associated functions rather than operators: they allocate and may panic.
 #[allow(clippy::should_implement_trait)]
 impl Expr {
-    /// A node of the given type. Prefer the constructors below, which derive it.
+    /// Creates a node of the given type. Prefer the constructors below, which derive the type.
     pub fn new(ty: impl Into<Type>, kind: ExprKind) -> Expr {
         Expr(Arc::new(Node { ty: ty.into(), kind }))
     }
 
-    /// Whether both are the very same node (a quick test for "unchanged").
+    /// Whether both are the same node: a quick test for "unchanged".
     pub fn same(&self, other: &Expr) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The address of the node, for memo tables over shared subtrees.
+    /// Returns the address of the node; see [`visit::Memo`](super::visit::Memo) for tables by node.
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// An `index` constant.
+    /// Creates an `index` constant.
     pub fn index(value: i64) -> Expr {
         Expr::int(DType::Index, value as i128)
     }
 
-    /// An integer or `bool` constant, wrapped into the type.
+    /// Creates an integer or `bool` constant, wrapped into the type.
     pub fn int(dtype: DType, value: i128) -> Expr {
         Expr::new(dtype, ExprKind::Const(Const::Int(dtype.wrap(value))))
     }
 
-    /// A `bool` constant.
+    /// Creates a `bool` constant.
     pub fn bool(value: bool) -> Expr {
         Expr::int(DType::Bool, value as i128)
     }
 
-    /// A floating-point constant; `value` must be representable in `dtype` or is rounded to it.
+    /// Creates a floating-point constant, rounded to `dtype`.
     pub fn float(dtype: DType, value: f64) -> Expr {
         assert!(dtype.is_float(), "float constant of type {dtype}");
         let value = dtype.round_float(value);
         Expr::new(dtype, ExprKind::Const(Const::Float(value)))
     }
 
-    /// A variable's value.
+    /// Creates a use of a variable.
     pub fn var(var: &Var) -> Expr {
         Expr::new(var.ty(), ExprKind::Var(var.clone()))
     }
 
-    /// One operand; `IsNan`, `Not` and `Likely` give `bool`.
+    /// Creates an operation on one operand.
     pub fn unary(op: UnOp, x: Expr) -> Expr {
         let ty = match op {
             UnOp::IsNan => x.ty.with_dtype(DType::Bool),
@@ -480,17 +475,17 @@ impl Expr {
         Expr::new(ty, ExprKind::Unary(op, x))
     }
 
-    /// Two operands of one type.
+    /// Creates an operation on two operands of one type.
     ///
     /// # Panics
-    /// If the types differ: that is a bug in the caller.
+    /// If the types differ.
     pub fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
         assert_eq!(a.ty, b.ty, "operands of {op:?}");
         let ty = if op.gives_bool() { a.ty.with_dtype(DType::Bool) } else { a.ty };
         Expr::new(ty, ExprKind::Binary(op, a, b))
     }
 
-    /// `a + b`, and so on for the methods below.
+    /// `a + b`.
     pub fn add(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Add, a, b)
     }
@@ -533,13 +528,13 @@ impl Expr {
         Expr::new(t.ty, ExprKind::Select(c, t, f))
     }
 
-    /// `if c then t else f`, lazily.
+    /// `if_then_else(c, t, f)`.
     pub fn if_then_else(c: Expr, t: Expr, f: Expr) -> Expr {
         assert_eq!(t.ty, f.ty, "branches of if_then_else");
         Expr::new(t.ty, ExprKind::IfThenElse(c, t, f))
     }
 
-    /// A conversion; the expression itself if it has the type already.
+    /// Creates a conversion; returns `x` if it has the type already.
     pub fn cast(dtype: DType, x: Expr) -> Expr {
         if x.ty.dtype == dtype {
             return x;
@@ -547,20 +542,20 @@ impl Expr {
         Expr::new(x.ty.with_dtype(dtype), ExprKind::Cast(x))
     }
 
-    /// The same bits as another type.
+    /// Creates a bitcast.
     pub fn bitcast(dtype: DType, x: Expr) -> Expr {
         assert_eq!(x.ty.dtype.bytes(), dtype.bytes(), "bitcast");
         Expr::new(x.ty.with_dtype(dtype), ExprKind::Bitcast(x))
     }
 
-    /// `buffer[indices]`; the lanes are those of the indices.
+    /// Creates a load `buffer[indices]` with the lanes of the indices.
     pub fn load(buffer: &Buffer, indices: Vec<Expr>) -> Expr {
         let lanes = indices.iter().map(|i| i.ty.lanes).max().unwrap_or(1);
         let ty = Type { dtype: buffer.dtype, lanes };
         Expr::new(ty, ExprKind::Load { buffer: buffer.clone(), indices, mask: None })
     }
 
-    /// A function call; the result has the arguments' type.
+    /// Creates a call of a math function. The result has the type of the arguments.
     pub fn call(function: Intrinsic, args: Vec<Expr>) -> Expr {
         Expr::new(args[0].ty, ExprKind::Call(function, args))
     }
@@ -571,7 +566,7 @@ impl Expr {
         Expr::new(body.ty, ExprKind::Let(var, value, body))
     }
 
-    /// The value of an integer, `index` or `bool` constant.
+    /// Returns the value of an integer, `index` or `bool` constant.
     pub fn as_int(&self) -> Option<i128> {
         match self.kind {
             ExprKind::Const(Const::Int(value)) => Some(value),
@@ -579,7 +574,7 @@ impl Expr {
         }
     }
 
-    /// The value of a floating-point constant.
+    /// Returns the value of a floating-point constant.
     pub fn as_float(&self) -> Option<f64> {
         match self.kind {
             ExprKind::Const(Const::Float(value)) => Some(value),
@@ -587,7 +582,7 @@ impl Expr {
         }
     }
 
-    /// The variable, if it is one.
+    /// Returns the variable, if the expression is one.
     pub fn as_var(&self) -> Option<&Var> {
         match &self.kind {
             ExprKind::Var(var) => Some(var),

@@ -1,29 +1,29 @@
-//! What a launch is made of (see `ir::stmt`): its indices, its shared stages, and which values all
-//! threads of a block agree on.
+//! Launches (specified in `ir::stmt`): their indices, shared stages and barriers, and which values
+//! are uniform in a block.
 
-use super::visit::{for_each_child, for_each_stmt, map_stmts, walk_stmt};
+use super::visit::{any_expr, for_each_stmt, map_stmts, walk_stmt};
 use super::{Expr, ExprKind, ForKind, GPU_INDICES, Scope, Stmt, ThreadIndex, Var};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// An index of a launch.
 #[derive(Clone, Debug)]
 pub struct Dim {
     /// One of [`GPU_INDICES`].
     pub index: ThreadIndex,
-    /// Its variable, the same in all loops.
+    /// The variable, the same in all loops.
     pub var: Var,
-    /// The number of blocks or threads along it.
+    /// The number of blocks or threads.
     pub extent: Expr,
 }
 
 impl Dim {
-    /// Whether threads of one block differ in it.
+    /// Whether it is a thread index.
     pub fn is_thread(&self) -> bool {
         self.index.is_thread()
     }
 }
 
-/// The indices that loops of the statement name, in the order of [`GPU_INDICES`].
+/// Returns the GPU indices that loops of the statement bind, in the order of [`GPU_INDICES`].
 pub fn find_dims(stmt: &Stmt) -> Vec<Dim> {
     let mut dims: Vec<Dim> = Vec::new();
     walk_stmt(
@@ -42,7 +42,7 @@ pub fn find_dims(stmt: &Stmt) -> Vec<Dim> {
     dims
 }
 
-/// Whether a loop about a GPU index is in the statement.
+/// Whether the statement contains a loop over a GPU index.
 pub fn has_threads(stmt: &Stmt) -> bool {
     if let Stmt::For { kind, .. } = stmt
         && kind.gpu_index().is_some()
@@ -54,7 +54,7 @@ pub fn has_threads(stmt: &Stmt) -> bool {
     found
 }
 
-/// The statement with `f` of every launch in the launch's place.
+/// Applies `f` to every launch of a statement.
 pub fn map_launches(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
     match stmt {
         Stmt::Produce { .. } if has_threads(&stmt) => f(stmt),
@@ -62,8 +62,7 @@ pub fn map_launches(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
     }
 }
 
-/// The statement with a grid and a block of one thread around each stage that no thread is bound
-/// to: what a GPU runs of a schedule without `bind`.
+/// Makes each stage without bound loops a launch of one thread, for GPU schedules without `bind`.
 ///
 /// Before: `produce C { for (i, 0, n) { C[i] = A[i] } }`
 /// After:  `produce C { blockIdx.x (b, 0, 1) { threadIdx.x (t, 0, 1) { for … } } }`
@@ -85,7 +84,7 @@ pub fn launch_unbound_stages(stmt: Stmt) -> Stmt {
     }
 }
 
-/// Whether a `Produce` with this body is a shared stage: threads meet before and after it.
+/// Whether a `Produce` with this body is a shared stage, which has a barrier before and after it.
 pub fn is_shared_stage(body: &Stmt) -> bool {
     match body {
         Stmt::Produce { .. } => false,
@@ -98,28 +97,27 @@ pub fn is_shared_stage(body: &Stmt) -> bool {
     }
 }
 
-/// Whether all threads of a block meet somewhere in the statement.
-pub fn has_meeting(stmt: &Stmt) -> bool {
+/// Whether the statement contains a barrier.
+pub fn has_barrier(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Barrier | Stmt::AwaitCopies { .. } => true,
         Stmt::Produce { body, .. } if is_shared_stage(body) => true,
         other => {
             let mut found = false;
-            for_each_stmt(other, &mut |inner| found = found || has_meeting(inner));
+            for_each_stmt(other, &mut |inner| found = found || has_barrier(inner));
             found
         }
     }
 }
 
-/// Which variables have values that may differ between the threads of a block.
+/// The variables whose values may differ between the threads of a block.
 #[derive(Clone, Default, Debug)]
 pub struct Varying {
     vars: FxHashSet<Var>,
 }
 
 impl Varying {
-    /// Enters a loop: its variable differs between threads if it is their index, or if its bounds
-    /// do.
+    /// Enters a loop. Its variable varies if it is a thread index or if the bounds vary.
     pub fn enter_loop(&mut self, var: &Var, kind: &ForKind, min: &Expr, extent: &Expr) {
         let varies = match kind.gpu_index() {
             Some(index) => index.is_thread(),
@@ -137,30 +135,20 @@ impl Varying {
         }
     }
 
-    /// Whether the variable may differ.
+    /// Whether the variable may differ between threads.
     pub fn contains(&self, var: &Var) -> bool {
         self.vars.contains(var)
     }
 
-    /// Whether an expression has the same value in all threads of a block that evaluate it
-    /// without a meeting in between.
+    /// Whether an expression has the same value in all threads of a block that evaluate it between
+    /// the same two barriers.
     pub fn agrees(&self, expr: &Expr) -> bool {
-        self.agrees_in(expr, &mut FxHashMap::default())
-    }
-
-    fn agrees_in(&self, expr: &Expr, known: &mut FxHashMap<usize, bool>) -> bool {
-        if let Some(known) = known.get(&expr.id()) {
-            return *known;
-        }
-        let mut agrees = match &expr.kind {
-            ExprKind::Var(var) => !self.vars.contains(var),
+        !any_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Var(var) => self.vars.contains(var),
             ExprKind::Load { buffer, .. } => {
-                !matches!(buffer.scope, Scope::Local | Scope::Register)
+                matches!(buffer.scope, Scope::Local | Scope::Register)
             }
-            _ => true,
-        };
-        for_each_child(expr, &mut |child| agrees = agrees && self.agrees_in(child, known));
-        known.insert(expr.id(), agrees);
-        agrees
+            _ => false,
+        })
     }
 }

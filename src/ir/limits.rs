@@ -1,18 +1,17 @@
-//! Limits that several parts of the compiler agree on: the schedule's checks refuse what a pass
-//! would not do, and the cost model counts what the passes do.
+//! Limits that passes, the checks of schedules and the cost model share.
 
-/// Copies of a statement that unrolling writes out.
+/// The largest number of copies of a statement that unrolling makes.
 pub const MAX_UNROLLED_COPIES: i128 = 65_536;
 
-/// Elements of one buffer that `promote_accumulators` keeps in registers: the registers of AVX-512.
+/// The largest number of elements of a buffer that `promote_accumulators` keeps in registers: the
+/// number of registers of AVX-512.
 pub const MAX_PROMOTED_ELEMENTS: usize = 32;
-/// Bytes of these elements together.
+/// The largest size of these elements together: 32 registers of 64 bytes.
 pub const MAX_PROMOTED_BYTES: i128 = 2048;
-/// Lanes of one of them.
+/// The largest number of lanes of an element: 64 bytes of int8.
 pub const MAX_PROMOTED_LANES: u32 = 64;
-/// The same for types and targets without vectors: lanes are scalars.
+/// The same for types and targets without vectors, where each lane is a scalar.
 pub const MAX_PROMOTED_SCALARS: u32 = 8;
 
-/// Bytes that a nest of the SIMD back end allocates in its frame; larger ones have their buffers in
-/// the workspace.
+/// The largest frame of a nest of the SIMD back end in bytes; larger buffers are in the workspace.
 pub const NEST_FRAME_BYTES: i128 = 32 * 1024;

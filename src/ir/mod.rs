@@ -1,7 +1,7 @@
-//! The loop IR: what kernels are between the stage graph and machine code.
+//! The loop IR, the form of kernels between the stage graph and machine code.
 //!
-//! Types, expressions and statements with their exact semantics, and what works on them alone:
-//! printer, visitor, verifier, interpreter, arithmetic, simplifier. The IR knows no target.
+//! This folder specifies types, expressions and statements. It contains the printer, the visitor,
+//! the verifier, the interpreter, the prover and the simplifier. The IR depends on no target.
 
 mod expr;
 mod part;

@@ -1,18 +1,18 @@
-//! Kernels that belong together: those that packing an input ahead makes of one.
+//! The two kernels that prepacking makes of one.
 
-/// What a kernel is to the one that it was made of.
+/// The role of a kernel that prepacking made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// It packs an input, and its only output is what the other one reads.
+    /// Packs an input; its output is an input of the other kernel.
     Pack {
-        /// The kernel that both were made of.
+        /// The original kernel.
         of: String,
         /// The input.
         input: String,
     },
-    /// It computes what the kernel does, from inputs that are packed.
+    /// Computes the result from packed inputs.
     Prepacked {
-        /// The kernel.
+        /// The original kernel.
         of: String,
         /// The packed inputs, in the order of the parameters.
         inputs: Vec<String>,

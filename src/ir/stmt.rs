@@ -2,20 +2,20 @@
 //!
 //! # GPUs
 //!
-//! A `Produce` that contains a `Thread` loop of a GPU index, and stands in no other such one, is a
-//! *launch*: one kernel of the GPU. Launches run one after the other; what one wrote is there for
-//! the next. In a launch every GPU index has one variable and one extent, however many loops name
-//! it, and every thread of every block runs the whole body: serial loops, `let`s and all. A
-//! `Thread` loop is no loop then. It makes the index known, and its body is run by the threads
-//! whose index is below its extent. An index that no loop of the launch names has extent 1.
+//! An outermost `Produce` that contains a `Thread` loop over a GPU index is a *launch*: one kernel
+//! of the GPU. Launches run one after the other; each sees what the ones before wrote. In a launch,
+//! every GPU index has one variable and one extent, even if several loops bind it. Every thread of
+//! every block runs the whole body, including serial loops and `let`s. A `Thread` loop does not
+//! iterate: it defines the index, and the threads whose index is below its extent run its body. An
+//! index that no loop of the launch binds has extent 1.
 //!
-//! Blocks run in any order or at once, and so do the threads of a block between two places where
-//! they meet: a `Barrier`, or before `insert_barriers` the beginning and the end of a *shared
-//! stage*, which is a `Produce` with a store to shared memory that is in no other `Produce` inside
-//! it. All threads of the block meet there; what stands around may depend on the block's index,
-//! but not on the thread's. Two accesses of one element by different threads of a block, at least
-//! one of them a write, without such a place between them, are a race, and so are two by different
-//! blocks: the program is wrong then. The interpreter traps.
+//! Blocks run in any order or concurrently. So do the threads of a block between two barriers. A
+//! barrier is a `Barrier`, or before `insert_barriers` the beginning and the end of a *shared
+//! stage*: a `Produce` with a store to shared memory outside of its inner `Produce`s. All threads
+//! of the block must reach a barrier, so the control flow around it may depend on the block's index
+//! but not on the thread's. Two accesses to one element, at least one of them a write, are a race
+//! if different threads of a block make them without a barrier in between, or if different blocks
+//! make them. A program with a race is invalid; the interpreter traps.
 
 use super::ThreadIndex;
 use super::expr::{Buffer, Expr, Var};
@@ -26,17 +26,16 @@ use super::types::DType;
 pub enum ForKind {
     /// One after the other, ascending.
     Serial,
-    /// In any order, at the same time; iterations are independent.
+    /// In any order or concurrently; iterations are independent.
     Parallel,
-    /// All at once, one lane each; gone after `vectorize_loops`.
+    /// All at once, one lane for each; removed by `vectorize_loops`.
     Vectorized,
-    /// Serial, to be written out; gone after `unroll_loops`.
+    /// Serial; `unroll_loops` writes out the iterations.
     Unrolled,
-    /// Serial, left to the back end to write out: it runs it as a loop if it cannot.
+    /// Serial; the back end writes out the iterations if it can.
     UnrollHint,
-    /// The index of a GPU's block or thread, from 0: `blockIdx.x`, `threadIdx.y` (see above). Or a
-    /// `vthread`: serial, but the iterations do not depend on each other, and
-    /// `inject_virtual_threads` writes them out side by side.
+    /// Over the index of a GPU's block or thread, from 0, such as `blockIdx.x` (see above). Or over
+    /// a `vthread`: serial and independent iterations, which `inject_virtual_threads` interleaves.
     Thread(ThreadIndex),
 }
 
@@ -51,7 +50,7 @@ pub const GPU_INDICES: [ThreadIndex; 6] = [
 ];
 
 impl ForKind {
-    /// The one of [`GPU_INDICES`] that a loop is about; none for `vthread`.
+    /// Returns the GPU index that the loop binds; `None` for `vthread` and other loops.
     pub fn gpu_index(&self) -> Option<ThreadIndex> {
         match self {
             ForKind::Thread(index) if *index != ThreadIndex::Virtual => Some(*index),
@@ -59,7 +58,7 @@ impl ForKind {
         }
     }
 
-    /// Whether its iterations are virtual threads.
+    /// Whether the iterations are virtual threads.
     pub fn is_vthread(&self) -> bool {
         matches!(self, ForKind::Thread(ThreadIndex::Virtual))
     }
@@ -68,92 +67,89 @@ impl ForKind {
 /// A statement.
 #[derive(Clone, Debug)]
 pub enum Stmt {
-    /// One after the other; may be empty.
+    /// Statements that run one after the other; may be empty.
     Block(Vec<Stmt>),
     /// `for var in min .. min + extent`; no iteration if `extent <= 0`.
     For {
-        /// Loop variable, type `index`, bound in `body` only.
+        /// The loop variable, of type `index`, bound in `body` only.
         var: Var,
-        /// First value.
+        /// The first value.
         min: Expr,
-        /// Number of iterations, evaluated once, before the first.
+        /// The number of iterations, evaluated once.
         extent: Expr,
-        /// How they run.
+        /// How the iterations run.
         kind: ForKind,
-        /// What they do.
+        /// The statement of an iteration.
         body: Box<Stmt>,
     },
-    /// Runs one of the two; scalar condition.
+    /// Runs one of two statements.
     If {
-        /// Condition, `bool`.
+        /// The condition, a scalar `bool`.
         cond: Expr,
-        /// Where it is true.
+        /// Runs if it is true.
         then: Box<Stmt>,
-        /// Where it is false.
+        /// Runs if it is false.
         otherwise: Option<Box<Stmt>>,
     },
-    /// `buffer[indices] = value`. The value has the buffer's element type (a half value is made
-    /// by a `Cast`). All operands are evaluated before memory changes.
+    /// `buffer[indices] = value`. The value has the element type of the buffer (a `Cast` makes
+    /// halves). All operands are evaluated before memory changes.
     Store {
-        /// What is written.
+        /// The buffer that is written.
         buffer: Buffer,
         /// One per dimension before `flatten_storage`, exactly one after.
         indices: Vec<Expr>,
         /// The new value.
         value: Expr,
-        /// Lanes that are written; all if absent.
+        /// The lanes that are written; all if absent.
         mask: Option<Expr>,
-        /// A hint that nobody reads the elements soon, so that they need no place in the caches. No
-        /// effect. Global buffers only; gone after `drop_hints` where the back end has no such
-        /// instruction.
+        /// A hint to bypass the caches, because the elements are not read soon. Global buffers
+        /// only. `drop_hints` removes it if the back end has no such instruction.
         nontemporal: bool,
     },
-    /// A variable for the statements of `body`.
+    /// Binds a variable in `body`.
     Let {
         /// The variable.
         var: Var,
-        /// Evaluated once.
+        /// The value, evaluated once.
         value: Expr,
-        /// Where it is visible.
+        /// The scope.
         body: Box<Stmt>,
     },
-    /// Memory for `buffer` while `body` runs; uninitialised (the interpreter traps on a read of
-    /// an element never written). In a launch every thread has a `local` or `register` buffer of
-    /// its own. A `shared` one belongs to the block and is there as long as the block runs: in a
-    /// loop it is the same memory in every iteration, with what it held.
+    /// Allocates memory for `buffer` while `body` runs, uninitialised (the interpreter traps on
+    /// reads of elements that were never written). In a launch, every thread has its own `local`
+    /// and `register` buffers. A `shared` buffer belongs to the block and lives as long as the
+    /// block: in a loop it keeps its contents from one iteration to the next.
     Allocate {
-        /// What is allocated.
+        /// The buffer.
         buffer: Buffer,
-        /// Where it is visible.
+        /// The scope.
         body: Box<Stmt>,
     },
-    /// The statements that compute the stage `name`: a launch or a shared stage if they are (see
-    /// above), else a mark for readers of dumps.
+    /// Marks the statements that compute a stage. Has a meaning for launches and shared stages only
+    /// (see above).
     Produce {
-        /// The stage's name.
+        /// The name of the stage.
         name: String,
-        /// What computes it.
+        /// The statements.
         body: Box<Stmt>,
     },
-    /// `body` does what the intrinsic `name` of `lib/intrinsics.te` does; means `body`. A back end
-    /// that has the instruction puts it in its place, any other one runs the loops.
+    /// Means `body`, which computes the intrinsic `name` of `lib/intrinsics.te`. A back end that
+    /// has the instruction emits it; another one runs the loops.
     Tensorize {
-        /// The intrinsic's name.
+        /// The name of the intrinsic.
         name: String,
-        /// Its loop nest, over the buffers at hand.
+        /// The loop nest of the intrinsic, over buffers of the kernel.
         body: Box<Stmt>,
     },
-    /// `body`, to be compiled with the target's wide vectors: a nest that `outline_simd` selected.
-    /// Means `body`.
+    /// Means `body`, a nest that `outline_simd` selected for the SIMD back end.
     SimdKernel {
         /// A nest without parallel loops.
         body: Box<Stmt>,
     },
-    /// A hint that the element is read soon. No effect, and the indices may lie outside: they are
-    /// not evaluated as far as results are concerned. Gone after `drop_hints` on targets without
-    /// such an instruction.
+    /// A hint that the element is read soon. The indices may be out of bounds and may overflow.
+    /// `drop_hints` removes it on targets without such an instruction.
     Prefetch {
-        /// What is read soon.
+        /// The buffer.
         buffer: Buffer,
         /// One per dimension before `flatten_storage`, exactly one after; scalars without loads.
         indices: Vec<Expr>,
@@ -161,84 +157,82 @@ pub enum Stmt {
     /// Only in [`Kernel::checks`]: the entry fails with `message` if `cond` is false or if an
     /// `index` operation in `cond` or `values` overflows.
     Assert {
-        /// What must hold.
+        /// The condition, a scalar `bool`.
         cond: Expr,
-        /// User's text; `{0}`, `{1}` … stand for `values` in decimal.
+        /// The text for the user; `{0}`, `{1}`, … stand for `values` in decimal.
         message: String,
         /// At most four, type `index`.
         values: Vec<Expr>,
     },
-    /// All threads of the GPU block meet: what they did before is done before anything after it
-    /// begins. In a launch only, where nothing around depends on the thread's index.
+    /// A barrier: the memory accesses of all threads of the block before it are done before any
+    /// after it begins. Only in launches, under control flow that does not depend on the thread's
+    /// index.
     Barrier,
-    /// `body`, whose stores to shared memory may be copies that go on behind the thread's back: a
-    /// *group*. Nobody accesses what they write before `AwaitCopies` waits for the group. Means
-    /// `body`. An empty one counts as a group too.
+    /// Means `body`, whose stores to shared memory may be asynchronous copies: a *group*. No thread
+    /// accesses what they write before `AwaitCopies` waits for the group. An empty group counts.
     CopyGroup {
-        /// What is copied.
+        /// The copies.
         body: Box<Stmt>,
     },
-    /// A `Barrier`, before which each thread waits for its groups but the last `in_flight` ones.
+    /// A `Barrier` before which each thread waits for all its groups but the last `in_flight` ones.
     AwaitCopies {
-        /// How many groups may still be under way.
+        /// The number of groups that need not be complete.
         in_flight: u32,
     },
-    /// An expression for its effect (prefetch); none on this version's targets.
-    Evaluate(Expr),
 }
 
 impl Stmt {
-    /// The empty statement.
+    /// Returns the empty statement.
     pub fn nothing() -> Stmt {
         Stmt::Block(Vec::new())
     }
 
-    /// A serial loop from 0.
+    /// Returns a serial loop from 0.
     pub fn serial(var: Var, extent: Expr, body: Stmt) -> Stmt {
         let min = Expr::index(0);
         Stmt::For { var, min, extent, kind: ForKind::Serial, body: Box::new(body) }
     }
 
-    /// An unmasked store.
+    /// Returns a store without a mask.
     pub fn store(buffer: &Buffer, indices: Vec<Expr>, value: Expr) -> Stmt {
         let (buffer, mask) = (buffer.clone(), None);
         Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 }
 
-/// An argument of the raw entry point, in its order: inputs as declared, outputs as declared,
-/// then every run-time integer.
+/// A parameter of the raw entry. Their order: inputs and outputs as declared, then all run-time
+/// integers.
 #[derive(Clone, Debug)]
 pub enum Param {
     /// A tensor, passed as a pointer.
     Tensor {
-        /// Its shape is over the run-time integers.
+        /// The tensor; its shape depends on run-time integers only.
         buffer: Buffer,
-        /// Written, not read.
+        /// Whether it is an output.
         output: bool,
-        /// The user allows another layout (manifest).
+        /// Whether the caller may store it in another layout (manifest).
         layout_free: bool,
     },
-    /// A scalar `input`, by value. `dtype` is the declared type; the variable has its compute
-    /// type (a half arrives as `uint16_t`; the prologue of the body widens it).
+    /// A scalar `input`, by value. The variable has the compute type of `dtype`: a half is passed
+    /// as `uint16_t` and widened at the beginning of the body.
     Scalar {
-        /// What the body reads.
+        /// The variable that the body uses.
         var: Var,
         /// The declared type.
         dtype: DType,
     },
     /// A run-time integer (`n: var`).
     Runtime {
-        /// What shapes, loops and the body read; type `index`.
+        /// The variable, of type `index`.
         var: Var,
-        /// The first parameter and dimension whose extent is exactly this variable; without one
-        /// it is an argument of the checked entries too.
+        /// The first parameter and dimension whose extent is this variable. If there is none, the
+        /// variable is a parameter of the checked entries, too.
         source: Option<(usize, usize)>,
     },
 }
 
 impl Param {
-    /// The user's name for it.
+    /// Returns the name in the source.
     pub fn name(&self) -> &str {
         match self {
             Param::Tensor { buffer, .. } => &buffer.name,
@@ -247,42 +241,41 @@ impl Param {
     }
 }
 
-/// The actual extent of an argument's dimension that is neither a constant nor a lone run-time
-/// integer; the checked entries bind `var` to it and [`Kernel::checks`] compares it.
+/// The actual extent of a dimension whose declared extent is neither a constant nor a single
+/// run-time integer. The checked entries bind `var` to it, and [`Kernel::checks`] compares it.
 #[derive(Clone, Debug)]
 pub struct ActualDim {
-    /// Index into [`Kernel::params`].
+    /// The position in [`Kernel::params`].
     pub param: usize,
-    /// Which dimension of that tensor.
+    /// The dimension of that tensor.
     pub dim: usize,
-    /// Bound to the actual extent in `checks` only.
+    /// The variable; bound in `checks` only.
     pub var: Var,
 }
 
 /// A function of the module.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The exported name.
+    /// The name of the exported function.
     pub name: String,
-    /// Arguments of the raw entry.
+    /// The parameters of the raw entry.
     pub params: Vec<Param>,
-    /// Extra variables of `checks`.
+    /// Additional variables of `checks`.
     pub dims: Vec<ActualDim>,
-    /// What the checked entries verify beyond the types, constant extents and lone run-time
-    /// integers of the arguments: loops, conditions, `let`s and `Assert`s, in order. Reads
-    /// inputs, writes nothing. Assumes nothing but that buffers are as long as their actual extents
-    /// say.
+    /// The checks of the checked entries, beyond types, constant extents and single run-time
+    /// integers: loops, conditions, `let`s and `Assert`s. Reads inputs, writes nothing. Assumes
+    /// only that buffers have their actual extents.
     pub checks: Stmt,
-    /// What it computes. Valid when `checks` pass.
+    /// The computation. Valid only after the checks passed.
     pub body: Stmt,
-    /// True if the order of floating-point operations may differ from the source.
+    /// Whether the order of floating-point operations may differ from the source.
     pub reassociated: bool,
     /// Facts about the run-time integers (`assume`s, extents not negative), for the simplifier.
     pub facts: Vec<Expr>,
 }
 
 impl Kernel {
-    /// A kernel of which nothing is to be checked and nothing is known beside its body.
+    /// Creates a kernel without checks and facts.
     pub fn new(name: &str, params: Vec<Param>, body: Stmt) -> Kernel {
         let (name, dims, checks, facts) = (name.into(), Vec::new(), Stmt::nothing(), Vec::new());
         Kernel { name, params, dims, checks, body, reassociated: false, facts }

@@ -1,21 +1,21 @@
-//! The indices of a GPU's blocks and threads, which loops stand for.
+//! The indices of GPU blocks and threads.
 
 use std::fmt;
 
-/// What a loop of a launch is about.
+/// An index that a loop of a launch binds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ThreadIndex {
     /// `blockIdx`: 0 is x, 1 is y, 2 is z.
     Block(usize),
-    /// `threadIdx`, likewise.
+    /// `threadIdx`: 0 is x, 1 is y, 2 is z.
     Thread(usize),
-    /// `vthread`: the work of several threads, done by one. The iterations do not depend on each
-    /// other; `inject_virtual_threads` interleaves them.
+    /// `vthread`: a virtual thread, one of several whose work one thread does. The iterations are
+    /// independent; `inject_virtual_threads` interleaves them.
     Virtual,
 }
 
 impl ThreadIndex {
-    /// All of them.
+    /// All indices.
     pub const ALL: [ThreadIndex; 7] = [
         ThreadIndex::Block(0),
         ThreadIndex::Block(1),
@@ -26,12 +26,12 @@ impl ThreadIndex {
         ThreadIndex::Virtual,
     ];
 
-    /// The index of a name: `blockIdx.x`, `vthread`.
+    /// Returns the index with this name, such as `blockIdx.x`.
     pub fn from_name(name: &str) -> Option<ThreadIndex> {
         ThreadIndex::ALL.into_iter().find(|index| index.name() == name)
     }
 
-    /// As in schedules and in loops.
+    /// Returns the name in schedules and dumps.
     pub fn name(self) -> &'static str {
         match self {
             ThreadIndex::Block(at) => ["blockIdx.x", "blockIdx.y", "blockIdx.z"][at],
@@ -40,12 +40,12 @@ impl ThreadIndex {
         }
     }
 
-    /// Whether threads of one block differ in it.
+    /// Whether it is a thread index.
     pub fn is_thread(self) -> bool {
         matches!(self, ThreadIndex::Thread(_))
     }
 
-    /// Whether blocks differ in it.
+    /// Whether it is a block index.
     pub fn is_block(self) -> bool {
         matches!(self, ThreadIndex::Block(_))
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A scalar type. Halves (`Float16`, `BFloat16`) exist only in memory: loads, stores and casts.
-/// All arithmetic on them happens in `Float32` (LANGUAGE.md, section 3).
+/// Arithmetic on them is in `Float32` (docs/LANGUAGE.md, section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE 754 binary64.
@@ -32,14 +32,14 @@ pub enum DType {
     Uint64,
     /// One byte in memory, 0 or 1. A load treats any non-zero byte as true.
     Bool,
-    /// Loop variables, extents, run-time integers and indices: 64 bits, signed. Its arithmetic
-    /// never overflows in a valid execution (elaboration proves it or an entry check does), so
-    /// the simplifier may reorder it; the interpreter traps when it does overflow.
+    /// Loop variables, extents, run-time integers and indices: 64 bits, signed. The arithmetic does
+    /// not overflow in a valid execution (proved by `te::check_bounds` or checked on entry), so the
+    /// simplifier may reassociate it. The interpreter traps on overflow.
     Index,
 }
 
 impl DType {
-    /// Every type a tensor may have, in the order of the language reference.
+    /// All types of tensors, in the order of the language reference.
     pub const ALL: [DType; 13] = [
         DType::Float64,
         DType::Float32,
@@ -56,7 +56,7 @@ impl DType {
         DType::Bool,
     ];
 
-    /// The name in `.te` files, manifests and dumps.
+    /// Returns the name in `.te` files, manifests and dumps.
     pub fn name(self) -> &'static str {
         match self {
             DType::Float64 => "float64",
@@ -76,12 +76,12 @@ impl DType {
         }
     }
 
-    /// The inverse of [`DType::name`] for tensor types; `index` is not one.
+    /// Returns the type of tensors with this name; `None` for `index`.
     pub fn from_name(name: &str) -> Option<DType> {
         DType::ALL.into_iter().find(|ty| ty.name() == name)
     }
 
-    /// Bytes in memory.
+    /// Returns the size in memory in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             DType::Float64 | DType::Int64 | DType::Uint64 | DType::Index => 8,
@@ -91,37 +91,37 @@ impl DType {
         }
     }
 
-    /// Bits of a value; 8 for `bool`.
+    /// Returns the size in memory in bits; 8 for `bool`.
     pub fn bits(self) -> u32 {
         self.bytes() as u32 * 8
     }
 
-    /// True for the four floating-point types.
+    /// Whether it is one of the four floating-point types.
     pub fn is_float(self) -> bool {
         matches!(self, DType::Float64 | DType::Float32 | DType::Float16 | DType::BFloat16)
     }
 
-    /// True for `Float16` and `BFloat16`.
+    /// Whether it is `Float16` or `BFloat16`.
     pub fn is_half(self) -> bool {
         matches!(self, DType::Float16 | DType::BFloat16)
     }
 
-    /// True for the integer types, `Index` included, `Bool` not.
+    /// Whether it is an integer type; includes `Index` but not `Bool`.
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool
     }
 
-    /// True for signed integers, `Index` included.
+    /// Whether it is a signed integer type; includes `Index`.
     pub fn is_signed(self) -> bool {
         matches!(self, DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 | DType::Index)
     }
 
-    /// The type arithmetic happens in: `Float32` for halves, the type itself otherwise.
+    /// Returns the type of arithmetic: `Float32` for halves, the type itself otherwise.
     pub fn compute_type(self) -> DType {
         if self.is_half() { DType::Float32 } else { self }
     }
 
-    /// Smallest and largest value of an integer type (`Bool`: 0 and 1).
+    /// Returns the least and the greatest value of an integer type (`Bool`: 0 and 1).
     ///
     /// # Panics
     /// On floating-point types.
@@ -136,7 +136,7 @@ impl DType {
         }
     }
 
-    /// `value` rounded once, to nearest even, to a floating-point type.
+    /// Rounds `value` to a floating-point type, once, to nearest even.
     ///
     /// # Panics
     /// On other types.
@@ -150,7 +150,7 @@ impl DType {
         }
     }
 
-    /// `value` wrapped into an integer type (two's complement).
+    /// Wraps `value` into an integer type (two's complement).
     pub fn wrap(self, value: i128) -> i128 {
         let (min, _) = self.int_range();
         let modulus = if self == DType::Bool { 2 } else { 1i128 << self.bits() };
@@ -158,8 +158,8 @@ impl DType {
     }
 }
 
-/// The 16 bits of `value` rounded once, to nearest even, to `Float16` or `BFloat16`. (The `half`
-/// crate goes from f64 to its types by way of f32, or drops bits: two roundings.)
+/// Returns the bits of `value` as `Float16` or `BFloat16`, rounded once to nearest even. The
+/// conversions of the `half` crate from `f64` round twice or truncate.
 ///
 /// # Panics
 /// On other types.
@@ -171,8 +171,8 @@ pub fn half_bits(value: f64, dtype: DType) -> u16 {
     }
 }
 
-/// `value` as float32, an inexact one towards the neighbour with an odd last bit; so rounding the
-/// result to fewer bits gives what rounding `value` itself gives.
+/// Rounds `value` to float32; an inexact value to the neighbour with an odd last bit. Rounding the
+/// result to fewer bits then gives the same as rounding `value`.
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let back = f64::from(nearest);
@@ -192,24 +192,24 @@ impl fmt::Display for DType {
 /// The type of a loop IR value: `lanes` values of one scalar type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Type {
-    /// Element type.
+    /// The element type.
     pub dtype: DType,
-    /// Number of lanes; 1 is a scalar.
+    /// The number of lanes; 1 for scalars.
     pub lanes: u32,
 }
 
 impl Type {
-    /// A scalar.
+    /// Returns a scalar type.
     pub const fn scalar(dtype: DType) -> Type {
         Type { dtype, lanes: 1 }
     }
 
-    /// The same number of lanes of another element type.
+    /// Returns the type with another element type and the same lanes.
     pub fn with_dtype(self, dtype: DType) -> Type {
         Type { dtype, ..self }
     }
 
-    /// True if there is one lane.
+    /// Whether there is one lane.
     pub fn is_scalar(self) -> bool {
         self.lanes == 1
     }
@@ -235,7 +235,7 @@ impl fmt::Display for Type {
 mod tests {
     use super::*;
 
-    /// Every half, and the points between neighbours, where two roundings go wrong.
+    /// Tests every half and the midpoints between neighbours, where double rounding is wrong.
     #[test]
     fn ties_of_halves_go_to_even() {
         for bits in 0..0x7bffu16 {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn halves_are_rounded_once() {
-        // A little over half way between 1 and the next half, in bits that a float32 drops.
+        // Slightly more than half way from 1 to the next half, by bits that float32 drops.
         let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
         assert_eq!(DType::Float16.round_float(value), 1.0 + 2f64.powi(-10));
         assert_eq!(DType::Float16.round_float(1.0 + 2f64.powi(-11)), 1.0);

@@ -1,21 +1,27 @@
-//! The verifier: what every pass must leave true. A violation is a bug of the pass before it.
+//! The verifier: the invariants of the loop IR. A violation is a bug of the pass before it.
 //!
-//! Types and lanes fit; halves appear in loads, stores and casts only; a variable is bound once,
-//! before its uses; a buffer is an argument, a constant or allocated around its uses, and all its
-//! accesses have one index per dimension or all exactly one; inputs are not written; entry checks
-//! assert, the body does not. In a launch a GPU index has one variable, bound by every loop about
-//! it, and one extent; threads meet where control flow is the same for all of them; shared memory
-//! is allocated in launches, global memory around them.
+//! - Types and lanes match. Halves appear in loads, stores and casts only.
+//! - A variable is bound once, before its uses.
+//! - A buffer is an argument, a constant or allocated around its uses. All its accesses have one
+//!   index per dimension, or all have exactly one.
+//! - Inputs are not written. `Assert` appears in the entry checks only.
+//! - In a launch, a GPU index has one variable, which every loop over it binds, and one extent.
+//!   Barriers are in uniform control flow. Shared memory is allocated in launches, global memory
+//!   around them.
 
 use super::launch::{Varying, has_threads, is_shared_stage};
 use super::print::print_expr;
+use super::visit::{Memo, for_each_child};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use super::{Stmt, Type};
 use super::{UnOp, Var};
 use crate::ir::ThreadIndex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The first violation of the IR's rules, as text that names the node.
+/// Checks the invariants of a kernel.
+///
+/// # Errors
+/// The first violation, with the node.
 pub fn verify_kernel(kernel: &Kernel) -> Result<(), String> {
     let mut verifier = Verifier::default();
     for param in &kernel.params {
@@ -60,24 +66,24 @@ struct Verifier {
     ever_bound: FxHashSet<Var>,
     visible: FxHashSet<Buffer>,
     read_only: FxHashSet<Buffer>,
-    /// Whether accesses of a buffer have one flat index, by the first one met.
+    /// Whether the accesses of a buffer have one flat index; determined by the first access.
     flat: FxHashMap<Buffer, bool>,
     in_checks: bool,
-    /// The launch around.
+    /// The enclosing launch.
     launch: Option<Launch>,
-    /// The variables of all launches' indices.
+    /// The variables of the indices of all launches.
     launched: FxHashSet<Var>,
-    /// Nodes verified in the current scope, kept so that addresses stay unique.
-    known: FxHashMap<usize, Expr>,
+    /// Nodes verified in the current scope.
+    known: Memo<()>,
 }
 
-/// What a launch has told so far.
+/// The state of the enclosing launch.
 #[derive(Default)]
 struct Launch {
-    /// Variable and extent of each index met.
+    /// The variable and the extent of each index so far.
     dims: FxHashMap<ThreadIndex, (Var, Expr)>,
     varying: Varying,
-    /// Where control flow may differ between threads: a description of the innermost place.
+    /// The innermost enclosing condition or bound that may differ between threads.
     divergent: Option<String>,
 }
 
@@ -92,7 +98,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// What was verified with the variable in scope is forgotten with it.
+    /// Ends the scope of a variable and forgets what was verified in it.
     fn leave(&mut self, var: &Var) {
         self.in_scope.remove(var);
         self.known.clear();
@@ -121,14 +127,14 @@ impl Verifier {
             Stmt::For { .. } => self.for_loop(stmt),
             Stmt::If { cond, then, otherwise } => {
                 self.typed(cond, Type::scalar(DType::Bool), "a condition")?;
-                let around = self.enter_control(&[cond]);
+                let outer = self.enter_control(&[cond]);
                 self.stmt(then)?;
                 otherwise.iter().try_for_each(|stmt| self.stmt(stmt))?;
-                self.leave_control(around);
+                self.leave_control(outer);
                 Ok(())
             }
             Stmt::Store { buffer, nontemporal: true, .. } if buffer.scope != Scope::Global => {
-                Err(format!("a store past the caches to {} buffer", buffer.scope.name()))
+                Err(format!("a nontemporal store to a {} buffer", buffer.scope.name()))
             }
             Stmt::Store { buffer, indices, value, mask, .. } => {
                 self.store(buffer, indices, value, mask.as_ref())
@@ -179,8 +185,7 @@ impl Verifier {
                 Err("a group of copies outside of a launch".into())
             }
             Stmt::CopyGroup { body } => self.stmt(body),
-            Stmt::Barrier | Stmt::AwaitCopies { .. } => self.meeting("a barrier"),
-            Stmt::Evaluate(value) => self.expr(value),
+            Stmt::Barrier | Stmt::AwaitCopies { .. } => self.check_barrier("a barrier"),
         }
     }
 
@@ -205,17 +210,17 @@ impl Verifier {
             return Err(format!("parallel loop {} in a launch", var.name()));
         }
         self.bind(var)?;
-        let around = self.enter_control(&[min, extent]);
+        let outer = self.enter_control(&[min, extent]);
         if let Some(launch) = &mut self.launch {
             launch.varying.enter_loop(var, kind, min, extent);
         }
         self.stmt(body)?;
-        self.leave_control(around);
+        self.leave_control(outer);
         self.leave(var);
         Ok(())
     }
 
-    /// A loop about a GPU index binds the launch's variable, again inside another one.
+    /// Verifies a loop over a GPU index, which may be inside another loop over the same index.
     fn thread_loop(&mut self, stmt: &Stmt) -> Verified {
         let Stmt::For { var, min, extent, kind, body } = stmt else {
             crate::bug!("a loop is expected")
@@ -246,21 +251,21 @@ impl Verifier {
         Ok(())
     }
 
-    /// A launch, a shared stage, or just a mark.
+    /// Verifies a `Produce`: a launch, a shared stage, or a mark.
     fn produce(&mut self, stmt: &Stmt, body: &Stmt) -> Verified {
         if self.launch.is_some() {
             if is_shared_stage(body) {
-                self.meeting("a shared stage")?;
+                self.check_barrier("a shared stage")?;
             }
             return self.stmt(body);
         }
         if !has_threads(stmt) {
             return self.stmt(body);
         }
-        // The variables of its indices are its own.
+        // Each launch has its own variables.
         self.launch = Some(Launch::default());
         self.stmt(body)?;
-        let launch = self.launch.take().expect("nothing ends it inside");
+        let launch = self.launch.take().expect("inner statements keep it");
         for (index, (var, _)) in &launch.dims {
             if !self.launched.insert(var.clone()) {
                 return Err(format!("{index} has the variable of another launch or index"));
@@ -269,30 +274,30 @@ impl Verifier {
         Ok(())
     }
 
-    /// Whether all threads of the block come here.
-    fn meeting(&self, what: &str) -> Verified {
+    /// Checks that all threads of the block reach this statement.
+    fn check_barrier(&self, what: &str) -> Verified {
         match &self.launch {
             None => Err(format!("{what} outside of a launch")),
             Some(Launch { divergent: Some(place), .. }) => {
-                Err(format!("{what} where threads part: {place}"))
+                Err(format!("{what} where threads diverge: {place}"))
             }
             Some(_) => Ok(()),
         }
     }
 
-    /// Control flow by these expressions; gives what was around.
+    /// Enters control flow that depends on `exprs`; returns the state to restore.
     fn enter_control(&mut self, exprs: &[&Expr]) -> Option<String> {
         let launch = self.launch.as_mut()?;
-        let around = launch.divergent.clone();
+        let outer = launch.divergent.clone();
         if let Some(expr) = exprs.iter().find(|expr| !launch.varying.agrees(expr)) {
             launch.divergent = Some(print_expr(expr));
         }
-        around
+        outer
     }
 
-    fn leave_control(&mut self, around: Option<String>) {
+    fn leave_control(&mut self, outer: Option<String>) {
         if let Some(launch) = &mut self.launch {
-            launch.divergent = around;
+            launch.divergent = outer;
         }
     }
 
@@ -325,7 +330,7 @@ impl Verifier {
         }
     }
 
-    /// The lanes of an access.
+    /// Verifies an access; returns its lanes.
     fn access(&mut self, buffer: &Buffer, indices: &[Expr]) -> Result<u32, String> {
         let name = &buffer.name;
         if buffer.scope != Scope::Constant && !self.visible.contains(buffer) {
@@ -370,21 +375,21 @@ impl Verifier {
     }
 
     fn expr(&mut self, expr: &Expr) -> Verified {
-        if self.known.contains_key(&expr.id()) {
+        if self.known.contains(expr) {
             return Ok(());
         }
         let fits = self.node(expr)?;
         if !fits {
             return Err(format!("ill-typed {}: {}", expr.ty, print_expr(expr)));
         }
-        self.known.insert(expr.id(), expr.clone());
+        self.known.insert(expr, ());
         Ok(())
     }
 
-    /// Whether the node's own type fits its operands'; the operands are verified too.
+    /// Verifies the operands; returns whether the type of the node fits theirs.
     fn node(&mut self, expr: &Expr) -> Result<bool, String> {
         let ty = expr.ty;
-        let half_made = ty.dtype.is_half()
+        let computes_half = ty.dtype.is_half()
             && !matches!(
                 expr.kind,
                 ExprKind::Load { .. }
@@ -394,7 +399,7 @@ impl Verifier {
                     | ExprKind::Broadcast(_)
                     | ExprKind::Var(_)
             );
-        if half_made {
+        if computes_half {
             return Ok(false);
         }
         Ok(match &expr.kind {
@@ -412,7 +417,7 @@ impl Verifier {
             }
             ExprKind::Let(var, value, body) => {
                 self.typed(value, var.ty(), "the value of a let")?;
-                // The same expression may stand in several places; then so does its let.
+                // An expression may have several uses, and so may its `let`.
                 let fresh = self.in_scope.insert(var.clone());
                 self.expr(body)?;
                 if !fresh {
@@ -423,7 +428,7 @@ impl Verifier {
             }
             _ => {
                 let mut operands = Vec::new();
-                super::visit::for_each_child(expr, &mut |child| operands.push(child.clone()));
+                for_each_child(expr, &mut |child| operands.push(child.clone()));
                 operands.iter().try_for_each(|operand| self.expr(operand))?;
                 fits(expr, &operands)
             }

@@ -1,7 +1,61 @@
-//! Walking and rewriting the loop IR. A pass matches only the nodes it changes and lets the rest
-//! fall through; unchanged subtrees are returned as they are.
+//! Walks and rewrites of the loop IR. A pass matches only the nodes that it changes; rewrites
+//! return unchanged subtrees as they are.
+//!
+//! Expressions are DAGs: nodes are shared, and the tree of an expression can be exponentially
+//! larger than the number of its nodes. [`walk_expr`], [`rewrite_expr`] and [`substitute`] visit
+//! the tree. [`walk_nodes`], [`any_expr`] and everything with a [`Memo`] visit each node once.
 
-use super::{Expr, ExprKind, Stmt};
+use super::{Buffer, Expr, ExprKind, Stmt, Var};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A result for each node of some expressions, by identity. Holds the expressions, so that no
+/// address is used twice while the memo lives.
+#[derive(Clone, Debug)]
+pub struct Memo<T>(FxHashMap<usize, (Expr, T)>);
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo(FxHashMap::default())
+    }
+}
+
+impl<T> Memo<T> {
+    /// Returns the result for `expr`, if there is one.
+    pub fn get(&self, expr: &Expr) -> Option<&T> {
+        self.0.get(&expr.id()).map(|(_, result)| result)
+    }
+
+    /// Whether there is a result for `expr`.
+    pub fn contains(&self, expr: &Expr) -> bool {
+        self.0.contains_key(&expr.id())
+    }
+
+    /// Sets the result for `expr`; returns the previous one.
+    pub fn insert(&mut self, expr: &Expr, result: T) -> Option<T> {
+        self.0.insert(expr.id(), (expr.clone(), result)).map(|(_, result)| result)
+    }
+
+    /// Removes all results.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A set of nodes, by identity. Does not hold the expressions: they must outlive the set.
+#[derive(Clone, Default, Debug)]
+pub struct NodeSet(FxHashSet<usize>);
+
+impl NodeSet {
+    /// Adds `expr`; returns whether it was new.
+    pub fn insert(&mut self, expr: &Expr) -> bool {
+        self.0.insert(expr.id())
+    }
+
+    /// Returns the number of nodes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// Calls `f` on the direct operands of `expr`.
 pub fn for_each_child(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
@@ -59,10 +113,77 @@ pub fn map_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
     if changed { Expr::new(expr.ty, kind) } else { expr.clone() }
 }
 
-/// Calls `f` on `expr` and everything below it, operands after the node.
+/// Calls `f` on `expr` and everything below it, operands after the node. Shared nodes are visited
+/// once for each use.
 pub fn walk_expr(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
     f(expr);
     for_each_child(expr, &mut |child| walk_expr(child, f));
+}
+
+/// Calls `f` on each node of `expr` that is not in `seen`, operands after the node, and adds it.
+pub fn walk_nodes(expr: &Expr, seen: &mut NodeSet, f: &mut dyn FnMut(&Expr)) {
+    if seen.insert(expr) {
+        f(expr);
+        for_each_child(expr, &mut |child| walk_nodes(child, seen, f));
+    }
+}
+
+/// Calls `f` with buffer, indices and mask of each load of `expr` that is not in `seen`. Adds all
+/// nodes of `expr` to `seen`.
+pub fn for_each_load(
+    expr: &Expr,
+    seen: &mut NodeSet,
+    f: &mut dyn FnMut(&Buffer, &[Expr], Option<&Expr>),
+) {
+    walk_nodes(expr, seen, &mut |node| {
+        if let ExprKind::Load { buffer, indices, mask } = &node.kind {
+            f(buffer, indices, mask.as_ref());
+        }
+    });
+}
+
+/// Whether `f` holds for a node of `expr`. Stops at the first one.
+pub fn any_expr(expr: &Expr, f: &mut dyn FnMut(&Expr) -> bool) -> bool {
+    /// Most expressions are smaller and need no set.
+    const UNTRACKED_NODES: u32 = 64;
+    fn search(
+        expr: &Expr,
+        visited: &mut u32,
+        seen: &mut NodeSet,
+        f: &mut dyn FnMut(&Expr) -> bool,
+    ) -> bool {
+        *visited = visited.saturating_add(1);
+        if *visited > UNTRACKED_NODES && !seen.insert(expr) {
+            return false;
+        }
+        let mut found = f(expr);
+        for_each_child(expr, &mut |child| found = found || search(child, visited, seen, f));
+        found
+    }
+    search(expr, &mut 0, &mut NodeSet::default(), f)
+}
+
+/// Whether `expr` uses `var`.
+pub fn mentions(expr: &Expr, var: &Var) -> bool {
+    any_expr(expr, &mut |e| e.as_var() == Some(var))
+}
+
+/// Whether `expr` uses one of `vars`.
+pub fn mentions_any(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
+    any_expr(expr, &mut |e| e.as_var().is_some_and(|var| vars.contains(var)))
+}
+
+/// Whether `expr` contains a load.
+pub fn reads_memory(expr: &Expr) -> bool {
+    any_expr(expr, &mut |e| matches!(e.kind, ExprKind::Load { .. }))
+}
+
+/// Whether `expr` contains a load of `buffer`.
+pub fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
+    any_expr(
+        expr,
+        &mut |e| matches!(&e.kind, ExprKind::Load { buffer: read, .. } if read == buffer),
+    )
 }
 
 /// Rewrites bottom up: `f` sees each node with its operands already rewritten.
@@ -73,7 +194,7 @@ pub fn rewrite_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
 
 /// `expr` with variables replaced where `f` gives something. Names bound inside are distinct by
 /// identity, so nothing can be captured.
-pub fn substitute(expr: &Expr, f: &mut dyn FnMut(&super::Var) -> Option<Expr>) -> Expr {
+pub fn substitute(expr: &Expr, f: &mut dyn FnMut(&Var) -> Option<Expr>) -> Expr {
     rewrite_expr(expr, &mut |e| match e.as_var() {
         Some(var) => f(var).unwrap_or(e),
         None => e,
@@ -102,7 +223,7 @@ pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
             mask.iter().for_each(f);
         }
         Stmt::Prefetch { indices, .. } => indices.iter().for_each(f),
-        Stmt::Let { value, .. } | Stmt::Evaluate(value) => f(value),
+        Stmt::Let { value, .. } => f(value),
         Stmt::Assert { cond, values, .. } => {
             f(cond);
             values.iter().for_each(f);
@@ -131,8 +252,7 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
         | Stmt::Prefetch { .. }
         | Stmt::Assert { .. }
         | Stmt::Barrier
-        | Stmt::AwaitCopies { .. }
-        | Stmt::Evaluate(_) => {}
+        | Stmt::AwaitCopies { .. } => {}
     }
 }
 
@@ -162,7 +282,6 @@ pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
             Stmt::Prefetch { buffer, indices: indices.iter().map(f).collect() }
         }
         Stmt::Let { var, value, body } => Stmt::Let { var, value: f(&value), body },
-        Stmt::Evaluate(value) => Stmt::Evaluate(f(&value)),
         Stmt::Assert { cond, message, values } => {
             let cond = f(&cond);
             Stmt::Assert { cond, message, values: values.iter().map(f).collect() }

@@ -1,88 +1,73 @@
-//! Products of small matrices by a warp: the intrinsics that tensor cores compute.
+//! Warp products: products of small matrices that the tensor cores compute for a warp.
 //!
-//! `mma_m16n8k16_bf16`: 32 threads add the product of a 16×16 and a 16×8 matrix to a 16×8 one. The
-//! thread with `threadIdx.x = lane` holds four elements of the sum, of rows `lane // 4` and that
-//! plus 8, columns `lane % 4 * 2` and the next one. Its part is the nest
-//! `for half in 0..2, column in 0..2, k in 0..16: c[half, column] = c[half, column] +`
-//! `a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]`,
-//! which is what the loop IR says and what the interpreter runs, thread by thread.
+//! Example: with `mma_m16n8k16_bf16`, 32 threads add the product of a 16×16 and an 16×8 matrix to a
+//! 16×8 matrix. The thread with `threadIdx.x = lane` holds four elements of the sum: rows `lane //
+//! 4` and `lane // 4 + 8`, columns `lane % 4 * 2` and the next one. The loop IR holds the part of
+//! one thread, which the interpreter runs for each thread:
+//!
+//! ```text
+//! for half in 0..2, column in 0..2, k in 0..16:
+//!   c[half, column] = c[half, column] + a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]
+//! ```
 
 use super::arith::Facts;
 use super::simplify::simplify_expr;
-use super::visit::substitute;
+use super::visit::{mentions, substitute};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 
-/// Rows and columns of a thread's part.
+/// The number of rows, and of columns, of a thread's part.
 pub const HALVES: i64 = 2;
 
-/// A product by a warp.
+/// A kind of warp product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WarpProduct {
-    /// In `lib/intrinsics.te`.
+    /// The name in `lib/intrinsics.te`.
     pub name: &'static str,
-    /// Elements of the factors.
+    /// The element type of the factors.
     pub factor: DType,
-    /// Elements of the sum.
+    /// The element type of the sum.
     pub sum: DType,
-    /// Terms of one element.
+    /// The number of terms of an element of the sum.
     pub terms: i64,
-    /// The instruction in PTX.
-    pub instruction: &'static str,
 }
 
 impl WarpProduct {
-    /// All of them.
+    /// All warp products.
     pub const ALL: [WarpProduct; 5] = [
         WarpProduct {
             name: "mma_m16n8k16_bf16",
             factor: DType::BFloat16,
             sum: DType::Float32,
             terms: 16,
-            instruction: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
         },
         WarpProduct {
             name: "mma_m16n8k16_f16",
             factor: DType::Float16,
             sum: DType::Float32,
             terms: 16,
-            instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
         },
         WarpProduct {
             name: "mma_m16n8k8_tf32",
             factor: DType::Float32,
             sum: DType::Float32,
             terms: 8,
-            instruction: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
         },
-        WarpProduct {
-            name: "mma_m16n8k32_s8",
-            factor: DType::Int8,
-            sum: DType::Int32,
-            terms: 32,
-            instruction: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
-        },
-        WarpProduct {
-            name: "mma_m16n8k32_u8",
-            factor: DType::Uint8,
-            sum: DType::Int32,
-            terms: 32,
-            instruction: "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32",
-        },
+        WarpProduct { name: "mma_m16n8k32_s8", factor: DType::Int8, sum: DType::Int32, terms: 32 },
+        WarpProduct { name: "mma_m16n8k32_u8", factor: DType::Uint8, sum: DType::Int32, terms: 32 },
     ];
 
-    /// The product that an intrinsic is; none if it is of one thread alone.
+    /// Returns the warp product with this name; `None` for intrinsics of a single thread.
     pub fn of(name: &str) -> Option<WarpProduct> {
         WarpProduct::ALL.into_iter().find(|product| product.name == name)
     }
 
-    /// Elements of a factor in 16 bytes, a row of `ldmatrix`.
+    /// Returns the number of elements of a factor in 16 bytes, a row of an 8×8 matrix of halves.
     pub fn row(self) -> i64 {
         16 / self.factor.bytes() as i64
     }
 }
 
-/// Whether a statement is computed by a warp together. Its nest stays as it is until a back end
-/// takes it.
+/// Whether a statement is a warp product. Passes must not change its nest: the back end matches it.
 pub fn is_warp_product(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Tensorize { name, .. } if WarpProduct::of(name).is_some())
 }
@@ -90,7 +75,7 @@ pub fn is_warp_product(stmt: &Stmt) -> bool {
 /// An element of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Element<'a> {
-    /// Of which buffer.
+    /// The buffer.
     pub buffer: &'a Buffer,
     /// One index per dimension before `flatten_storage`, exactly one after.
     pub indices: &'a [Expr],
@@ -98,19 +83,22 @@ pub struct Element<'a> {
 
 /// A thread's part of a product.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    /// The variables of the loops: half, column, term.
+pub struct ThreadPart<'a> {
+    /// The loop variables: half, column, term.
     pub vars: [&'a Var; 3],
     /// The running sum.
     pub c: Element<'a>,
-    /// The factor that moves by rows.
+    /// The factor that depends on the row.
     pub a: Element<'a>,
-    /// The factor that moves by columns.
+    /// The factor that depends on the column.
     pub b: Element<'a>,
 }
 
-/// Reads a nest as a thread's part, or tells what is different.
-pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String> {
+/// Matches a nest with a thread's part of `product`.
+///
+/// # Errors
+/// The first difference, in words for the user.
+pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<ThreadPart<'_>, String> {
     let (mut vars, mut at) = (Vec::new(), nest);
     for extent in [HALVES, HALVES, product.terms] {
         at = single(at);
@@ -120,7 +108,7 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String
                     "a condition stands inside: `{}`; split so that the factor divides",
                     super::print::print_expr(cond)
                 ),
-                _ => format!("a loop of {extent} more is expected inside"),
+                _ => format!("another loop of {extent} iterations is expected inside"),
             });
         };
         let name = var.name();
@@ -172,18 +160,13 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<Part<'_>, String
         ));
     }
     let (x, y) = (factor(product, x)?, factor(product, y)?);
-    let moves = |element: &Element<'_>, var: &Var| {
-        let mut moves = false;
-        for index in element.indices {
-            super::visit::walk_expr(index, &mut |e| moves |= e.as_var() == Some(var));
-        }
-        moves
-    };
+    let moves =
+        |element: &Element<'_>, var: &Var| element.indices.iter().any(|index| mentions(index, var));
     let (a, b) = if moves(&x, vars[0]) { (x, y) } else { (y, x) };
-    Ok(Part { vars: [vars[0], vars[1], vars[2]], c, a, b })
+    Ok(ThreadPart { vars: [vars[0], vars[1], vars[2]], c, a, b })
 }
 
-/// Blocks of one statement aside.
+/// Returns the only statement of nested blocks, or the block.
 fn single(stmt: &Stmt) -> &Stmt {
     match stmt {
         Stmt::Block(stmts) if stmts.len() == 1 => single(&stmts[0]),
@@ -195,7 +178,7 @@ fn factor(product: WarpProduct, expr: &Expr) -> Result<Element<'_>, String> {
     let shown = || super::print::print_expr(expr);
     let inner = match &expr.kind {
         ExprKind::Cast(inner) if product.factor != DType::Float32 => inner,
-        // Float32 factors are rounded where the source says so, and nowhere else.
+        // A float32 factor must be rounded to TF32 by the source: no pass changes a rounding.
         ExprKind::Call(Intrinsic::Tf32, args) if product.factor == DType::Float32 => &args[0],
         _ if product.factor == DType::Float32 => {
             return Err(format!(
@@ -219,7 +202,7 @@ fn factor(product: WarpProduct, expr: &Expr) -> Result<Element<'_>, String> {
     }
 }
 
-/// `index` where variables have these values.
+/// Returns `index` with these values for variables, simplified.
 pub fn index_at(index: &Expr, values: &[(&Var, i64)]) -> Expr {
     let at = substitute(index, &mut |var| {
         let known = values.iter().find(|(other, _)| *other == var);

@@ -13,8 +13,10 @@
 
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
-use crate::ir::launch::has_meeting;
-use crate::ir::visit::{for_each_child, map_children, map_exprs, map_stmts, walk_stmt};
+use crate::ir::launch::has_barrier;
+use crate::ir::visit::{
+    Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_memory, walk_stmt,
+};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -72,7 +74,7 @@ fn hoist_loop(stmt: Stmt, names: &mut Names) -> Stmt {
     let mut hoister = Hoister::new(&var, &body, names);
     let body = hoister.visit_stmt(*body);
     let lets = hoister.lets;
-    let reads = lets.iter().any(|(_, value)| has_load(value));
+    let reads = lets.iter().any(|(_, value)| reads_memory(value));
     let cond = Expr::lt(Expr::index(0), extent.clone());
     let runs = extent.as_int().is_some_and(|extent| extent > 0);
     let nest = Stmt::For { var, min, extent, kind, body: Box::new(body) };
@@ -93,7 +95,7 @@ struct Hoister<'a> {
     /// Whether the loop has barriers.
     meets: bool,
     /// By node; the expression keeps the address taken.
-    known: FxHashMap<usize, (Expr, Traits)>,
+    known: Memo<Traits>,
     lets: Vec<(Var, Expr)>,
     /// Positions in `lets` by hash of the value.
     by_hash: FxHashMap<u64, Vec<usize>>,
@@ -127,9 +129,9 @@ impl<'a> Hoister<'a> {
             },
             &mut |_| {},
         );
-        let (known, by_hash) = (FxHashMap::default(), FxHashMap::default());
+        let (known, by_hash) = (Memo::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
-        let meets = has_meeting(body);
+        let meets = has_barrier(body);
         Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
     }
 
@@ -201,7 +203,7 @@ impl<'a> Hoister<'a> {
     }
 
     fn traits(&mut self, expr: &Expr) -> Traits {
-        if let Some((_, traits)) = self.known.get(&expr.id()) {
+        if let Some(traits) = self.known.get(expr) {
             return *traits;
         }
         let mut traits = match &expr.kind {
@@ -219,15 +221,9 @@ impl<'a> Hoister<'a> {
             traits.reads |= inner.reads;
             traits.worth |= inner.worth;
         });
-        self.known.insert(expr.id(), (expr.clone(), traits));
+        self.known.insert(expr, traits);
         traits
     }
-}
-
-fn has_load(expr: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { .. });
-    for_each_child(expr, &mut |child| found = found || has_load(child));
-    found
 }
 
 fn is_costly(expr: &Expr) -> bool {
@@ -297,7 +293,7 @@ impl Sharer {
 
     /// Counts the costly expressions, except those that use a variable of an inner `let`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
-        if is_costly(expr) && (inner.is_empty() || !mentions(expr, inner)) {
+        if is_costly(expr) && (inner.is_empty() || !mentions_any(expr, inner)) {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
                 self.by_hash.entry(hash).or_default().push(self.seen.len());
@@ -346,10 +342,4 @@ impl Sharer {
         }
         map_children(expr, &mut |child| self.replace(child, names))
     }
-}
-
-fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
-    let mut found = expr.as_var().is_some_and(|var| vars.contains(var));
-    for_each_child(expr, &mut |child| found = found || mentions(child, vars));
-    found
 }

@@ -16,7 +16,7 @@
 use crate::diag::Result;
 use crate::ir::copy::fresh_copy;
 use crate::ir::visit::{
-    for_each_child, for_each_expr, for_each_stmt, map_exprs, map_stmts, rewrite_expr, walk_stmt,
+    any_expr, for_each_expr, for_each_stmt, map_exprs, map_stmts, rewrite_expr, walk_stmt,
 };
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
@@ -102,21 +102,11 @@ impl Differing {
     }
 
     fn expr(&self, expr: &Expr) -> bool {
-        self.expr_in(expr, &mut FxHashMap::default())
-    }
-
-    fn expr_in(&self, expr: &Expr, known: &mut FxHashMap<usize, bool>) -> bool {
-        if let Some(known) = known.get(&expr.id()) {
-            return *known;
-        }
-        let mut found = match &expr.kind {
+        any_expr(expr, &mut |e| match &e.kind {
             ExprKind::Var(var) => self.vars.contains(var),
             ExprKind::Load { buffer, .. } => self.buffers.contains(buffer),
             _ => false,
-        };
-        for_each_child(expr, &mut |child| found = found || self.expr_in(child, known));
-        known.insert(expr.id(), found);
-        found
+        })
     }
 
     /// Whether anything in the statement differs.

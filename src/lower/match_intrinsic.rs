@@ -16,7 +16,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{map_stmts, substitute, walk_expr};
+use crate::ir::visit::{any_expr, map_stmts, substitute};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use rustc_hash::FxHashMap;
@@ -327,9 +327,6 @@ fn step_of(expr: &Expr, var: &Var, vars: &[Var]) -> Option<Expr> {
     let next = Expr::binary(BinOp::Add, Expr::var(var), Expr::index(1));
     let after = substitute(expr, &mut |v| (v == var).then(|| next.clone()));
     let step = simplify_expr(&Expr::sub(after, expr.clone()), &Facts::new());
-    let mut regular = true;
-    walk_expr(&step, &mut |e| {
-        regular &= e.as_var().is_none_or(|v| !vars.contains(v));
-    });
+    let regular = !any_expr(&step, &mut |e| e.as_var().is_some_and(|v| vars.contains(v)));
     regular.then_some(step)
 }

@@ -14,7 +14,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::warp::{Element, Part, WarpProduct, index_at, thread_part};
+use crate::ir::warp::{Element, ThreadPart, WarpProduct, index_at, thread_part};
 use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
 use crate::schedule::{Placed, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
@@ -88,7 +88,7 @@ fn enclosing_facts(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(
 
 struct Matcher<'a> {
     product: WarpProduct,
-    part: Part<'a>,
+    part: ThreadPart<'a>,
     lane: Var,
     /// Facts of the enclosing loops.
     facts: Facts,

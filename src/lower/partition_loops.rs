@@ -16,7 +16,7 @@ use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs, substitute, walk_expr};
+use crate::ir::visit::{map_stmts, mentions, rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -397,12 +397,6 @@ impl Partitioner {
     fn simple(&self, expr: &Expr) -> Expr {
         simplify_expr(expr, &self.facts)
     }
-}
-
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
-    found
 }
 
 /// The statement without these conditions, which hold.

@@ -22,11 +22,12 @@ use crate::ir::limits::{
 };
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    for_each_child, for_each_expr, map_stmts, rewrite_exprs, walk_expr, walk_stmt,
+    Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
+    rewrite_exprs, walk_stmt,
 };
 use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
 use crate::target::Target;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -152,8 +153,8 @@ impl Promoter {
             && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_PROMOTED_BYTES
             && list.iter().all(|element| {
                 self.has_room(&element.register)
-                    && !mentions(&element.index, &bound)
-                    && element.mask.as_ref().is_none_or(|mask| !mentions(mask, &bound))
+                    && !mentions_or_reads(&element.index, &bound)
+                    && element.mask.as_ref().is_none_or(|mask| !mentions_or_reads(mask, &bound))
             })
             && elements.are_all_accesses(nest)
             && elements.are_apart();
@@ -229,7 +230,8 @@ impl Elements {
     /// stored.
     fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
-        for_each_load(expr, &mut FxHashSet::default(), &mut |buffer, index, its| {
+        for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, its| {
+            let index = &indices[0];
             let known = match (its, mask) {
                 (None, _) => true,
                 (Some(its), Some(mask)) => equal(its, mask),
@@ -283,13 +285,13 @@ impl Elements {
 
     /// Replaces every access to the elements by one to the registers.
     fn redirect(&self, stmt: Stmt) -> Stmt {
-        let mut done = FxHashMap::default();
+        let mut done = Memo::default();
         let stmt = rewrite_exprs(stmt, &mut |expr| self.redirect_expr(expr, &mut done));
         self.redirect_stores(stmt)
     }
 
-    fn redirect_expr(&self, expr: &Expr, done: &mut FxHashMap<usize, (Expr, Expr)>) -> Expr {
-        if let Some((_, result)) = done.get(&expr.id()) {
+    fn redirect_expr(&self, expr: &Expr, done: &mut Memo<Expr>) -> Expr {
+        if let Some(result) = done.get(expr) {
             return result.clone();
         }
         let result = match &expr.kind {
@@ -300,7 +302,7 @@ impl Elements {
             }
             _ => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
         };
-        done.insert(expr.id(), (expr.clone(), result.clone()));
+        done.insert(expr, result.clone());
         result
     }
 
@@ -357,21 +359,6 @@ impl Element {
     }
 }
 
-/// Calls `f` with buffer, index and mask of every load, once for a shared one.
-fn for_each_load(
-    expr: &Expr,
-    seen: &mut FxHashSet<usize>,
-    f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>),
-) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
-        f(buffer, &indices[0], mask.as_ref());
-    }
-    for_each_child(expr, &mut |child| for_each_load(child, seen, f));
-}
-
 fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
     let mut bound = FxHashSet::default();
     walk_stmt(
@@ -387,13 +374,8 @@ fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
 }
 
 /// Whether an index depends on one of the variables, or on memory, which the loop might change.
-fn mentions(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| {
-        found |= matches!(e.kind, ExprKind::Load { .. })
-            || e.as_var().is_some_and(|var| vars.contains(var));
-    });
-    found
+fn mentions_or_reads(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
+    reads_memory(expr) || mentions_any(expr, vars)
 }
 
 #[cfg(test)]

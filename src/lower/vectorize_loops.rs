@@ -13,7 +13,7 @@
 //! a constant extent.
 
 use crate::diag::Result;
-use crate::ir::visit::{map_children, map_stmts, substitute, walk_expr, walk_stmt};
+use crate::ir::visit::{any_expr, map_children, map_stmts, reads_memory, substitute, walk_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -194,13 +194,9 @@ impl Lanes {
     }
 
     fn expr_varies(&self, expr: &Expr) -> bool {
-        let mut varies = false;
-        walk_expr(expr, &mut |e| {
-            if let Some(var) = e.as_var() {
-                varies |= *var == self.var || self.vectors.contains_key(var);
-            }
-        });
-        varies
+        any_expr(expr, &mut |e| {
+            e.as_var().is_some_and(|var| *var == self.var || self.vectors.contains_key(var))
+        })
     }
 
     /// The value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no memory.
@@ -365,10 +361,4 @@ fn both(mask: Option<&Expr>, own: Expr) -> Expr {
         Some(mask) => Expr::and(mask.clone(), own),
         None => own,
     }
-}
-
-fn reads_memory(expr: &Expr) -> bool {
-    let mut reads = false;
-    walk_expr(expr, &mut |e| reads |= matches!(e.kind, ExprKind::Load { .. }));
-    reads
 }

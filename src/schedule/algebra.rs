@@ -17,10 +17,9 @@ use super::legality::order_is_free;
 use super::state::{Attach, Axis, AxisId, AxisKind, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result};
 use crate::ir::equal::equal;
-use crate::ir::visit::{for_each_child, substitute};
+use crate::ir::visit::{NodeSet, for_each_load, mentions, substitute};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Body, Reduction};
-use rustc_hash::FxHashSet;
 
 /// `S.merge(P)`: the sum that `P` is moves into `S`, which reads nothing else of it.
 pub fn merge(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -195,16 +194,10 @@ fn element_of(expr: &Expr, buffer: &Buffer) -> Option<Vec<Expr>> {
 
 /// How often a body reads a tensor, shared expressions counted once.
 fn reads_of(body: &Body, buffer: &Buffer) -> usize {
-    fn visit(expr: &Expr, buffer: &Buffer, seen: &mut FxHashSet<usize>, found: &mut usize) {
-        if !seen.insert(expr.id()) {
-            return;
-        }
-        let reads = matches!(&expr.kind, ExprKind::Load { buffer: read, .. } if read == buffer);
-        *found += usize::from(reads);
-        for_each_child(expr, &mut |child| visit(child, buffer, seen, found));
-    }
-    let (mut seen, mut found) = (FxHashSet::default(), 0);
-    body.for_each_expr(&mut |expr| visit(expr, buffer, &mut seen, &mut found));
+    let (mut seen, mut found) = (NodeSet::default(), 0);
+    body.for_each_expr(&mut |expr| {
+        for_each_load(expr, &mut seen, &mut |read, _, _| found += usize::from(read == buffer));
+    });
     found
 }
 
@@ -383,17 +376,4 @@ fn factors_of(expr: &Expr) -> Vec<Expr> {
         }
     }
     factors
-}
-
-/// Whether an expression depends on a variable.
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    fn visit(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> bool {
-        if !seen.insert(expr.id()) {
-            return false;
-        }
-        let mut found = matches!(&expr.kind, ExprKind::Var(other) if other == var);
-        for_each_child(expr, &mut |child| found = found || visit(child, var, seen));
-        found
-    }
-    visit(expr, var, &mut FxHashSet::default())
 }

@@ -15,7 +15,7 @@ use super::threads::is_private;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::visit::{any_expr, mentions, substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Part, Scope, ThreadIndex, UnOp, Var};
 use crate::te::Body;
 use rustc_hash::FxHashMap;
@@ -236,14 +236,10 @@ impl Inference {
         let values = &self.bounds[consumer.0].as_ref()?.values;
         let roots: Vec<&Var> = target.te.axes.iter().map(|axis| &axis.var).collect();
         let moves = |expr: &Expr| {
-            let mut moves = false;
-            walk_expr(expr, &mut |e| {
+            any_expr(expr, &mut |e| {
                 let root = e.as_var().and_then(|var| roots.iter().position(|root| *root == var));
-                if let Some(root) = root {
-                    walk_expr(&values[root], &mut |e| moves |= e.as_var() == Some(lane));
-                }
-            });
-            moves
+                root.is_some_and(|root| mentions(&values[root], lane))
+            })
         };
         let read = reads.of_stage(id).iter().find(|read| read.by == consumer)?;
         let dim = read.indices.iter().rposition(moves)?;
@@ -315,9 +311,8 @@ impl Inference {
         around: &[Loop],
         facts: &Facts,
     ) -> Option<Span> {
-        let mut parts = false;
-        walk_expr(index, &mut |e| {
-            parts |= matches!(e.kind, ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..));
+        let parts = any_expr(index, &mut |e| {
+            matches!(e.kind, ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..))
         });
         let wide = |span: &Span| span.width.as_int().is_none_or(|width| width > 0);
         if !parts || !span.as_ref().is_none_or(wide) {

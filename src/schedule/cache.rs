@@ -10,7 +10,7 @@ use super::directives::{Call, Value};
 use super::layout::{Layout, parse_layout};
 use super::state::{AxisId, AxisKind, Schedule, Stage, StageId, Tensor};
 use crate::diag::{Diag, Result, Span};
-use crate::ir::visit::{map_children, substitute, walk_expr};
+use crate::ir::visit::{Memo, NodeSet, for_each_load, map_children, substitute};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Axis, Body, Input};
 use rustc_hash::FxHashMap;
@@ -245,13 +245,9 @@ fn readers_of(schedule: &Schedule, call: &Call, source: &Source) -> Result<Vec<S
 }
 
 fn reads(stage: &Stage, buffers: &[Buffer]) -> bool {
-    let mut found = false;
+    let (mut found, mut seen) = (false, NodeSet::default());
     stage.te.body.for_each_expr(&mut |expr| {
-        walk_expr(expr, &mut |e| {
-            if let ExprKind::Load { buffer, .. } = &e.kind {
-                found |= buffers.contains(buffer);
-            }
-        });
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| found |= buffers.contains(buffer));
     });
     found
 }
@@ -311,9 +307,9 @@ pub(super) fn redirect(
         expr: &Expr,
         copies: &FxHashMap<Buffer, Buffer>,
         layout: Option<&Layout>,
-        done: &mut FxHashMap<usize, Expr>,
+        done: &mut Memo<Expr>,
     ) -> Expr {
-        if let Some(done) = done.get(&expr.id()) {
+        if let Some(done) = done.get(expr) {
             return done.clone();
         }
         let new = map_children(expr, &mut |child| visit(child, copies, layout, done));
@@ -327,10 +323,10 @@ pub(super) fn redirect(
             }
             _ => new,
         };
-        done.insert(expr.id(), new.clone());
+        done.insert(expr, new.clone());
         new
     }
-    let mut done = FxHashMap::default();
+    let mut done = Memo::default();
     // The old expressions stay alive until the end, so that no address is used twice.
     let old = body.clone();
     body.map_exprs(&mut |expr| visit(expr, copies, layout, &mut done));

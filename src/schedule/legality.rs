@@ -10,10 +10,9 @@ use super::state::{
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::limits::MAX_UNROLLED_COPIES;
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Expr, ThreadIndex};
 use crate::te::{Body, Reduction};
-use rustc_hash::FxHashSet;
 
 /// Nor are copies with more operations together: to compile them would take many seconds.
 const MAX_OPERATIONS: i128 = 131_072;
@@ -269,17 +268,12 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
 
 /// The operations of one element, with those of its indices; what is shared counts once.
 fn count_operations(stage: &crate::te::Stage) -> i128 {
-    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>) {
-        if seen.insert(expr.id()) {
-            for_each_child(expr, &mut |child| visit(child, seen));
-        }
-    }
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     let values = match &stage.body {
         Body::Map(values) => values,
         Body::Reduce(Reduction { terms, .. }) => terms,
     };
-    values.iter().for_each(|value| visit(value, &mut seen));
+    values.iter().for_each(|value| walk_nodes(value, &mut seen, &mut |_| {}));
     // The store and its index.
     seen.len() as i128 + 2
 }

@@ -6,7 +6,7 @@
 
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::walk_expr;
+use crate::ir::visit::{any_expr, walk_expr};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use rustc_hash::FxHashMap;
 
@@ -181,13 +181,8 @@ impl Ranges<'_> {
 
     /// True if the expression mentions no loop: `facts` binds every fixed one.
     fn is_runtime(&self, expr: &Expr) -> bool {
-        let mut runtime = true;
-        walk_expr(expr, &mut |e| {
-            if let Some(var) = e.as_var() {
-                runtime &= !self.facts.is_loop(var) && !self.moving.contains_key(var);
-            }
-        });
-        runtime
+        let is_loop = |var: &Var| self.facts.is_loop(var) || self.moving.contains_key(var);
+        !any_expr(expr, &mut |e| e.as_var().is_some_and(is_loop))
     }
 
     fn make(&self, min: Expr, width: Expr) -> Span {

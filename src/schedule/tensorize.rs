@@ -73,10 +73,10 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
 
 /// Whether the target has the instruction, and whether its order of terms is allowed.
 fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Result<()> {
-    let WarpProduct { name, instruction, .. } = product;
+    let WarpProduct { name, factor, .. } = product;
     let target = &schedule.target;
     if target.gpu.is_none_or(|gpu| gpu.capability < FIRST) {
-        let text = format!("`{name}` needs the instruction `{instruction}`");
+        let text = format!("`{name}` needs tensor cores that multiply {factor}");
         return Err(Box::new(
             Diag::new("E0403", call.span_of(1), text)
                 .note(format!("it needs nvptx-sm_{FIRST} or newer, the target is {target}")),

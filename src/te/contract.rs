@@ -7,9 +7,8 @@
 //! Before: `sum(a*b, …)`     After: a reduction that accumulates with `fma(a, b, acc)`
 
 use super::{Body, Graph, Reduction};
-use crate::ir::visit::map_children;
+use crate::ir::visit::{Memo, map_children};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp};
-use rustc_hash::FxHashMap;
 
 /// Fuses products into sums and turns division by constants into multiplication, as
 /// `--fp-contract fast` says.
@@ -47,16 +46,16 @@ fn is_computed_float(expr: &Expr) -> bool {
 /// Rewrites bottom up; a node that several expressions share is rewritten once.
 #[derive(Default)]
 struct Contractor {
-    done: FxHashMap<usize, Expr>,
+    done: Memo<Expr>,
 }
 
 impl Contractor {
     fn visit(&mut self, expr: &Expr) -> Expr {
-        if let Some(done) = self.done.get(&expr.id()) {
+        if let Some(done) = self.done.get(expr) {
             return done.clone();
         }
         let result = self.rewrite(expr);
-        self.done.insert(expr.id(), result.clone());
+        self.done.insert(expr, result.clone());
         result
     }
 

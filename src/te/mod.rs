@@ -14,6 +14,7 @@ pub use elaborate::{Defines, elaborate, kernel_names};
 pub use reducer::check_reducer;
 
 use crate::diag::Span;
+use crate::ir::equal::equal;
 use crate::ir::visit::substitute;
 use crate::ir::{ActualDim, Buffer, DType, Expr, Stmt, Var};
 
@@ -63,8 +64,15 @@ impl Graph {
         let stages = self.stages.iter().flat_map(|stage| &stage.buffers);
         for buffer in inputs.chain(stages) {
             for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
-                facts.push(Expr::le(Expr::index(0), extent.clone()));
-                facts.push(Expr::le(extent.clone(), Expr::index(bounds::MAX_BYTES)));
+                let bounds = [
+                    Expr::le(Expr::index(0), extent.clone()),
+                    Expr::le(extent.clone(), Expr::index(bounds::MAX_BYTES)),
+                ];
+                for bound in bounds {
+                    if !facts.iter().any(|fact| equal(fact, &bound)) {
+                        facts.push(bound);
+                    }
+                }
             }
         }
         facts

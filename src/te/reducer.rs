@@ -11,7 +11,7 @@
 
 use super::Combiner;
 use crate::ir::interp::{Evaluator, decode_float, decode_int, encode_float, encode_int};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic};
 use rustc_hash::FxHashSet;
 
@@ -251,16 +251,8 @@ impl Domain {
 
 /// Whether the interpreter must evaluate mathematical functions.
 fn calls_functions(exprs: &[Expr]) -> bool {
-    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
-        if !seen.insert(expr.id()) {
-            return false;
-        }
-        let mut found = matches!(&expr.kind, ExprKind::Call(f, _) if *f != Intrinsic::Fma);
-        for_each_child(expr, &mut |child| found |= visit(child, seen));
-        found
-    }
-    let mut seen = FxHashSet::default();
-    exprs.iter().any(|expr| visit(expr, &mut seen))
+    let calls = |e: &Expr| matches!(&e.kind, ExprKind::Call(f, _) if *f != Intrinsic::Fma);
+    exprs.iter().any(|expr| any_expr(expr, &mut |e| calls(e)))
 }
 
 /// The register of a small integer in any type.

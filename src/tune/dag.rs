@@ -12,8 +12,8 @@
 //! it.
 
 use crate::ir::print::print_expr;
-use crate::ir::visit::for_each_child;
-use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::ir::visit::{NodeSet, for_each_load};
+use crate::ir::{Buffer, DType, Expr};
 use crate::te::{Body, Graph, Input, Reduction, Stage};
 use rustc_hash::FxHashSet;
 
@@ -85,16 +85,11 @@ fn list(values: &[Expr]) -> String {
 }
 
 fn buffers_of(body: &Body) -> FxHashSet<Buffer> {
-    fn visit(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut FxHashSet<Buffer>) {
-        if !seen.insert(expr.id()) {
-            return;
-        }
-        if let ExprKind::Load { buffer, .. } = &expr.kind {
+    let (mut seen, mut found) = (NodeSet::default(), FxHashSet::default());
+    body.for_each_expr(&mut |expr| {
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
             found.insert(buffer.clone());
-        }
-        for_each_child(expr, &mut |child| visit(child, seen, found));
-    }
-    let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
-    body.for_each_expr(&mut |expr| visit(expr, &mut seen, &mut found));
+        });
+    });
     found
 }

@@ -83,7 +83,7 @@ fn what_a_loop_writes_again_waits_for_its_readers() {
     assert_eq!(verified(&make(vec![Stmt::Barrier])), [expected]);
     let text = trapped(&make(Vec::new()));
     assert!(text.starts_with("race for S["), "{text}");
-    assert!(text.contains("since they met"), "{text}");
+    assert!(text.contains("since the last barrier"), "{text}");
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn threads_that_part_do_not_meet() {
     let half = when(Expr::lt(get(&tx), int(4)), Stmt::Barrier);
     let body = threads(&tx, 8, block([half, write]));
     let kernel = kernel(&[], &[&c], produce("C", body));
-    let error = verify_kernel(&kernel).expect_err("threads part");
-    assert_eq!(error, "a barrier where threads part: (threadIdx.x < 4)");
+    let error = verify_kernel(&kernel).expect_err("threads diverge");
+    assert_eq!(error, "a barrier where threads diverge: (threadIdx.x < 4)");
     let text = trapped(&kernel);
-    assert!(text.starts_with("threads part: thread ("), "{text}");
+    assert!(text.starts_with("threads diverge: thread ("), "{text}");
 }
 
 /// A stage in local memory is each thread's own, across places where they meet.
@@ -176,7 +176,7 @@ fn the_verifier_knows_launches() {
     // A loop that is as long as the thread's number.
     let uneven = Stmt::serial(k, get(&tx), Stmt::Barrier);
     let text = error(produce("C", threads(&tx, 8, uneven)), &c);
-    assert_eq!(text, "a barrier where threads part: threadIdx.x");
+    assert_eq!(text, "a barrier where threads diverge: threadIdx.x");
     let again = threads(&tx, 8, threads(&tx, 8, write(&tx)));
     verified(&kernel(&[], &[&c], produce("C", again)));
 }

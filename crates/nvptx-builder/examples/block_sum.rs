@@ -5,7 +5,7 @@ use nvptx_builder::*;
 
 const THREADS: u32 = 256;
 
-/// The module.
+/// Builds the module.
 pub fn build(target: Target) -> Result<Ptx, Errors> {
     let mut module = Module::new(target);
     let e = module.entry("block_sum");

@@ -3,14 +3,14 @@
 
 use nvptx_builder::*;
 
-/// The module; the number of elements is a multiple of four times that of the threads.
+/// Builds the module. The number of elements is a multiple of four times the number of threads.
 pub fn build(target: Target, ty: Ty) -> Result<Ptx, Errors> {
     let mut module = Module::new(target);
     let e = module.entry("saxpy");
     e.max_threads(128, 1, 1);
     let [x, y] = ["x", "y"].map(|name| e.param_pointer(name, 16));
     let a = e.param_as(ty, "a");
-    // As many elements as 16 bytes hold.
+    // The elements of 16 bytes.
     let lanes = (16 / ty.bytes()) as usize;
 
     let a = e.ld_param_as(ty, &a);

@@ -3,7 +3,7 @@
 
 use nvptx_builder::*;
 
-/// `D[16, 8] = A[16, 16] B[8, 16]ᵀ`, D in float32, all row by row.
+/// `D[16, 8] = A[16, 16] B[8, 16]ᵀ`, D in float32, all row-major.
 pub fn build(target: Target) -> Result<Ptx, Errors> {
     let mut module = Module::new(target);
     let e = module.entry("tensor_core");

@@ -2,7 +2,7 @@
 
 use nvptx_builder::*;
 
-/// The module.
+/// Builds the module.
 pub fn build(target: Target) -> Result<Ptx, Errors> {
     let mut module = Module::new(target);
     module.comment("C[i] = A[i] + B[i], one thread for each element");

@@ -1,6 +1,6 @@
-//! An entry under construction: registers, labels, variables, and the code so far.
+//! The builder of an entry: registers, labels, variables and code.
 //!
-//! The instructions are methods too, one file of `ops` for each family.
+//! Instructions are methods, too, in a file of `ops` for each family.
 
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
@@ -10,10 +10,10 @@ use crate::target::{Target, Version};
 use crate::ty::*;
 use std::fmt::Write;
 
-/// A kernel: what `.visible .entry` declares.
+/// A kernel, declared by `.visible .entry`.
 ///
-/// A method that emits an instruction returns the register with its result, a new one unless
-/// [`Entry::to`] names another. What is wrong is kept and told by
+/// A method that emits an instruction returns the register of the result: a new one, or the one
+/// that [`Entry::to`] names. Errors are collected and returned by
 /// [`Module::finish`](crate::Module::finish), so code that builds kernels needs no `?`.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -36,7 +36,7 @@ pub struct Entry {
     vars: Vec<String>,
     static_shared: u64,
     guard: Option<Guard>,
-    /// Destinations that `to` named and no instruction has taken yet.
+    /// The destinations that `to` named for the next instruction.
     pending: Vec<Reg>,
 }
 
@@ -84,39 +84,39 @@ impl Entry {
         }
     }
 
-    /// The name it is launched by.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is made for.
+    /// Returns the target.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Bytes of static shared memory so far, without gaps between variables.
+    /// Returns the bytes of static shared memory so far, without gaps between variables.
     pub fn static_shared(&self) -> u64 {
         self.static_shared
     }
 
     // ---- parameters, limits, variables ----
 
-    /// A parameter; read it by [`Entry::ld_param`]. Parameters are passed in the order of these
-    /// calls.
+    /// Adds a parameter, which [`Entry::ld_param`] loads. Parameters are passed in the order of
+    /// these calls.
     pub fn param<T: Static>(&mut self, name: &str) -> Symbol {
         self.param_as(T::STATIC, name)
     }
 
-    /// A parameter of a type known at run time.
+    /// Like [`Entry::param`], for a type known at run time.
     pub fn param_as(&mut self, ty: Ty, name: &str) -> Symbol {
-        // Bits and halves are passed as what they are stored as.
+        // Bits and halves are passed untyped.
         let ty = if ty.is_float() || ty.is_int() { ty } else { ty.untyped() };
         let name = self.symbol_name(name);
         self.params.push(ParamDecl { text: format!(".param .{ty} {name}") });
         Symbol { name, space: Space::Param }
     }
 
-    /// A pointer to global memory, aligned to `align` bytes, as a parameter of 64 bits.
+    /// Adds a parameter of 64 bits: a pointer to global memory, aligned to `align` bytes.
     pub fn param_pointer(&mut self, name: &str, align: u32) -> Symbol {
         let name = self.symbol_name(name);
         let text = format!(".param .u64 .ptr .global .align {align} {name}");
@@ -124,20 +124,20 @@ impl Entry {
         Symbol { name, space: Space::Param }
     }
 
-    /// A parameter of `bytes` bytes, such as a tensor map (128 bytes, aligned to 64).
+    /// Adds a parameter of `bytes` bytes, such as a tensor map (128 bytes, aligned to 64).
     pub fn param_bytes(&mut self, name: &str, bytes: u32, align: u32) -> Symbol {
         let name = self.symbol_name(name);
         self.params.push(ParamDecl { text: format!(".param .align {align} .b8 {name}[{bytes}]") });
         Symbol { name, space: Space::Param }
     }
 
-    /// The largest block that it is launched with; `ptxas` shares the registers out by it. A
-    /// block has at most 1,024 threads, 64 of them along z.
+    /// Sets the largest block; `ptxas` derives the number of registers from it. A block has at most
+    /// 1,024 threads, and at most 64 along z.
     pub fn max_threads(&mut self, x: u32, y: u32, z: u32) {
         self.block_directive(".maxntid", x, y, z);
     }
 
-    /// The exact block that it is launched with; in place of [`Entry::max_threads`].
+    /// Sets the exact block, instead of [`Entry::max_threads`].
     pub fn required_threads(&mut self, x: u32, y: u32, z: u32) {
         self.block_directive(".reqntid", x, y, z);
     }
@@ -152,23 +152,23 @@ impl Entry {
         self.directives.push(text);
     }
 
-    /// At least so many blocks on a multiprocessor: fewer registers for each thread.
+    /// Sets the least number of blocks on a multiprocessor, which limits the registers of a thread.
     pub fn min_blocks(&mut self, blocks: u32) {
         self.directives.push(format!(".minnctapersm {blocks}"));
     }
 
-    /// At most so many registers for each thread.
+    /// Sets the largest number of registers of a thread.
     pub fn max_registers(&mut self, registers: u32) {
         self.directives.push(format!(".maxnreg {registers}"));
     }
 
-    /// Shared memory of a fixed size: `len` elements at a multiple of `align` bytes. Vectors of n
-    /// bytes need an alignment of n, matrices of `ldmatrix` one of 16.
+    /// Declares static shared memory: `len` elements, aligned to `align` bytes. Vectors of n bytes
+    /// need an alignment of n, matrices of `ldmatrix` one of 16.
     pub fn shared<T: Static>(&mut self, name: &str, len: u32, align: u32) -> Symbol {
         self.shared_as(T::STATIC, name, len, align)
     }
 
-    /// Shared memory of a type known at run time.
+    /// Like [`Entry::shared`], for a type known at run time.
     pub fn shared_as(&mut self, ty: Ty, name: &str, len: u32, align: u32) -> Symbol {
         self.static_shared += u64::from(len) * u64::from(ty.bytes());
         if self.static_shared > u64::from(Target::STATIC_SHARED) {
@@ -182,12 +182,12 @@ impl Entry {
         self.variable(Space::Shared, ty, name, len, align)
     }
 
-    /// Memory of each thread. Registers are better, but have no addresses.
+    /// Declares local memory of each thread, for data that needs an address.
     pub fn local<T: Static>(&mut self, name: &str, len: u32, align: u32) -> Symbol {
         self.variable(Space::Local, T::STATIC, name, len, align)
     }
 
-    /// Memory of each thread, of a type known at run time.
+    /// Like [`Entry::local`], for a type known at run time.
     pub fn local_as(&mut self, ty: Ty, name: &str, len: u32, align: u32) -> Symbol {
         self.variable(Space::Local, ty, name, len, align)
     }
@@ -197,20 +197,20 @@ impl Entry {
         let name = self.symbol_name(name);
         let text = format!("{} .align {align} .{ty} {name}[{len}]", space.suffix());
         if !align.is_power_of_two() || align < ty.bytes() {
-            self.refuse(&text, "the alignment is a power of two, at least the element's size");
+            self.refuse(&text, "the alignment is a power of two, at least the size of an element");
         }
         self.vars.push(text);
         Symbol { name, space }
     }
 
-    /// The shared memory whose size the launch says; all of an entry's calls, and all entries of
-    /// a module, get the same one, as aligned as the strictest wants.
+    /// Declares dynamic shared memory, whose size the launch sets. All calls in a module return the
+    /// same memory, with the largest alignment.
     pub fn dynamic_shared(&mut self, align: u32) -> Symbol {
         self.dynamic = Some(self.dynamic.unwrap_or(1).max(align));
         Symbol { name: DYNAMIC_SHARED.to_string(), space: Space::Shared }
     }
 
-    /// A name that no other symbol of the module has: the entry's, then the wanted one.
+    /// Returns a unique name for a symbol: the name of the entry, then the wanted one.
     fn symbol_name(&mut self, wanted: &str) -> String {
         let wanted = format!("{}_{}", self.name, identifier(wanted));
         self.names.unique(wanted)
@@ -218,22 +218,22 @@ impl Entry {
 
     // ---- registers ----
 
-    /// A new register without a value.
+    /// Creates a register without a value.
     pub fn reg<T: Static>(&mut self) -> Reg<T> {
         self.fresh(T::STATIC).cast(T::STATIC)
     }
 
-    /// A new register of a type known at run time.
+    /// Like [`Entry::reg`], for a type known at run time.
     pub fn reg_as(&mut self, ty: Ty) -> Reg {
         self.fresh(ty)
     }
 
-    /// A new register with a name of its own: `%acc`, or `%acc_2x` if there is one already.
+    /// Creates a register with a name: `%acc`, or `%acc_2x` if the name is taken.
     pub fn reg_named<T: Static>(&mut self, name: &str) -> Reg<T> {
         self.reg_named_as(T::STATIC, name).cast(T::STATIC)
     }
 
-    /// A new register with a name, of a type known at run time.
+    /// Like [`Entry::reg_named`], for a type known at run time.
     pub fn reg_named_as(&mut self, ty: Ty, name: &str) -> Reg {
         let name = self.register_name(name);
         self.declared.push(format!(".reg .{} \t{name}", ty.class().declared()));
@@ -241,7 +241,7 @@ impl Entry {
         Reg::new(ty, self.named.len() as u32 - 1, true)
     }
 
-    /// New registers with one name and a number each: `%acc_0`, `%acc_1`, …
+    /// Creates registers with one name and numbers: `%acc_0`, `%acc_1`, …
     pub fn reg_array_as(&mut self, ty: Ty, name: &str, len: u32) -> Vec<Reg> {
         let name = self.register_name(name);
         self.declared.push(format!(".reg .{} \t{name}_<{len}>", ty.class().declared()));
@@ -250,8 +250,8 @@ impl Entry {
         (first..first + len).map(|index| Reg::new(ty, index, true)).collect()
     }
 
-    /// A name for registers. One with digits at its end could be that of a register without a
-    /// name (`%r1`), or of an array's.
+    /// Returns a unique name for registers. Numbers a name that ends in a digit: it could clash
+    /// with an unnamed register (`%r1`) or one of an array.
     fn register_name(&mut self, name: &str) -> String {
         let wanted = format!("%{}", identifier(name));
         let is_free = !wanted.ends_with(|c: char| c.is_ascii_digit());
@@ -267,13 +267,13 @@ impl Entry {
         Reg::new(ty, *count - 1, false)
     }
 
-    /// The next instruction writes its result to `dst`, not to a new register:
+    /// Makes the next instruction write its result to `dst` instead of a new register:
     /// `e.to(acc).fma(a, b, acc)`.
     pub fn to<T: Kind>(&mut self, dst: Reg<T>) -> &mut Entry {
         self.to_all(&[dst])
     }
 
-    /// The same for instructions with several results.
+    /// Like [`Entry::to`], for instructions with several results.
     pub fn to_all<T: Kind>(&mut self, dst: &[Reg<T>]) -> &mut Entry {
         if !self.pending.is_empty() {
             self.refuse("to", "the destination named before was not written");
@@ -284,8 +284,8 @@ impl Entry {
 
     // ---- control flow and text ----
 
-    /// Emits what `body` emits under a condition: `@%p1 st.global…`. Conditions do not nest; use
-    /// a branch, or combine the predicates.
+    /// Adds a condition to the instructions of `body`: `@%p1 st.global…`. Conditions do not nest;
+    /// use a branch, or combine the predicates.
     pub fn when<R>(&mut self, guard: impl Into<Guard>, body: impl FnOnce(&mut Entry) -> R) -> R {
         let guard = guard.into();
         if guard.pred.ty != Ty::Pred {
@@ -299,14 +299,14 @@ impl Entry {
         result
     }
 
-    /// A label to branch to, not yet placed.
+    /// Creates a label; [`Entry::place`] places it.
     pub fn label(&mut self, name: &str) -> Label {
         let name = self.names.unique(format!("${}", identifier(name)));
         self.labels.push(LabelState { name, placed: false, used: false });
         Label(self.labels.len() as u32 - 1)
     }
 
-    /// The label stands before the next instruction.
+    /// Places a label before the next instruction.
     pub fn place(&mut self, label: Label) {
         let state = &mut self.labels[label.0 as usize];
         let twice = std::mem::replace(&mut state.placed, true);
@@ -317,13 +317,13 @@ impl Entry {
         self.lines.push(Line::Label(label));
     }
 
-    /// `bra`: goes on at the label.
+    /// Emits `bra`: continues at the label.
     pub fn bra(&mut self, label: Label) {
         let name = self.use_label(label);
         self.code(Feature::Base, format!("bra {name}"));
     }
 
-    /// `bra.uni`: as [`Entry::bra`], where all threads of the warp go the same way.
+    /// Emits `bra.uni`: like [`Entry::bra`], for branches that all threads of the warp take alike.
     pub fn bra_uni(&mut self, label: Label) {
         let name = self.use_label(label);
         self.code(Feature::Base, format!("bra.uni {name}"));
@@ -335,28 +335,28 @@ impl Entry {
         state.name.clone()
     }
 
-    /// `ret`: the thread is done.
+    /// Emits `ret`: ends the thread.
     pub fn ret(&mut self) {
         self.code(Feature::Base, "ret".to_string());
     }
 
-    /// `trap`: the launch fails.
+    /// Emits `trap`: the launch fails.
     pub fn trap(&mut self) {
         self.code(Feature::Base, "trap".to_string());
     }
 
-    /// A comment, one line for each of the text's.
+    /// Adds a comment with the lines of `text`.
     pub fn comment(&mut self, text: &str) {
         self.lines.extend(text.lines().map(|line| Line::Comment(line.to_string())));
     }
 
-    /// An empty line.
+    /// Adds an empty line.
     pub fn blank(&mut self) {
         self.lines.push(Line::Blank);
     }
 
-    /// An instruction that this crate does not know, without its semicolon. `{0}`, `{1}` … stand
-    /// for the registers. Nothing but what `needs` says is checked.
+    /// Emits an instruction that this crate does not know, without its semicolon. `{0}`, `{1}`, …
+    /// stand for the registers. Checks only what `needs` says.
     pub fn raw(&mut self, needs: Feature, text: &str, regs: &[Reg]) {
         let mut out = text.to_string();
         for (i, reg) in regs.iter().enumerate() {
@@ -365,9 +365,9 @@ impl Entry {
         self.code(needs, out);
     }
 
-    // ---- what the families of instructions are made of ----
+    // ---- helpers of the instructions ----
 
-    /// Emits a finished instruction if the target has it.
+    /// Emits an instruction. Records an error if the target does not have it.
     pub(crate) fn code(&mut self, feature: Feature, text: String) {
         let needs = feature.needs();
         if !needs.met_by(self.target) {
@@ -388,7 +388,7 @@ impl Entry {
         self.lines.push(Line::Code(format!("{guard}{text}")));
     }
 
-    /// `name dst, srcs…` with one result. Each source is checked against the type beside it.
+    /// Emits `name dst, srcs…` with one result. Checks each source against the type next to it.
     pub(crate) fn inst<T: Kind>(
         &mut self,
         feature: Feature,
@@ -406,7 +406,7 @@ impl Entry {
         Reg::new(T::TY.unwrap_or(ty), dst.index, dst.named)
     }
 
-    /// `name srcs…` without a result.
+    /// Emits `name srcs…` without a result.
     pub(crate) fn effect(&mut self, feature: Feature, name: &str, srcs: &[(Value, Ty)]) {
         let srcs: Vec<String> =
             srcs.iter().map(|&(value, want)| self.source(name, value, want)).collect();
@@ -414,12 +414,12 @@ impl Entry {
         self.code(feature, format!("{name}{space}{}", srcs.join(", ")));
     }
 
-    /// Where the one result of `name` goes.
+    /// Returns the destination of an instruction with one result.
     pub(crate) fn destination(&mut self, name: &str, ty: Ty) -> Reg {
         self.destinations(name, ty, 1)[0]
     }
 
-    /// Where the results of `name` go.
+    /// Returns the destinations of an instruction.
     pub(crate) fn destinations(&mut self, name: &str, ty: Ty, count: usize) -> Vec<Reg> {
         if self.pending.is_empty() {
             return (0..count).map(|_| self.fresh(ty)).collect();
@@ -435,7 +435,7 @@ impl Entry {
         (0..count).map(|_| self.fresh(ty)).collect()
     }
 
-    /// The text of an operand of an instruction that wants a `ty` there.
+    /// Returns the text of an operand that must have the type `ty`.
     pub(crate) fn source(&mut self, name: &str, value: Value, ty: Ty) -> String {
         let have = value.ty();
         if have.class() != ty.class() || have.bits() != ty.bits() {
@@ -467,7 +467,7 @@ impl Entry {
         format!("%{}{}", reg.ty.class().prefix(), reg.index)
     }
 
-    /// The text of an address in `space`, in brackets.
+    /// Returns the text of an address in `space`, in brackets.
     pub(crate) fn address(&mut self, name: &str, space: Space, address: &Address) -> String {
         let base = match &address.base {
             Base::Symbol(symbol) => {
@@ -501,7 +501,7 @@ impl Entry {
         }
     }
 
-    /// Notes that `instruction` cannot be.
+    /// Records an error of an instruction.
     pub(crate) fn refuse(&mut self, instruction: &str, message: &str) {
         self.error(instruction, ErrorKind::Form(message.to_string()));
     }
@@ -513,7 +513,7 @@ impl Entry {
 
     // ---- text ----
 
-    /// Checks what only the end tells.
+    /// Checks that all labels are placed and all destinations written.
     pub(crate) fn finish(&mut self) {
         for state in self.labels.clone() {
             if state.used && !state.placed {
@@ -569,7 +569,7 @@ impl Entry {
 
 pub(crate) const DYNAMIC_SHARED: &str = "dynamic_shared";
 
-/// A name with all that PTX does not allow in one replaced by `_`.
+/// Replaces all characters that PTX does not allow in names by `_`.
 pub(crate) fn identifier(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     name.chars().map(|c| if allowed(c) { c } else { '_' }).collect()

@@ -1,17 +1,17 @@
-//! What is wrong with a module.
+//! Errors of a module.
 
 use crate::needs::Needs;
 use crate::target::{Target, Version};
 use std::fmt;
 
-/// Why an instruction, an entry or a module cannot be.
+/// An error of an instruction, an entry or a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// The entry it is in; empty if it is in none.
+    /// The name of the entry; empty outside of entries.
     pub entry: String,
-    /// The instruction or directive, as far as it could be written.
+    /// The instruction or directive, as far as it was formed.
     pub instruction: String,
-    /// What is wrong with it.
+    /// The kind of the error.
     pub kind: ErrorKind,
 }
 
@@ -20,21 +20,21 @@ pub struct Error {
 pub enum ErrorKind {
     /// The target does not have the instruction.
     Target {
-        /// What the instruction needs.
+        /// The requirements of the instruction.
         needs: Needs,
-        /// What the module is made for.
+        /// The target of the module.
         target: Target,
     },
-    /// The instruction is of a later version of PTX than [`Module::limit_version`] allows.
+    /// The instruction needs a later version of PTX than [`Module::limit_version`] allows.
     ///
     /// [`Module::limit_version`]: crate::Module::limit_version
     Version {
         /// The lowest version that has it, on the target.
         needs: Version,
-        /// The highest that is allowed.
+        /// The highest allowed version.
         limit: Version,
     },
-    /// Operands, modifiers, names or sizes do not fit: the sentence says which.
+    /// Operands, modifiers, names or sizes are wrong; the text says which.
     Form(String),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Everything that is wrong with a module, in order.
+/// All errors of a module, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Errors(pub Vec<Error>);
 

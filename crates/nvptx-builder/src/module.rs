@@ -1,4 +1,4 @@
-//! A module: its header, its variables, its entries, and the text of all.
+//! The builder of a module: header, variables, entries, and the text.
 
 use crate::entry::{DYNAMIC_SHARED, Entry, identifier};
 use crate::error::{Error, ErrorKind, Errors};
@@ -7,7 +7,7 @@ use crate::reg::{Space, Symbol};
 use crate::target::{Target, Version};
 use crate::ty::Ty;
 
-/// A module of PTX under construction.
+/// A builder of a PTX module.
 ///
 /// ```
 /// use nvptx_builder::{F32, Ld, Module, Special, St, Target, U64};
@@ -42,16 +42,16 @@ pub struct Module {
 /// A finished module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ptx {
-    /// What `ptxas` and `cuModuleLoadData` read.
+    /// The text for `ptxas` and `cuModuleLoadData`.
     pub text: String,
-    /// The version in its header: the lowest that target, instructions and directives allow.
+    /// The version in the header: the lowest that target, instructions and directives allow.
     pub version: Version,
-    /// The target in its header.
+    /// The target in the header.
     pub target: Target,
 }
 
 impl Module {
-    /// An empty module.
+    /// Creates an empty module.
     pub fn new(target: Target) -> Module {
         Module {
             target,
@@ -64,13 +64,13 @@ impl Module {
         }
     }
 
-    /// What it is made for.
+    /// Returns the target.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Refuses what needs a later version: one that the driver at hand does not know. For
-    /// entries made after this call.
+    /// Refuses instructions that need a later version, which an older driver does not know. Applies
+    /// to entries that are created after this call.
     pub fn limit_version(&mut self, limit: Version) {
         self.limit = Some(limit);
         let needs = self.target.version();
@@ -83,22 +83,22 @@ impl Module {
         }
     }
 
-    /// A comment at the head of the text.
+    /// Adds a comment at the beginning of the text.
     pub fn comment(&mut self, text: &str) {
         self.comments.extend(text.lines().map(str::to_string));
     }
 
-    /// A read-only table in constant memory (64 KiB for all).
+    /// Adds a read-only table in constant memory, which has 64 KiB.
     pub fn constant(&mut self, name: &str, ty: Ty, values: &[u64]) -> Symbol {
         self.table(Space::Const, name, ty, values)
     }
 
-    /// A table in global memory with initial values.
+    /// Adds a table in global memory with initial values.
     pub fn global(&mut self, name: &str, ty: Ty, values: &[u64]) -> Symbol {
         self.table(Space::Global, name, ty, values)
     }
 
-    /// Floats are written as their bits, so that no digit is lost.
+    /// Adds a table. Values are printed as bits, so that floats are exact.
     fn table(&mut self, space: Space, name: &str, ty: Ty, values: &[u64]) -> Symbol {
         let name = self.names.unique(identifier(name));
         let (space_name, ty) = (space.suffix(), ty.untyped());
@@ -115,13 +115,13 @@ impl Module {
         Symbol { name, space }
     }
 
-    /// A new entry; the kernels of a module have different names.
+    /// Adds an entry. Its name must be unique in the module.
     pub fn entry(&mut self, name: &str) -> &mut Entry {
         let valid = identifier(name);
         if valid != name || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            self.refuse(name, "an entry's name is made of letters, digits, `_` and `$`");
+            self.refuse(name, "the name of an entry consists of letters, digits, `_` and `$`");
         } else if !self.names.insert(valid) {
-            self.refuse(name, "there is an entry or a variable of this name already");
+            self.refuse(name, "the name of an entry or variable is taken");
         }
         self.entries.push(Entry::new(name, self.target, self.limit));
         self.entries.last_mut().expect("it was pushed")
@@ -135,7 +135,10 @@ impl Module {
         });
     }
 
-    /// The text, or everything that is wrong.
+    /// Returns the text.
+    ///
+    /// # Errors
+    /// All errors of the module and its entries.
     pub fn finish(mut self) -> Result<Ptx, Errors> {
         let mut version = self.target.version();
         let mut dynamic = None;

@@ -1,27 +1,27 @@
-//! Names of symbols, labels and registers: each is taken once.
+//! Unique names of symbols, labels and registers.
 
 use std::collections::{HashMap, HashSet};
 
-/// Names that are taken.
+/// The names in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     taken: HashSet<String>,
-    /// The highest suffix of each name, where the search for the next one starts.
+    /// The highest number for each name; the search for the next one starts there.
     numbers: HashMap<String, u32>,
 }
 
 impl Names {
-    /// Takes a name; false if it was taken.
+    /// Takes a name; returns whether it was free.
     pub(crate) fn insert(&mut self, name: String) -> bool {
         self.taken.insert(name)
     }
 
-    /// Takes `wanted` or, if it is taken, the first of `wanted_2`, `wanted_3`, … that is free.
+    /// Takes `wanted`, or the first free of `wanted_2`, `wanted_3`, …
     pub(crate) fn unique(&mut self, wanted: String) -> String {
         if self.insert(wanted.clone()) { wanted } else { self.numbered(wanted, "") }
     }
 
-    /// Takes the first of `wanted_2`, `wanted_3`, … that is free, followed by `end`.
+    /// Takes the first free of `wanted_2`, `wanted_3`, …, each followed by `end`.
     pub(crate) fn numbered(&mut self, wanted: String, end: &str) -> String {
         let mut number = self.numbers.get(&wanted).copied().unwrap_or(1);
         let name = loop {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!([unique(), unique(), unique()], ["x", "x_2", "x_4"]);
     }
 
-    /// Without the last suffix, the search is quadratic in the number of names.
+    /// Without the highest number, the search would be quadratic in the number of names.
     #[test]
     fn many_of_one_name_are_quick() {
         let mut names = Names::default();

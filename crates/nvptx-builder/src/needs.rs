@@ -1,16 +1,16 @@
-//! The table: which target and which version of PTX each instruction needs.
+//! The target and the PTX version that each instruction needs.
 //!
-//! Read off `ptxas` 13.5: each row is assembled at its lowest target and version by
-//! `tests/table.rs`, and refused by `ptxas` below that version.
+//! The table follows `ptxas` 13.5: `tests/table.rs` assembles each row at its lowest target and
+//! version, and checks that `ptxas` refuses it below that version.
 
 use crate::target::{Target, Variant, Version};
 
-/// What an instruction needs.
+/// The requirements of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Needs {
-    /// The lowest number of a target that has it.
+    /// The number of the lowest target that has it.
     pub sm: u16,
-    /// The targets with letters that have it, where those without have not.
+    /// The only targets that have it, if it is not portable.
     pub only: &'static [&'static str],
     /// The lowest version of PTX.
     pub version: Version,
@@ -25,13 +25,13 @@ impl Needs {
         target.variant() != Variant::Portable && self.only.contains(&target.to_string().as_str())
     }
 
-    /// The lowest target that has it.
+    /// Returns the lowest target that has it.
     pub fn lowest(&self) -> Target {
         let first = Target::all().find(|target| self.met_by(*target));
         first.expect("every row of the table names a target")
     }
 
-    /// The targets that have it, in words.
+    /// Returns the targets that have it, in words.
     pub fn targets(&self) -> String {
         match self.only {
             [] => format!("sm_{} or later", self.sm),
@@ -44,17 +44,17 @@ impl Needs {
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident $sm:literal $([$($only:literal)*])? $major:literal $minor:literal;)*) => {
-        /// Instructions that need the same: rows of the table.
+        /// A row of the table: instructions with the same requirements.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
         pub enum Feature {
             $($(#[$doc])* $name,)*
         }
 
         impl Feature {
-            /// Every row, in order.
+            /// All rows, in order.
             pub const ALL: &'static [Feature] = &[$(Feature::$name,)*];
 
-            /// What its instructions need.
+            /// Returns the requirements of its instructions.
             pub fn needs(self) -> Needs {
                 match self {
                     $(Feature::$name => Needs {
@@ -69,7 +69,7 @@ macro_rules! features {
 }
 
 features! {
-    /// Everything that no other row names.
+    /// All instructions without a row of their own.
     Base 75 6 3;
     /// `tanh.approx.f32`
     Tanh 75 7 0;
@@ -79,7 +79,7 @@ features! {
     HalfAbs 75 6 5;
     /// `mma.m16n8k8` of f16
     MmaTuring 75 6 5;
-    /// `.L1::no_allocate`, `.L2::128B` and the like on loads and stores
+    /// `.L1::no_allocate`, `.L2::128B` and so on, of loads and stores
     CacheHint 75 7 4;
     /// Loads and stores of `.b128`
     Access128 75 8 3;
@@ -99,7 +99,7 @@ features! {
     CpAsync 80 7 0;
     /// `cp.async` with `.L2::128B`
     CpAsyncHint 80 7 4;
-    /// `mma` but that of Turing
+    /// `mma`, except for that of Turing
     MmaAmpere 80 7 0;
     /// `mbarrier.init`, `.arrive`, `.test_wait`, `.inval`
     Mbarrier 80 7 0;

@@ -4,13 +4,13 @@ use crate::ty::*;
 use std::marker::PhantomData;
 use std::ops::Not;
 
-/// A register of an [`Entry`](crate::Entry). It is a number: copy it freely, use it with its own
-/// entry only.
+/// A register of an [`Entry`](crate::Entry), identified by a number. Use it with its own entry
+/// only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reg<T = Dyn> {
     pub(crate) ty: Ty,
     pub(crate) index: u32,
-    /// Declared by a name of its own, the `index`-th of those.
+    /// Whether it has a name, which is the `index`-th one.
     pub(crate) named: bool,
     kind: PhantomData<T>,
 }
@@ -21,24 +21,24 @@ impl<T: Kind> Reg<T> {
         Reg { ty, index, named, kind: PhantomData }
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn ty(self) -> Ty {
         self.ty
     }
 
-    /// The same register for code that learns types at run time.
+    /// Returns the register with a run-time type.
     pub fn erase(self) -> Reg {
         Reg::new(self.ty, self.index, self.named)
     }
 
-    /// The same register as a value of another type of its class (`u32`, `s32`, `b32`, `f16x2`,
-    /// … share registers); `None` if the types do not share registers. Costs no instruction.
+    /// Returns the register with another type of its class (`u32`, `s32`, `b32`, `f16x2`, … share
+    /// registers), without an instruction; `None` if the classes differ.
     pub fn view(self, ty: Ty) -> Option<Reg> {
         let same = self.ty.class() == ty.class() && self.ty.bits() == ty.bits();
         same.then(|| Reg::new(ty, self.index, self.named))
     }
 
-    /// This register as one whose type Rust knows, if it has that type.
+    /// Returns the register with a static type, if it has that type.
     pub fn typed<U: Static>(self) -> Option<Reg<U>> {
         (self.ty == U::STATIC).then(|| Reg::new(self.ty, self.index, self.named))
     }
@@ -77,7 +77,7 @@ views! {
     F32x2: b64 B64;
 }
 
-/// What an instruction reads: a register or a constant.
+/// An operand: a register or a constant.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Operand<T = Dyn> {
     pub(crate) value: Value,
@@ -87,7 +87,7 @@ pub struct Operand<T = Dyn> {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Value {
     Reg(Reg),
-    /// The bits, in the low end.
+    /// The bits, low end first.
     Imm(Ty, u64),
 }
 
@@ -105,17 +105,17 @@ impl<T: Kind> Operand<T> {
         Operand { value, kind: PhantomData }
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn ty(self) -> Ty {
         self.value.ty()
     }
 
-    /// The same operand for code that learns types at run time.
+    /// Returns the operand with a run-time type.
     pub fn erase(self) -> Operand {
         Operand::new(self.value)
     }
 
-    /// The bits of the constant, if it is one.
+    /// Returns the bits of a constant.
     pub fn constant_bits(self) -> Option<u64> {
         match self.value {
             Value::Reg(_) => None,
@@ -123,7 +123,7 @@ impl<T: Kind> Operand<T> {
         }
     }
 
-    /// The register, if it is one.
+    /// Returns the register.
     pub fn reg(self) -> Option<Reg<T>> {
         match self.value {
             Value::Reg(reg) => Some(reg.cast(reg.ty)),
@@ -133,36 +133,36 @@ impl<T: Kind> Operand<T> {
 }
 
 impl Operand {
-    /// This operand as one whose type Rust knows, if it has that type.
+    /// Returns the operand with a static type, if it has that type.
     pub fn typed<U: Static>(self) -> Option<Operand<U>> {
         (self.ty() == U::STATIC).then(|| Operand::new(self.value))
     }
 
-    /// A constant by its bits (those of a binary32 for `f32`, the low bits of an integer).
+    /// Creates a constant from bits: those of a binary32 for `f32`, the low bits of an integer.
     pub fn bits(ty: Ty, bits: u64) -> Operand {
         let mask = if ty.bits() >= 64 { u64::MAX } else { (1 << ty.bits()) - 1 };
         Operand::new(Value::Imm(ty, bits & mask))
     }
 
-    /// An integer constant.
+    /// Creates an integer constant.
     pub fn int(ty: Ty, value: i64) -> Operand {
         Operand::bits(ty, value as u64)
     }
 
-    /// A binary32 constant.
+    /// Creates a binary32 constant.
     pub fn f32(value: f32) -> Operand {
         Operand::bits(Ty::F32, u64::from(value.to_bits()))
     }
 
-    /// A binary64 constant.
+    /// Creates a binary64 constant.
     pub fn f64(value: f64) -> Operand {
         Operand::bits(Ty::F64, value.to_bits())
     }
 }
 
-/// What can stand as an operand of type `T`: `Reg<T>`, [`Operand<T>`], numbers of Rust.
+/// A source operand of type `T`: `Reg<T>`, [`Operand<T>`] or a Rust number.
 pub trait Source<T: Kind> {
-    /// The operand.
+    /// Returns the operand.
     fn operand(self) -> Operand<T>;
 }
 
@@ -209,8 +209,8 @@ impl Source<F64> for f64 {
     }
 }
 
-/// A condition on an instruction: `@%p1` or `@!%p1`. Made from a predicate (`p.into()`) or by
-/// `!p`.
+/// The condition of an instruction: `@%p1` or `@!%p1`. Created by `p.into()` or `!p` from a
+/// predicate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guard {
     pub(crate) pred: Reg,
@@ -244,7 +244,7 @@ impl Not for Guard {
     }
 }
 
-/// A variable in memory or a parameter: something with an address.
+/// A variable or parameter, which has an address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Symbol {
     pub(crate) name: String,
@@ -252,41 +252,41 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// The name in the text.
+    /// Returns the name in the text.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it lives.
+    /// Returns the state space.
     pub fn space(&self) -> Space {
         self.space
     }
 
-    /// The address of its byte `offset`.
+    /// Returns the address of byte `offset`.
     pub fn at(&self, offset: i64) -> Address {
         Address { base: Base::Symbol(self.clone()), offset }
     }
 }
 
-/// Kinds of memory.
+/// A state space of PTX.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
-    /// Of the GPU: 64-bit addresses.
+    /// Memory of the GPU; 64-bit addresses.
     Global,
-    /// Of a block of threads: 32-bit addresses suffice.
+    /// Memory of a block; 32-bit addresses suffice.
     Shared,
-    /// Of a thread.
+    /// Memory of a thread.
     Local,
-    /// Read-only, one value for all threads at a time.
+    /// Read-only memory, fast if all threads of a warp read the same address.
     Const,
-    /// What the kernel was called with.
+    /// The parameters of the kernel.
     Param,
-    /// Any of them, told by the address. Slower: name the space where it is known.
+    /// Any space, determined by the address; slower than a known space.
     Generic,
 }
 
 impl Space {
-    /// What follows `ld`, with its dot; nothing for the generic space.
+    /// Returns the suffix of `ld`, with its dot; empty for the generic space.
     pub fn suffix(self) -> &'static str {
         match self {
             Space::Global => ".global",
@@ -299,8 +299,8 @@ impl Space {
     }
 }
 
-/// An address: a register or a symbol, and bytes after it. Registers of 64 bits hold addresses of
-/// every space; those of 32 bits hold addresses of `shared`, `local` and `const`.
+/// An address: a register or a symbol, plus an offset in bytes. 64-bit registers hold addresses of
+/// all spaces, 32-bit registers those of `shared`, `local` and `const`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     pub(crate) base: Base,
@@ -314,7 +314,7 @@ pub(crate) enum Base {
 }
 
 impl Address {
-    /// The address `offset` bytes further.
+    /// Adds `offset` bytes.
     pub fn plus(mut self, offset: i64) -> Address {
         self.offset += offset;
         self
@@ -322,7 +322,7 @@ impl Address {
 }
 
 impl<T: Kind> Reg<T> {
-    /// The memory `offset` bytes after where this register points.
+    /// Returns the address `offset` bytes after this register.
     pub fn at(self, offset: i64) -> Address {
         Address { base: Base::Reg(self.erase()), offset }
     }
@@ -340,6 +340,6 @@ impl From<&Symbol> for Address {
     }
 }
 
-/// A place in the code of an entry, see [`Entry::label`](crate::Entry::label).
+/// A label of an entry; see [`Entry::label`](crate::Entry::label).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Label(pub(crate) u32);

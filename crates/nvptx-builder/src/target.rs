@@ -3,21 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A version of the PTX language, as in `.version 7.8`. A driver refuses text that is newer than
-/// itself, so a module has the lowest one that it can have.
+/// A version of the PTX language, as in `.version 7.8`. A driver refuses text of a later version
+/// than its own, so a module gets the lowest possible one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Version {
-    /// Before the dot.
+    /// The number before the dot.
     pub major: u8,
-    /// After the dot.
+    /// The number after the dot.
     pub minor: u8,
 }
 
 impl Version {
-    /// The lowest of this crate: that of `sm_75`.
+    /// The lowest version of this crate: that of `sm_75`.
     pub const LOWEST: Version = Version::new(6, 3);
 
-    /// `major.minor`
+    /// Creates the version `major.minor`.
     pub const fn new(major: u8, minor: u8) -> Version {
         Version { major, minor }
     }
@@ -29,10 +29,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// What follows the number of a target.
+/// The suffix of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Variant {
-    /// `sm_90`: runs on every later GPU too.
+    /// `sm_90`: also runs on every later GPU.
     Portable,
     /// `sm_100f`: the GPUs of one family.
     Family,
@@ -40,14 +40,14 @@ pub enum Variant {
     Specific,
 }
 
-/// What a module is made for, as in `.target sm_90a`.
+/// The target of a module, as in `.target sm_90a`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Target {
     sm: u16,
     variant: Variant,
 }
 
-/// Each target with the lowest version of PTX that knows it.
+/// The targets with the lowest version of PTX that knows each.
 const TARGETS: &[(u16, Variant, Version)] = {
     use Variant::*;
     const fn v(major: u8, minor: u8) -> Version {
@@ -100,32 +100,32 @@ impl Target {
     /// `sm_120`: Blackwell for desktops.
     pub const SM_120: Target = Target { sm: 120, variant: Variant::Portable };
 
-    /// Every target, in ascending order.
+    /// Returns all targets, ascending.
     pub fn all() -> impl Iterator<Item = Target> {
         TARGETS.iter().map(|&(sm, variant, _)| Target { sm, variant })
     }
 
-    /// The number in its name.
+    /// Returns the number in the name.
     pub fn sm(self) -> u16 {
         self.sm
     }
 
-    /// The letter after the number.
+    /// Returns the suffix.
     pub fn variant(self) -> Variant {
         self.variant
     }
 
-    /// The lowest version that knows it.
+    /// Returns the lowest version of PTX that knows it.
     pub fn version(self) -> Version {
         let row = TARGETS.iter().find(|row| (row.0, row.1) == (self.sm, self.variant));
         row.expect("targets are made from the table only").2
     }
 
-    /// The largest static shared memory of a block, in bytes; above it, memory is
+    /// The largest static shared memory of a block in bytes. More memory must be
     /// [dynamic](crate::Entry::dynamic_shared).
     pub const STATIC_SHARED: u32 = 48 * 1024;
 
-    /// The largest shared memory of a block, in bytes, if it is dynamic.
+    /// Returns the largest dynamic shared memory of a block in bytes.
     pub fn max_shared(self) -> u32 {
         let kib = match self.sm {
             75 => 64,
@@ -148,7 +148,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A name that is no target's.
+/// The error of an unknown target name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownTarget(pub String);
 

@@ -1,12 +1,12 @@
 //! Types of PTX values, as values ([`Ty`]) and as Rust types ([`F32`], [`U64`], …).
 //!
-//! Each instruction is a generic method: with operands of a type that Rust knows (`Reg<F32>`) a
-//! wrong one does not compile; a generator that learns its types at run time uses `Reg<Dyn>`,
-//! whose [`Ty`] is checked when the instruction is built. The text is the same.
+//! Each instruction is a generic method. Operands with a static type (`Reg<F32>`) are checked by
+//! the Rust compiler. A generator that knows its types only at run time uses `Reg<Dyn>`, whose
+//! [`Ty`] is checked when the instruction is built. The text is the same.
 
 use std::fmt;
 
-/// A type of PTX: of a register, of an instruction, of an element in memory.
+/// A PTX type of a register, an instruction or an element in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Ty {
     /// A truth value; only in registers.
@@ -43,7 +43,7 @@ pub enum Ty {
     F16x2,
     /// Two [`Ty::Bf16`].
     Bf16x2,
-    /// A binary32 whose lower 13 bits tensor cores ignore.
+    /// A binary32 whose low 13 bits tensor cores ignore.
     Tf32,
     /// 64 bits.
     B64,
@@ -59,8 +59,8 @@ pub enum Ty {
     B128,
 }
 
-/// What registers are declared as. Types of one class share registers: a `u32` may be read as
-/// `s32` or `b32` without an instruction, an `f32` may not.
+/// A register class, in which registers are declared. Types of a class share registers: a `u32` may
+/// be read as `s32` or `b32` without an instruction, an `f32` may not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Class {
     /// `%p`
@@ -80,11 +80,11 @@ pub enum Class {
 }
 
 impl Class {
-    /// In the order in which they are declared.
+    /// All classes, in the order of their declarations.
     pub const ALL: [Class; 7] =
         [Class::Pred, Class::B16, Class::B32, Class::F32, Class::B64, Class::F64, Class::B128];
 
-    /// The type in the declaration.
+    /// Returns the type in the declaration.
     pub fn declared(self) -> &'static str {
         match self {
             Class::Pred => "pred",
@@ -97,7 +97,7 @@ impl Class {
         }
     }
 
-    /// What names of registers begin with, after `%`.
+    /// Returns the prefix of register names, after `%`.
     pub fn prefix(self) -> &'static str {
         match self {
             Class::Pred => "p",
@@ -112,7 +112,7 @@ impl Class {
 }
 
 impl Ty {
-    /// The name in PTX, without the dot.
+    /// Returns the name in PTX, without the dot.
     pub fn name(self) -> &'static str {
         use Ty::*;
         match self {
@@ -143,7 +143,7 @@ impl Ty {
         }
     }
 
-    /// Bits of a value; 1 for [`Ty::Pred`].
+    /// Returns the bits of a value; 1 for [`Ty::Pred`].
     pub fn bits(self) -> u32 {
         use Ty::*;
         match self {
@@ -156,12 +156,12 @@ impl Ty {
         }
     }
 
-    /// Bytes of an element in memory.
+    /// Returns the bytes of an element in memory.
     pub fn bytes(self) -> u32 {
         self.bits().div_ceil(8)
     }
 
-    /// The registers that hold it; those of 16 bits for the types of 8, which have none.
+    /// Returns the class of its registers. Types of 8 bits use registers of 16.
     pub fn class(self) -> Class {
         match self {
             Ty::Pred => Class::Pred,
@@ -176,7 +176,7 @@ impl Ty {
         }
     }
 
-    /// The type without meaning of the same size: `b32` for `s32`; `pred` for itself.
+    /// Returns the untyped type of the same size: `b32` for `s32`; `pred` for itself.
     pub fn untyped(self) -> Ty {
         match self.bits() {
             1 => Ty::Pred,
@@ -188,27 +188,27 @@ impl Ty {
         }
     }
 
-    /// True for signed and unsigned integers (`b32` is neither).
+    /// Whether it is a signed or unsigned integer; `b32` is neither.
     pub fn is_int(self) -> bool {
         self.is_signed() || matches!(self, Ty::U8 | Ty::U16 | Ty::U32 | Ty::U64)
     }
 
-    /// True for signed integers.
+    /// Whether it is a signed integer.
     pub fn is_signed(self) -> bool {
         matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
     }
 
-    /// True for `f32` and `f64`.
+    /// Whether it is `f32` or `f64`.
     pub fn is_float(self) -> bool {
         matches!(self, Ty::F32 | Ty::F64)
     }
 
-    /// True for floats of 16 bits, one or two.
+    /// Whether it is a 16-bit float or a pair of them.
     pub fn is_half(self) -> bool {
         matches!(self, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2)
     }
 
-    /// The integer type of twice the size that `mul.wide` gives.
+    /// Returns the integer type of twice the size, the result of `mul.wide`.
     pub fn widened(self) -> Option<Ty> {
         match self {
             Ty::U16 => Some(Ty::U32),
@@ -226,29 +226,29 @@ impl fmt::Display for Ty {
     }
 }
 
-/// What a register or an operand can be a value of: a marker below, or [`Dyn`].
+/// The type of a register or operand: a marker below, or [`Dyn`].
 pub trait Kind: Copy + fmt::Debug + 'static {
-    /// The type; none if only the register knows.
+    /// The type; `None` if it is known at run time only.
     const TY: Option<Ty>;
 }
 
-/// A type that Rust knows.
+/// A static type.
 pub trait Static: Kind {
     /// The type.
     const STATIC: Ty;
 }
 
-/// `add`, `sub`, `min`, comparisons: integers with a sign or without, and floats.
+/// Signed and unsigned integers, and floats: `add`, `sub`, `min`, comparisons.
 pub trait Num: Kind {}
-/// Integers with a sign or without.
+/// Signed and unsigned integers.
 pub trait Int: Num {}
 /// Floats.
 pub trait Float: Num {}
-/// `and`, `or`, `xor`, `not`: integers, bits and predicates.
+/// Integers, bits and predicates: `and`, `or`, `xor`, `not`.
 pub trait Bits: Kind {}
-/// Integers of which `mul.wide` makes others.
+/// Integers that `mul.wide` multiplies.
 pub trait Widen: Int {
-    /// Twice as wide.
+    /// The type of twice the size.
     type Wide: Int;
 }
 
@@ -269,7 +269,7 @@ impl Widen for Dyn {
 
 macro_rules! markers {
     ($($name:ident $($bound:ident)*;)*) => {$(
-        #[doc = concat!("[`Ty::", stringify!($name), "`], known to Rust.")]
+        #[doc = concat!("[`Ty::", stringify!($name), "`] as a static type.")]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub struct $name;
         impl Kind for $name {

@@ -1,4 +1,4 @@
-//! The examples: `ptxas` takes what they print, for every target that has what they use.
+//! `ptxas` accepts the output of the examples for every target with their instructions.
 
 mod ptxas;
 
@@ -14,7 +14,7 @@ mod vector_add;
 use nvptx_builder::*;
 
 #[test]
-fn ptxas_takes_the_examples() {
+fn ptxas_accepts_the_examples() {
     let Some(ptxas) = ptxas::find() else { return };
     for target in Target::all() {
         let mut texts = vec![
@@ -45,7 +45,7 @@ fn versions_are_the_lowest() {
 }
 
 #[test]
-fn what_a_target_lacks_is_named() {
+fn errors_name_what_a_target_lacks() {
     let errors = tensor_core::build(Target::SM_75).unwrap_err();
     let first = errors.0[0].to_string();
     assert_eq!(
@@ -56,7 +56,7 @@ fn what_a_target_lacks_is_named() {
 }
 
 #[test]
-fn texts_read_well() {
+fn texts_have_named_registers_and_comments() {
     let text = vector_add::build(Target::SM_75).unwrap().text;
     assert!(text.starts_with("// C[i] = A[i] + B[i], one thread for each element\n.version 6.3\n"));
     assert!(text.contains("\t@%p0 bra $done;\n\t// each address is"));

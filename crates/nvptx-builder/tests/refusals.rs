@@ -1,4 +1,4 @@
-//! What is wrong is told, with the instruction.
+//! Errors name the instruction.
 
 use nvptx_builder::*;
 
@@ -38,12 +38,12 @@ fn forms_are_checked() {
         let a = e.reg::<U64>();
         e.ld_vec::<F32, 3>(Ld::global(), a);
     });
-    assert!(said.contains("an access is of 1, 2 or 4 elements"), "{said}");
+    assert!(said.contains("an access has 1, 2 or 4 elements"), "{said}");
     let said = errors(|e| {
         let tile = e.shared::<F32>("tile", 64, 16);
         e.ld_vec::<F32, 4>(Ld::shared(), tile.at(8));
     });
-    assert!(said.contains("the offset 8 is no multiple of 16"), "{said}");
+    assert!(said.contains("the offset 8 is not a multiple of 16"), "{said}");
     let said = errors(|e| {
         let a = e.reg::<U32>();
         e.ld::<F32>(Ld::global(), a);
@@ -99,7 +99,7 @@ fn names_are_unique() {
     let mut module = Module::new(Target::SM_80);
     module.entry("k");
     module.entry("k");
-    assert!(module.finish().unwrap_err().to_string().contains("there is an entry"));
+    assert!(module.finish().unwrap_err().to_string().contains("is taken"));
     let mut module = Module::new(Target::SM_80);
     let e = module.entry("k");
     let (a, b) = (e.reg_named::<F32>("acc"), e.reg_named::<F32>("acc"));

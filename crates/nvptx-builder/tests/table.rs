@@ -1,6 +1,6 @@
-//! The table of what instructions need, proved: each is built at its lowest target, has the
-//! version that the table says, is refused on the target below, and `ptxas` takes it at this
-//! version and not at the one below.
+//! Checks the table of requirements: each instruction is built at its lowest target with the
+//! version of the table and is refused on the target below; `ptxas` accepts it at this version and
+//! refuses it at the one below.
 
 mod cases;
 mod ptxas;
@@ -8,7 +8,7 @@ mod ptxas;
 use cases::{CASES, Case};
 use nvptx_builder::*;
 
-/// Versions of PTX since that of sm_75.
+/// The versions of PTX since that of sm_75.
 const VERSIONS: &[(u8, u8)] = &[
     (6, 3),
     (6, 4),
@@ -44,7 +44,7 @@ fn build(target: Target, cases: &[&Case]) -> Result<Ptx, Errors> {
     module.finish()
 }
 
-/// The version just below.
+/// Returns the version before.
 fn below(version: Version) -> Option<Version> {
     let at = VERSIONS.iter().position(|&v| Version::new(v.0, v.1) == version)?;
     let (major, minor) = *VERSIONS.get(at.checked_sub(1)?)?;
@@ -70,7 +70,7 @@ fn modules_have_the_lowest_version() {
 }
 
 #[test]
-fn lower_targets_refuse() {
+fn lower_targets_are_refused() {
     for case in CASES {
         let needs = case.0.needs();
         let lower = Target::all().filter(|target| !needs.met_by(*target));
@@ -86,7 +86,7 @@ fn lower_targets_refuse() {
 }
 
 #[test]
-fn ptxas_takes_each_at_its_lowest() {
+fn ptxas_accepts_each_row_at_its_lowest_version() {
     let Some(ptxas) = ptxas::find() else { return };
     let mut refused = Vec::new();
     for case in CASES {
@@ -100,7 +100,7 @@ fn ptxas_takes_each_at_its_lowest() {
 }
 
 #[test]
-fn ptxas_refuses_each_below() {
+fn ptxas_refuses_each_row_below_its_version() {
     let Some(ptxas) = ptxas::find() else { return };
     for case in CASES {
         let target = case.0.needs().lowest();

@@ -1,4 +1,4 @@
-//! Prints how many thread instructions a second the emulator runs, on one core.
+//! Prints the thread instructions per second of the emulator on one core.
 //!
 //! `cargo run --release -p nvptx-emulator --example speed`
 

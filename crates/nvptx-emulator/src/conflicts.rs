@@ -1,20 +1,21 @@
-//! What an access of a warp costs: wavefronts of shared memory, sectors of global memory.
+//! The cost of an access of a warp: wavefronts of shared memory, sectors of global memory.
 //!
-//! Shared memory has 32 banks of 4 bytes. An access of 4 bytes or less a lane is one phase of 32
-//! lanes, one of 8 bytes two phases of 16, one of 16 bytes four phases of 8. A phase takes as many
-//! wavefronts as the most loaded bank has different words. The ideal is one a phase.
+//! Shared memory has 32 banks of 4 bytes. An access of up to 4 bytes per lane is one phase of 32
+//! lanes, of 8 bytes two phases of 16 lanes, of 16 bytes four phases of 8. The number of wavefronts
+//! of a phase is the largest number of different words in a bank. The ideal is one wavefront per
+//! phase.
 //!
-//! Global memory moves sectors of 32 bytes; the ideal is the bytes that the warp touches, in
-//! sectors, each byte once.
+//! Global memory moves sectors of 32 bytes. The ideal number is that of the accessed bytes, each
+//! counted once, divided by 32.
 
-/// What an access took and what it would take at best.
+/// The cost of an access, and the ideal cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub taken: u32,
     pub ideal: u32,
 }
 
-/// The wavefronts of an access of `bytes` (up to 16) by the lanes of `mask`.
+/// Returns the wavefronts of an access of `bytes` (up to 16) by the lanes of `mask`.
 pub(crate) fn wavefronts(addresses: &[u32; 32], mask: u32, bytes: u32) -> Cost {
     let unit = bytes.max(4);
     let (lanes, groups) = (128 / unit, 128 / unit);
@@ -32,7 +33,7 @@ pub(crate) fn wavefronts(addresses: &[u32; 32], mask: u32, bytes: u32) -> Cost {
     cost
 }
 
-/// The largest number of different units that one group of banks holds.
+/// Returns the largest number of different units in a group of banks.
 fn phase_wavefronts(addresses: &[u32; 32], phase: u32, shift: u32, groups: u32) -> u32 {
     let mut first = [0u32; 32];
     let mut seen = 0u32;
@@ -69,7 +70,7 @@ fn slow_wavefronts(addresses: &[u32; 32], phase: u32, shift: u32, groups: u32) -
     u32::from(load.into_iter().max().unwrap_or(0))
 }
 
-/// The sectors of an access of `bytes` by the lanes of `mask`.
+/// Returns the sectors of an access of `bytes` by the lanes of `mask`.
 pub(crate) fn sectors(addresses: &[u64; 32], mask: u32, bytes: u32) -> Cost {
     if mask == 0 {
         return Cost { taken: 0, ideal: 0 };

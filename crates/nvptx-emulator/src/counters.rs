@@ -1,4 +1,4 @@
-//! What a launch executed, by instruction of the text.
+//! Counters of the executed instructions, by instruction of the text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,60 +12,61 @@ pub struct InstructionCount {
     pub line: u32,
     /// Its opcode with modifiers, `fma.rn.f32`.
     pub opcode: String,
-    /// How often a warp issued it.
+    /// The number of times that a warp issued it.
     pub warps: u64,
-    /// How often a thread executed it (a false predicate does not count).
+    /// The number of times that a thread executed it with a true predicate.
     pub threads: u64,
-    /// Wavefronts of its shared memory accesses, and how few would do.
+    /// The wavefronts of its shared memory accesses.
     pub wavefronts: u64,
-    /// The ideal number of wavefronts: without bank conflicts.
+    /// The wavefronts without bank conflicts.
     pub ideal_wavefronts: u64,
-    /// 32-byte sectors of its global memory accesses, and how few would do.
+    /// The 32-byte sectors of its global memory accesses.
     pub sectors: u64,
-    /// The ideal number of sectors: each byte moved once, none in vain.
+    /// The ideal number of sectors, which moves only the accessed bytes, once.
     pub ideal_sectors: u64,
 }
 
 impl InstructionCount {
-    /// Wavefronts that are there because of bank conflicts.
+    /// Returns the additional wavefronts because of bank conflicts.
     pub fn conflicts(&self) -> u64 {
         self.wavefronts - self.ideal_wavefronts
     }
 }
 
-/// The counts of a launch, or of several.
+/// The counts of one or several launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The executed instructions in the order of the text, kernel by kernel.
     pub instructions: Vec<InstructionCount>,
-    /// Blocks that ran.
+    /// The number of blocks that ran.
     pub blocks: u64,
 }
 
 impl Counters {
-    /// Instructions executed by threads.
+    /// Returns the number of instructions executed by threads.
     pub fn thread_instructions(&self) -> u64 {
         self.instructions.iter().map(|i| i.threads).sum()
     }
 
-    /// Instructions issued by warps.
+    /// Returns the number of instructions issued by warps.
     pub fn warp_instructions(&self) -> u64 {
         self.instructions.iter().map(|i| i.warps).sum()
     }
 
-    /// Thread instructions whose opcode starts with these dot-separated parts: `count("fma")`
-    /// counts `fma.rn.f32` and `fma.rn.f64`, `count("ld.shared")` all loads of shared memory.
+    /// Returns the number of thread instructions whose opcode begins with these dot-separated
+    /// parts: `count("fma")` counts `fma.rn.f32` and `fma.rn.f64`, `count("ld.shared")` all loads
+    /// of shared memory.
     pub fn count(&self, prefix: &str) -> u64 {
         self.select(prefix).map(|i| i.threads).sum()
     }
 
-    /// The share of all thread instructions that `count(prefix)` is.
+    /// Returns `count(prefix)` as a fraction of all thread instructions.
     pub fn share(&self, prefix: &str) -> f64 {
         let all = self.thread_instructions();
         if all == 0 { 0.0 } else { self.count(prefix) as f64 / all as f64 }
     }
 
-    /// Thread instructions by opcode.
+    /// Returns the thread instructions by opcode.
     pub fn by_opcode(&self) -> BTreeMap<&str, u64> {
         let mut out = BTreeMap::new();
         for i in &self.instructions {
@@ -74,7 +75,7 @@ impl Counters {
         out
     }
 
-    /// Thread instructions by line of the text.
+    /// Returns the thread instructions by line of the text.
     pub fn by_line(&self) -> BTreeMap<u32, u64> {
         let mut out = BTreeMap::new();
         for i in &self.instructions {
@@ -83,24 +84,24 @@ impl Counters {
         out
     }
 
-    /// Wavefronts of shared memory: taken and ideal.
+    /// Returns the actual and the ideal number of wavefronts of shared memory.
     pub fn wavefronts(&self) -> (u64, u64) {
         let sum = |f: fn(&InstructionCount) -> u64| self.instructions.iter().map(f).sum();
         (sum(|i| i.wavefronts), sum(|i| i.ideal_wavefronts))
     }
 
-    /// Wavefronts that are there because of bank conflicts.
+    /// Returns the additional wavefronts because of bank conflicts.
     pub fn bank_conflicts(&self) -> u64 {
         self.instructions.iter().map(InstructionCount::conflicts).sum()
     }
 
-    /// Sectors of global memory: taken and ideal.
+    /// Returns the actual and the ideal number of sectors of global memory.
     pub fn sectors(&self) -> (u64, u64) {
         let sum = |f: fn(&InstructionCount) -> u64| self.instructions.iter().map(f).sum();
         (sum(|i| i.sectors), sum(|i| i.ideal_sectors))
     }
 
-    /// Adds the counts of another launch; instructions of one kernel and line are joined.
+    /// Adds the counts of another launch, by kernel and line.
     pub fn add(&mut self, other: Counters) {
         self.blocks += other.blocks;
         for new in other.instructions {

@@ -1,4 +1,4 @@
-//! The errors of this crate: text that is not understood, and launches that cannot be made.
+//! The errors of this crate: unsupported text, and launches that cannot start.
 //!
 //! Defects of a *running* program are not errors but findings of a [`Report`](crate::Report).
 
@@ -7,9 +7,9 @@ use std::fmt;
 /// Why PTX text was refused or a launch could not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The line of the PTX text (from 1), where the error has one.
+    /// The line of the PTX text, from 1, if the error has one.
     pub line: Option<u32>,
-    /// What is wrong, lower case, without a final period.
+    /// The message, in lower case, without a final period.
     pub message: String,
 }
 

@@ -1,8 +1,8 @@
-//! Exact floating point: formats, roundings and sums without double rounding.
+//! Floating-point formats and operations without double rounding.
 //!
-//! Short formats are computed in `f64` *rounded to odd*: the last bit is set where the result is
-//! not exact. Rounding such a value to a format with at least two bits less gives the same
-//! answer as rounding the exact result, in every rounding mode.
+//! Short formats are computed in `f64` and *rounded to odd*: the last bit is set if the result is
+//! not exact. Rounding such a value to a format with at least two bits less gives the same result
+//! as rounding the exact value, in every rounding mode.
 
 /// A rounding mode of PTX.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum Round {
     Rna,
 }
 
-/// A binary format by its exponent and mantissa bits.
+/// A binary format: the bits of exponent and mantissa.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Format {
     pub exponent: u32,
@@ -31,18 +31,18 @@ pub(crate) const BF16: Format = Format { exponent: 8, mantissa: 7 };
 pub(crate) const TF32: Format = Format { exponent: 8, mantissa: 10 };
 pub(crate) const F32: Format = Format { exponent: 8, mantissa: 23 };
 
-/// The NaN that arithmetic on `f32` gives.
+/// The NaN result of `f32` arithmetic.
 pub(crate) const NAN32: u32 = 0x7fff_ffff;
-/// The NaN that arithmetic on `f16` and `bf16` gives.
+/// The NaN result of `f16` and `bf16` arithmetic.
 pub(crate) const NAN16: u32 = 0x7fff;
 
 impl Format {
-    /// The bits of infinity.
+    /// Returns the bits of infinity.
     pub fn infinity(self) -> u64 {
         ((1 << self.exponent) - 1) << self.mantissa
     }
 
-    /// The bits of `value`, which is exact or rounded to odd, in this format.
+    /// Rounds `value`, which is exact or rounded to odd, to this format; returns its bits.
     pub fn round(self, value: f64, mode: Round) -> u64 {
         let bits = value.to_bits();
         let negative = bits >> 63 == 1;
@@ -92,7 +92,7 @@ impl Format {
     }
 }
 
-/// The value of `f16` bits.
+/// Returns the value of `f16` bits.
 #[inline]
 pub(crate) fn f16_to_f32(bits: u32) -> f32 {
     let sign = (bits & 0x8000) << 16;
@@ -100,18 +100,18 @@ pub(crate) fn f16_to_f32(bits: u32) -> f32 {
     if magnitude >= 0x7c00 {
         return f32::from_bits(sign | 0x7f80_0000 | (magnitude & 0x3ff) << 13);
     }
-    // A subnormal or normal half is its bits, moved, times 2 to the difference of the biases.
+    // A finite half is its shifted bits times 2 to the difference of the biases.
     let value = f32::from_bits(magnitude << 13) * f32::from_bits((254 - 15) << 23);
     f32::from_bits(value.to_bits() | sign)
 }
 
-/// The value of `bf16` bits.
+/// Returns the value of `bf16` bits.
 #[inline]
 pub(crate) fn bf16_to_f32(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
-/// The value of `e4m3` bits: no infinities, one NaN.
+/// Returns the value of `e4m3` bits; there are no infinities, and one NaN.
 pub(crate) fn e4m3_to_f32(bits: u32) -> f32 {
     if bits & 0x7f == 0x7f {
         return f32::NAN;
@@ -124,24 +124,24 @@ pub(crate) fn e4m3_to_f32(bits: u32) -> f32 {
     if bits & 0x80 != 0 { -magnitude } else { magnitude }
 }
 
-/// The value of `e5m2` bits: the upper half of an `f16`.
+/// Returns the value of `e5m2` bits, the upper half of an `f16`.
 pub(crate) fn e5m2_to_f32(bits: u32) -> f32 {
     f16_to_f32((bits & 0xff) << 8)
 }
 
-/// To `e4m3`, to nearest; beyond the largest number, 448, that one.
+/// Rounds to `e4m3`, to nearest, saturating at 448.
 pub(crate) fn to_e4m3(value: f64) -> u32 {
     if value.is_nan() {
         return 0x7f;
     }
-    // With one bit more of exponent and the value scaled by the difference of the biases, the
-    // largest exponent of e4m3 is an ordinary one.
+    // With one more exponent bit and a value that is scaled by the difference of the biases, the
+    // largest exponent of e4m3 is not special.
     let wide = Format { exponent: 5, mantissa: 3 };
     let bits = wide.round(value.clamp(-448.0, 448.0) / 256.0, Round::Rn) as u32;
     (bits & 0x7f) | (bits >> 1 & 0x80)
 }
 
-/// To `e5m2`, to nearest; beyond the largest number, 57344, that one.
+/// Rounds to `e5m2`, to nearest, saturating at 57344.
 pub(crate) fn to_e5m2(value: f64) -> u32 {
     if value.is_nan() {
         return 0x7f;
@@ -149,7 +149,7 @@ pub(crate) fn to_e5m2(value: f64) -> u32 {
     Format { exponent: 5, mantissa: 2 }.round(value.clamp(-57344.0, 57344.0), Round::Rn) as u32
 }
 
-/// `a + b` rounded to odd.
+/// Computes `a + b`, rounded to odd.
 #[inline]
 pub(crate) fn add_odd(a: f64, b: f64) -> f64 {
     let sum = a + b;
@@ -161,13 +161,14 @@ pub(crate) fn add_odd(a: f64, b: f64) -> f64 {
     make_odd(sum, error)
 }
 
-/// `a * b + c` rounded to odd, where `a * b` is exact in `f64` (factors of at most 24 bits).
+/// Computes `a * b + c`, rounded to odd. `a * b` must be exact in `f64`: factors of at most 24
+/// bits.
 #[inline]
 pub(crate) fn fma_odd(a: f64, b: f64, c: f64) -> f64 {
     add_odd(a * b, c)
 }
 
-/// `a / b` rounded to odd.
+/// Computes `a / b`, rounded to odd.
 pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
     let quotient = a / b;
     if !quotient.is_finite() || quotient == 0.0 || b.is_infinite() {
@@ -177,7 +178,7 @@ pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
     make_odd(quotient, if b < 0.0 { -rest } else { rest })
 }
 
-/// The square root rounded to odd.
+/// Computes the square root, rounded to odd.
 pub(crate) fn sqrt_odd(a: f64) -> f64 {
     let root = a.sqrt();
     if !root.is_finite() || root == 0.0 {
@@ -186,7 +187,7 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
     make_odd(root, f64::mul_add(-root, root, a))
 }
 
-/// `rounded` is the nearest to `rounded + error`; gives that value rounded to odd.
+/// Rounds `rounded + error` to odd; `rounded` is its nearest `f64`.
 #[inline]
 fn make_odd(rounded: f64, error: f64) -> f64 {
     let bits = rounded.to_bits();
@@ -197,7 +198,7 @@ fn make_odd(rounded: f64, error: f64) -> f64 {
     f64::from_bits(if grows { bits + 1 } else { bits - 1 })
 }
 
-/// Subnormal `f32` bits become a zero of the same sign.
+/// Flushes subnormal `f32` bits to a zero of the same sign.
 #[inline]
 pub(crate) fn flush(bits: u32) -> u32 {
     if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits }
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn sums_do_not_round_twice() {
-        // 1 + 2^-11 + 2^-60 lies just above the middle of two halves.
+        // 1 + 2^-11 + 2^-60 is just above the midpoint of two halves.
         let sum = add_odd(1.0 + 2f64.powi(-11), 2f64.powi(-60));
         assert_eq!(F16.round(sum, Round::Rn), 0x3c01);
         assert_eq!(F16.round(1.0 + 2f64.powi(-11), Round::Rn), 0x3c00);

@@ -1,4 +1,4 @@
-//! Modules and launches: the public way in.
+//! Modules and launches, the entry points of this crate.
 
 use crate::decode::op::Kernel;
 use crate::decode::{self, BUFFER_BITS};
@@ -8,14 +8,14 @@ use crate::memory::{Access, Buffer, BufferId, ByteSet, Element, Memory};
 use crate::needs::Machine;
 use crate::parse;
 use crate::parse::ast::{Space, Var};
-use crate::report::{Finding, Kind, Report};
+use crate::report::{Finding, FindingKind, Report};
 use crate::shadow::MAX_BLOCKS;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most threads of a block.
+/// The largest number of threads in a block.
 pub const MAX_THREADS: u32 = 1024;
-/// The most bytes of static shared memory.
+/// The largest static shared memory in bytes.
 pub const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
 /// PTX text, parsed and decoded.
@@ -42,7 +42,10 @@ impl fmt::Debug for Module {
 }
 
 impl Module {
-    /// Parses PTX text. Anything that is not known is an error with its line.
+    /// Parses PTX text.
+    ///
+    /// # Errors
+    /// The first part of the text that is not supported, with its line.
     pub fn parse(text: &str) -> Result<Module> {
         let file = parse::parse(text)?;
         let machine = Machine::new(&file.version, &file.target)?;
@@ -55,27 +58,27 @@ impl Module {
         Ok(Module { source, version, target, machine, kernels, vars })
     }
 
-    /// The names of the kernels, in the order of the text.
+    /// Returns the names of the kernels, in the order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|k| k.name.as_str())
     }
 
-    /// The text's `.version`.
+    /// Returns the `.version` of the text.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The text's `.target`.
+    /// Returns the `.target` of the text.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The bytes of static shared memory that a kernel uses.
+    /// Returns the static shared memory of a kernel in bytes.
     pub fn static_shared(&self, kernel: &str) -> Option<u32> {
         self.kernels.iter().find(|k| k.name == kernel).map(|k| k.static_bytes)
     }
 
-    /// The bytes of shared memory that a block can have on the GPU of the text's `.target`.
+    /// Returns the largest shared memory of a block in bytes, for the text's `.target`.
     pub fn max_shared(&self) -> u32 {
         self.machine.max_shared()
     }
@@ -87,8 +90,8 @@ impl Module {
         })
     }
 
-    /// Places the variables of this module at their addresses. Their values stay from one
-    /// launch to the next; another module's variables are forgotten.
+    /// Places the variables of this module at their addresses. Launches of one module keep their
+    /// values; those of another module are dropped.
     fn place_variables(&self, memory: &mut Memory) {
         let names: Vec<&str> = self.vars.iter().map(|v| v.name.as_str()).collect();
         let same = memory.module_source.as_ref().is_some_and(|s| Arc::ptr_eq(s, &self.source));
@@ -161,7 +164,7 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// A launch of one block of one thread without arguments.
+    /// Creates a launch of one thread without arguments.
     pub fn new(module: &'a Module, kernel: &str) -> Self {
         Launch {
             module,
@@ -176,36 +179,36 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The number of blocks along x, y and z.
+    /// Sets the number of blocks along x, y and z.
     pub fn grid(mut self, grid: [u32; 3]) -> Self {
         self.grid = grid;
         self
     }
 
-    /// The number of threads of a block along x, y and z.
+    /// Sets the number of threads of a block along x, y and z.
     pub fn block(mut self, block: [u32; 3]) -> Self {
         self.block = block;
         self
     }
 
-    /// The bytes of dynamic shared memory.
+    /// Sets the dynamic shared memory in bytes.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared = bytes;
         self
     }
 
-    /// The next argument: the address of a buffer.
+    /// Adds an argument: the address of a buffer.
     pub fn buffer(self, buffer: BufferId) -> Self {
         self.buffer_at(buffer, 0)
     }
 
-    /// The next argument: the address of a byte of a buffer.
+    /// Adds an argument: the address of a byte of a buffer.
     pub fn buffer_at(mut self, buffer: BufferId, byte: u64) -> Self {
         self.arguments.push(Argument::Buffer(buffer, byte));
         self
     }
 
-    /// The next argument: a number by value, of the size that the kernel declares.
+    /// Adds an argument: a number by value, of the declared size.
     pub fn value<T: Element>(mut self, value: T) -> Self {
         let mut bytes = Vec::new();
         value.put(&mut bytes);
@@ -213,32 +216,34 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// The next argument by its bytes, for a parameter that is an array.
+    /// Adds an argument by its bytes, for an array parameter.
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.arguments.push(Argument::Bytes(bytes.to_vec()));
         self
     }
 
-    /// Runs blocks and warps in an order that the seed decides, not in the natural one.
+    /// Shuffles the order of blocks and warps, by this seed.
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Stops after so many thread instructions, with a finding (default 10^11).
+    /// Sets the largest number of thread instructions (default 10^11). A longer run is a finding.
     pub fn limit(mut self, thread_instructions: u64) -> Self {
         self.limit = thread_instructions;
         self
     }
 
-    /// Does not ask that this launch completes the outputs it gets: another one will.
+    /// Allows this launch to leave parts of its outputs unwritten, for other launches.
     pub fn partial(mut self) -> Self {
         self.checks_outputs = false;
         self
     }
 
-    /// Runs the launch. An error means that it cannot start; what goes wrong while it runs is
-    /// in the report.
+    /// Runs the launch. Defects of the running program are in the report.
+    ///
+    /// # Errors
+    /// The launch cannot start.
     pub fn run(&self, memory: &mut Memory) -> Result<Report> {
         let kernel = self.module.kernel(&self.kernel)?;
         self.check(kernel, self.module.machine)?;
@@ -261,9 +266,9 @@ impl<'a> Launch<'a> {
         Ok(Report { findings, counters: outcome.counters, source })
     }
 
-    /// Runs the launch in the natural order and, on a copy of the memory, in a shuffled one;
-    /// another result is a finding. The findings of both orders are in the report, the counters
-    /// are of the first.
+    /// Runs the launch in the natural order and, on a copy of the memory, in a shuffled one. A
+    /// different result is a finding. The report has the findings of both orders and the counters
+    /// of the first.
     pub fn run_twice(&self, memory: &mut Memory) -> Result<Report> {
         let mut copy = memory.clone();
         let mut report = self.run(memory)?;
@@ -279,8 +284,8 @@ impl<'a> Launch<'a> {
         for (one, other) in memory.buffers.iter().zip(&copy.buffers) {
             let differs = |(a, b): (&u8, &u8)| a != b;
             if let Some(at) = one.data.iter().zip(&other.data).position(differs) {
-                let message = format!("byte {at} of `{}` is another one", one.name);
-                report.findings.push(self.finding(Kind::OrderDependent, message));
+                let message = format!("byte {at} of `{}` differs", one.name);
+                report.findings.push(self.finding(FindingKind::OrderDependent, message));
             }
         }
         Ok(report)
@@ -291,11 +296,11 @@ impl<'a> Launch<'a> {
         let [x, y, z] = self.block;
         let threads = u64::from(x) * u64::from(y) * u64::from(z);
         if threads == 0 || threads > MAX_THREADS.into() || z > 64 {
-            return fail(format!("a block of {x} x {y} x {z} threads is beyond the limits"));
+            return fail(format!("a block of {x} x {y} x {z} threads exceeds the limits"));
         }
         let [gx, gy, gz] = self.grid;
         if gx == 0 || gy == 0 || gz == 0 || gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
-            return fail(format!("a grid of {gx} x {gy} x {gz} blocks is beyond the limits"));
+            return fail(format!("a grid of {gx} x {gy} x {gz} blocks exceeds the limits"));
         }
         if u64::from(gx) * u64::from(gy) * u64::from(gz) > MAX_BLOCKS {
             return fail(format!("the emulator runs at most {MAX_BLOCKS} blocks"));
@@ -324,7 +329,7 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// The bytes of the parameter space.
+    /// Returns the bytes of the parameter space.
     fn parameters(&self, kernel: &Kernel, memory: &Memory) -> Result<Vec<u8>> {
         let fail = |message: String| Err(Error::launch(format!("`{}`: {message}", kernel.name)));
         if self.arguments.len() != kernel.params.len() {
@@ -336,7 +341,7 @@ impl<'a> Launch<'a> {
             let bytes = match argument {
                 Argument::Buffer(buffer, byte) => {
                     if !slot.is_pointer_size {
-                        return fail(format!("parameter `{}` holds no address", slot.name));
+                        return fail(format!("parameter `{}` is not an address", slot.name));
                     }
                     if buffer.0 >= memory.buffers.len() || *byte >= 1 << BUFFER_BITS {
                         return fail(format!("no such buffer for parameter `{}`", slot.name));
@@ -359,7 +364,7 @@ impl<'a> Launch<'a> {
         Ok(params)
     }
 
-    /// Outputs among the arguments that have unwritten bytes now.
+    /// Returns findings for the outputs among the arguments with unwritten bytes.
     fn check_outputs(&self, memory: &Memory, findings: &mut Vec<Finding>) {
         let mut seen = Vec::new();
         for argument in &self.arguments {
@@ -376,12 +381,12 @@ impl<'a> Launch<'a> {
                     buffer.data.len(),
                     buffer.name
                 );
-                findings.push(self.finding(Kind::Unwritten, message));
+                findings.push(self.finding(FindingKind::Unwritten, message));
             }
         }
     }
 
-    fn finding(&self, kind: Kind, message: String) -> Finding {
+    fn finding(&self, kind: FindingKind, message: String) -> Finding {
         Finding {
             kind,
             kernel: self.kernel.clone(),

@@ -1,19 +1,19 @@
 //! Runs PTX text without a GPU and reports what is wrong with it, by line.
 //!
-//! `ptxas` checks syntax and types; this crate runs the kernel and checks what only a run shows:
-//! races in shared and global memory, missing and divergent barriers, misaligned and
-//! out-of-bounds accesses, uninitialised reads, outputs never written, and `cp.async` data that
-//! is used too early. It counts instructions, bank conflicts and memory sectors too.
+//! `ptxas` checks syntax and types. This crate runs the kernel and finds errors that only a run
+//! shows: races in shared and global memory, missing and divergent barriers, misaligned and
+//! out-of-bounds accesses, uninitialised reads, outputs never written, and `cp.async` data that is
+//! used too early. It also counts instructions, bank conflicts and memory sectors.
 //!
-//! The world is closed: text that is not understood is an [`Error`] with its line.
+//! Text that is not supported is an [`Error`] with its line; nothing is skipped or guessed.
 //!
 //! * [`Module`] parses PTX text,
-//! * [`Memory`] holds the buffers, over as many launches as a program has,
+//! * [`Memory`] holds the buffers of all launches,
 //! * [`Launch`] runs a kernel,
-//! * [`Report`] tells what happened.
+//! * [`Report`] has the findings and counters.
 //!
 //! ```
-//! use nvptx_emulator::{Kind, Launch, Memory, Module};
+//! use nvptx_emulator::{FindingKind, Launch, Memory, Module};
 //!
 //! // Every thread passes a value to its neighbour through shared memory, without a barrier.
 //! let text = "
@@ -41,10 +41,10 @@
 //! let out = memory.output("out", 256);
 //! let launch = Launch::new(&module, "rotate").block([64, 1, 1]).buffer(out);
 //! let report = launch.run(&mut memory)?;
-//! let race = report.of(Kind::SharedRace).next().expect("there is a race");
+//! let race = report.of(FindingKind::SharedRace).next().expect("there is a race");
 //! assert_eq!((race.line, race.other_line), (Some(15), Some(13)));
 //!
-//! // With the barrier all is well.
+//! // With a barrier there is no finding.
 //! let fixed = text.replace("xor.b32", "bar.sync 0; xor.b32");
 //! let module = Module::parse(&fixed)?;
 //! let launch = Launch::new(&module, "rotate").block([64, 1, 1]).buffer(out);
@@ -73,7 +73,7 @@ pub use counters::{Counters, InstructionCount};
 pub use error::Error;
 pub use launch::{Launch, MAX_STATIC_SHARED, MAX_THREADS, Module};
 pub use memory::{Access, BufferId, Element, Memory};
-pub use report::{Finding, Kind, Report};
+pub use report::{Finding, FindingKind, Report};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,8 @@
 //! Global memory: named buffers in a synthetic address space.
 //!
-//! Buffer `i` starts at `(i + 1) << 40`, so nothing lies near it and an address that runs over
-//! its end hits nothing. Each byte remembers whether it was ever written. The memory outlives a
-//! launch: what one kernel wrote the next may read.
+//! Buffer `i` starts at `(i + 1) << 40`, so that an overrun does not hit another buffer. For each
+//! byte, the memory records whether it was written. It outlives a launch: the next kernel may read
+//! what one wrote.
 
 use crate::decode::{BUFFER_BITS, MODULE_BUFFERS};
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub(crate) usize);
 
-/// What a program may do with a buffer.
+/// The allowed accesses to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Initialised; a write is reported.
+    /// Initialised; writes are reported.
     Read,
-    /// Poisoned; a read before a write is reported, and so are bytes never written.
+    /// Uninitialised; reads before writes and unwritten bytes are reported.
     Write,
-    /// Initialised; may be read and written.
+    /// Initialised; reads and writes are allowed.
     ReadWrite,
-    /// Poisoned like `Write`, but need not be written.
+    /// Uninitialised; reads before writes are reported, unwritten bytes are not.
     Workspace,
 }
 
-/// A number that can lie in a buffer or be an argument by value.
+/// A type of numbers in buffers and of arguments by value.
 pub trait Element: Copy {
-    /// Its size in bytes.
+    /// The size in bytes.
     const BYTES: usize;
-    /// Appends its bytes, little-endian.
+    /// Appends the bytes in little-endian order.
     fn put(self, out: &mut Vec<u8>);
-    /// Reads it from its bytes.
+    /// Reads a number from its bytes.
     fn get(bytes: &[u8]) -> Self;
 }
 
@@ -64,11 +64,11 @@ pub struct Memory {
     pub(crate) buffers: Vec<Buffer>,
     /// The variables of modules, by name, at their fixed addresses.
     pub(crate) module: Vec<Buffer>,
-    /// The text of the module whose variables they are.
+    /// The text of the module that declares them.
     pub(crate) module_source: Option<Arc<str>>,
 }
 
-/// The byte that uninitialised memory holds: as a float it is a large negative number.
+/// The byte of uninitialised memory; as a float, it gives a large negative number.
 const POISON: u8 = 0xcb;
 
 #[derive(Clone, Debug)]
@@ -80,47 +80,47 @@ pub(crate) struct Buffer {
 }
 
 impl Memory {
-    /// No buffers.
+    /// Creates a memory without buffers.
     pub fn new() -> Self {
         Memory::default()
     }
 
-    /// A buffer that kernels only read.
+    /// Adds a buffer that kernels only read.
     pub fn input<T: Element>(&mut self, name: &str, values: &[T]) -> BufferId {
         self.filled(name, Access::Read, values)
     }
 
-    /// A buffer that kernels read and write.
+    /// Adds a buffer that kernels read and write.
     pub fn inout<T: Element>(&mut self, name: &str, values: &[T]) -> BufferId {
         self.filled(name, Access::ReadWrite, values)
     }
 
-    /// A buffer of so many bytes that kernels must write in full.
+    /// Adds a buffer of `bytes` bytes that kernels must write completely.
     pub fn output(&mut self, name: &str, bytes: usize) -> BufferId {
         self.poisoned(name, Access::Write, bytes)
     }
 
-    /// A buffer of so many bytes for results between kernels.
+    /// Adds a buffer of `bytes` bytes for intermediate results.
     pub fn workspace(&mut self, name: &str, bytes: usize) -> BufferId {
         self.poisoned(name, Access::Workspace, bytes)
     }
 
-    /// The bytes of a buffer.
+    /// Returns the bytes of a buffer.
     pub fn bytes(&self, buffer: BufferId) -> &[u8] {
         &self.buffers[buffer.0].data
     }
 
-    /// The values of a buffer; bytes at its end that make no whole value are left out.
+    /// Returns the values of a buffer; ignores an incomplete value at the end.
     pub fn read<T: Element>(&self, buffer: BufferId) -> Vec<T> {
         self.bytes(buffer).chunks_exact(T::BYTES).map(T::get).collect()
     }
 
-    /// How many bytes of the buffer nothing has written.
+    /// Returns the number of unwritten bytes of a buffer.
     pub fn unwritten(&self, buffer: BufferId) -> usize {
         self.buffers[buffer.0].init.missing()
     }
 
-    /// The buffer's address in the emulated machine.
+    /// Returns the address of a buffer in the emulated machine.
     pub fn address(&self, buffer: BufferId) -> u64 {
         (buffer.0 as u64 + 1) << BUFFER_BITS
     }
@@ -142,8 +142,8 @@ impl Memory {
         BufferId(self.buffers.len() - 1)
     }
 
-    /// The index of the buffer that an address may lie in, and the offset inside of it: buffers
-    /// of the launch first, then the variables of the module.
+    /// Returns the index of the buffer whose address range contains an address, and the offset.
+    /// Buffers of the launch come first, then variables of the module.
     #[inline]
     pub(crate) fn locate(&self, address: u64) -> Option<(usize, u64)> {
         let (high, offset) = (address >> BUFFER_BITS, address & ((1 << BUFFER_BITS) - 1));
@@ -172,10 +172,10 @@ impl Memory {
     }
 }
 
-/// One bit a byte: initialised, or mapped.
+/// A set of bytes, one bit for each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ByteSet {
-    /// 16 bytes of memory a word, so an aligned access of up to 16 bytes touches one.
+    /// A word for 16 bytes of memory: an aligned access of up to 16 bytes uses one word.
     words: Vec<u16>,
     len: usize,
     is_full: bool,
@@ -192,7 +192,7 @@ impl ByteSet {
         (((1u32 << bytes) - 1) << (offset & 15)) as u16
     }
 
-    /// Whether all bytes of an aligned access are in the set; outside of it none is.
+    /// Whether all bytes of an aligned access are in the set.
     #[inline]
     pub fn has(&self, offset: usize, bytes: u32) -> bool {
         if self.is_full {
@@ -225,7 +225,7 @@ impl ByteSet {
         (0..self.len).filter(|at| !self.has(*at, 1)).count()
     }
 
-    /// The first bytes that are not in the set: offset and length.
+    /// Returns offset and length of the first bytes that are not in the set.
     pub fn first_gap(&self) -> Option<(usize, usize)> {
         if self.is_full {
             return None;

@@ -1,11 +1,11 @@
-//! What `ptxas` and the GPU of a text's `.target` would refuse: instructions that this target or
-//! this `.version` has not, and more shared memory than a block can have there.
+//! The limits of `.target` and `.version`: the instructions of each, and the shared memory of a
+//! block.
 //!
-//! The table is read off `ptxas` 13.5; `tests/needs.rs` compares it with `ptxas`, form by form.
+//! The table follows `ptxas` 13.5; `tests/needs.rs` compares each form with `ptxas`.
 
 use crate::error::{Error, Result};
 
-/// What a text says at its head.
+/// The header of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     /// The number of the target: 90 for `sm_90a`.
@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     version: (u32, u32),
 }
 
-/// Targets with the first version that knows them. Letters follow the number of some.
+/// Targets with the first version that knows them; some have a letter after the number.
 const TARGETS: &[(u32, &str, (u32, u32))] = &[
     (50, "", (4, 0)),
     (52, "", (4, 1)),
@@ -48,12 +48,11 @@ const TARGETS: &[(u32, &str, (u32, u32))] = &[
     (121, "a", (8, 8)),
 ];
 
-/// The versions that are known.
+/// The known versions.
 const VERSIONS: [(u32, u32); 2] = [(6, 0), (9, 3)];
 
-/// The words of an opcode, in order and with others between them, and what instructions with them
-/// need: the target's number and the version. `a|b` is either word, `#4` four operands. Of several
-/// rows that fit, each counts.
+/// Words of an opcode, in order but with gaps, and the target number and version that instructions
+/// with these words need. `a|b` matches either word, `#4` four operands. All matching rows apply.
 const TABLE: &[(&str, u32, (u32, u32))] = &[
     // Arithmetic.
     ("add|sub|mul|fma|neg|abs|setp f16|f16x2", 53, (6, 0)),
@@ -68,14 +67,14 @@ const TABLE: &[(&str, u32, (u32, u32))] = &[
     ("tanh", 75, (7, 0)),
     ("ex2 f16|f16x2", 75, (7, 0)),
     ("dp4a", 61, (6, 0)),
-    // Conversions: the result's type first.
+    // Conversions: the type of the result comes first.
     ("cvt bf16|bf16x2|f16x2|tf32", 80, (7, 0)),
     ("cvt relu", 80, (7, 0)),
     ("cvt f32 bf16", 80, (7, 1)),
     ("cvt bf16 u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f64", 90, (7, 8)),
     ("cvt u8|s8|u16|s16|u32|s32|u64|s64|f16|f64 bf16", 90, (7, 8)),
     ("cvt rn|rz tf32", 90, (7, 8)),
-    // From sm_90 on in 7.8 already.
+    // sm_90 has these since 7.8.
     ("cvt e4m3x2|e5m2x2", 89, (8, 1)),
     // Memory.
     ("ld|st|atom|red|ldmatrix|stmatrix|isspacep|cvta shared::cta", 50, (7, 8)),
@@ -122,12 +121,13 @@ const TABLE: &[(&str, u32, (u32, u32))] = &[
 ];
 
 impl Machine {
-    /// What the head of a text asks for; the error is for its `.version` or `.target`.
+    /// Parses the header of a text; the error is for its `.version` or `.target`.
     pub fn new(version: &str, target: &str) -> Result<Machine> {
         let error = |message: String| Error::at(1, message);
         let numbers = version.split_once('.');
         let number = numbers.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let version = number.ok_or_else(|| error(format!("`{version}` is no version of PTX")))?;
+        let version =
+            number.ok_or_else(|| error(format!("`{version}` is not a version of PTX")))?;
         let show = |(major, minor): (u32, u32)| format!("{major}.{minor}");
         let [first, last] = VERSIONS;
         if version < first || version > last {
@@ -145,7 +145,7 @@ impl Machine {
         Ok(Machine { sm: *sm, version })
     }
 
-    /// Whether an instruction with so many operands is there.
+    /// Checks that the target has an instruction with this number of operands.
     pub fn check(&self, opcode: &str, operands: usize, line: u32) -> Result<()> {
         let fail = |needs: String| Err(Error::at(line, format!("`{opcode}` needs {needs}")));
         for (pattern, sm, version) in TABLE {
@@ -162,7 +162,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Bytes of shared memory that a block can have.
+    /// Returns the largest shared memory of a block in bytes.
     pub fn max_shared(&self) -> u32 {
         let kib = match self.sm {
             70 | 72 => 96,
@@ -176,7 +176,7 @@ impl Machine {
     }
 }
 
-/// Whether the words of a pattern stand in an opcode in this order, the first one at its head.
+/// Whether an opcode has the words of a pattern in this order, the first one at its beginning.
 fn fits(pattern: &str, opcode: &str, operands: usize) -> bool {
     let mut words = opcode.split('.');
     let mut pattern = pattern.split(' ');
@@ -216,7 +216,7 @@ mod tests {
                 let pattern = format!("{first} {rest}");
                 let is_one = |form: &&str| {
                     let (opcode, operands) = form.split_once(' ').unwrap_or((form, ""));
-                    // Commas in braces are no operands; a vector is never one of three.
+                    // Commas in braces do not separate operands.
                     let operands = operands.split(", ").count();
                     fits(pattern.trim_end(), opcode.trim_end_matches(';'), operands)
                 };

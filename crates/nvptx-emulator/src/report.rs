@@ -1,89 +1,89 @@
-//! What a run tells: findings by PTX line, and counters.
+//! The report of a run: findings by PTX line, and counters.
 
 use crate::counters::Counters;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is wrong with a program.
+/// The kind of a defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Threads of one block touch the same shared memory without a barrier between.
+pub enum FindingKind {
+    /// Threads of a block access the same shared memory without a barrier in between.
     SharedRace,
-    /// Threads of one block touch the same global memory without a barrier between.
+    /// Threads of a block access the same global memory without a barrier in between.
     GlobalRace,
-    /// Threads of different blocks touch the same global memory in one launch.
+    /// Threads of different blocks access the same global memory in one launch.
     BlockRace,
-    /// A part of a warp comes to a barrier, or threads disagree about its size.
+    /// A part of a warp reaches a barrier, or threads name different sizes of it.
     DivergentBarrier,
-    /// Threads wait at a barrier after others of the block have exited.
+    /// Threads wait at a barrier after other threads of the block exited.
     ExitedThreads,
-    /// All threads that are left wait, or the launch ran into its limit.
+    /// All remaining threads wait, or the launch reached its limit.
     NoProgress,
-    /// A warp-wide instruction is run by a part of its members.
+    /// A part of the members runs a warp-wide instruction.
     DivergentWarp,
-    /// An address is no multiple of the access's size.
+    /// An address is not a multiple of the access size.
     Misaligned,
-    /// An address lies in no buffer, variable or window.
+    /// An address is outside of all buffers, variables and windows.
     OutOfBounds,
-    /// Memory is read that nothing has written.
+    /// A read of memory that was never written.
     UninitialisedRead,
-    /// A register is read that nothing has written.
+    /// A read of a register that was never written.
     UninitialisedRegister,
     /// Bytes of an output that no thread wrote.
     Unwritten,
-    /// Shared memory is touched while an asynchronous copy to it is in flight.
+    /// An access to shared memory while an asynchronous copy to it is in flight.
     InFlight,
-    /// A write to a buffer that is only read.
+    /// A write to a read-only buffer.
     ReadOnly,
     /// `ld.global.nc` of memory that the launch writes.
     NonCoherent,
     /// An integer division by zero.
     DivisionByZero,
-    /// A `trap` was run.
+    /// A `trap` was executed.
     Trap,
-    /// Another order of blocks and warps gave another result.
+    /// Another order of blocks and warps gave a different result.
     OrderDependent,
 }
 
-impl Kind {
-    /// Its name in words, as `Display` shows it.
+impl FindingKind {
+    /// Returns the name in words, which `Display` prints.
     pub fn title(self) -> &'static str {
         match self {
-            Kind::SharedRace => "race in shared memory",
-            Kind::GlobalRace => "race in global memory",
-            Kind::BlockRace => "race between blocks",
-            Kind::DivergentBarrier => "divergent barrier",
-            Kind::ExitedThreads => "barrier with exited threads",
-            Kind::NoProgress => "no progress",
-            Kind::DivergentWarp => "divergent warp",
-            Kind::Misaligned => "misaligned access",
-            Kind::OutOfBounds => "out-of-bounds access",
-            Kind::UninitialisedRead => "uninitialised read",
-            Kind::UninitialisedRegister => "uninitialised register",
-            Kind::Unwritten => "output not written",
-            Kind::InFlight => "asynchronous copy in flight",
-            Kind::ReadOnly => "write to a read-only buffer",
-            Kind::NonCoherent => "non-coherent load of written memory",
-            Kind::DivisionByZero => "integer division by zero",
-            Kind::Trap => "trap",
-            Kind::OrderDependent => "result depends on the order",
+            FindingKind::SharedRace => "race in shared memory",
+            FindingKind::GlobalRace => "race in global memory",
+            FindingKind::BlockRace => "race between blocks",
+            FindingKind::DivergentBarrier => "divergent barrier",
+            FindingKind::ExitedThreads => "barrier with exited threads",
+            FindingKind::NoProgress => "no progress",
+            FindingKind::DivergentWarp => "divergent warp",
+            FindingKind::Misaligned => "misaligned access",
+            FindingKind::OutOfBounds => "out-of-bounds access",
+            FindingKind::UninitialisedRead => "uninitialised read",
+            FindingKind::UninitialisedRegister => "uninitialised register",
+            FindingKind::Unwritten => "output not written",
+            FindingKind::InFlight => "asynchronous copy in flight",
+            FindingKind::ReadOnly => "write to a read-only buffer",
+            FindingKind::NonCoherent => "non-coherent load of written memory",
+            FindingKind::DivisionByZero => "integer division by zero",
+            FindingKind::Trap => "trap",
+            FindingKind::OrderDependent => "result depends on the order",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.title())
     }
 }
 
-/// One defect, at one place (or pair of places) of the text.
+/// A defect at a place, or a pair of places, of the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is.
-    pub kind: Kind,
-    /// The kernel's name.
+    /// The kind.
+    pub kind: FindingKind,
+    /// The name of the kernel.
     pub kernel: String,
     /// The line of the PTX text.
     pub line: Option<u32>,
@@ -93,45 +93,45 @@ pub struct Finding {
     pub block: [u32; 3],
     /// The thread of the first occurrence.
     pub thread: [u32; 3],
-    /// The first occurrence in words.
+    /// The description of the first occurrence.
     pub message: String,
-    /// How often it happened.
+    /// The number of occurrences.
     pub count: u64,
 }
 
-/// The outcome of a launch: an empty list of findings means that nothing was wrong.
+/// The outcome of a launch: findings and counters.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The defects, in the order of their lines.
+    /// The defects, ordered by line.
     pub findings: Vec<Finding>,
-    /// What was executed.
+    /// The counters.
     pub counters: Counters,
     pub(crate) source: Arc<str>,
 }
 
 impl Report {
-    /// No findings.
+    /// Whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// The findings of one kind.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Finding> {
+    /// Returns the findings of a kind.
+    pub fn of(&self, kind: FindingKind) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |f| f.kind == kind)
     }
 
     /// Whether there is a finding of this kind.
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has(&self, kind: FindingKind) -> bool {
         self.of(kind).next().is_some()
     }
 
-    /// Joins the report of a later launch of the same module to this one.
+    /// Adds the report of a later launch of the same module.
     pub fn add(&mut self, other: Report) {
         self.findings.extend(other.findings);
         self.counters.add(other.counters);
     }
 
-    /// The text of a line of the PTX source, trimmed.
+    /// Returns a line of the PTX text, trimmed.
     pub fn source_line(&self, line: u32) -> &str {
         self.source.lines().nth(line.saturating_sub(1) as usize).unwrap_or("").trim()
     }
@@ -157,13 +157,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// The findings of a running launch: one for each kind and place, with a count.
+/// Collects the findings of a launch, one for each kind and place, with a count.
 pub(crate) struct Findings {
     list: Vec<(Finding, u32)>,
-    places: HashMap<(Kind, u32, u32), usize>,
+    places: HashMap<(FindingKind, u32, u32), usize>,
 }
 
-/// Where a finding happened.
+/// The place of a finding.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub pc: u32,
@@ -180,7 +180,7 @@ impl Findings {
         Findings { list: Vec::new(), places: HashMap::new() }
     }
 
-    pub fn add(&mut self, kind: Kind, place: Place, message: impl FnOnce() -> String) {
+    pub fn add(&mut self, kind: FindingKind, place: Place, message: impl FnOnce() -> String) {
         let key = (kind, place.pc, place.other);
         if let Some(at) = self.places.get(&key) {
             self.list[*at].0.count += 1;

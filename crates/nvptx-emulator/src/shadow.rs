@@ -1,11 +1,11 @@
-//! Who touched which memory last: the detector of races.
+//! The race detector: vector clocks by warp, and the last accesses to each granule of memory.
 //!
-//! Each granule of memory has a cell with its last writer and two readers of different threads.
-//! A touch is stamped with block, thread and the clock of the thread's warp; the clock advances
-//! when the warp passes a barrier, and a barrier tells each warp the clocks of the others. A
-//! touch came before the present one where it was by the same thread, or where the present
-//! thread's warp has heard of a later clock of that warp. Two touches of which neither came
-//! before the other, one of them a write, are a race. Blocks never hear of each other.
+//! Each granule has a cell with its last writer and two readers of different threads. An access is
+//! stamped with block, thread and the clock of the thread's warp. The clock advances when the warp
+//! passes a barrier, and the barrier passes the clocks of all its warps to each of them. An earlier
+//! access is ordered before the current one if the same thread made it, or if the current warp
+//! knows a later clock of that warp. Two accesses without an order, one of them a write, are a
+//! race. Blocks are never ordered.
 
 /// Stamp: 20 bits of block number (from 1), 20 bits of clock, 10 bits of thread, one bit for
 /// atomic (or strong) accesses, 13 bits of access site.
@@ -30,7 +30,7 @@ impl Stamp {
         )
     }
 
-    /// The same access by another lane of the warp.
+    /// Returns the stamp of the same access by another lane of the warp.
     #[inline]
     pub fn lane(self, lane: u32) -> Stamp {
         Stamp(self.0 + (u64::from(lane) << TID_SHIFT))
@@ -40,7 +40,7 @@ impl Stamp {
         (self.0 >> TID_SHIFT) as u32 & 1023
     }
 
-    /// The number of the block, from 1, in the order the blocks ran.
+    /// Returns the number of the block, from 1, in the order of execution.
     pub fn block(self) -> u64 {
         self.0 >> BLOCK_SHIFT
     }
@@ -54,7 +54,7 @@ impl Stamp {
         self.0 >> 13 & 1 == 1
     }
 
-    /// The site, unless the kernel has more than a stamp can tell.
+    /// Returns the access site, unless the kernel has more sites than a stamp can hold.
     pub fn site(self) -> Option<u32> {
         let site = self.0 as u32 & (SITES - 1);
         (site != SITES - 1).then_some(site)
@@ -66,7 +66,7 @@ impl Stamp {
     }
 }
 
-/// The state of one granule.
+/// The state of a granule.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Cell {
     writer: Stamp,
@@ -81,16 +81,16 @@ pub(crate) enum Race {
     WriteAfterWrite,
 }
 
-/// The shadow of one stretch of memory.
+/// The cells of a range of memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     cells: Vec<Cell>,
     shift: u32,
-    /// Stamps of other blocks are races here, in shared memory they are history.
+    /// Whether accesses of other blocks race. In shared memory they belong to finished blocks.
     is_global: bool,
 }
 
-/// What a thread's warp knows: the clocks of the warps of its block.
+/// The clocks of the warps of a block that one of them knows.
 pub(crate) type Clocks = [u32; 32];
 
 impl Shadow {
@@ -99,7 +99,7 @@ impl Shadow {
         Shadow { cells, shift: granule.trailing_zeros(), is_global }
     }
 
-    /// Whether the touch came before what `me` does now.
+    /// Whether the access is ordered before the current one of `me`.
     #[inline]
     fn is_before(&self, old: Stamp, me: Stamp, clocks: &Clocks) -> bool {
         if old.is_none() {
@@ -112,7 +112,8 @@ impl Shadow {
         tid == me.tid() || old.clock() < clocks[tid as usize >> 5]
     }
 
-    /// Atomic and other strong accesses do not race with each other.
+    /// Whether two accesses race. Strong accesses, such as atomic ones, do not race with each
+    /// other.
     #[inline]
     fn races(&self, old: Stamp, me: Stamp, clocks: &Clocks) -> bool {
         let both_strong = me.is_strong() && old.is_strong();
@@ -125,7 +126,7 @@ impl Shadow {
         first..first + ((bytes as usize) >> self.shift).max(1)
     }
 
-    /// Notes a read; gives a write that it races with.
+    /// Records a read; returns a write that it races with.
     #[inline]
     pub fn read(
         &mut self,
@@ -144,7 +145,7 @@ impl Shadow {
             if first == me {
                 continue;
             }
-            // A reader that came before this one tells nothing that this one does not.
+            // A reader that is ordered before this one is redundant.
             let slot = if self.is_before(first, me, clocks) {
                 0
             } else if self.is_before(second, me, clocks)
@@ -159,7 +160,7 @@ impl Shadow {
         found
     }
 
-    /// Notes a write; gives a touch that it races with.
+    /// Records a write; returns an access that it races with.
     #[inline]
     pub fn write(
         &mut self,
@@ -185,7 +186,7 @@ impl Shadow {
         found
     }
 
-    /// The last writer of this launch and the last readers, for the rule of `ld.global.nc`.
+    /// Returns the last writer of this launch and the last readers, to check `ld.global.nc`.
     pub fn touched(&self, offset: usize) -> (Option<Stamp>, [Option<Stamp>; 2]) {
         let cell = self.cells[offset >> self.shift];
         let known = |s: Stamp| (!s.is_none()).then_some(s);

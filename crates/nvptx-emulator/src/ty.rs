@@ -1,6 +1,6 @@
-//! The types of PTX: their names, sizes and the register file that holds them.
+//! The types of PTX: names, sizes and register files.
 
-/// A PTX type, as registers and instructions name it.
+/// A PTX type of registers and instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub(crate) enum Ty {
     Pred,
@@ -25,15 +25,15 @@ pub(crate) enum Ty {
     F32,
     F32x2,
     F64,
-    /// The 8-bit floats, alone in matrices and in pairs in conversions.
+    /// The 8-bit floats: single in matrices, in pairs in conversions.
     E4M3,
     E5M2,
     E4M3x2,
     E5M2x2,
 }
 
-/// The register file that holds a type: predicates are one bit a lane, everything up to 32 bits
-/// has a row of 32-bit lanes, 64-bit values a row of 64-bit lanes.
+/// The register file of a type. A predicate has one bit per lane, a type of up to 32 bits a row of
+/// 32-bit lanes, a 64-bit type a row of 64-bit lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Pred,
@@ -72,7 +72,7 @@ const NAMES: &[(&str, Ty)] = &[
 ];
 
 impl Ty {
-    /// The type of this name, without its dot.
+    /// Returns the type with this name, without the dot.
     pub fn parse(name: &str) -> Option<Ty> {
         NAMES.iter().find(|(n, _)| *n == name).map(|(_, ty)| *ty)
     }
@@ -81,7 +81,7 @@ impl Ty {
         NAMES.iter().find(|(_, ty)| *ty == self).expect("every type has a name").0
     }
 
-    /// The size in bytes of a value in memory; a predicate has none.
+    /// Returns the size of a value in memory in bytes; 0 for predicates.
     pub fn bytes(self) -> u32 {
         match self {
             Ty::Pred => 0,
@@ -114,7 +114,7 @@ impl Ty {
         !self.is_int() && !self.is_bits() && self != Ty::Pred
     }
 
-    /// The 8-bit floats, which only conversions and matrices have.
+    /// Whether it is an 8-bit float, which only conversions and matrices have.
     pub fn is_float8(self) -> bool {
         matches!(self, Ty::E4M3 | Ty::E5M2 | Ty::E4M3x2 | Ty::E5M2x2)
     }
@@ -127,9 +127,9 @@ impl Ty {
         matches!(self, Ty::B8 | Ty::B16 | Ty::B32 | Ty::B64 | Ty::B128)
     }
 
-    /// Whether a register of type `reg` may stand where an instruction of type `self` reads or
-    /// writes one of the same size: bits go with everything, integers with integers, floats
-    /// with floats; the packed and short float types also live in integer registers of bits.
+    /// Whether an instruction of type `self` accepts a register of type `reg` and the same size:
+    /// bits match all types, integers match integers, floats match floats. Packed and short floats
+    /// may also be in untyped registers.
     pub fn agrees_with(self, reg: Ty) -> bool {
         if self.bytes() != reg.bytes() {
             return false;

@@ -1,8 +1,8 @@
-//! Each kind of finding is reported where it is planted, and not where the text is right.
+//! Each kind of defect is reported at its line, and correct variants are clean.
 
-use nvptx_emulator::{BufferId, Kind, Launch, Memory, Module, Report};
+use nvptx_emulator::{BufferId, FindingKind, Launch, Memory, Module, Report};
 
-/// A kernel of one line a statement; the first line of `body` is line 12.
+/// Returns a kernel with one statement per line; the first line of `body` is line 12.
 fn text(decls: &str, body: &str) -> String {
     format!(
         ".version 8.0
@@ -51,9 +51,9 @@ impl Run {
         launch.buffer(a).buffer(b).limit(1_000_000)
     }
 
-    /// The one finding of the body has this kind and line (of the body, from 1).
+    /// Checks that the only finding has this kind and line of the body, from 1.
     #[track_caller]
-    fn finds(&self, kind: Kind, line: u32, body: &str) {
+    fn finds(&self, kind: FindingKind, line: u32, body: &str) {
         let report = self.run(body);
         let found: Vec<_> = report.findings.iter().map(|f| (f.kind, f.line)).collect();
         assert_eq!(found, [(kind, Some(11 + line))], "{report}");
@@ -73,7 +73,7 @@ fn shared() -> Run {
     Run { decls: SHARED, ..Run::default() }
 }
 
-/// The address of the thread's word of `s`.
+/// Computes the address of the thread's word of `s`.
 const AT: &str = "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;";
 
 #[test]
@@ -86,21 +86,21 @@ fn shared_races() {
     };
     run.is_clean(&read("bar.sync 0;"));
     run.is_clean(&read("bar.warp.sync -1;"));
-    run.finds(Kind::SharedRace, 4, &read(""));
-    // A shuffle brings lanes together but orders no memory.
-    run.finds(Kind::SharedRace, 4, &read("shfl.sync.idx.b32 %r5, %r0, 0, 31, -1;"));
-    // Across warps a warp barrier does not help.
+    run.finds(FindingKind::SharedRace, 4, &read(""));
+    // A shuffle synchronises lanes but does not order memory.
+    run.finds(FindingKind::SharedRace, 4, &read("shfl.sync.idx.b32 %r5, %r0, 0, 31, -1;"));
+    // A warp barrier does not order different warps.
     let across = read("bar.warp.sync -1;").replace("xor.b32 %r4, %r2, 4", "xor.b32 %r4, %r2, 128");
     let report = run.run(&across);
-    assert!(report.has(Kind::SharedRace), "{report}");
-    // Write after read, and write after write of one word by all.
+    assert!(report.has(FindingKind::SharedRace), "{report}");
+    // Write after read; all threads write one word.
     let write = format!(
         "{AT} {neighbour}\nst.shared.u32 [%r2], 0;\nbar.sync 0;\nld.shared.u32 %r3, [%r4];\n\
              st.shared.u32 [%r2], 1;"
     );
-    run.finds(Kind::SharedRace, 5, &write);
-    run.finds(Kind::SharedRace, 1, "st.shared.u32 [s], %r0;");
-    // Neighbouring bytes and halves are different places.
+    run.finds(FindingKind::SharedRace, 5, &write);
+    run.finds(FindingKind::SharedRace, 1, "st.shared.u32 [s], %r0;");
+    // Adjacent bytes and halves are different granules.
     run.is_clean("mov.u32 %r2, s; add.u32 %r2, %r2, %r0; st.shared.u8 [%r2], 1;");
     run.is_clean(
         "mov.u32 %r2, s; shl.b32 %r3, %r0, 1; add.u32 %r2, %r2, %r3; st.shared.b16 [%r2], 1;",
@@ -112,7 +112,7 @@ fn shared_races() {
     ));
     let one = Run { block: 32, ..shared() };
     one.finds(
-        Kind::SharedRace,
+        FindingKind::SharedRace,
         3,
         &format!("{zero}\nred.shared.add.u32 [s], 1;\nld.shared.u32 %r3, [s];"),
     );
@@ -122,22 +122,22 @@ fn shared_races() {
 fn global_races() {
     let run = Run::default();
     run.is_clean("st.global.u32 [%rd4], %r0;");
-    run.finds(Kind::GlobalRace, 1, "st.global.u32 [%rd1], %r0;");
+    run.finds(FindingKind::GlobalRace, 1, "st.global.u32 [%rd1], %r0;");
     let next = "xor.b64 %rd5, %rd4, 4;";
     let body = |sync: &str| {
         format!("st.global.u32 [%rd4], %r0; {next}\n{sync}\nld.global.u32 %r2, [%rd5];")
     };
     run.is_clean(&body("bar.sync 0;"));
-    run.finds(Kind::GlobalRace, 3, &body("membar.gl;"));
+    run.finds(FindingKind::GlobalRace, 3, &body("membar.gl;"));
     let two = Run { grid: 2, block: 32, ..Run::default() };
-    two.finds(Kind::BlockRace, 1, "st.global.u32 [%rd4], %r0;");
+    two.finds(FindingKind::BlockRace, 1, "st.global.u32 [%rd4], %r0;");
     two.is_clean(
         "mov.u32 %r2, %ctaid.x; mad.lo.u32 %r2, %r2, 32, %r0; mul.wide.u32 %rd5, %r2, 4;
          add.s64 %rd5, %rd1, %rd5; st.global.u32 [%rd5], 0;",
     );
-    // One block writes, the other reads: no barrier orders blocks.
+    // One block writes, another one reads: barriers do not order blocks.
     two.finds(
-        Kind::BlockRace,
+        FindingKind::BlockRace,
         3,
         "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.global.u32 [%rd4], %r0;\n\
              @!%p0 ld.global.u32 %r3, [%rd4];",
@@ -145,7 +145,7 @@ fn global_races() {
 }
 
 #[test]
-fn races_end_with_the_launch() {
+fn launches_do_not_race_with_each_other() {
     let source =
         text("", "xor.b64 %rd5, %rd4, 4; mov.u32 %r2, %ctaid.x;\nst.global.u32 [%rd5], %r0;");
     let module = Module::parse(&source).unwrap();
@@ -188,8 +188,8 @@ fn programs_of_several_kernels() {
     let (w, c) = (memory.workspace("W", 32), memory.output("C", 32));
     let first = Launch::new(&module, "first").block([8, 1, 1]).buffer(w);
     let second = Launch::new(&module, "second").block([8, 1, 1]).buffer(w).buffer(c);
-    // In the wrong order the second kernel reads what nothing has written.
-    assert!(second.run(&mut memory.clone()).unwrap().has(Kind::UninitialisedRead));
+    // In the wrong order the second kernel reads unwritten memory.
+    assert!(second.run(&mut memory.clone()).unwrap().has(FindingKind::UninitialisedRead));
     let mut report = first.run(&mut memory).unwrap();
     report.add(second.run(&mut memory).unwrap());
     assert!(report.is_clean(), "{report}");
@@ -205,15 +205,15 @@ fn barriers() {
          B: mov.u32 %r2, 0;",
     );
     let report = run.run("setp.lt.u32 %p0, %r0, 16;\n@%p0 bra A;\nbar.sync 0;\nA: mov.u32 %r2, 0;");
-    assert!(report.has(Kind::DivergentBarrier), "{report}");
+    assert!(report.has(FindingKind::DivergentBarrier), "{report}");
     run.finds(
-        Kind::DivergentBarrier,
+        FindingKind::DivergentBarrier,
         2,
         "setp.lt.u32 %p0, %r0, 16;\n@%p0 bar.sync 0;\n@!%p0 barrier.sync 0;",
     );
-    run.finds(Kind::ExitedThreads, 3, "setp.lt.u32 %p0, %r0, 32;\n@%p0 ret;\nbar.sync 0;");
+    run.finds(FindingKind::ExitedThreads, 3, "setp.lt.u32 %p0, %r0, 32;\n@%p0 ret;\nbar.sync 0;");
     run.finds(
-        Kind::NoProgress,
+        FindingKind::NoProgress,
         3,
         "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 1, 64;\nA: mov.u32 %r2, 0;",
     );
@@ -221,11 +221,11 @@ fn barriers() {
         "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 1;\nbra B;\n\
          A: bar.sync 2;\nB: mov.u32 %r2, 0;",
     );
-    assert_eq!(report.of(Kind::NoProgress).count(), 2, "{report}");
-    run.finds(Kind::DivergentBarrier, 1, "bar.sync 0, 48;");
+    assert_eq!(report.of(FindingKind::NoProgress).count(), 2, "{report}");
+    run.finds(FindingKind::DivergentBarrier, 1, "bar.sync 0, 48;");
     for endless in ["A: bra A;", "A: bar.sync 0; bra A;"] {
         let report = run.run(endless);
-        assert!(report.has(Kind::NoProgress), "{report}");
+        assert!(report.has(FindingKind::NoProgress), "{report}");
     }
 }
 
@@ -239,19 +239,19 @@ fn warps() {
     let half = "and.b32 %r2, %r0, 16; setp.eq.u32 %p0, %r2, 0;";
     run.is_clean(&format!("{half}\n@%p0 shfl.sync.bfly.b32 %r3, %r0, 1, 31, 0xffff;"));
     run.finds(
-        Kind::DivergentWarp,
+        FindingKind::DivergentWarp,
         2,
         &format!("{half}\n@%p0 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;"),
     );
     run.finds(
-        Kind::DivergentWarp,
+        FindingKind::DivergentWarp,
         3,
         &format!("{half}\n@%p0 ret;\nvote.sync.ballot.b32 %r3, %p0, -1;"),
     );
-    run.finds(Kind::DivergentWarp, 1, "bar.warp.sync 0xffff;");
-    // A lane reads from one that is not there.
+    run.finds(FindingKind::DivergentWarp, 1, "bar.warp.sync 0xffff;");
+    // A lane reads from a lane outside of the mask.
     run.finds(
-        Kind::DivergentWarp,
+        FindingKind::DivergentWarp,
         2,
         &format!("{half}\n@%p0 shfl.sync.bfly.b32 %r3, %r0, 16, 31, 0xffff;"),
     );
@@ -260,54 +260,58 @@ fn warps() {
 #[test]
 fn addresses() {
     let run = shared();
-    run.finds(Kind::Misaligned, 1, "ld.global.v2.u32 {%r2, %r3}, [%rd0+4];");
-    run.finds(Kind::Misaligned, 1, "st.shared.u32 [s+2], %r0;");
-    run.finds(Kind::OutOfBounds, 1, "ld.global.u32 %r2, [%rd0+256];");
-    run.finds(Kind::OutOfBounds, 1, "ld.global.u32 %r2, [%rd0+-4];");
-    run.finds(Kind::OutOfBounds, 2, "mov.u64 %rd5, 0;\nld.global.u32 %r2, [%rd5];");
-    run.finds(Kind::OutOfBounds, 1, "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd0+256];");
-    run.finds(Kind::OutOfBounds, 1, "ld.shared.u32 %r2, [s+256];");
-    run.finds(Kind::OutOfBounds, 1, "st.shared.u32 [t+1024], %r0;");
-    run.finds(Kind::ReadOnly, 1, "st.global.u32 [%rd3], %r0;");
+    run.finds(FindingKind::Misaligned, 1, "ld.global.v2.u32 {%r2, %r3}, [%rd0+4];");
+    run.finds(FindingKind::Misaligned, 1, "st.shared.u32 [s+2], %r0;");
+    run.finds(FindingKind::OutOfBounds, 1, "ld.global.u32 %r2, [%rd0+256];");
+    run.finds(FindingKind::OutOfBounds, 1, "ld.global.u32 %r2, [%rd0+-4];");
+    run.finds(FindingKind::OutOfBounds, 2, "mov.u64 %rd5, 0;\nld.global.u32 %r2, [%rd5];");
+    run.finds(FindingKind::OutOfBounds, 1, "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd0+256];");
+    run.finds(FindingKind::OutOfBounds, 1, "ld.shared.u32 %r2, [s+256];");
+    run.finds(FindingKind::OutOfBounds, 1, "st.shared.u32 [t+1024], %r0;");
+    run.finds(FindingKind::ReadOnly, 1, "st.global.u32 [%rd3], %r0;");
     let local = Run { decls: ".local .align 4 .b8 l[16];", ..Run::default() };
     local.is_clean("st.local.u32 [l+12], %r0; ld.local.u32 %r2, [l+12];");
-    local.finds(Kind::OutOfBounds, 1, "st.local.u32 [l+16], %r0;");
-    // An output with room for half of the threads.
+    local.finds(FindingKind::OutOfBounds, 1, "st.local.u32 [l+16], %r0;");
+    // An output for half of the threads.
     let half = Run { bytes: 128, ..Run::default() };
-    half.finds(Kind::OutOfBounds, 1, "st.global.u32 [%rd4], %r0;");
+    half.finds(FindingKind::OutOfBounds, 1, "st.global.u32 [%rd4], %r0;");
 }
 
 #[test]
 fn uninitialised() {
     let run = shared();
-    run.finds(Kind::UninitialisedRead, 1, "ld.shared.u32 %r2, [s];");
-    run.finds(Kind::UninitialisedRead, 1, "ld.global.u32 %r2, [%rd4];");
-    run.finds(Kind::UninitialisedRegister, 1, "add.u32 %r2, %r3, 1;");
-    run.finds(Kind::UninitialisedRegister, 2, "setp.lt.u32 %p0, %r0, 7;\n@%p1 mov.u32 %r2, 1;");
-    // Only some threads have written the register.
+    run.finds(FindingKind::UninitialisedRead, 1, "ld.shared.u32 %r2, [s];");
+    run.finds(FindingKind::UninitialisedRead, 1, "ld.global.u32 %r2, [%rd4];");
+    run.finds(FindingKind::UninitialisedRegister, 1, "add.u32 %r2, %r3, 1;");
     run.finds(
-        Kind::UninitialisedRegister,
+        FindingKind::UninitialisedRegister,
+        2,
+        "setp.lt.u32 %p0, %r0, 7;\n@%p1 mov.u32 %r2, 1;",
+    );
+    // Only some threads wrote the register.
+    run.finds(
+        FindingKind::UninitialisedRegister,
         3,
         "setp.lt.u32 %p0, %r0, 7;\n@%p0 mov.u32 %r2, 1;\nadd.u32 %r3, %r2, 1;",
     );
     run.is_clean("setp.lt.u32 %p0, %r0, 7;\n@%p0 mov.u32 %r2, 1;\n@%p0 add.u32 %r3, %r2, 1;");
-    // Half of a word.
+    // Half of a word was written.
     run.finds(
-        Kind::UninitialisedRead,
+        FindingKind::UninitialisedRead,
         3,
         "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;\nst.shared.b16 [%r2], 1;\n\
              ld.shared.u32 %r3, [%r2];",
     );
-    // Shared memory does not live on in the next block.
+    // The next block does not see shared memory of this one.
     let two = Run { grid: 2, block: 1, decls: SHARED, ..Run::default() };
     two.finds(
-        Kind::UninitialisedRead,
+        FindingKind::UninitialisedRead,
         3,
         "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p0, %r2, 0;\n@%p0 st.shared.u32 [s], 1;\n\
              ld.shared.u32 %r3, [s];",
     );
     let local = Run { decls: ".local .align 4 .b8 l[16];", ..Run::default() };
-    local.finds(Kind::UninitialisedRead, 1, "ld.local.u32 %r2, [l+4];");
+    local.finds(FindingKind::UninitialisedRead, 1, "ld.local.u32 %r2, [l+4];");
 }
 
 #[test]
@@ -320,7 +324,7 @@ fn unwritten_outputs() {
     let launch = Run::default().launch(&module, a, b);
     assert!(launch.clone().partial().run(&mut memory).unwrap().is_clean());
     let report = launch.run(&mut memory).unwrap();
-    let finding = report.of(Kind::Unwritten).next().unwrap();
+    let finding = report.of(FindingKind::Unwritten).next().unwrap();
     assert!(finding.message.contains("4 of 256 bytes of `B`"), "{report}");
     assert!(finding.message.contains("at byte 20"), "{report}");
     assert_eq!(memory.unwritten(b), 4);
@@ -333,28 +337,28 @@ fn copies_in_flight() {
     let read = "\nld.shared.u32 %r3, [%r2];";
     run.is_clean(&format!("{copy}cp.async.commit_group; cp.async.wait_group 0;{read}"));
     run.is_clean(&format!("{copy}cp.async.wait_all;{read}"));
-    run.finds(Kind::InFlight, 4, &format!("{copy}cp.async.commit_group;{read}"));
+    run.finds(FindingKind::InFlight, 4, &format!("{copy}cp.async.commit_group;{read}"));
     run.finds(
-        Kind::InFlight,
+        FindingKind::InFlight,
         4,
         &format!("{copy}cp.async.commit_group; cp.async.wait_group 1;{read}"),
     );
-    // The wait is for committed groups only.
-    run.finds(Kind::InFlight, 4, &format!("{copy}cp.async.wait_group 0;{read}"));
-    run.finds(Kind::InFlight, 4, &format!("{copy}\nst.shared.u32 [%r2], 1;"));
-    // Another thread needs a barrier after the wait of the thread that copies.
+    // The wait covers committed groups only.
+    run.finds(FindingKind::InFlight, 4, &format!("{copy}cp.async.wait_group 0;{read}"));
+    run.finds(FindingKind::InFlight, 4, &format!("{copy}\nst.shared.u32 [%r2], 1;"));
+    // Another thread needs a barrier after the wait of the copying thread.
     let other = "\nxor.b32 %r4, %r2, 4; ld.shared.u32 %r3, [%r4];";
     run.is_clean(&format!("{copy}cp.async.wait_all; bar.sync 0;{other}"));
-    run.finds(Kind::SharedRace, 4, &format!("{copy}cp.async.wait_all;{other}"));
-    // A barrier instead of the wait is not enough.
-    run.finds(Kind::InFlight, 4, &format!("{copy}bar.sync 0;{other}"));
-    // Zero fill, and no address needed where nothing is read.
+    run.finds(FindingKind::SharedRace, 4, &format!("{copy}cp.async.wait_all;{other}"));
+    // A barrier does not replace the wait.
+    run.finds(FindingKind::InFlight, 4, &format!("{copy}bar.sync 0;{other}"));
+    // Zero fill; a copy of no bytes needs no valid address.
     run.is_clean(&format!(
         "{AT} mov.u64 %rd5, 0;\ncp.async.ca.shared.global [%r2], [%rd5], 4, 0;\n\
              cp.async.wait_all;{read}"
     ));
     run.finds(
-        Kind::OutOfBounds,
+        FindingKind::OutOfBounds,
         2,
         &format!("{AT}\ncp.async.ca.shared.global [%r2], [%rd3+256], 4;\ncp.async.wait_all;"),
     );
@@ -363,16 +367,20 @@ fn copies_in_flight() {
 #[test]
 fn other_defects() {
     let run = Run::default();
-    run.finds(Kind::DivisionByZero, 1, "rem.u32 %r2, 5, %r0;");
+    run.finds(FindingKind::DivisionByZero, 1, "rem.u32 %r2, 5, %r0;");
     run.is_clean("add.u32 %r2, %r0, 1; div.u32 %r2, 5, %r2;");
-    run.finds(Kind::Trap, 2, "setp.eq.u32 %p0, %r0, 9;\n@%p0 trap;");
+    run.finds(FindingKind::Trap, 2, "setp.eq.u32 %p0, %r0, 9;\n@%p0 trap;");
     run.is_clean("ld.global.nc.u32 %r2, [%rd3];");
-    run.finds(Kind::NonCoherent, 2, "st.global.u32 [%rd4], 1;\nld.global.nc.u32 %r2, [%rd4];");
+    run.finds(
+        FindingKind::NonCoherent,
+        2,
+        "st.global.u32 [%rd4], 1;\nld.global.nc.u32 %r2, [%rd4];",
+    );
 }
 
 #[test]
-fn results_that_depend_on_the_order() {
-    // Blocks take numbers by an atomic: no race, but another order gives other results.
+fn results_that_depend_on_the_order_are_reported() {
+    // Blocks take numbers by an atomic: no race, but the order changes the results.
     let source = text(
         "",
         "mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd5, %rd1, %rd5;
@@ -389,7 +397,7 @@ fn results_that_depend_on_the_order() {
     let a = memory.inout("A", &[0u32]);
     let b = memory.output("B", 32);
     let report = run.launch(&module, a, b).run_twice(&mut memory).unwrap();
-    assert!(report.has(Kind::OrderDependent), "{report}");
+    assert!(report.has(FindingKind::OrderDependent), "{report}");
     assert_eq!(memory.read::<u32>(b), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 

@@ -1,9 +1,8 @@
-//! The world is closed: what is not understood is an error with its line. A launch that cannot
-//! start says why.
+//! Unsupported text is an error with its line; a launch that cannot start names the reason.
 
 use nvptx_emulator::{Launch, Memory, Module};
 
-/// The error of a kernel with this body, whose first line is line 6.
+/// Returns the error of a kernel with this body; its first line is line 6.
 #[track_caller]
 fn error(body: &str) -> String {
     let text = format!(
@@ -97,20 +96,20 @@ fn launches_that_cannot_start() {
     };
     fails(Launch::new(&module, "u"), "no kernel `u`, there are: t");
     fails(Launch::new(&module, "t").buffer(b), "1 arguments, the kernel has 2 parameters");
-    fails(Launch::new(&module, "t").buffer(b).buffer(b), "parameter `n` holds no address");
+    fails(Launch::new(&module, "t").buffer(b).buffer(b), "parameter `n` is not an address");
     fails(
         Launch::new(&module, "t").buffer(b).value(7u64),
         "8 bytes for parameter `n`, which has 4",
     );
     fails(good.clone().block([256, 1, 1]), "256 threads, `.maxntid` allows [128, 1, 1]");
-    fails(good.clone().block([2048, 1, 1]), "beyond the limits");
-    fails(good.clone().grid([1, 70000, 1]), "beyond the limits");
+    fails(good.clone().block([2048, 1, 1]), "exceeds the limits");
+    fails(good.clone().grid([1, 70000, 1]), "exceeds the limits");
     fails(good.clone().grid([1 << 22, 1, 1]), "the emulator runs at most");
-    // More than the target's GPU has, though another one would have it.
+    // More than the GPU of this target has, but not of another one.
     fails(good.shared(200_000), "200000 bytes of shared memory, the limit is 166912");
 }
 
-/// What nvcc and Triton write around the instructions.
+/// Directives and comments of nvcc and Triton are accepted.
 #[test]
 fn dialects() {
     let nvcc = "//

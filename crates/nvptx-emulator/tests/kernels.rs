@@ -1,9 +1,9 @@
-//! The hand-made kernels give right results and no findings; each planted defect is reported.
+//! The hand-made kernels have correct results and no findings; each injected defect is reported.
 
 mod common;
 
 use common::{BF16_LDMATRIX, BF16_MMA, SGEMM, bf16_product, line_of, replace_nth, sgemm};
-use nvptx_emulator::Kind;
+use nvptx_emulator::FindingKind;
 
 #[test]
 fn sgemm_is_clean() {
@@ -27,7 +27,7 @@ fn bf16_products_are_clean() {
         let (report, error) = bf16_product(text, 128, 192, 96);
         assert!(report.is_clean(), "{report}");
         assert!(error < 1e-5, "{error}");
-        // Only the copies conflict: rows of 64 bytes with a pitch that suits the fragments.
+        // Only the copies have conflicts: the pitch of the 64-byte rows suits the fragments.
         for i in report.counters.instructions.iter().filter(|i| i.conflicts() > 0) {
             assert!(i.opcode.starts_with("cp.async"), "{report}");
         }
@@ -36,7 +36,7 @@ fn bf16_products_are_clean() {
 
 /// Asserts that a finding of this kind is reported at this line (or race pair).
 #[track_caller]
-fn reported(report: &nvptx_emulator::Report, kind: Kind, line: u32) {
+fn reported(report: &nvptx_emulator::Report, kind: FindingKind, line: u32) {
     let hit = |f: &nvptx_emulator::Finding| f.line == Some(line) || f.other_line == Some(line);
     assert!(report.of(kind).any(hit), "no {kind:?} at line {line}:\n{report}");
 }
@@ -45,22 +45,22 @@ fn reported(report: &nvptx_emulator::Report, kind: Kind, line: u32) {
 fn all_barriers_removed() {
     let text = SGEMM.replace("bar.sync 0;", "");
     let (report, _) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::SharedRace, line_of(&text, "st.shared.v4", 0));
-    assert!(report.has(Kind::UninitialisedRead), "{report}");
+    reported(&report, FindingKind::SharedRace, line_of(&text, "st.shared.v4", 0));
+    assert!(report.has(FindingKind::UninitialisedRead), "{report}");
 }
 
 #[test]
 fn loop_barrier_removed() {
     let text = replace_nth(SGEMM, "bar.sync 0;", "", 1);
     let (report, _) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::SharedRace, line_of(&text, "@%p0 st.shared.v4", 0));
+    reported(&report, FindingKind::SharedRace, line_of(&text, "@%p0 st.shared.v4", 0));
 }
 
 #[test]
 fn first_barrier_removed() {
     let text = replace_nth(SGEMM, "bar.sync 0;", "", 0);
     let (report, _) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::SharedRace, line_of(&text, "st.shared.v4", 0));
+    reported(&report, FindingKind::SharedRace, line_of(&text, "st.shared.v4", 0));
 }
 
 #[test]
@@ -69,22 +69,22 @@ fn buffer_toggle_removed() {
         .replace(&format!("mov.u32 %r20, {};", 8 * 132 * 4), "mov.u32 %r20, 0;")
         .replace("mov.u32 %r21, 4096;", "mov.u32 %r21, 0;");
     let (report, _) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::SharedRace, line_of(&text, "@%p0 st.shared.v4", 0));
+    reported(&report, FindingKind::SharedRace, line_of(&text, "@%p0 st.shared.v4", 0));
 }
 
 #[test]
 fn misaligned_store() {
     let text = replace_nth(SGEMM, "st.global.v4.f32 [%rd6+256]", "st.global.v4.f32 [%rd6+252]", 0);
     let (report, _) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::Misaligned, line_of(&text, "%rd6+252", 0));
-    assert!(report.has(Kind::Unwritten), "{report}");
+    reported(&report, FindingKind::Misaligned, line_of(&text, "%rd6+252", 0));
+    assert!(report.has(FindingKind::Unwritten), "{report}");
 }
 
 #[test]
 fn misaligned_load() {
     let text = replace_nth(SGEMM, "[%r18+256]", "[%r18+260]", 0);
     let (report, error) = sgemm(&text, 128, 128, 64);
-    reported(&report, Kind::Misaligned, line_of(&text, "[%r18+260]", 0));
+    reported(&report, FindingKind::Misaligned, line_of(&text, "[%r18+260]", 0));
     assert!(error > 0.0);
 }
 
@@ -92,12 +92,12 @@ fn misaligned_load() {
 fn shared_array_too_small() {
     let text = SGEMM.replace("As[8448]", "As[8192]");
     let (report, _) = sgemm(&text, 128, 128, 64);
-    assert!(report.has(Kind::OutOfBounds), "{report}");
+    assert!(report.has(FindingKind::OutOfBounds), "{report}");
 }
 
 #[test]
 fn pad_removed() {
-    // Without the pad only the transposed stores of A have conflicts, of two.
+    // Without the pad, only the transposed stores of A have conflicts, two-way.
     let mut text = SGEMM.replace("%r6, 132, %r5", "%r6, 128, %r5").replace("4224", "4096");
     for k in (0..8).rev() {
         for half in [0, 256] {
@@ -122,7 +122,7 @@ fn wait_group_too_high() {
         let text = text.replace("wait_group 1", "wait_group 2");
         let (report, _) = bf16_product(&text, 64, 64, 96);
         let load = if text.contains("ldmatrix.sync") { "ldmatrix.sync" } else { "ld.shared.b32" };
-        reported(&report, Kind::InFlight, line_of(&text, load, 0));
+        reported(&report, FindingKind::InFlight, line_of(&text, load, 0));
     }
 }
 
@@ -131,7 +131,7 @@ fn wait_group_removed() {
     for text in [BF16_MMA, BF16_LDMATRIX] {
         let text = text.replace("cp.async.wait_group 1;", "");
         let (report, _) = bf16_product(&text, 64, 64, 96);
-        assert!(report.has(Kind::InFlight), "{report}");
+        assert!(report.has(FindingKind::InFlight), "{report}");
     }
 }
 
@@ -141,7 +141,7 @@ fn barriers_of_the_pipeline_removed() {
         for nth in 0..2 {
             let text = replace_nth(text, "bar.sync 0;", "", nth);
             let (report, _) = bf16_product(&text, 64, 64, 96);
-            assert!(report.has(Kind::SharedRace), "barrier {nth}:\n{report}");
+            assert!(report.has(FindingKind::SharedRace), "barrier {nth}:\n{report}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! PTX that LLVM wrote (tools/make_llvm.py) parses, computes right values and has no findings.
+//! PTX of LLVM (tools/make_llvm.py) parses, computes correct values and has no findings.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Matrix instructions against plain products, with the fragments laid out by the tables of the
-//! ISA: group `g = lane / 4`, thread of the group `t = lane % 4`.
+//! Compares matrix instructions with scalar products; fragments follow the tables of the ISA: group
+//! `g = lane / 4`, thread of the group `t = lane % 4`.
 
 mod common;
 
@@ -7,8 +7,8 @@ use common::numbers;
 use half::{bf16, f16};
 use nvptx_emulator::{Launch, Memory, Module};
 
-/// Runs one instruction in a warp: `a`, `b` and `c` hold the registers of all lanes, register by
-/// register; gives the `count` registers of the result.
+/// Runs an instruction in a warp. `a`, `b` and `c` hold the registers of all lanes, register by
+/// register. Returns the `count` registers of the result.
 fn run(op: &str, bits: usize, a: &[u64], b: &[u64], c: &[u64], count: usize) -> Vec<u64> {
     let bytes = bits / 8;
     let mut body = String::new();
@@ -50,13 +50,12 @@ fn run(op: &str, bits: usize, a: &[u64], b: &[u64], c: &[u64], count: usize) -> 
     memory.read::<u64>(pd).into_iter().map(|v| v & mask).collect()
 }
 
-/// Registers by lane from a function of group, thread and register.
+/// Returns registers by lane, from a function of group, thread and register.
 fn fragment(regs: usize, f: impl Fn(usize, usize, usize) -> u64) -> Vec<u64> {
     (0..regs * 32).map(|i| f(i % 32 / 4, i % 4, i / 32)).collect()
 }
 
-/// The place of each value of a 16x8 (or 8x8) result: register, group and thread to row and
-/// column.
+/// Returns the row and column of a register, group and thread in a 16x8 or 8x8 result.
 fn place(reg: usize, g: usize, t: usize) -> (usize, usize) {
     (g + 8 * (reg / 2), 2 * t + reg % 2)
 }
@@ -65,7 +64,7 @@ fn bits(v: f32) -> u64 {
     v.to_bits().into()
 }
 
-/// A matrix of small numbers that 8 bits of mantissa hold.
+/// Returns a matrix of small numbers that are exact with 8 bits of mantissa.
 fn matrix(rows: usize, columns: usize, seed: u64) -> Vec<Vec<f32>> {
     let values = numbers(rows * columns, seed);
     values.chunks(columns).map(|r| r.iter().map(|v| (v * 16.0).round() / 8.0).collect()).collect()
@@ -128,7 +127,7 @@ fn halves_with_a_half_accumulator() {
 fn tf32() {
     for k in [8, 4] {
         let (a, b, c) = (matrix(16, k, 4), matrix(k, 8, 5), matrix(16, 8, 6));
-        // The low bits of the operands are not looked at.
+        // The low bits of the operands are ignored.
         let junk = 0x1fff;
         let fa = fragment(k / 2, |g, t, r| bits(a[g + 8 * (r % 2)][t + 4 * (r / 2)]) | junk);
         let fb = fragment(k / 4, |g, t, r| bits(b[t + 4 * r][g]) | junk);
@@ -147,7 +146,7 @@ fn tf32() {
 
 #[test]
 fn floats_of_eight_bits() {
-    // Powers of two and their halves more, by the bits of e4m3 (bias 7) and e5m2 (bias 15).
+    // Powers of two times 1 or 1.5, as bits of e4m3 (bias 7) and e5m2 (bias 15).
     let e4m3 = |i: usize| ((6 + i % 3) << 3 | (i % 2) << 2) as u64;
     let e5m2 = |i: usize| ((14 + i % 3) << 2 | (i % 2) << 1) as u64;
     let value = |i: usize| (1.0 + (i % 2) as f32 / 2.0) * 2f32.powi(i as i32 % 3 - 1);
@@ -218,7 +217,7 @@ fn doubles() {
 
 #[test]
 fn matrices_of_shared_memory() {
-    // Thread t of group g gets columns 2t and 2t + 1 of row g, or the transposed.
+    // Thread t of group g receives columns 2t and 2t + 1 of row g, or their transposes.
     let body = |trans: &str| {
         format!(
             ".version 8.4\n.target sm_90\n.address_size 64\n.entry t(.param .u64 p) {{\n\
@@ -259,7 +258,7 @@ fn matrices_of_shared_memory() {
                 assert_eq!(usize::from(*value), (8 * matrix + row) * 8 + column, "lane {lane}");
             }
         }
-        // stmatrix undoes ldmatrix.
+        // `stmatrix` is the inverse of `ldmatrix`.
         assert!(got[256..].iter().enumerate().all(|(i, v)| i == usize::from(*v)), "{trans}");
     }
 }

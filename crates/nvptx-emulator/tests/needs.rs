@@ -1,5 +1,5 @@
-//! What the emulator takes for a target and a version is what `ptxas` takes: every instruction of
-//! `tests/data/forms.txt`, for every target and for every version.
+//! The emulator accepts the same instructions as `ptxas`: every form of `tests/data/forms.txt`, for
+//! every target and every version.
 
 #[path = "../../nvptx-builder/tests/ptxas/mod.rs"]
 mod ptxas;
@@ -30,7 +30,7 @@ const TARGETS: [&str; 30] = [
     "sm_121f", "sm_121a",
 ];
 
-/// Each version, with the highest target that it knows.
+/// The versions, with the highest target of each.
 const VERSIONS: [(&str, &str); 26] = [
     ("6.0", "sm_70"),
     ("6.1", "sm_70"),
@@ -65,7 +65,7 @@ fn text(version: &str, target: &str, forms: &[&str]) -> String {
     format!(".version {version}\n.target {target}\n{HEAD}{body}L0: ret;\n}}\n")
 }
 
-/// What the emulator says of each instruction that it refuses.
+/// Returns the error of each instruction that the emulator refuses.
 fn refused(version: &str, target: &str, forms: &[&str]) -> BTreeMap<usize, String> {
     let one = |(at, form): (usize, &&str)| {
         let error = Module::parse(&text(version, target, &[form])).err()?;
@@ -74,14 +74,14 @@ fn refused(version: &str, target: &str, forms: &[&str]) -> BTreeMap<usize, Strin
     forms.iter().enumerate().filter_map(one).collect()
 }
 
-/// The same of `ptxas`.
+/// Returns the errors of `ptxas`.
 fn refused_by(
     ptxas: &Path,
     version: &str,
     target: &str,
     forms: &[&str],
 ) -> BTreeMap<usize, String> {
-    // It makes no code for older GPUs, but reads their texts.
+    // `ptxas` parses texts for older GPUs but generates no code for them.
     let number: u32 = target.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap();
     let arch = if number < 75 { "sm_75" } else { target };
     let Err(said) = ptxas::assemble(ptxas, &text(version, target, forms), arch) else {
@@ -110,7 +110,7 @@ fn every_form_is_known() {
 }
 
 #[test]
-fn the_emulator_takes_what_ptxas_takes() {
+fn the_emulator_accepts_what_ptxas_accepts() {
     let Some(ptxas) = ptxas::find() else { return };
     let forms: Vec<&str> = FORMS.lines().collect();
     let mut differences = Vec::new();
@@ -119,7 +119,7 @@ fn the_emulator_takes_what_ptxas_takes() {
         let (ours, theirs) =
             (refused(version, target, &forms), refused_by(&ptxas, version, target, &forms));
         for (at, form) in forms.iter().enumerate() {
-            // 8-bit floats came with sm_90 and 7.8, with sm_89 in 8.1; the table says the latter.
+            // 8-bit floats: sm_90 has them since 7.8, sm_89 since 8.1; the table has the latter.
             let is_float8 = form.contains("e4m3x2") || form.contains("e5m2x2");
             if is_float8 && matches!(version, "7.8" | "8.0") {
                 continue;
@@ -134,7 +134,7 @@ fn the_emulator_takes_what_ptxas_takes() {
 }
 
 #[test]
-fn heads_are_those_of_ptxas() {
+fn headers_are_accepted_as_by_ptxas() {
     let ptxas = ptxas::find();
     for (version, target, why) in [
         ("6.2", "sm_75", "`.target sm_75` needs `.version 6.3` or later"),
@@ -154,7 +154,7 @@ fn heads_are_those_of_ptxas() {
 }
 
 #[test]
-fn the_errors_name_what_is_needed() {
+fn errors_name_the_requirement() {
     let error = |version: &str, target: &str, form: &str| {
         Module::parse(&text(version, target, &[form])).unwrap_err().to_string()
     };

@@ -1,11 +1,11 @@
-//! No text makes the emulator panic: lines left out and words exchanged are refused or run.
+//! Damaged texts never make the emulator panic: they are refused or run.
 
 mod common;
 
 use common::{BF16_LDMATRIX, BF16_MMA, SGEMM};
 use nvptx_emulator::{Launch, Memory, Module};
 
-/// Parses and, where that works, runs the text; gives whether it ran.
+/// Parses and runs the text; returns whether it ran.
 fn try_text(text: &str) -> bool {
     let Ok(module) = Module::parse(text) else { return false };
     for name in module.kernels() {

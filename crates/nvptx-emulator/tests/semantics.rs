@@ -1,4 +1,4 @@
-//! The meaning of each arithmetic instruction, as tables of operands and results (all in bits).
+//! The semantics of each arithmetic instruction, as tables of operands and results in bits.
 
 use nvptx_emulator::{Launch, Memory, Module};
 
@@ -30,8 +30,8 @@ fn double(op: &'static str, operands: &[f64], result: f64) -> Row {
     w64(op, &operands.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), result.to_bits())
 }
 
-/// Runs every row in one thread and compares. Operands go through registers without a type, so
-/// that nothing but the instruction gives them a meaning.
+/// Runs every row in a thread and compares the result. Operands are in untyped registers, so that
+/// only the instruction determines their type.
 fn check(rows: &[Row]) {
     let mut body = String::new();
     for (i, (op, operands, width, _)) in rows.iter().enumerate() {
@@ -40,7 +40,7 @@ fn check(rows: &[Row]) {
             body += &format!("mov.b{width} %s{width}_{j}, {value:#x};\n");
             names.push(format!("%s{width}_{j}"));
         }
-        // An operand that must be a constant stands in the opcode behind a space.
+        // An operand that must be a constant follows the opcode after a space.
         let (op, rest) = op.split_once(' ').map_or((*op, ""), |(op, rest)| (op, rest));
         body += &format!("{op} {}{rest};\n", names.join(", "));
         body += &format!("st.global.b{width} [%out+{}], %d{width};\n", 8 * i);
@@ -430,7 +430,7 @@ fn comparisons_that_set_values() {
     ]);
 }
 
-/// Runs a body of a kernel of one warp; `out` holds one 32-bit word a lane.
+/// Runs the body of a kernel with one warp; `out` has a 32-bit word for each lane.
 fn warp(decls: &str, body: &str) -> Vec<u32> {
     let text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry t(.param .u64 p) {{\n\
@@ -524,7 +524,7 @@ fn predicates_and_moves() {
 
 #[test]
 fn divergence_and_loops() {
-    // The number of steps of the sequence 3n + 1, whose length differs by lane.
+    // The length of the 3n + 1 sequence, which differs by lane.
     let body = "
         add.u32 %r2, %r0, 1;
         mov.u32 %r1, 0;
@@ -657,5 +657,5 @@ END:
     assert!(report.is_clean(), "{report}");
     assert_eq!(out, lanes(|i| i));
     let (report, _) = run(&text.replace("bar.sync 1, 64;", ""));
-    assert!(report.has(nvptx_emulator::Kind::SharedRace), "{report}");
+    assert!(report.has(nvptx_emulator::FindingKind::SharedRace), "{report}");
 }

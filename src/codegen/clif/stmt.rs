@@ -40,8 +40,6 @@ impl Emitter<'_, '_> {
             Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
             Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_hints"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
-            // Evaluation has no effect on CPUs.
-            Stmt::Evaluate(_) => {}
             Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
                 crate::bug!("a barrier passed check_supported")
             }

@@ -7,7 +7,8 @@
 use super::checks::{Texts, put_u32};
 use super::{Emitter, EntryKernel, Env, accept, param_type};
 use crate::codegen::ptx::{LaunchParam, PtxKernel};
-use crate::ir::{Buffer, Expr, ExprKind, Kernel, Param, visit};
+use crate::ir::visit::NodeSet;
+use crate::ir::{Expr, Kernel, Param, visit};
 use crate::target::Target;
 use cranelift_codegen::ir::{self, InstBuilder, StackSlot, Value, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
@@ -253,25 +254,18 @@ pub(super) fn call_raw(env: &mut Env<'_, '_>, launch: FuncId, args: &[Value]) ->
 
 /// The numbers of the tensor parameters that the kernel's own checks read.
 pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
-    let (mut read, mut seen) = (FxHashSet::default(), FxHashSet::default());
-    let mut on_expr = |expr: &Expr| collect_reads(expr, &mut read, &mut seen);
+    let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
+    let mut on_expr = |expr: &Expr| {
+        visit::for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            read.insert(buffer.clone());
+        });
+    };
     visit::walk_stmt(&kernel.checks, &mut |_| {}, &mut on_expr);
     let is_read = |param: &Param| match param {
         Param::Tensor { buffer, .. } => read.contains(buffer),
         Param::Scalar { .. } | Param::Runtime { .. } => false,
     };
     (0..kernel.params.len()).filter(|index| is_read(&kernel.params[*index])).collect()
-}
-
-/// Collects the buffers that an expression reads; visits shared nodes once.
-fn collect_reads(expr: &Expr, read: &mut FxHashSet<Buffer>, seen: &mut FxHashSet<usize>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, .. } = &expr.kind {
-        read.insert(buffer.clone());
-    }
-    visit::for_each_child(expr, &mut |child| collect_reads(child, read, seen));
 }
 
 fn launches_of<'a>(entry: &EntryKernel<'a>) -> &'a PtxKernel {

@@ -13,7 +13,7 @@
 //! registers.
 
 use super::emit::{Emitter, Memory, Place};
-use crate::ir::async_copy::{Copied, PIECES, read_in};
+use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, read_in};
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
@@ -118,7 +118,7 @@ impl Emitter<'_> {
             _ if self.in_group && index.ty.is_scalar() => ((index, 1), (copied.index, 1)),
             _ => return Err(NotAsync::Computed),
         };
-        if !PIECES.contains(&size) {
+        if !ASYNC_COPY_BYTES.contains(&size) {
             return Err(NotAsync::Size(size));
         }
         let (lanes, cond) = (index.ty.lanes, copied.cond);

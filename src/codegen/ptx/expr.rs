@@ -4,7 +4,6 @@ use super::emit::{Emitter, Val, constant_bits, ty_of, view};
 use crate::ir::async_copy::narrowed_back;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
-use rustc_hash::FxHashSet;
 
 /// Most operations that are evaluated speculatively in place of a branch.
 const SPECULATION_BUDGET: i32 = 24;
@@ -498,7 +497,7 @@ impl Emitter<'_> {
 
     /// Returns the values of a branch, with its loads under a predicate.
     fn guarded(&mut self, pred: Reg, negated: bool, expr: &Expr) -> Vec<Val> {
-        if !has_load(expr) {
+        if !visit::reads_memory(expr) {
             return self.lanes(expr);
         }
         let pred = if negated { self.e.not(pred) } else { pred };
@@ -541,7 +540,7 @@ fn is_word(value: &Val) -> bool {
 
 /// Whether evaluating an expression has no side effect, costs little, and loads nothing.
 fn is_speculatable(expr: &Expr, budget: &mut i32) -> bool {
-    !has_load(expr) && is_guardable(expr, budget)
+    !visit::reads_memory(expr) && is_guardable(expr, budget)
 }
 
 /// Whether evaluating an expression costs little, apart from its loads.
@@ -556,19 +555,4 @@ fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
     let mut fits = *budget >= 0 && !matches!(expr.kind, ExprKind::Let(..));
     visit::for_each_child(expr, &mut |child| fits = fits && is_guardable(child, budget));
     fits
-}
-
-/// Whether an expression reads memory.
-fn has_load(expr: &Expr) -> bool {
-    fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
-        if matches!(expr.kind, ExprKind::Load { .. }) {
-            return true;
-        }
-        let mut found = false;
-        visit::for_each_child(expr, &mut |child| {
-            found = found || (seen.insert(child.id()) && search(child, seen));
-        });
-        found
-    }
-    search(expr, &mut FxHashSet::default())
 }

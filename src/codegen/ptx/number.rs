@@ -3,6 +3,7 @@
 //! An expression that reads memory has none, because its value depends on the position. Nor has one
 //! with a variable that a `let` inside of an expression binds.
 
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, UnOp, Var};
 use rustc_hash::FxHashMap;
 
@@ -30,8 +31,8 @@ pub(super) struct Numbers {
     vars: FxHashMap<Var, u32>,
     /// One expression for each number.
     exprs: Vec<Expr>,
-    /// Numbers by the address of the node, which is kept alive.
-    memo: FxHashMap<usize, (Expr, Option<Number>)>,
+    /// Numbers by the address of the node.
+    memo: Memo<Option<Number>>,
 }
 
 impl Numbers {
@@ -48,11 +49,11 @@ impl Numbers {
 
     /// The number of a scalar expression, if it has one.
     pub(super) fn of(&mut self, expr: &Expr) -> Option<Number> {
-        if let Some((_, number)) = self.memo.get(&expr.id()) {
+        if let Some(number) = self.memo.get(expr) {
             return *number;
         }
         let number = self.shape(expr).map(|shape| self.intern(shape, expr));
-        self.memo.insert(expr.id(), (expr.clone(), number));
+        self.memo.insert(expr, number);
         number
     }
 

@@ -8,8 +8,8 @@
 use super::address::{Atom, Term};
 use super::emit::{Emitter, Memory, Place, Val};
 use crate::ir::arith::Interval;
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt};
+use crate::ir::visit::{NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{Address, Space};
 use rustc_hash::FxHashSet;
 
@@ -152,7 +152,9 @@ impl Emitter<'_> {
             accesses.push((buffer.clone(), indices[0].clone()));
         }
         for_each_expr(stmt, &mut |expr| {
-            collect_loads(expr, &mut accesses, &mut FxHashSet::default())
+            for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, _| {
+                accesses.push((buffer.clone(), indices[0].clone()));
+            })
         });
         for (buffer, index) in accesses {
             if let Some(Place::Memory(memory)) = self.places.get(&buffer) {
@@ -209,14 +211,4 @@ impl Emitter<'_> {
         let range = self.range_of(&rest, &[]).add(touched.constants);
         found.filter(|(_, size, _)| *size > 0).map(|found| (found, range))
     }
-}
-
-fn collect_loads(expr: &Expr, acc: &mut Vec<(Buffer, Expr)>, seen: &mut FxHashSet<usize>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
-        acc.push((buffer.clone(), indices[0].clone()));
-    }
-    for_each_child(expr, &mut |child| collect_loads(child, acc, seen));
 }

@@ -4,6 +4,7 @@
 //! are bound.
 
 use crate::ir::arith::{Facts, Interval};
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashMap;
 
@@ -11,8 +12,8 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub(super) struct Ranges {
     vars: FxHashMap<Var, Interval>,
-    /// Bounds by the address of the node, which is kept alive.
-    memo: FxHashMap<usize, (Expr, Interval)>,
+    /// Bounds by the address of the node.
+    memo: Memo<Interval>,
 }
 
 /// The range of a 32-bit signed integer.
@@ -46,11 +47,11 @@ impl Ranges {
             let all = of_type(var.ty().dtype);
             return self.vars.get(var).copied().unwrap_or(all);
         }
-        if let Some((_, range)) = self.memo.get(&expr.id()) {
+        if let Some(range) = self.memo.get(expr) {
             return *range;
         }
         let range = self.node(expr);
-        self.memo.insert(expr.id(), (expr.clone(), range));
+        self.memo.insert(expr, range);
         range
     }
 

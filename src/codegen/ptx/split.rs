@@ -5,7 +5,7 @@
 //! them. A launch is a nest with thread loops; their extents are its grid and its block.
 
 use super::launch::Workspace;
-use crate::ir::visit::{substitute, walk_expr, walk_stmt};
+use crate::ir::visit::{any_expr, reads_memory, substitute, walk_stmt};
 use crate::ir::{
     Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
 };
@@ -75,7 +75,7 @@ impl Splitter {
                 self.split.workspaces.push((buffer.clone(), workspace));
                 self.stmt(body, stage);
             }
-            Stmt::Let { var, value, body } if !has_load(value) => {
+            Stmt::Let { var, value, body } if !reads_memory(value) => {
                 let value = self.host(value);
                 if var.ty() == DType::Index.into() && self.is_host(&value) {
                     self.outer.insert(var.clone(), value);
@@ -98,11 +98,7 @@ impl Splitter {
 
     /// Whether a value depends on run-time integers only.
     fn is_host(&self, value: &Expr) -> bool {
-        let mut host = true;
-        walk_expr(value, &mut |e| {
-            host &= e.as_var().is_none_or(|var| self.runtime.contains(var));
-        });
-        host
+        !any_expr(value, &mut |e| e.as_var().is_some_and(|var| !self.runtime.contains(var)))
     }
 
     fn piece(&mut self, body: &Stmt, stage: &str) {
@@ -165,7 +161,6 @@ fn is_inside(stmt: &Stmt) -> bool {
             | Stmt::Barrier
             | Stmt::AwaitCopies { .. }
             | Stmt::CopyGroup { .. }
-            | Stmt::Evaluate(_)
             | Stmt::Prefetch { .. }
     )
 }
@@ -185,12 +180,6 @@ fn runtime_var(param: &Param) -> Option<Var> {
         Param::Runtime { var, .. } => Some(var.clone()),
         _ => None,
     }
-}
-
-fn has_load(expr: &Expr) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| found |= matches!(e.kind, ExprKind::Load { .. }));
-    found
 }
 
 /// Fills in the buffers and variables that the body of a launch uses from outside.

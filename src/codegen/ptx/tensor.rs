@@ -8,7 +8,7 @@ use super::emit::{Emitter, Memory, Place, Val, ty_of, view};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::warp::{Element, HALVES, Part, WarpProduct, index_at, thread_part};
+use crate::ir::warp::{Element, HALVES, ThreadPart, WarpProduct, index_at, thread_part};
 use crate::ir::{BinOp, Buffer, DType, Expr, Stmt, Var};
 use nvptx_builder::{B32, Convert, Mma, Reg, Source, Ty};
 
@@ -26,7 +26,7 @@ pub(super) fn sums(product: WarpProduct, nest: &Stmt) -> (Buffer, Vec<Expr>) {
     (part.c.buffer.clone(), indices.collect())
 }
 
-fn part_of(product: WarpProduct, nest: &Stmt) -> Part<'_> {
+fn part_of(product: WarpProduct, nest: &Stmt) -> ThreadPart<'_> {
     match thread_part(product, nest) {
         Ok(part) => part,
         Err(difference) => crate::bug!("a pass changed a `{}`: {difference}", product.name),
@@ -99,7 +99,7 @@ impl Emitter<'_> {
     }
 
     /// The registers of a factor; `which` is 0 for `a`, 1 for `b`.
-    fn fragment(&mut self, product: WarpProduct, part: &Part<'_>, which: usize) -> Vec<Val> {
+    fn fragment(&mut self, product: WarpProduct, part: &ThreadPart<'_>, which: usize) -> Vec<Val> {
         let element = if which == 0 { &part.a } else { &part.b };
         let memory = match self.place(element.buffer) {
             Place::Memory(memory) => memory,

@@ -7,7 +7,7 @@
 //! other loop.
 
 use crate::ir::copy::fresh_copy;
-use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, walk_expr};
+use crate::ir::visit::{for_each_expr, for_each_stmt, map_stmts, mentions, walk_expr};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use rustc_hash::FxHashMap;
@@ -95,11 +95,7 @@ fn count_stores(stmt: &Stmt) -> (i128, bool) {
 /// Whether a `local` buffer that fits in registers has an index with `var`.
 fn indexes_local(stmt: &Stmt, var: &Var) -> bool {
     let mut found = false;
-    let mentions = |index: &Expr| {
-        let mut found = false;
-        walk_expr(index, &mut |e| found |= e.as_var() == Some(var));
-        found
-    };
+    let mentions = |index: &Expr| mentions(index, var);
     if let Stmt::Store { buffer, indices, .. } = stmt {
         found |= is_small_local(buffer) && indices.iter().any(mentions);
     }

@@ -10,6 +10,7 @@ use super::nest::{Scope, Selector, Val};
 use super::plan;
 use crate::ir::arith::Polynomial;
 use crate::ir::equal::equal;
+use crate::ir::visit::reads_memory;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -493,13 +494,6 @@ pub(super) fn for_each_var(expr: &Expr, f: &mut dyn FnMut(&Var)) {
         f(var);
     }
     visit::for_each_child(expr, &mut |child| for_each_var(child, f));
-}
-
-/// Whether an expression reads memory.
-pub(super) fn reads_memory(expr: &Expr) -> bool {
-    let mut reads = matches!(expr.kind, ExprKind::Load { .. });
-    visit::for_each_child(expr, &mut |child| reads = reads || reads_memory(child));
-    reads
 }
 
 /// Whether an expression is a scalar index, as [`Selector::poly`] expects.

@@ -1,10 +1,11 @@
 //! Gathers and scatters.
 
-use super::address::{Terms, for_each_var, reads_memory};
+use super::address::{Terms, for_each_var};
 use super::inst::{Access, AccessKind, Arg, Base, Inst, Mem, Width};
 use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
 use super::table::VOp;
+use crate::ir::visit::reads_memory;
 use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
 use crate::simd_ops::{AccessForm, offset_bytes};
 use crate::target::SimdIsa::{self, Avx2, Avx512};

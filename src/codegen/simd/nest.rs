@@ -1,6 +1,6 @@
 //! Instruction selection for statements: loops, conditions, and buffers in registers.
 
-use super::address::{Atoms, Stride, Terms, for_each_var, is_index, reads_memory};
+use super::address::{Atoms, Stride, Terms, for_each_var, is_index};
 use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::mask::MaskKey;
@@ -8,6 +8,7 @@ use super::plan::{self, Carried};
 use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
+use crate::ir::visit::{Memo, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -98,7 +99,7 @@ pub(super) struct Selector<'c> {
     /// `None` before a part is written.
     pub(super) registers: FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
     /// Values of the current statement, by node.
-    pub(super) memo: FxHashMap<usize, (Expr, Val)>,
+    pub(super) memo: Memo<Val>,
     /// Numbers of buffers, for [`super::inst::Access`].
     pub(super) numbers: FxHashMap<Buffer, u32>,
     /// The order of the blocks in the code.
@@ -126,7 +127,7 @@ impl<'c> Selector<'c> {
             facts: Facts::new(),
             frames: FxHashMap::default(),
             registers: FxHashMap::default(),
-            memo: FxHashMap::default(),
+            memo: Memo::default(),
             numbers: FxHashMap::default(),
             layout: vec![0],
             nontemporal: false,
@@ -183,7 +184,6 @@ impl<'c> Selector<'c> {
                 }
             }
             Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
-            Stmt::Evaluate(_) => {}
             // `simd_ops::check_stmt` declines these.
             Stmt::Assert { .. }
             | Stmt::Barrier

@@ -1,11 +1,12 @@
 //! Analyses of a nest before instruction selection: buffers that can live in registers, values that
 //! loops change, accesses that get a pointer.
 
-use super::address::{for_each_var, is_index, reads_memory};
+use super::address::{for_each_var, is_index};
 use super::inst::Width;
 use super::value::{bits_of, width_of};
 use crate::codegen::common::constant_bytes;
 use crate::ir::equal::equal;
+use crate::ir::visit::{NodeSet, reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use crate::simd_ops::{ROW_CHUNK_BYTES, lane_count};
 use crate::target::SimdIsa;
@@ -112,13 +113,13 @@ fn stores_column(buffer: &Buffer, body: &Stmt) -> bool {
 
 /// Calls `f` with every access of a statement: buffer, index, mask.
 pub(super) fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>)) {
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     access_in_stmt(stmt, &mut seen, f);
 }
 
 type OnAccess<'f> = dyn FnMut(&Buffer, &Expr, Option<&Expr>) + 'f;
 
-fn access_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
+fn access_in_stmt(stmt: &Stmt, seen: &mut NodeSet, f: &mut OnAccess) {
     if let Stmt::Store { buffer, indices, mask, .. } = stmt {
         f(buffer, &indices[0], mask.as_ref());
     }
@@ -126,14 +127,8 @@ fn access_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
     visit::for_each_stmt(stmt, &mut |inner| access_in_stmt(inner, seen, f));
 }
 
-fn access_in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut OnAccess) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, mask } = &expr.kind {
-        f(buffer, &indices[0], mask.as_ref());
-    }
-    visit::for_each_child(expr, &mut |child| access_in_expr(child, seen, f));
+fn access_in_expr(expr: &Expr, seen: &mut NodeSet, f: &mut OnAccess) {
+    visit::for_each_load(expr, seen, &mut |buffer, indices, mask| f(buffer, &indices[0], mask));
 }
 
 /// The lengths in bytes of unmasked accesses that need a mask, because no move has that length.
@@ -203,12 +198,6 @@ fn first_use(stmt: &Stmt, part: &Carried) -> Option<bool> {
             touched.then_some(false)
         }
     }
-}
-
-fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
-    let mut reads = false;
-    access_in_expr(expr, &mut FxHashSet::default(), &mut |read, _, _| reads |= read == buffer);
-    reads
 }
 
 /// The vector constants of an innermost loop's body: bits, bytes of an element, width.
@@ -361,12 +350,12 @@ pub(super) struct Strided {
 
 /// The accesses with a run-time stride in a loop's body, outside of inner loops.
 pub(super) fn run_time_strides(body: &Stmt) -> Vec<Strided> {
-    let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
+    let (mut found, mut seen) = (Vec::new(), NodeSet::default());
     strides_in_stmt(body, &mut seen, &mut found);
     found
 }
 
-fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Strided>) {
+fn strides_in_stmt(stmt: &Stmt, seen: &mut NodeSet, found: &mut Vec<Strided>) {
     let mut note = |buffer: &Buffer, index: &Expr, is_store: bool| {
         if let ExprKind::Ramp(_, stride) = &index.kind
             && stride.as_int().is_none()
@@ -391,7 +380,7 @@ fn strides_in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, found: &mut Vec<Str
 /// are arithmetic on others to `lets`.
 pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> Vec<(Buffer, Expr)> {
     let mut found = Vec::new();
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     direct_in_stmt(body, lets, &mut seen, &mut found);
     found
 }
@@ -399,7 +388,7 @@ pub(super) fn direct_accesses(body: &Stmt, lets: &mut FxHashMap<Var, Expr>) -> V
 fn direct_in_stmt(
     stmt: &Stmt,
     lets: &mut FxHashMap<Var, Expr>,
-    seen: &mut FxHashSet<usize>,
+    seen: &mut NodeSet,
     found: &mut Vec<(Buffer, Expr)>,
 ) {
     match stmt {

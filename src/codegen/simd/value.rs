@@ -22,7 +22,7 @@ pub(super) fn width_of(ty: Type) -> Width {
 impl Selector<'_> {
     /// The value of an expression, which is computed once in a statement.
     pub(super) fn value(&mut self, expr: &Expr) -> Val {
-        if let Some((_, value)) = self.memo.get(&expr.id()) {
+        if let Some(value) = self.memo.get(expr) {
             return *value;
         }
         let value = match (expr.ty.lanes, expr.ty.dtype) {
@@ -31,7 +31,7 @@ impl Selector<'_> {
             (_, DType::Bool) => self.mask(expr),
             _ => self.data(expr),
         };
-        self.memo.insert(expr.id(), (expr.clone(), value));
+        self.memo.insert(expr, value);
         value
     }
 
@@ -513,5 +513,5 @@ fn zero_of(ty: Type) -> Expr {
 
 /// Whether an operand reads memory, so that it must not be evaluated in vain.
 fn may_read(expr: &Expr) -> bool {
-    super::address::reads_memory(expr)
+    crate::ir::visit::reads_memory(expr)
 }

@@ -1,20 +1,20 @@
-//! Learning: conditions become inequalities, congruences and constant ranges.
+//! Learning: turns conditions into inequalities, congruences and constant ranges.
 
 use super::atoms::{AtomKind, is_exact_integer};
 use super::interval::Interval;
 use super::poly::{Atom, Poly, floor_div, floor_mod};
-use super::prove::prove_directly;
+use super::prove::{negated, prove_directly};
 use super::{Facts, Undo};
 use crate::ir::{BinOp, Expr, ExprKind, UnOp};
 use std::rc::Rc;
 
-/// More inequalities than this are not kept: a longer conjunction would make proofs slow.
+/// The largest number of stored inequalities: more would make proofs slow.
 const MAX_INEQUALITIES: usize = 256;
-/// Steps of range propagation after one new inequality.
+/// The largest number of steps of range propagation after a new inequality.
 const MAX_PROPAGATION: usize = 64;
 
 impl Facts {
-    /// `cond` is `truth`.
+    /// Learns that `cond` has the value `truth`.
     pub(crate) fn assume_truth(&mut self, cond: &Expr, truth: bool) {
         match &cond.kind {
             ExprKind::Unary(UnOp::Not, a) => self.assume_truth(a, !truth),
@@ -82,12 +82,12 @@ impl Facts {
         }
     }
 
-    /// `poly >= 0`; nothing if it could not be formed.
+    /// Learns `poly >= 0`; nothing if `poly` is `None`.
     pub(super) fn add_inequality(&mut self, poly: Option<Poly>) {
         let Some(poly) = poly else { return };
         let Some(poly) = tightened(poly) else { return };
-        // An inequality without atoms says that the facts contradict each other: the code is
-        // dead, and nothing need be learnt about it.
+        // An inequality without atoms is trivial or contradicts the facts; in the latter case the
+        // code is dead.
         let known = self.inequalities.len() >= MAX_INEQUALITIES || poly.terms.is_empty();
         if known || poly.terms.len() > 64 || self.inequalities.iter().any(|p| **p == poly) {
             return;
@@ -114,7 +114,8 @@ impl Facts {
         }
     }
 
-    /// From `difference == 0`: `x % m == r`, or `x == m*y + r`.
+    /// Learns a congruence from `difference == 0`, if it has the form `x % m == r` or `x == m*y +
+    /// r`.
     fn learn_congruence(&mut self, difference: &Poly) {
         let kind = |atom: &Atom| self.arena.borrow().kind(*atom).clone();
         if let [(mono, factor @ (1 | -1))] = difference.terms.as_slice()
@@ -151,7 +152,7 @@ impl Facts {
         }
     }
 
-    /// Narrows the constant ranges of atoms until nothing follows any more, or long enough.
+    /// Narrows the constant ranges of atoms up to the fixed point or the limit of steps.
     fn propagate(&mut self, start: usize) {
         let mut queue = vec![start];
         let mut steps = 0;
@@ -177,11 +178,11 @@ impl Facts {
         }
     }
 
-    /// Ranges that one inequality gives its atoms.
+    /// Returns the ranges of the atoms of an inequality that follow from it.
     fn consequences(&self, poly: &Poly) -> Vec<(Atom, Interval)> {
         let mut ranges = Vec::new();
         for (at, (mono, coefficient)) in poly.terms.iter().enumerate() {
-            // coefficient·mono >= -rest, so at least -(the largest value of the rest).
+            // coefficient·mono >= -rest >= -(the largest value of the rest).
             let mut rest = poly.clone();
             rest.terms.remove(at);
             let most = self.poly_interval(&rest);
@@ -194,7 +195,7 @@ impl Facts {
             };
             match mono.as_slice() {
                 [atom] => ranges.push((*atom, range)),
-                // A product of factors that are not negative is at least 1: so is each factor.
+                // If a product of non-negative factors is at least 1, so is each factor.
                 factors
                     if range.lo >= 1
                         && factors.iter().all(|&atom| self.atom_interval(atom).lo >= 0) =>
@@ -208,8 +209,8 @@ impl Facts {
     }
 }
 
-/// Divided by the common factor of its coefficients, the constant rounded down: the same
-/// inequality over the integers.
+/// Divides an inequality by the common factor of its coefficients and rounds the constant down: it
+/// has the same integer solutions.
 fn tightened(mut poly: Poly) -> Option<Poly> {
     let g = poly.gcd();
     if g > 1 {
@@ -219,17 +220,4 @@ fn tightened(mut poly: Poly) -> Option<Poly> {
         poly.constant = floor_div(poly.constant, g);
     }
     Some(poly)
-}
-
-/// The comparison that holds exactly where `op` does not (integers only).
-pub(super) fn negated(op: BinOp) -> BinOp {
-    match op {
-        BinOp::Lt => BinOp::Ge,
-        BinOp::Le => BinOp::Gt,
-        BinOp::Gt => BinOp::Le,
-        BinOp::Ge => BinOp::Lt,
-        BinOp::Eq => BinOp::Ne,
-        BinOp::Ne => BinOp::Eq,
-        _ => crate::bug!("{op:?} is no comparison"),
-    }
 }

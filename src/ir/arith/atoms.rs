@@ -1,15 +1,16 @@
-//! Structural identity of expressions and their polynomials: the tables behind `Facts`.
+//! The tables behind `Facts`: keys of expressions, their polynomials, and the atoms of these.
 //!
-//! Nothing here depends on facts, so the tables only grow; every distinct node is visited once.
-//! Machine integers converted to `index` are seen through where that loses nothing.
+//! The tables do not depend on facts, so they only grow. Every distinct node is visited once. A
+//! conversion of a machine integer to `index` is dropped if it keeps the value.
 
 use super::linear;
 use super::poly::{Atom, Poly, floor_div, floor_mod, gcd};
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, Buffer, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Number of a structurally distinct expression.
+/// The number of a structurally distinct expression.
 pub(crate) type Key = u32;
 
 #[derive(PartialEq, Eq, Hash, Debug)]
@@ -30,7 +31,7 @@ enum NodeKey {
     Let(Var, Key, Key),
 }
 
-/// What an atom is made of.
+/// The definition of an atom.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum AtomKind {
     Var(Var),
@@ -40,7 +41,7 @@ pub(super) enum AtomKind {
     Mod(Rc<Poly>, Rc<Poly>),
     Min(Rc<Poly>, Rc<Poly>),
     Max(Rc<Poly>, Rc<Poly>),
-    /// A choice; the condition by its key.
+    /// A choice; the condition is given by its key.
     Choose(Key, Rc<Poly>, Rc<Poly>),
     /// A value wrapped into a machine integer type narrower than 64 bits.
     Narrow(DType, Rc<Poly>),
@@ -51,19 +52,18 @@ pub(super) enum AtomKind {
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     keys: FxHashMap<NodeKey, Key>,
-    /// Keys of nodes by address; the expression is held so that the address stays taken.
-    key_memo: FxHashMap<usize, (Expr, Key)>,
+    key_memo: Memo<Key>,
     /// One expression per key.
     exprs: Vec<Expr>,
-    polys: FxHashMap<usize, (Expr, Rc<Poly>)>,
+    polys: Memo<Rc<Poly>>,
     atoms: FxHashMap<AtomKind, Atom>,
     atom_kinds: Vec<AtomKind>,
 }
 
 impl Arena {
-    /// Equal for structurally equal expressions only.
+    /// Returns a key that is the same for structurally equal expressions only.
     pub(super) fn key(&mut self, expr: &Expr) -> Key {
-        if let Some((_, key)) = self.key_memo.get(&expr.id()) {
+        if let Some(key) = self.key_memo.get(expr) {
             return *key;
         }
         let ty = expr.ty;
@@ -95,11 +95,11 @@ impl Arena {
         if key == next {
             self.exprs.push(expr.clone());
         }
-        self.key_memo.insert(expr.id(), (expr.clone(), key));
+        self.key_memo.insert(expr, key);
         key
     }
 
-    /// The expression of a key.
+    /// Returns the expression of a key.
     pub(super) fn expr(&self, key: Key) -> Expr {
         self.exprs[key as usize].clone()
     }
@@ -121,15 +121,14 @@ impl Arena {
         self.atom(AtomKind::Var(var.clone()))
     }
 
-    /// The atom of that kind, if it was ever made.
+    /// Returns the atom of this kind, if it exists.
     pub(super) fn find(&self, kind: &AtomKind) -> Option<Atom> {
         self.atoms.get(kind).copied()
     }
 
-    /// The polynomial of an `index` expression, or of a scalar machine integer (its value as a
-    /// mathematical integer, types up to int64 and uint32).
+    /// Returns the polynomial of a scalar integer expression, `uint64` excepted.
     pub(super) fn poly(&mut self, expr: &Expr) -> Rc<Poly> {
-        if let Some((_, poly)) = self.polys.get(&expr.id()) {
+        if let Some(poly) = self.polys.get(expr) {
             return poly.clone();
         }
         let poly = match self.convert(expr) {
@@ -137,7 +136,7 @@ impl Arena {
             None => self.opaque(expr),
         };
         let poly = Rc::new(poly);
-        self.polys.insert(expr.id(), (expr.clone(), poly.clone()));
+        self.polys.insert(expr, poly.clone());
         poly
     }
 
@@ -164,7 +163,7 @@ impl Arena {
         self.merge_div_mod(Poly::from_terms(terms, constant)?)
     }
 
-    /// `k*c*(a // c) + k*(a % c)` is `k*a`.
+    /// Replaces `k*c*(a // c) + k*(a % c)` by `k*a`.
     fn merge_div_mod(&mut self, mut poly: Poly) -> Option<Poly> {
         'again: loop {
             for (mono, k) in &poly.terms {
@@ -173,7 +172,7 @@ impl Arena {
                 let Some(c) = divisor.as_constant() else { continue };
                 let quotient = self.div(&a, &divisor)?;
                 let whole = quotient.scale(c)?.add(&Poly::atom(*atom))?;
-                // The quotient may be a sum itself; all of it must be there.
+                // The normal form of the quotient may be a sum; only a single term is matched.
                 let [(qmono, qc)] = quotient.terms.as_slice() else { continue };
                 let Some(have) = poly.terms.iter().find(|t| t.0 == *qmono) else { continue };
                 if have.1 != k.checked_mul(c)?.checked_mul(*qc)? {
@@ -186,7 +185,7 @@ impl Arena {
         }
     }
 
-    /// A node that is no sum.
+    /// Converts a node that is not a sum.
     fn convert_term(&mut self, expr: &Expr) -> Option<Poly> {
         if !expr.ty.is_scalar() || !is_exact_integer(expr.ty.dtype) {
             return None;
@@ -253,7 +252,7 @@ impl Arena {
         }
     }
 
-    /// `a // b`.
+    /// Returns `a // b`.
     pub(super) fn div(&mut self, a: &Poly, b: &Poly) -> Option<Poly> {
         match b.as_constant() {
             Some(0) => Some(Poly::default()),
@@ -267,7 +266,7 @@ impl Arena {
         }
     }
 
-    /// `a // c` for `c > 0`: whole multiples come out, common factors cancel, divisions join.
+    /// Returns `a // c` for `c > 0`: takes multiples out, cancels common factors, joins divisions.
     fn div_constant(&mut self, a: &Poly, c: i128) -> Option<Poly> {
         let (quotient, rest) = divide_terms(a, c);
         if rest.terms.is_empty() {
@@ -301,11 +300,11 @@ impl Arena {
         Poly::atom(self.atom(kind)).add(&quotient)
     }
 
-    /// `a % b`.
+    /// Returns `a % b`.
     pub(super) fn modulo(&mut self, a: &Poly, b: &Poly) -> Option<Poly> {
         match b.as_constant() {
             Some(0) => Some(Poly::default()),
-            // The sign is the divisor's: `a % -c = -(-a % c)`.
+            // The result has the sign of the divisor: `a % -c = -(-a % c)`.
             Some(c) if c < 0 => self.mod_constant(&a.neg()?, c.checked_neg()?)?.neg(),
             Some(c) => self.mod_constant(a, c),
             None if *a == Poly::default() => Some(Poly::default()),
@@ -374,12 +373,12 @@ impl Arena {
     }
 }
 
-/// True for scalar integer types whose every value an `index` holds.
+/// Whether `index` holds every value of the type.
 pub(super) fn is_exact_integer(ty: DType) -> bool {
     ty.is_int() && ty != DType::Uint64
 }
 
-/// `(q, r)` with `a = c*q + r`: `q` takes the terms that `c` divides, `r` the others and a
+/// Returns `(q, r)` with `a = c*q + r`. `q` has the terms that `c` divides, `r` the others and a
 /// constant in `0..c`.
 fn divide_terms(a: &Poly, c: i128) -> (Poly, Poly) {
     let mut quotient = Poly::of_constant(floor_div(a.constant, c));
@@ -394,7 +393,8 @@ fn divide_terms(a: &Poly, c: i128) -> (Poly, Poly) {
     (quotient, rest)
 }
 
-/// The sum as an expression: a positive term first, a constant last, `- c` for negative ones.
+/// Returns a sum as an expression: a positive term first, the constant last, subtractions for
+/// negative coefficients.
 pub(crate) fn build_sum(mut terms: Vec<(Expr, i128)>, constant: i128) -> Expr {
     let literal = |value: i128| Expr::int(DType::Index, value);
     let scaled = |term: Expr, factor: i128| match factor {

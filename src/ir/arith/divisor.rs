@@ -1,15 +1,15 @@
-//! What every value of an index is a multiple of, by its form.
+//! Divisibility of indices by their structure.
 
 use super::gcd;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 
-/// More nodes than these are not looked at.
-const MOST: u32 = 4096;
+/// The largest number of nodes that are visited.
+const MAX_NODES: u32 = 4096;
 
-/// The largest number found that every value of a scalar index is a multiple of; 0 for the constant
-/// 0. `value_of` gives what a variable was defined as.
+/// Returns a divisor of all values of a scalar index, the largest that is found; 0 for the constant
+/// 0. `value_of` returns the definition of a variable.
 pub(crate) fn divisor(expr: &Expr, value_of: &dyn Fn(&Var) -> Option<Expr>) -> i128 {
-    divisor_within(expr, value_of, &mut MOST.clone())
+    divisor_within(expr, value_of, &mut MAX_NODES.clone())
 }
 
 fn divisor_within(expr: &Expr, value_of: &dyn Fn(&Var) -> Option<Expr>, left: &mut u32) -> i128 {
@@ -25,7 +25,7 @@ fn divisor_within(expr: &Expr, value_of: &dyn Fn(&Var) -> Option<Expr>, left: &m
         ExprKind::Var(var) => value_of(var).map_or(1, |value| of(&value)),
         ExprKind::Unary(UnOp::Neg | UnOp::Abs, a) => of(a),
         ExprKind::Binary(BinOp::Mul, a, b) => of(a).checked_mul(of(b)).unwrap_or(1),
-        // The remainder is `a - b*(a//b)`, and `a` itself where `b` is 0.
+        // The remainder is `a - b*(a//b)`, or 0 if `b` is 0.
         ExprKind::Binary(
             BinOp::Add | BinOp::Sub | BinOp::Min | BinOp::Max | BinOp::FloorMod,
             a,

@@ -1,21 +1,21 @@
-//! Symbolic minima and maxima: an affine or monotone expression takes them at a corner.
+//! Symbolic minima and maxima: a monotone expression is extreme at a corner of the ranges.
 
 use super::Facts;
 use super::atoms::AtomKind;
 use super::poly::{Atom, Poly};
 use crate::ir::{Expr, Var};
 
-/// The smallest or largest value of an expression and where it is taken.
+/// The least or greatest value of an expression, and the point where it occurs.
 #[derive(Clone, Debug)]
 pub(crate) struct Extreme {
     pub(crate) value: Expr,
-    /// The variables that matter, with their values there, outermost first.
+    /// The values there of the variables that the expression depends on, outermost first.
     pub(crate) at: Vec<(Var, Expr)>,
 }
 
 impl Facts {
-    /// The extreme of `expr` while `over` run through their ranges, none of them empty; exact or
-    /// `None`. A range may depend on variables bound before.
+    /// Returns the extreme of `expr` over the ranges of `over`, which are not empty; `None` if it
+    /// is not exact. A range may depend on variables that were bound before.
     pub(crate) fn extreme(&self, expr: &Expr, over: &[Var], maximum: bool) -> Option<Extreme> {
         let mut poly = (*self.poly(expr)).clone();
         let mut atoms: Vec<(Atom, &Var)> =
@@ -35,12 +35,12 @@ impl Facts {
             }
             at.push((var, value));
         }
-        // Later (outer) choices appear in the values of inner ones only through `replace` above.
+        // Values of inner variables depend on outer ones only until `replace` above.
         let at = at.iter().rev().map(|(var, value)| Some(((*var).clone(), self.poly_expr(value)?)));
         Some(Extreme { value: self.poly_expr(&poly)?, at: at.collect::<Option<_>>()? })
     }
 
-    /// First and last value of a loop variable, as its binding gave them.
+    /// Returns the first and the last value of a loop variable.
     fn range_of(&self, atom: Atom) -> Option<(Poly, Poly)> {
         let mut ends = (None, None);
         for &at in self.mentions.get(&atom)? {
@@ -60,7 +60,7 @@ impl Facts {
         rank(other) >= rank(atom) && rank(other) > 0
     }
 
-    /// True if `atom` occurs anywhere in `poly`, inside other atoms too.
+    /// Whether `atom` occurs in `poly`, also inside other atoms.
     fn depends(&self, poly: &Poly, atom: Atom) -> bool {
         poly.atoms().iter().any(|&a| {
             let kind = self.arena.borrow().kind(a).clone();
@@ -77,7 +77,8 @@ impl Facts {
         })
     }
 
-    /// `Some(true)` if `poly` never falls while `atom` grows, `Some(false)` if it never rises.
+    /// Returns `true` if `poly` is non-decreasing in `atom`, `false` if it is non-increasing;
+    /// `None` if neither is proved.
     fn is_monotone(&self, poly: &Poly, atom: Atom) -> Option<bool> {
         let mut rising = None;
         let mut join = |next: bool| match rising.replace(next) {
@@ -134,7 +135,7 @@ impl Facts {
         self.at_least(&factor.neg()?, 0).then_some(false)
     }
 
-    /// `poly` with `atom` replaced everywhere, inside other atoms too.
+    /// Returns `poly` with `atom` replaced, also inside other atoms.
     fn replace(&self, poly: &Poly, atom: Atom, value: &Poly) -> Option<Poly> {
         let mut result = Poly::of_constant(poly.constant);
         for (mono, coefficient) in &poly.terms {

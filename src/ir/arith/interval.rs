@@ -1,4 +1,4 @@
-//! Constant intervals: sets `lo ..= hi` of integers, either end possibly infinite.
+//! Intervals of constants; either end may be infinite.
 
 use super::poly::floor_div;
 
@@ -28,7 +28,7 @@ impl Interval {
         self.hi != i128::MAX
     }
 
-    /// True if `other` lies inside.
+    /// Whether `other` lies inside.
     pub(crate) fn covers(self, other: Interval) -> bool {
         self.lo <= other.lo && other.hi <= self.hi
     }
@@ -37,7 +37,7 @@ impl Interval {
         Interval::new(self.lo.max(other.lo), self.hi.min(other.hi))
     }
 
-    /// The smallest interval around both.
+    /// Returns the smallest interval that contains both.
     pub(crate) fn hull(self, other: Interval) -> Interval {
         Interval::new(self.lo.min(other.lo), self.hi.max(other.hi))
     }
@@ -72,16 +72,16 @@ impl Interval {
         Interval::new(lo, hi)
     }
 
-    /// `self` to the power `n`.
+    /// Returns `self` to the power `n`.
     pub(crate) fn pow(self, n: usize) -> Interval {
         let product = (1..n).fold(self, |acc, _| acc.mul(self));
         if n.is_multiple_of(2) { product.intersect(Interval::new(0, i128::MAX)) } else { product }
     }
 
-    /// Floor division as the loop IR defines it: by zero it gives 0.
+    /// Floor division as in the loop IR: division by 0 gives 0.
     pub(crate) fn floor_div(self, divisor: Interval) -> Interval {
         if divisor.lo >= 1 {
-            // Monotone in the dividend; in the divisor towards zero.
+            // Monotone in the dividend and in the divisor, so the extremes are at the corners.
             let candidates = [
                 div_ends(self.lo, divisor.lo),
                 div_ends(self.lo, divisor.hi),
@@ -98,12 +98,12 @@ impl Interval {
         if self.lo >= 0 && divisor.lo >= 0 {
             return Interval::new(0, self.hi);
         }
-        // No quotient is further from zero than the dividend.
+        // No quotient has a larger magnitude than the dividend.
         let magnitude = self.hull(self.neg());
         magnitude.hull(Interval::point(0))
     }
 
-    /// Floor modulo as the loop IR defines it: by zero it gives 0.
+    /// Floor modulo as in the loop IR: modulo 0 gives 0.
     pub(crate) fn floor_mod(self, divisor: Interval) -> Interval {
         let hi = if divisor.has_hi() { (divisor.hi - 1).max(0) } else { i128::MAX };
         let lo = if divisor.has_lo() { (divisor.lo + 1).min(0) } else { i128::MIN };
@@ -122,7 +122,7 @@ impl Interval {
         Interval::new(self.lo.max(other.lo), self.hi.max(other.hi))
     }
 
-    /// Both ends as options.
+    /// Returns both ends; `None` if infinite.
     pub(crate) fn ends(self) -> (Option<i128>, Option<i128>) {
         (self.has_lo().then_some(self.lo), self.has_hi().then_some(self.hi))
     }
@@ -142,7 +142,7 @@ fn mul_ends(a: i128, b: i128) -> i128 {
     }
 }
 
-/// `a // b` for `b >= 1`, ends possibly infinite.
+/// Returns `a // b` for `b >= 1`; both may be infinite.
 fn div_ends(a: i128, b: i128) -> i128 {
     if is_infinite(a) {
         a

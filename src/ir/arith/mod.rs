@@ -1,13 +1,106 @@
-//! What is known about integers: intervals, linear inequalities, congruences, proofs.
+//! The prover: what is known about integers, and what follows from it.
 //!
-//! `index` expressions are mathematical integers here (their arithmetic never overflows in a valid
-//! execution); machine integers are seen through where nothing can wrap. A proof is sound: what
-//! [`Facts::prove`] accepts holds for every assignment that satisfies the facts. It is not
-//! complete, and its effort is bounded.
+//! Almost every decision of the compiler about indices is a question to [`Facts`]: does an access
+//! stay inside its tensor, can a guard be dropped, do two threads touch the same element, is an
+//! address aligned. The answer "yes" must be right, because nothing is checked again at run time.
+//! The answer "no" only means "not proved". This page says what can be proved, how, what cannot be,
+//! and what the caller has to guarantee. `tests::the_examples_of_the_documentation_hold` runs the
+//! examples.
 //!
-//! Parts: [`linear`] is the data type of sums, [`poly`] and [`atoms`] are the normal form,
-//! [`interval`] and [`ranges`] constant bounds, [`prove`] the prover, [`extremes`] symbolic minima
-//! and maxima.
+//! # Questions
+//!
+//! | function | answer |
+//! |---|---|
+//! | `Facts::prove` | whether a condition holds for all values that satisfy the facts |
+//! | `Facts::disprove` | whether a condition is false for all of them |
+//! | `Facts::const_bounds` | an interval of constants that contains all values |
+//! | `Facts::bounds` | the exact least and greatest value over some loops, symbolic |
+//! | `divisor` | a number that divides all values; needs no facts |
+//!
+//! Facts come from loops ([`Facts::bind`]), conditions ([`Facts::assume`]) and `let`s
+//! ([`Facts::define`]). [`Facts::push`] and [`Facts::pop`] bracket a scope.
+//!
+//! # Integers
+//!
+//! `index` expressions are mathematical integers: their arithmetic does not overflow in a valid
+//! execution. Machine integers wrap, so `x + 1` of type `int32` is an opaque value; its interval is
+//! that of the sum if the sum cannot wrap, else that of the type. `uint64` has intervals only.
+//! There is no reasoning about floats: a condition on floats holds only if it was assumed in the
+//! same form.
+//!
+//! # The normal form
+//!
+//! [`poly`] and [`atoms`] turn an expression into a polynomial with integer coefficients over
+//! *atoms*: variables, and all terms that are not polynomials themselves (`i // m`, `i % m`, `min`,
+//! `max`, choices, narrowing casts, loads). The operands of an atom are polynomials again. Equal
+//! polynomials are equal values, so commuted and expanded forms need no proof: `(i + 1)*n - i*n`
+//! and `n` are the same. Division by a constant is normalized: multiples come out, common factors
+//! cancel, nested divisions join. `(8*i + j) // 8` is `i + j // 8`, and `i // 4 * 4 + i % 4` is
+//! `i`. [`linear`] flattens the sums first, in time linear in their nodes.
+//!
+//! # What is stored
+//!
+//! - *Inequalities* `p >= 0`, divided by the common factor of their coefficients: `2*i - 1 >= 0`
+//!   becomes `i - 1 >= 0`, since `i` is an integer.
+//! - *Intervals* of atoms, propagated from each new inequality ([`assume`]). After `i*n < 64`
+//!   with `i >= 2` and `n >= 1`, `n <= 31`.
+//! - *Congruences* of atoms: after `n % 4 == 0`, `2*n + 3` is `3` modulo 8.
+//! - *Disjunctions*, *values that are not 0*, and *other conditions* by their structure.
+//!
+//! # How a goal is proved
+//!
+//! A condition is split at its connectives. A comparison becomes the goal `g >= 0` (or two of
+//! them). [`prove`] then tries, in this order:
+//!
+//! 1. **Intervals.** The sum of the intervals of the terms ([`ranges`]). For `0 <= i < 10`,
+//!    `3*i + 2 < 30`.
+//! 2. **A stored inequality** that differs from the goal by a constant.
+//! 3. **Cases.** `min(a, b)` is `a` where `a <= b`, and `b` where `b <= a`; choices likewise.
+//! 4. **Elimination.** The goal is `a*x + b >= 0` for an atom `x`, and a known inequality is
+//!    `c*x + r >= 0` with `a` and `c` of the same sign. Then `|c|*b - sgn(c)*a*r + |c| - 1 >= 0`
+//!    suffices, without `x` (the last two summands round, since values are integers). `a` may be
+//!    any polynomial whose sign can be proved. Divisions and moduli bring the inequalities that
+//!    define them: `q = x // m` gives `m*q <= x <= m*q + m - 1` for `m >= 1`.
+//! 5. **The alternatives** of a stored disjunction, each as a further fact.
+//!
+//! Atoms are eliminated from the most composite to variables, and loop variables from the innermost
+//! out: a bound of a loop mentions outer variables only, so this order ends.
+//!
+//! Example: `i*m + j < n*m` for `0 <= i < n` and `0 <= j < m`.
+//!
+//! ```text
+//! n*m - i*m - j - 1 >= 0   the goal
+//! n*m - i*m - m >= 0       j, with the factor -1, eliminated by m - 1 - j >= 0
+//! 0 >= 0                   i, with the factor -m, eliminated by n - 1 - i >= 0; -m is negative
+//!                          because the loop over j has m >= 1
+//! ```
+//!
+//! Symbolic extremes ([`extremes`]) replace each variable by the end of its range at which a
+//! monotone expression is extreme, innermost first: `i*n - j` over `i < 8` and `j < n` is at most
+//! `7*n`.
+//!
+//! # What it cannot prove
+//!
+//! - Products of atoms whose signs and intervals are unknown: `x*y >= 0` from "both positive or
+//!   both negative" holds only by cases that the facts name.
+//! - Divisibility by run-time integers: `(k*n) % n == 0`.
+//! - Bit operations beyond the interval of their result.
+//! - Anything that needs induction, a witness ("there is an `i`"), or values in memory.
+//! - Goals beyond the limits: each goal has a budget ([`prove`]), 9 nested eliminations and 4
+//!   nested cases; polynomials have at most 64 terms and coefficients of 128 bits. Whatever exceeds
+//!   a limit is "not proved", so limits cost precision but never soundness. The budget counts
+//!   steps, not time: the same program gives the same answers on every machine.
+//!
+//! # What is trusted
+//!
+//! - The facts. [`Facts::bind`] also states that the loop has an iteration, so its facts hold
+//!   inside the body only. If facts contradict each other, everything holds: the code is dead.
+//! - No overflow of `index`: `te::check_bounds` proves it or emits a check on entry.
+//! - Loads are atoms by structure: two loads of one element count as the same value. A caller that
+//!   learns from loads must forget the facts before a store that may change them.
+//! - A variable has one value as long as facts about it are in force.
+//! - The rules above. Random conditions, facts and assignments test them: no accepted condition may
+//!   be false ([`tests`], `tests/passes.rs`, and the fuzzers through every pass).
 
 mod assume;
 mod atoms;
@@ -35,35 +128,35 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Facts in force at a point of the program.
+/// The facts in force at a point of the program.
 ///
-/// Either clone it for an inner scope, or bracket the scope with [`Facts::push`] and
-/// [`Facts::pop`], which is cheaper. Clones share the tables of expressions.
+/// For an inner scope, clone them or use [`Facts::push`] and [`Facts::pop`], which is cheaper.
+/// Clones share the tables of expressions.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     arena: Rc<RefCell<Arena>>,
-    /// Each is at least 0.
+    /// Polynomials that are at least 0.
     inequalities: Vec<Rc<Poly>>,
-    /// Which of them mention an atom.
+    /// The inequalities that mention an atom, by position.
     mentions: FxHashMap<Atom, Vec<usize>>,
-    /// None is 0.
+    /// Polynomials that are not 0.
     nonzero: Vec<Rc<Poly>>,
-    /// Conditions of another kind, by key.
+    /// Other conditions, by key.
     truths: FxHashMap<Key, bool>,
-    /// One of each list holds.
+    /// Pairs of conditions of which at least one holds.
     disjunctions: Vec<[Expr; 2]>,
     /// Constant bounds that follow from the inequalities.
     ranges: FxHashMap<Atom, Interval>,
-    /// `(m, r)`: the atom is r modulo m.
+    /// `(m, r)`: the atom is congruent to `r` modulo `m`.
     congruences: FxHashMap<Atom, (i128, i128)>,
-    /// Loop variables: how deep they were bound, outermost 1.
+    /// The depths of loop variables, 1 for the outermost.
     rank: FxHashMap<Atom, u32>,
     caches: RefCell<Vec<ranges::Cache>>,
     trail: Vec<Undo>,
     marks: Vec<usize>,
 }
 
-/// What [`Facts::pop`] takes back.
+/// A change that [`Facts::pop`] reverts.
 #[derive(Clone, Debug)]
 enum Undo {
     Inequality,
@@ -76,12 +169,12 @@ enum Undo {
 }
 
 impl Facts {
-    /// No facts.
+    /// Creates an empty set of facts.
     pub fn new() -> Facts {
         Facts::default()
     }
 
-    /// `min <= var < min + extent`; as long as it is in force, `extent >= 1`.
+    /// Learns `min <= var < min + extent` and `extent >= 1`: the facts of a loop body.
     pub fn bind(&mut self, var: &Var, min: &Expr, extent: &Expr) {
         let atom = self.arena.borrow_mut().var(var);
         let rank = self.rank.len() as u32 + 1;
@@ -95,18 +188,18 @@ impl Facts {
         self.add_inequality(last.and_then(|last| last.minus(&var)));
     }
 
-    /// Whether [`Facts::bind`] made the variable known: it is the variable of a loop.
+    /// Whether `var` is a loop variable that [`Facts::bind`] bound.
     pub fn is_loop(&self, var: &Var) -> bool {
         let atom = self.arena.borrow_mut().var(var);
         self.rank.contains_key(&atom)
     }
 
-    /// `cond` holds.
+    /// Learns that `cond` holds.
     pub fn assume(&mut self, cond: &Expr) {
         self.assume_truth(cond, true);
     }
 
-    /// `var` has the value `value`, of an integer type (otherwise nothing is learnt).
+    /// Learns `var == value`. Learns nothing if the type is not an integer that fits `index`.
     pub fn define(&mut self, var: &Var, value: &Expr) {
         if value.ty.is_scalar() && atoms::is_exact_integer(value.ty.dtype) {
             let (var, value) = (self.poly(&Expr::var(var)), self.poly(value));
@@ -115,7 +208,7 @@ impl Facts {
         }
     }
 
-    /// Opens a scope: what is learnt from here on is forgotten by the next [`Facts::pop`].
+    /// Opens a scope. The matching [`Facts::pop`] forgets what was learnt since.
     pub fn push(&mut self) {
         self.marks.push(self.trail.len());
         self.caches.get_mut().push(ranges::Cache::default());
@@ -130,41 +223,40 @@ impl Facts {
         self.caches.get_mut().pop();
     }
 
-    /// True if `cond` certainly holds.
+    /// Whether `cond` is proved to hold.
     pub fn prove(&self, cond: &Expr) -> bool {
         prove::prove(self, cond, true)
     }
 
-    /// True if `cond` is certainly false.
+    /// Whether `cond` is proved to be false.
     pub fn disprove(&self, cond: &Expr) -> bool {
         prove::prove(self, cond, false)
     }
 
-    /// Constant bounds, both inclusive, of an integer expression; `None` where unbounded.
+    /// Returns constant bounds of an integer expression, both inclusive; `None` if unbounded.
     pub fn const_bounds(&self, expr: &Expr) -> (Option<i128>, Option<i128>) {
         self.interval(expr).ends()
     }
 
-    /// Smallest and largest value of an `index` expression while the variables of `over` run
-    /// through their ranges (none of them empty), as expressions of the other variables; exact
-    /// or `None`.
+    /// Returns the least and the greatest value of an `index` expression over the ranges of `over`,
+    /// which are not empty, as expressions of the other variables. `None` if they are not exact.
     pub fn bounds(&self, expr: &Expr, over: &[Var]) -> Option<(Expr, Expr)> {
         let low = self.extreme(expr, over, false)?;
         let high = self.extreme(expr, over, true)?;
         Some((low.value, high.value))
     }
 
-    /// The normal form of an integer expression.
+    /// Returns the normal form of an integer expression.
     pub(crate) fn poly(&self, expr: &Expr) -> Rc<Poly> {
         self.arena.borrow_mut().poly(expr)
     }
 
-    /// Equal for structurally equal expressions only.
+    /// Returns a key that is the same for structurally equal expressions only.
     pub(crate) fn key(&self, expr: &Expr) -> Key {
         self.arena.borrow_mut().key(expr)
     }
 
-    /// The expression of a normal form; `None` if a coefficient leaves 64 bits.
+    /// Returns the expression of a normal form; `None` if a coefficient does not fit 64 bits.
     pub(crate) fn poly_expr(&self, poly: &Poly) -> Option<Expr> {
         self.arena.borrow().to_expr(poly)
     }

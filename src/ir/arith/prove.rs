@@ -1,32 +1,27 @@
-//! The prover: conditions by cases, inequalities by eliminating one atom after the other.
-//!
-//! A goal `p >= 0` with `p = a·x + b` and a known `q = α·x + r >= 0` of the same direction gives
-//! the smaller goal `|α|·b - sgn(α)·a·r + |α| - 1 >= 0`, without `x`. Divisions and moduli bring
-//! the inequalities that define them, minima, maxima and choices are split into cases. Atoms are
-//! eliminated innermost first; the effort is bounded.
+//! Proof search: conditions by cases, inequalities by elimination of atoms. The documentation of
+//! [`super`] explains the method.
 
-use super::assume::negated;
 use super::atoms::{AtomKind, is_exact_integer};
 use super::poly::{Atom, Poly};
 use super::{Facts, Undo};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use rustc_hash::FxHashMap;
 
-/// Effort per goal: one unit for each pair of inequalities combined, some for each new goal.
+/// The budget of a proof. A combination of two inequalities costs 1, a new goal [`GOAL`].
 const EFFORT: i32 = 900;
-/// What a goal costs.
+/// The cost of a new goal.
 const GOAL: i32 = 4;
-/// Nested eliminations.
+/// The largest number of nested eliminations.
 const DEPTH: u32 = 9;
-/// Nested case distinctions.
+/// The largest number of nested case distinctions.
 const SPLITS: u32 = 4;
 
-/// True if `cond` is certainly `truth`.
+/// Whether `cond` is proved to have the value `truth`.
 pub(super) fn prove(facts: &Facts, cond: &Expr, truth: bool) -> bool {
     prove_cases(facts, cond, truth, SPLITS)
 }
 
-/// As [`prove`], without case distinctions: learning uses it, and case distinctions learn.
+/// Like [`prove`], without case distinctions. For learning: case distinctions learn, too.
 pub(super) fn prove_directly(facts: &Facts, cond: &Expr, truth: bool) -> bool {
     prove_cases(facts, cond, truth, 0)
 }
@@ -64,7 +59,7 @@ fn prove_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     }
 }
 
-/// `and` and `or`, flattened so that a long chain costs one pass.
+/// Proves `and` and `or`. Flattens them, so that long chains take linear time.
 fn prove_logic(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     let ExprKind::Binary(op, ..) = cond.kind else { crate::bug!("a connective is expected") };
     let parts = flatten_logic(op, cond);
@@ -72,7 +67,7 @@ fn prove_logic(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     if all {
         return parts.iter().all(|part| prove_cases(facts, part, truth, splits));
     }
-    // One of them suffices; each may assume that the others fail.
+    // One part suffices. The proof of a part may assume that the parts before it are false.
     if parts.iter().any(|part| prove_cases(facts, part, truth, splits)) {
         return true;
     }
@@ -87,7 +82,7 @@ fn prove_logic(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     })
 }
 
-/// The operands of nested `op`s, in order.
+/// Returns the operands of nested `op`s, in order.
 pub(crate) fn flatten_logic(op: BinOp, cond: &Expr) -> Vec<Expr> {
     let mut parts = Vec::new();
     let mut stack = vec![cond];
@@ -100,7 +95,7 @@ pub(crate) fn flatten_logic(op: BinOp, cond: &Expr) -> Vec<Expr> {
     parts
 }
 
-/// Under each alternative of a known disjunction.
+/// Proves `cond` under each alternative of a known disjunction.
 fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     if splits == 0 {
         return false;
@@ -109,8 +104,8 @@ fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
         facts.disjunctions[at].iter().all(|case| {
             let mut inner = facts.clone();
             inner.disjunctions.remove(at);
-            // The trail counts disjunctions by their number only, so the scopes of the copy
-            // cannot be closed any more; it lives only here.
+            // The trail only counts disjunctions, so the scopes of this copy cannot be closed any
+            // more. The copy is dropped at the end of this block.
             inner.trail.retain(|undo| !matches!(undo, Undo::Disjunction));
             inner.assume(case);
             prove_cases(&inner, cond, truth, splits - 1)
@@ -147,18 +142,18 @@ fn prove_by_intervals(facts: &Facts, op: BinOp, a: &Expr, b: &Expr) -> bool {
 }
 
 impl Facts {
-    /// True if `poly >= least` certainly holds.
+    /// Whether `poly >= least` is proved.
     pub(crate) fn at_least(&self, poly: &Poly, least: i128) -> bool {
         self.at_least_in_cases(poly, least, SPLITS)
     }
 
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
-        let mut search = Search { effort: EFFORT, failed: FxHashMap::default() };
+        let mut search = ProofSearch { effort: EFFORT, failed: FxHashMap::default() };
         search.non_negative(self, &goal, DEPTH, splits)
     }
 
-    /// True if `poly` is certainly not 0.
+    /// Whether `poly != 0` is proved.
     fn differs_from_zero(&self, poly: &Poly, splits: u32) -> bool {
         if let Some(value) = poly.as_constant() {
             return value != 0;
@@ -174,13 +169,13 @@ impl Facts {
     }
 }
 
-struct Search {
+struct ProofSearch {
     effort: i32,
-    /// Goals that could not be reached, with the depth allowed then.
+    /// Goals that were not proved, with the depth that was allowed.
     failed: FxHashMap<Poly, u32>,
 }
 
-impl Search {
+impl ProofSearch {
     fn non_negative(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
         let range = facts.poly_interval(goal);
         if range.lo >= 0 {
@@ -209,7 +204,7 @@ impl Search {
         found
     }
 
-    /// Both cases of a minimum, maximum or choice; `None` if the goal has none.
+    /// Proves both cases of a minimum, maximum or choice; `None` if the goal has none.
     fn split(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> Option<bool> {
         let find = |atom: &Atom| {
             let kind = facts.arena.borrow().kind(*atom).clone();
@@ -257,7 +252,7 @@ impl Search {
                 if let Some((cond, truth)) = cond {
                     inner.assume_truth(&cond, truth);
                 }
-                // What failed without the case may hold within it.
+                // A goal that failed without the case may hold in it.
                 let outer = std::mem::take(&mut self.failed);
                 let found = self.non_negative(&inner, &goal, depth - 1, splits - 1);
                 self.failed = outer;
@@ -287,7 +282,7 @@ impl Search {
         self.eliminate_products(facts, goal, depth, splits)
     }
 
-    /// Whole products: a known `d·M + … >= 0` cancels `c·M` of the same sign.
+    /// Eliminates whole products: a known `d·M + … >= 0` cancels `c·M` of the same sign.
     fn eliminate_products(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
         for (mono, c) in goal.terms.iter().filter(|term| term.0.len() > 1) {
             let about = facts.mentions.get(&mono[0]).map_or(&[][..], |list| list);
@@ -311,7 +306,7 @@ impl Search {
         false
     }
 
-    /// `Some(true)` if never negative, `Some(false)` if never positive.
+    /// Returns `true` if `factor >= 0` is proved, `false` if `factor <= 0` is.
     fn sign(&mut self, facts: &Facts, factor: &Poly, depth: u32) -> Option<bool> {
         let range = facts.poly_interval(factor);
         if range.lo >= 0 {
@@ -330,8 +325,8 @@ impl Search {
         self.non_negative(facts, &negative, depth - 3, 0).then_some(false)
     }
 
-    /// Polynomials that are at least 0 and mention `atom`: learnt ones, newest first, and those
-    /// that define it.
+    /// Returns inequalities that mention `atom`: those that define it, then learnt ones, newest
+    /// first.
     fn known_about(&mut self, facts: &Facts, goal: &Poly, atom: Atom) -> Vec<Poly> {
         let mut known = Vec::new();
         let kind = facts.arena.borrow().kind(atom).clone();
@@ -351,7 +346,7 @@ impl Search {
                 if facts.poly_interval(a).lo >= 0 {
                     known.extend(a.minus(&x));
                 }
-                // x = a - b·(a // b), where the quotient is in the goal too.
+                // x = a - b·(a // b), if the quotient is in the goal, too.
                 let quotient = AtomKind::Div(a.clone(), b.clone());
                 let quotient = facts.arena.borrow().find(&quotient);
                 if let Some(quotient) = quotient.filter(|q| goal.contains(*q))
@@ -372,7 +367,7 @@ impl Search {
         facts.poly_interval(poly).lo >= 1
     }
 
-    /// The goal without `atom`, using one known inequality; `None` if it points the other way.
+    /// Eliminates `atom` from the goal by a known inequality; `None` if the signs differ.
     fn combine(
         &mut self,
         facts: &Facts,
@@ -395,8 +390,8 @@ impl Search {
     }
 }
 
-/// True if a learnt inequality says it outright. It may be about a minimum or maximum as a whole,
-/// of which nothing is left once that is split into cases.
+/// Whether a learnt inequality is the goal, up to a constant. It may mention a minimum or maximum,
+/// which the case distinction would remove from the goal.
 fn is_known(facts: &Facts, goal: &Poly) -> bool {
     let Some(atom) = goal.atoms().last().copied() else { return false };
     let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
@@ -406,12 +401,25 @@ fn is_known(facts: &Facts, goal: &Poly) -> bool {
     })
 }
 
-/// Composite atoms first (the newer, the more they depend on), then loop variables from the
-/// innermost out, then the rest.
+/// Returns the rank of an atom for elimination, highest first: composite atoms (newer ones depend
+/// on older ones), then loop variables from the innermost out, then the rest.
 fn rank(facts: &Facts, atom: Atom) -> u64 {
     match facts.arena.borrow().kind(atom) {
         AtomKind::Var(_) => facts.rank.get(&atom).copied().unwrap_or(0).into(),
         AtomKind::Opaque(_) => 0,
         _ => (1 << 32) + u64::from(atom),
+    }
+}
+
+/// Returns the comparison that holds for the integers for which `op` does not.
+pub(super) fn negated(op: BinOp) -> BinOp {
+    match op {
+        BinOp::Lt => BinOp::Ge,
+        BinOp::Le => BinOp::Gt,
+        BinOp::Gt => BinOp::Le,
+        BinOp::Ge => BinOp::Lt,
+        BinOp::Eq => BinOp::Ne,
+        BinOp::Ne => BinOp::Eq,
+        _ => crate::bug!("{op:?} is no comparison"),
     }
 }

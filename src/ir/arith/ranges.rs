@@ -1,4 +1,4 @@
-//! Constant bounds of integer expressions: interval arithmetic over what `Facts` knows of atoms.
+//! Constant bounds of integer expressions: interval arithmetic over the ranges of atoms.
 
 use super::Facts;
 use super::atoms::{AtomKind, Key};
@@ -7,7 +7,7 @@ use super::poly::{Atom, Poly, floor_mod, gcd};
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 use rustc_hash::FxHashMap;
 
-/// Intervals already computed in one scope.
+/// The intervals that were computed in a scope.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     atoms: FxHashMap<Atom, Interval>,
@@ -15,7 +15,7 @@ pub(super) struct Cache {
 }
 
 impl Facts {
-    /// Constant bounds of an integer or `bool` expression.
+    /// Returns constant bounds of an integer or `bool` expression.
     pub(crate) fn interval(&self, expr: &Expr) -> Interval {
         if expr.ty == DType::Index.into() {
             let poly = self.poly(expr);
@@ -85,14 +85,14 @@ impl Facts {
         store(caches.last_mut().expect("one was made"));
     }
 
-    /// Forgets intervals of this scope, after a fact was added to it.
+    /// Forgets the intervals of this scope after a fact was added.
     pub(super) fn clear_cache(&mut self) {
         if let Some(cache) = self.caches.get_mut().last_mut() {
             *cache = Cache::default();
         }
     }
 
-    /// Bounds of a machine integer or `bool`: what may wrap has the whole range of its type.
+    /// Returns bounds of a machine integer or `bool`: the range of its type if it may wrap.
     fn machine_interval(&self, expr: &Expr) -> Interval {
         let ty = expr.ty.dtype;
         if ty.is_float() {
@@ -137,26 +137,26 @@ impl Facts {
         }
     }
 
-    /// `poly % c` for `c > 0`, where the congruences known give one value.
+    /// Returns `poly % c` for `c > 0`, if the known congruences determine it.
     pub(crate) fn residue(&self, poly: &Poly, c: i128) -> Option<i128> {
         let (m, r) = self.congruence(poly);
         (m == 0 || m % c == 0).then(|| floor_mod(r, c))
     }
 
-    /// True if no congruence was learnt.
+    /// Whether no congruence was learnt.
     pub(crate) fn knows_no_congruence(&self) -> bool {
         self.congruences.is_empty()
     }
 
-    /// `(m, r)` with `poly` congruent to r modulo m; m = 1 if nothing is known, m = 0 for
-    /// constants.
+    /// Returns `(m, r)` with `poly` congruent to `r` modulo `m`; `m` is 1 if nothing is known and 0
+    /// for constants.
     pub(super) fn congruence(&self, poly: &Poly) -> (i128, i128) {
         let (mut m, mut r) = (0i128, poly.constant);
         for (mono, coefficient) in &poly.terms {
             let (mut tm, mut tr) = (0i128, *coefficient);
             for atom in mono {
                 let (am, ar) = self.congruences.get(atom).copied().unwrap_or((1, 0));
-                // (tm·x + tr)(am·y + ar): everything but tr·ar is a multiple of the gcd.
+                // (tm·x + tr)(am·y + ar): all summands but tr·ar are multiples of the gcd.
                 let parts = (tm.checked_mul(am), tm.checked_mul(ar), tr.checked_mul(am));
                 let (Some(a), Some(b), Some(c)) = parts else { return (1, 0) };
                 let Some(product) = tr.checked_mul(ar) else { return (1, 0) };
@@ -186,7 +186,7 @@ fn machine_binary(op: BinOp, ty: DType, a: Interval, b: Interval) -> Interval {
             let bits = 128 - a.hi.max(b.hi).leading_zeros();
             Interval::new(0, 1i128.checked_shl(bits).map_or(i128::MAX, |p| p.wrapping_sub(1)))
         }
-        // Amounts are taken modulo the width.
+        // The amount is taken modulo the width.
         BinOp::Shr if b.lo == b.hi => {
             let amount = b.lo & i128::from(ty.bits() - 1);
             Interval::new(a.lo >> amount, a.hi >> amount)
@@ -196,7 +196,7 @@ fn machine_binary(op: BinOp, ty: DType, a: Interval, b: Interval) -> Interval {
     }
 }
 
-/// `interval` if every value of it fits the type, else the type's range: it may have wrapped.
+/// Returns `interval` if it fits the type, else the range of the type: the value may have wrapped.
 fn within(ty: DType, interval: Interval) -> Interval {
     let range = type_interval(ty);
     let (lo, hi) = ty.int_range();
@@ -204,7 +204,7 @@ fn within(ty: DType, interval: Interval) -> Interval {
     if exact.covers(interval) { interval } else { range }
 }
 
-/// The type's range; `index` counts as unbounded, its arithmetic never meets its limits.
+/// Returns the range of a type; `index` is unbounded, because it does not overflow.
 fn type_interval(ty: DType) -> Interval {
     match ty {
         DType::Index => Interval::ALL,
@@ -215,7 +215,8 @@ fn type_interval(ty: DType) -> Interval {
     }
 }
 
-/// A machine value converted to `index`: uint64 values beyond its range wrap.
+/// Returns the interval of a machine value after its conversion to `index`, in which large uint64
+/// values wrap.
 fn unbounded_outside(interval: Interval) -> Interval {
     let (lo, hi) = DType::Index.int_range();
     if Interval::new(lo, hi).covers(interval) { interval } else { Interval::ALL }

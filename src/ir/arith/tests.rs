@@ -5,10 +5,10 @@ use crate::ir::{BinOp, Const, DType, ExprKind, UnOp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Values of variables.
+/// The values of variables.
 pub(crate) type Assignment = Vec<(Var, i64)>;
 
-/// The value of an `index` or `bool` expression, by the comments of the IR; `None` if an `index`
+/// Evaluates an `index` or `bool` expression by the specification of the IR; `None` if an `index`
 /// overflows or a variable has no value.
 pub(crate) fn evaluate(expr: &Expr, values: &Assignment) -> Option<i64> {
     let of = |e: &Expr| evaluate(e, values);
@@ -360,7 +360,7 @@ fn data_dependent_indices_are_clamped() {
     assert!(facts.prove(&inside(&cyclic, &n)));
     let last = Expr::sub(wide.clone(), Expr::int(DType::Int64, 1));
     let clamped = bin(BinOp::Min, &bin(BinOp::Max, &x, &Expr::int(DType::Int64, 0)), &last);
-    // `n - 1` in int64 may wrap as far as the types say, so it is written on the index.
+    // By its type, `n - 1` of int64 may wrap, so the subtraction must be of type index.
     assert!(!facts.prove(&inside(&Expr::cast(DType::Index, clamped), &n)));
     let last = Expr::cast(DType::Int64, Expr::sub(n.clone(), Expr::index(1)));
     let clamped = bin(BinOp::Min, &bin(BinOp::Max, &x, &Expr::int(DType::Int64, 0)), &last);
@@ -379,4 +379,48 @@ fn long_conjunctions_take_linear_time() {
         facts.assume(&cond);
         assert!(facts.prove(&Expr::lt(Expr::index(0), x)));
     });
+}
+
+#[test]
+fn the_examples_of_the_documentation_hold() {
+    let at = Expr::index;
+    let mul = |a: &Expr, b: &Expr| bin(BinOp::Mul, a, b);
+    let mut facts = Facts::new();
+    let (n, m) = (runtime(&mut facts, "n"), runtime(&mut facts, "m"));
+    let ((i_var, i), (j_var, j)) = (var("i"), var("j"));
+    let key = |expr: &Expr| facts.poly(expr);
+    let expanded = Expr::sub(mul(&Expr::add(i.clone(), at(1)), &n), mul(&i, &n));
+    assert_eq!(key(&expanded), key(&n));
+    let divided = bin(BinOp::FloorDiv, &Expr::add(mul(&at(8), &i), j.clone()), &at(8));
+    assert_eq!(key(&divided), key(&Expr::add(i.clone(), bin(BinOp::FloorDiv, &j, &at(8)))));
+    let whole = mul(&bin(BinOp::FloorDiv, &i, &at(4)), &at(4));
+    assert_eq!(key(&Expr::add(whole, bin(BinOp::FloorMod, &i, &at(4)))), key(&i));
+
+    let mut learnt = facts.clone();
+    learnt.assume(&Expr::lt(at(0), mul(&at(2), &i)));
+    assert!(learnt.prove(&Expr::le(at(1), i.clone())));
+    learnt.assume(&Expr::and(Expr::le(at(2), i.clone()), Expr::le(at(1), n.clone())));
+    learnt.assume(&Expr::lt(mul(&i, &n), at(64)));
+    assert!(learnt.prove(&Expr::le(n.clone(), at(31))));
+
+    let mut learnt = facts.clone();
+    learnt.assume(&Expr::eq(bin(BinOp::FloorMod, &m, &at(4)), at(0)));
+    let sum = Expr::add(mul(&at(2), &m), at(3));
+    assert_eq!(learnt.residue(&learnt.poly(&sum), 8), Some(3));
+
+    let mut loops = facts.clone();
+    loops.bind(&i_var, &at(0), &at(10));
+    assert!(loops.prove(&Expr::lt(Expr::add(mul(&at(3), &i), at(2)), at(30))));
+
+    let mut loops = facts.clone();
+    loops.bind(&i_var, &at(0), &n);
+    loops.bind(&j_var, &at(0), &m);
+    assert!(loops.prove(&Expr::lt(Expr::add(mul(&i, &m), j.clone()), mul(&n, &m))));
+    assert!(!loops.prove(&Expr::eq(bin(BinOp::FloorMod, &mul(&i, &n), &n), at(0))));
+
+    let mut loops = facts.clone();
+    loops.bind(&i_var, &at(0), &at(8));
+    loops.bind(&j_var, &at(0), &n);
+    let (_, most) = loops.bounds(&Expr::sub(mul(&i, &n), j), &[i_var, j_var]).expect("exact");
+    assert_eq!(loops.poly(&most), loops.poly(&mul(&n, &at(7))));
 }

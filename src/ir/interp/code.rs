@@ -1,14 +1,14 @@
-//! What the machine executes: straight code over numbered registers.
+//! The instructions of the virtual machine, over numbered registers.
 
 use super::scalar::{BinaryFn, IndexFn, UnaryFn};
 use crate::ir::{Buffer, DType, Expr, Intrinsic, Stmt};
 
-/// A register's number; a vector takes as many in a row as it has lanes.
+/// The number of a register. A vector is in consecutive registers, one for each lane.
 pub type Reg = u32;
 /// An index into [`Code::ops`].
 pub type Pc = u32;
 
-/// One instruction. `d` is where the result goes, `n` a number of lanes.
+/// An instruction. `d` is the destination, `n` the number of lanes.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// `d = a`.
@@ -21,7 +21,7 @@ pub enum Op {
     Binary { f: BinaryFn, d: Reg, a: Reg, b: Reg },
     /// Lane by lane.
     BinaryLanes { f: BinaryFn, d: Reg, a: Reg, b: Reg, n: u32 },
-    /// Scalar `index` addition, the most frequent operation of all.
+    /// Scalar `index` addition, the most frequent operation.
     IndexAdd { d: Reg, a: Reg, b: Reg },
     /// Scalar `index` multiplication.
     IndexMul { d: Reg, a: Reg, b: Reg },
@@ -31,7 +31,7 @@ pub enum Op {
     Select { d: Reg, c: Reg, t: Reg, f: Reg, n: u32 },
     /// `d = a*b + c`.
     Fma { dtype: DType, d: Reg, a: Reg, b: Reg, c: Reg, n: u32 },
-    /// A function of one argument, or two.
+    /// A math function of one or two arguments.
     Call { function: Intrinsic, dtype: DType, d: Reg, a: Reg, b: Option<Reg>, n: u32 },
     /// `base + stride * lane`, as `index` or wrapping in another type.
     Ramp { dtype: DType, d: Reg, base: Reg, stride: Reg, n: u32 },
@@ -45,48 +45,48 @@ pub enum Op {
     Store { a: Reg, buffer: u32, index: Reg },
     /// Any other store.
     StoreAny { access: u32 },
-    /// Continues elsewhere.
+    /// Continues at `to`.
     Jump { to: Pc },
-    /// Continues elsewhere if a scalar is true.
+    /// Continues at `to` if a scalar is true.
     JumpIf { c: Reg, to: Pc },
-    /// Continues elsewhere if a scalar is false.
+    /// Continues at `to` if a scalar is false.
     JumpUnless { c: Reg, to: Pc },
-    /// Continues elsewhere if every lane equals `value`.
+    /// Continues at `to` if every lane equals `value`.
     JumpIfAll { c: Reg, value: u64, n: u32, to: Pc },
     /// Begins a loop: `var = min`, `last = min + extent - 1`; continues at `exit` if it is empty.
     Loop { var: Reg, min: Reg, extent: Reg, last: Reg, exit: Pc },
     /// The next iteration, at `body`.
     Next { var: Reg, last: Reg, body: Pc },
-    /// Forgets what the shared computations of the last statement gave.
+    /// Invalidates the results of all shared computations.
     Forget,
-    /// Runs a shared computation unless it was run since the last `Forget`; `done` tells.
+    /// Runs a shared computation unless `done` says that it ran since the last `Forget`.
     Shared { done: Reg, to: Pc },
     /// The end of a shared computation.
     Return { done: Reg },
-    /// New memory, with nothing written.
+    /// Allocates memory, unwritten.
     Allocate { allocation: u32 },
-    /// From here to the `Assert`, an overflow is the user's.
+    /// From here to the `Assert`, an overflow makes the check fail.
     BeginAssert { assert: u32 },
     /// Fails unless the condition holds.
     Assert { assert: u32 },
-    /// Runs what follows for every thread of a launch.
+    /// Runs the following code for every thread of a launch.
     Launch { launch: u32 },
-    /// All threads of the block meet.
-    Meet,
-    /// The end, of a thread or of everything.
+    /// A barrier.
+    Barrier,
+    /// Ends the thread, or the run.
     Halt,
 }
 
-/// A load or store in general.
+/// A load or store of any form.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Which buffer.
+    /// The number of the buffer.
     pub buffer: u32,
     /// Registers of the indices, and whether each has lanes.
     pub indices: Vec<(Reg, bool)>,
-    /// Lanes that are accessed.
+    /// The mask; all lanes are accessed if absent.
     pub mask: Option<Reg>,
-    /// What is stored, or where a load goes.
+    /// The stored value, or the destination of a load.
     pub value: Reg,
     /// Number of lanes.
     pub lanes: u32,
@@ -103,44 +103,44 @@ pub struct Assertion {
     pub values: Vec<Reg>,
 }
 
-/// Memory to be made.
+/// An allocation.
 #[derive(Clone, Debug)]
 pub struct Allocation {
-    /// For which buffer.
+    /// The number of the buffer.
     pub buffer: u32,
     /// Registers of its extents.
     pub shape: Vec<Reg>,
 }
 
-/// A kernel of the GPU.
+/// A launch.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The indices that are named in it.
+    /// The indices that its loops bind.
     pub dims: Vec<LaunchDim>,
     /// Shared memory.
     pub shared: Vec<Allocation>,
-    /// Buffers of which every thread has its own.
+    /// Buffers of the threads.
     pub locals: Vec<u32>,
     /// Global buffers that are written.
     pub tracked: Vec<u32>,
-    /// Whether threads meet anywhere.
-    pub meets: bool,
-    /// Where it goes on.
+    /// Whether it contains a barrier.
+    pub has_barriers: bool,
+    /// The instruction after the launch.
     pub end: Pc,
 }
 
 /// An index of a launch.
 #[derive(Clone, Debug)]
 pub struct LaunchDim {
-    /// In `GPU_INDICES`.
+    /// The position in `GPU_INDICES`.
     pub position: usize,
-    /// The variable's register.
+    /// The register of the variable.
     pub var: Reg,
-    /// The extent's.
+    /// The register of the extent.
     pub extent: Reg,
 }
 
-/// Something that may trap: shown to the reader of the message.
+/// The source of an instruction that may trap, for the message.
 #[derive(Clone, Debug)]
 pub enum Culprit {
     /// An expression.
@@ -158,18 +158,18 @@ pub struct Code {
     pub registers: u32,
     /// Registers that hold constants.
     pub constants: Vec<(Reg, u64)>,
-    /// Every buffer that is accessed.
+    /// All accessed buffers.
     pub buffers: Vec<Buffer>,
-    /// For `LoadAny` and `StoreAny`.
+    /// The operands of `LoadAny` and `StoreAny`.
     pub accesses: Vec<Access>,
-    /// For `Assert`.
+    /// The operands of `Assert`.
     pub assertions: Vec<Assertion>,
-    /// For `Allocate`.
+    /// The operands of `Allocate`.
     pub allocations: Vec<Allocation>,
-    /// For `Launch`.
+    /// The operands of `Launch`.
     pub launches: Vec<Launch>,
-    /// What stands at an instruction that may trap, ascending, with the innermost scope there.
+    /// The source and the innermost scope of each instruction that may trap, ascending.
     pub sites: Vec<(Pc, Culprit, Option<u32>)>,
-    /// Variables around a site: name, register, enclosing scope.
+    /// Variables in scope: name, register, enclosing scope.
     pub scopes: Vec<(String, Reg, Option<u32>)>,
 }

@@ -1,14 +1,14 @@
-//! From loop IR to the machine's code.
+//! Compiles loop IR to the code of the virtual machine.
 //!
-//! Every node of a statement's expressions is compiled once, however often it is shared: where a
-//! node was computed on every way to its second use, its register is used again; a shared node
-//! first met in a branch that may not be taken becomes a subroutine that runs at most once.
+//! Every node of a statement's expressions is compiled once. If a node is computed on every path to
+//! its next use, its register is used again. A shared node that is first used in a branch becomes a
+//! subroutine that runs at most once.
 
 use super::code::{Access, Allocation, Assertion, Code, Culprit, Op, Pc, Reg};
 use super::code::{Launch, LaunchDim};
 use super::scalar;
 use crate::ir::equal::equal;
-use crate::ir::launch::{find_dims, has_meeting, has_threads, is_shared_stage};
+use crate::ir::launch::{find_dims, has_barrier, has_threads, is_shared_stage};
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, ThreadIndex, Type,
@@ -16,7 +16,7 @@ use crate::ir::{
 use crate::ir::{UnOp, Var};
 use rustc_hash::FxHashMap;
 
-/// Compiles statements. `vars` are bound from outside; their registers are returned.
+/// Compiles a statement over `vars`, which the caller binds; returns their registers.
 pub fn compile_stmt(stmt: &Stmt, vars: &[Var]) -> Result<(Code, Vec<Reg>), String> {
     let mut compiler = Compiler::default();
     let regs = vars.iter().map(|var| compiler.bind(var)).collect();
@@ -24,7 +24,7 @@ pub fn compile_stmt(stmt: &Stmt, vars: &[Var]) -> Result<(Code, Vec<Reg>), Strin
     Ok((compiler.finish(), regs))
 }
 
-/// Compiles expressions over `vars`; gives the registers of both.
+/// Compiles expressions over `vars`; returns the registers of `vars` and of the results.
 pub fn compile_exprs(exprs: &[Expr], vars: &[Var]) -> Result<(Code, Vec<Reg>, Vec<Reg>), String> {
     let mut compiler = Compiler::default();
     let regs = vars.iter().map(|var| compiler.bind(var)).collect();
@@ -39,19 +39,20 @@ struct Compiler {
     buffers: FxHashMap<Buffer, u32>,
     constants: FxHashMap<u64, Reg>,
     scope: Option<u32>,
-    /// How often each inner node of the statement is used.
+    /// The number of uses of each inner node of the statement.
     uses: FxHashMap<usize, u32>,
-    /// Registers of nodes computed on every way to here; one table per branch around.
+    /// The registers of nodes that are computed on every path to here, a table for each enclosing
+    /// branch.
     known: Vec<FxHashMap<usize, Reg>>,
-    /// Nodes that are subroutines, with their result and their `done` register.
+    /// The result and `done` registers of nodes that are subroutines.
     shared: FxHashMap<usize, (Reg, Reg)>,
-    /// Subroutines to be compiled.
+    /// Subroutines that are not compiled yet.
     pending: Vec<Expr>,
     /// `Shared` instructions whose target is not known yet.
     calls: Vec<(usize, usize)>,
-    /// What was known when the statement's first branch began.
+    /// The contents of `known` when the statement's first branch began.
     before_branches: Option<FxHashMap<usize, Reg>>,
-    /// Extents of the indices of the launch around; none outside.
+    /// The extents of the indices of the enclosing launch; `None` outside of launches.
     extents: Option<FxHashMap<ThreadIndex, Expr>>,
 }
 
@@ -113,7 +114,7 @@ impl Compiler {
         self.emit(op);
     }
 
-    /// Makes the jump at `at` go to the next instruction.
+    /// Sets the target of the jump at `at` to the next instruction.
     fn land(&mut self, at: usize) {
         let here = self.pc();
         match &mut self.code.ops[at] {
@@ -176,7 +177,7 @@ impl Compiler {
                 self.scope = outer;
                 Ok(())
             }
-            // Made when the block starts.
+            // Allocated when the block starts.
             Stmt::Allocate { buffer, body } if buffer.scope == Scope::Shared => self.stmt(body),
             Stmt::Allocate { buffer, body } => {
                 let shape = self.whole(&buffer.shape.iter().collect::<Vec<_>>())?;
@@ -190,9 +191,9 @@ impl Compiler {
                 self.launch(stmt)
             }
             Stmt::Produce { body, .. } if self.extents.is_some() && is_shared_stage(body) => {
-                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt_head(stmt)));
+                self.emit_trapping(Op::Barrier, Culprit::Stmt(stmt_head(stmt)));
                 self.stmt(body)?;
-                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt_head(stmt)));
+                self.emit_trapping(Op::Barrier, Culprit::Stmt(stmt_head(stmt)));
                 Ok(())
             }
             Stmt::Produce { body, .. }
@@ -219,10 +220,9 @@ impl Compiler {
                 Err("a barrier outside of a launch".into())
             }
             Stmt::Barrier | Stmt::AwaitCopies { .. } => {
-                self.emit_trapping(Op::Meet, Culprit::Stmt(stmt.clone()));
+                self.emit_trapping(Op::Barrier, Culprit::Stmt(stmt.clone()));
                 Ok(())
             }
-            Stmt::Evaluate(value) => self.whole(&[value]).map(|_| ()),
         }
     }
 
@@ -239,9 +239,9 @@ impl Compiler {
         });
         let dims = dims.collect();
         let (shared, locals, tracked) = self.launch_buffers(stmt)?;
-        let (meets, end) = (has_meeting(stmt), 0);
+        let (has_barriers, end) = (has_barrier(stmt), 0);
         let launch = self.code.launches.len() as u32;
-        self.code.launches.push(Launch { dims, shared, locals, tracked, meets, end });
+        self.code.launches.push(Launch { dims, shared, locals, tracked, has_barriers, end });
         self.emit_trapping(Op::Launch { launch }, Culprit::Stmt(stmt_head(stmt)));
         let Stmt::Produce { body, .. } = stmt else { crate::bug!("a launch is a produce") };
         self.stmt(body)?;
@@ -251,7 +251,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// Shared memory, buffers of each thread, global buffers that are written.
+    /// Returns the shared memory, the buffers of the threads, and the global buffers that are
+    /// written.
     fn launch_buffers(&mut self, stmt: &Stmt) -> Compiled<(Vec<Allocation>, Vec<u32>, Vec<u32>)> {
         let (mut shared, mut locals, mut tracked) = (Vec::new(), Vec::new(), Vec::new());
         walk_stmt(
@@ -279,7 +280,7 @@ impl Compiler {
         Ok((allocations, locals, tracked))
     }
 
-    /// The threads whose index is below the extent.
+    /// Compiles a loop over a GPU index: threads whose index is below the extent run the body.
     fn thread_loop(&mut self, stmt: &Stmt) -> Compiled<()> {
         let Stmt::For { var, extent, kind, body, .. } = stmt else {
             crate::bug!("a loop is expected")
@@ -329,7 +330,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// The expressions of one statement, in order.
+    /// Compiles the expressions of a statement, in order.
     fn whole(&mut self, exprs: &[&Expr]) -> Compiled<Vec<Reg>> {
         self.uses.clear();
         let mut branches = false;
@@ -363,7 +364,7 @@ impl Compiler {
         for_each_child(expr, &mut |child| self.count_uses(child, branches));
     }
 
-    /// Compiles the subroutines of the statement behind a jump around them.
+    /// Compiles the subroutines of the statement, preceded by a jump over them.
     fn subroutines(&mut self) -> Compiled<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -428,7 +429,7 @@ impl Compiler {
         result
     }
 
-    /// Code that may not be run begins.
+    /// Begins code that is run conditionally.
     fn enter_branch(&mut self) {
         if self.before_branches.is_none() {
             self.before_branches = Some(self.known[0].clone());
@@ -573,7 +574,7 @@ impl Compiler {
         Ok(d)
     }
 
-    /// `and`, `or`: of vectors, the right side is evaluated if any lane asks for it.
+    /// Compiles `and` and `or`. The right side of vectors is evaluated if any lane needs it.
     fn logical(&mut self, op: BinOp, a: &Expr, b: &Expr, n: u32) -> Compiled<Reg> {
         let a = self.expr(a)?;
         let d = self.registers(n);
@@ -629,7 +630,7 @@ fn access_indices(buffer: &Buffer, indices: &[Expr], regs: &[Reg]) -> Compiled<V
     Ok(indices.iter().zip(regs).map(|(index, reg)| (*reg, index.ty.lanes > 1)).collect())
 }
 
-/// A statement without what is inside it, to be shown in a message.
+/// Returns a statement with an empty body, for messages.
 fn stmt_head(stmt: &Stmt) -> Stmt {
     let nothing = || Box::new(Stmt::nothing());
     match stmt {

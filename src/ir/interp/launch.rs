@@ -1,140 +1,14 @@
-//! Launches: block after block; the threads of a block one after the other, each as far as the
-//! next place where all of them meet.
+//! Execution of launches: block after block, the threads of a block one after the other, each as
+//! far as the next barrier.
 //!
-//! Every access of shared memory, and of global memory that the launch writes, is remembered with
-//! the thread and the time, so that a race is seen whatever the order of the threads is.
+//! Every access to shared memory, and to global memory that the launch writes, is recorded with its
+//! thread and interval ([`super::race`]), so that a race is found in every order of the threads.
 
 use super::code::{Launch, Pc};
 use super::machine::{Fault, Machine, Memory};
+use super::race::{Order, RunningThread, Shadow, Stop};
 
-/// The order of blocks, and of threads between two places where they meet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// As they are numbered.
-    Ascending,
-    /// Any other one, by a number; another one each time.
-    Shuffled(u64),
-}
-
-/// Where a thread stopped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// At the end.
-    End,
-    /// Where all threads of the block meet.
-    Meeting,
-}
-
-/// What the launch is about, at present.
-#[derive(Clone, Debug, Default)]
-pub struct Now {
-    /// Blocks and threads along each of the six indices, outermost first.
-    grid: [i64; 6],
-    block: u64,
-    thread: u32,
-    /// Counts the times between two meetings, of all blocks.
-    interval: u64,
-}
-
-/// The last accesses of an element in this launch. A block's number is one more than it is; 0 is
-/// none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shadow {
-    wrote_at: u64,
-    wrote_block: u64,
-    writer: u32,
-    reader: u32,
-    read_at: u64,
-    read_block: u64,
-    /// More than one thread read it in `read_at`.
-    many_readers: bool,
-    /// More than one block read it.
-    many_blocks: bool,
-}
-
-/// The access that an access races with.
-#[derive(Clone, Copy, Debug)]
-pub struct Race {
-    block: u64,
-    thread: u32,
-    wrote: bool,
-}
-
-impl Shadow {
-    /// A read at present; the race if there is one.
-    pub fn read(&mut self, now: &Now) -> Option<Race> {
-        let block = now.block + 1;
-        if let Some(race) = self.clashing_write(now) {
-            return Some(race);
-        }
-        if self.read_at == now.interval {
-            self.many_readers |= self.reader != now.thread;
-        } else {
-            (self.read_at, self.reader, self.many_readers) = (now.interval, now.thread, false);
-        }
-        self.many_blocks |= self.read_block != 0 && self.read_block != block;
-        self.read_block = block;
-        None
-    }
-
-    /// A write at present; the race if there is one.
-    pub fn write(&mut self, now: &Now) -> Option<Race> {
-        let block = now.block + 1;
-        if let Some(race) = self.clashing_write(now) {
-            return Some(race);
-        }
-        let together =
-            self.read_at == now.interval && (self.many_readers || self.reader != now.thread);
-        let elsewhere = self.read_block != 0 && (self.many_blocks || self.read_block != block);
-        if together || elsewhere {
-            let block = self.read_block - 1;
-            return Some(Race { block, thread: self.reader, wrote: false });
-        }
-        (self.wrote_at, self.writer, self.wrote_block) = (now.interval, now.thread, block);
-        None
-    }
-
-    fn clashing_write(&self, now: &Now) -> Option<Race> {
-        let together = self.wrote_at == now.interval && self.writer != now.thread;
-        let elsewhere = self.wrote_block != 0 && self.wrote_block != now.block + 1;
-        (together || elsewhere).then(|| Race {
-            block: self.wrote_block - 1,
-            thread: self.writer,
-            wrote: true,
-        })
-    }
-}
-
-impl Now {
-    /// `thread (1, 0, 0) of block (2, 0, 0)`: x, y, z.
-    pub fn name(&self, block: u64, thread: u32) -> String {
-        let point = |number: u64, [_, y, x]: [i64; 3]| {
-            let number = number as i64;
-            format!("({}, {}, {})", number % x, number / x % y, number / x / y)
-        };
-        let [z, y, x, tz, ty, tx] = self.grid;
-        let (thread, block) = (point(thread.into(), [tz, ty, tx]), point(block, [z, y, x]));
-        format!("thread {thread} of block {block}")
-    }
-
-    /// The thread at present stopped elsewhere than another one of its block.
-    pub fn parted(&self, other: u32) -> String {
-        let own = self.name(self.block, self.thread);
-        format!("{own} does not meet {}", self.name(self.block, other))
-    }
-
-    /// What an access at present races with.
-    pub fn describe(&self, race: Race) -> String {
-        let own = self.name(self.block, self.thread);
-        let other = self.name(race.block, race.thread);
-        let did = if race.wrote { "wrote" } else { "read" };
-        let blocks = race.block != self.block;
-        let since = if blocks { "in the same launch" } else { "since they met" };
-        format!("{own} accesses what {other} {did} {since}")
-    }
-}
-
-/// A thread that waits.
+/// The state of a thread that does not run at the moment.
 struct Thread {
     regs: Vec<u64>,
     locals: Vec<Memory>,
@@ -144,7 +18,7 @@ struct Thread {
 }
 
 impl Machine<'_> {
-    /// Runs every thread of a launch whose body begins at `pc`, and goes on behind it.
+    /// Runs every thread of a launch whose body begins at `pc`, and continues after it.
     pub(super) fn launch(&mut self, number: u32, pc: &mut Pc) -> Result<(), Fault> {
         let code = self.code;
         let launch = &code.launches[number as usize];
@@ -157,19 +31,19 @@ impl Machine<'_> {
             *pc = launch.end;
             return Ok(());
         }
-        self.now = Now { grid, ..Now::default() };
+        self.now = RunningThread { grid, ..RunningThread::default() };
         for buffer in &launch.tracked {
             let memory = &mut self.memory[*buffer as usize];
             memory.shadows = vec![Shadow::default(); memory.data.len()];
         }
         let count: i64 = grid[3..].iter().product();
-        let waiting = if launch.meets { count } else { 0 };
+        let waiting = if launch.has_barriers { count } else { 0 };
         let mut threads: Vec<Thread> = (0..waiting).map(|_| self.new_thread(launch)).collect();
         let blocks: i64 = grid[..3].iter().product();
         for block in self.shuffled(blocks) {
             self.now.block = block as u64;
             self.start_block(launch)?;
-            let done = match launch.meets {
+            let done = match launch.has_barriers {
                 true => self.run_together(launch, start, &mut threads, pc),
                 false => self.run_apart(launch, start, count, pc),
             };
@@ -180,7 +54,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Shared memory holds nothing yet.
+    /// Allocates the shared memory of a block, unwritten.
     fn start_block(&mut self, launch: &Launch) -> Result<(), Fault> {
         for shared in &launch.shared {
             let shape: Vec<i64> = shared.shape.iter().map(|reg| self.get(*reg) as i64).collect();
@@ -192,7 +66,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Threads that never meet, one after the other.
+    /// Runs threads without barriers, one after the other.
     fn run_apart(
         &mut self,
         launch: &Launch,
@@ -209,8 +83,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Threads of one block, from meeting to meeting. After a fault the machine is as it was for
-    /// the thread that made it.
+    /// Runs the threads of a block from barrier to barrier. After a fault the machine has the state
+    /// of the thread that caused it.
     fn run_together(
         &mut self,
         launch: &Launch,
@@ -236,7 +110,7 @@ impl Machine<'_> {
                 let (other_stop, other_pc, other) =
                     *first.get_or_insert((stop, *pc, number as u32));
                 if (stop, *pc) != (other_stop, other_pc) {
-                    return Err(Fault::Parted { other });
+                    return Err(Fault::Diverged { other });
                 }
                 thread.pc = *pc;
                 self.exchange(launch, thread);
@@ -252,7 +126,7 @@ impl Machine<'_> {
         Thread { regs: self.regs.clone(), locals, returns: Vec::new(), epoch: 0, pc: 0 }
     }
 
-    /// The machine goes on as another thread, and its state is kept; or the other way round.
+    /// Swaps the state of the machine with that of `thread`.
     fn exchange(&mut self, launch: &Launch, thread: &mut Thread) {
         std::mem::swap(&mut self.regs, &mut thread.regs);
         std::mem::swap(&mut self.returns, &mut thread.returns);
@@ -262,7 +136,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Binds the indices of a thread of the present block.
+    /// Binds the indices of a thread of the current block.
     fn set_indices(&mut self, launch: &Launch, thread: i64) {
         self.now.thread = thread as u32;
         let grid = self.now.grid;
@@ -275,7 +149,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The numbers below `count`, in the order asked for.
+    /// Returns the numbers below `count` in the chosen order.
     fn shuffled(&mut self, count: i64) -> Vec<i64> {
         let mut numbers: Vec<i64> = (0..count).collect();
         if let Order::Shuffled(state) = &mut self.order {

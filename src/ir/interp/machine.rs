@@ -1,7 +1,7 @@
-//! The machine that executes compiled statements.
+//! The virtual machine that executes compiled statements.
 
 use super::code::{Access, Code, Culprit, Op, Pc, Reg};
-use super::launch::{Now, Order, Race, Shadow, Stop};
+use super::race::{Order, Race, RunningThread, Shadow, Stop};
 use super::scalar;
 use super::{Trap, no_memory};
 use crate::ir::print::{print_expr, print_stmt};
@@ -9,7 +9,7 @@ use crate::ir::reference;
 use crate::ir::{BinOp, DType, Intrinsic};
 use std::fmt::Write;
 
-/// More elements than this are not allocated.
+/// The largest number of elements of an allocation.
 const MAX_ELEMENTS: i64 = 1 << 32;
 
 /// A buffer's contents: one register per element.
@@ -19,14 +19,14 @@ pub struct Memory {
     pub shape: Vec<i64>,
     /// The elements.
     pub data: Vec<u64>,
-    /// Which elements were written; empty if all count as written.
+    /// For each element, whether it was written; empty if all count as written.
     pub written: Vec<bool>,
-    /// In a launch: who accessed the elements; empty where nothing can race.
+    /// In a launch: the last accesses to each element; empty if no race is possible.
     pub shadows: Vec<Shadow>,
 }
 
 impl Memory {
-    /// Memory that holds nothing yet.
+    /// Allocates memory without values; `None` if there is not enough.
     pub fn unwritten(shape: Vec<i64>) -> Option<Memory> {
         let len = shape.iter().try_fold(1i64, |len, extent| {
             if *extent < 0 { None } else { len.checked_mul(*extent) }
@@ -49,29 +49,29 @@ pub struct Machine<'a> {
     pub(super) code: &'a Code,
     /// Registers.
     pub regs: Vec<u64>,
-    /// By the number of the buffer in [`Code::buffers`].
+    /// In the order of [`Code::buffers`].
     pub memory: Vec<Memory>,
     /// The order of blocks and threads.
     pub order: Order,
     pub(super) returns: Vec<Pc>,
     pub(super) epoch: u64,
-    pub(super) now: Now,
+    pub(super) now: RunningThread,
     assert: Option<u32>,
 }
 
-/// What went wrong at an instruction, before it is put into words.
+/// An error at an instruction; [`Machine::trap`] formats it.
 pub(super) enum Fault {
     Overflow,
     Outside { buffer: u32, detail: String },
     Unwritten { buffer: u32, index: i64 },
     Allocation { buffer: u32, shape: Vec<i64> },
     Race { buffer: u32, index: i64, race: Race },
-    Parted { other: u32 },
+    Diverged { other: u32 },
     Check(String),
 }
 
 impl<'a> Machine<'a> {
-    /// Nothing is bound; constant tables are filled.
+    /// Creates a machine with constant tables filled and nothing bound.
     pub fn new(code: &'a Code) -> Machine<'a> {
         let mut regs = vec![0; code.registers as usize];
         for (reg, bits) in &code.constants {
@@ -96,7 +96,7 @@ impl<'a> Machine<'a> {
             order: Order::Ascending,
             returns: Vec::new(),
             epoch: 0,
-            now: Now::default(),
+            now: RunningThread::default(),
             assert: None,
         }
     }
@@ -106,14 +106,14 @@ impl<'a> Machine<'a> {
         let mut pc: Pc = 0;
         match self.execute(&mut pc) {
             Ok(stop) => {
-                assert_eq!(stop, Stop::End, "meetings are in launches");
+                assert_eq!(stop, Stop::End, "barriers are in launches");
                 Ok(())
             }
             Err(fault) => Err(self.trap(pc, fault)),
         }
     }
 
-    /// Runs to the end, or to where threads meet.
+    /// Runs to the end or to the next barrier.
     pub(super) fn execute(&mut self, pc: &mut Pc) -> Result<Stop, Fault> {
         let ops = &self.code.ops;
         loop {
@@ -179,7 +179,7 @@ impl<'a> Machine<'a> {
                 Op::LoadAny { access } => self.load_any(access)?,
                 Op::StoreAny { access } => self.store_any(access)?,
                 Op::Halt => return Ok(Stop::End),
-                Op::Meet => return Ok(Stop::Meeting),
+                Op::Barrier => return Ok(Stop::Barrier),
                 Op::Shared { done, to } => {
                     if self.get(done) != self.epoch {
                         self.returns.push(*pc);
@@ -296,7 +296,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The position of one lane's element, every index checked against its extent.
+    /// Returns the position of the element of a lane. Checks every index against its extent.
     fn position(&self, access: &Access, lane: u32) -> Result<i64, Fault> {
         let index = |(reg, has_lanes): (Reg, bool)| {
             self.get(if has_lanes { reg + lane } else { reg }) as i64
@@ -375,7 +375,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The text of an assertion with its values.
+    /// Returns the text of an assertion with its values filled in.
     fn message(&self, assert: u32) -> String {
         let assertion = &self.code.assertions[assert as usize];
         let mut text = assertion.message.clone();
@@ -402,7 +402,9 @@ impl<'a> Machine<'a> {
             Fault::Race { buffer, index, race } => {
                 format!("race for {}[{index}]: {}", name(buffer), self.now.describe(race))
             }
-            Fault::Parted { other } => format!("threads part: {}", self.now.parted(other)),
+            Fault::Diverged { other } => {
+                format!("threads diverge: {}", self.now.describe_divergence(other))
+            }
         };
         let at = pc - 1;
         if let Ok(site) = self.code.sites.binary_search_by_key(&at, |(pc, ..)| *pc) {

@@ -1,22 +1,23 @@
-//! The reference interpreter: the judge of every pass and back end. It follows the comments of
-//! `ir` and shares no code with the back ends.
+//! The reference interpreter, with which every pass and back end is compared. It follows the
+//! specification in the comments of `ir` and shares no code with the back ends.
 //!
-//! A kernel is first compiled to straight code over registers, since every differential test runs
-//! on it. Loops run serially, ascending; launches block by block, each thread as far as the next
-//! place where all of the block meet, and a race ends them. Mathematical functions that
-//! `expand_math` has not replaced are evaluated in higher precision and rounded.
+//! For speed, a kernel is first compiled to linear code over registers. Loops run serially in
+//! ascending order. Launches run block by block, each thread from barrier to barrier; a race is a
+//! trap. Math functions that `expand_math` has not replaced are evaluated in higher precision and
+//! rounded.
 
 mod code;
 mod compile;
 mod launch;
 mod machine;
+mod race;
 mod scalar;
 
 use super::{Buffer, DType, Expr, Kernel, Param, Stmt, Var};
 use code::Code;
 use machine::{Machine, Memory};
 
-pub use launch::Order;
+pub use race::Order;
 
 /// A tensor's elements as raw little-endian bytes.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,10 +35,9 @@ pub struct Tensor {
 pub enum Value {
     /// For `Param::Tensor`; outputs come back filled.
     Tensor(Tensor),
-    /// For `Param::Scalar`: the value of the declared type (integers exactly, floats as f64 bits
-    /// would lose nothing).
+    /// For a `Param::Scalar` of an integer type or `bool`.
     Int(i128),
-    /// For a floating-point `Param::Scalar`.
+    /// For a `Param::Scalar` of a floating-point type.
     Float(f64),
     /// For `Param::Runtime`.
     Index(i64),
@@ -48,19 +48,19 @@ pub enum Value {
 pub enum Trap {
     /// An entry check failed, with the formatted message.
     Check(String),
-    /// There is no memory for a tensor; says which.
+    /// There is not enough memory for a tensor; the text names it.
     Memory(String),
     /// A bug: an index outside its buffer, a read of an element never written, an `index`
-    /// overflow, an ill-typed node, a race, threads that do not meet.
+    /// overflow, an ill-typed node, a race, threads that diverge at a barrier.
     Bug(String),
 }
 
-/// Runs the checks, then the body. On `Check` nothing was written.
+/// Runs the checks, then the body. After `Trap::Check` nothing was written.
 pub fn run(kernel: &Kernel, args: &mut [Value]) -> Result<(), Trap> {
     run_in_order(kernel, args, Order::Ascending)
 }
 
-/// [`run`] with blocks and threads in some order, which changes nothing.
+/// Like [`run`], with blocks and threads in a given order. The order does not change the result.
 pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result<(), Trap> {
     let bound = bind_arguments(kernel, args)?;
     let mut in_checks = bound.clone();
@@ -76,8 +76,8 @@ pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result
     execute(kernel, &body, &bound, args, order)
 }
 
-/// Expressions over variables, compiled once and evaluated often: one register (see
-/// [`encode_int`], [`encode_float`]) per variable in, one per expression out. Scalars only.
+/// Scalar expressions over variables, compiled once and evaluated often. Values are registers, as
+/// [`encode_int`] and [`encode_float`] make them.
 pub struct Evaluator {
     code: Code,
     vars: Vec<u32>,
@@ -93,7 +93,7 @@ impl Evaluator {
         Ok(Evaluator { code, vars, results })
     }
 
-    /// The expressions' values for these values of the variables.
+    /// Evaluates the expressions for these values of the variables.
     pub fn eval(&self, values: &[u64]) -> Result<Vec<u64>, Trap> {
         let mut machine = Machine::new(&self.code);
         for (reg, value) in self.vars.iter().zip(values) {
@@ -104,8 +104,8 @@ impl Evaluator {
     }
 }
 
-/// Variables of scalar and run-time integer parameters with their registers. Checks types, ranks,
-/// constant extents and extents that are a lone run-time integer.
+/// Returns the variables of scalars and run-time integers with their values. Checks types, ranks,
+/// constant extents and extents that are a single run-time integer.
 fn bind_arguments(kernel: &Kernel, args: &[Value]) -> Result<Vec<(Var, u64)>, Trap> {
     let failed = |text: String| Trap::Check(format!("{}: {text}", kernel.name));
     let check = |text: String| Err(failed(text));
@@ -159,14 +159,14 @@ fn check_tensor(buffer: &Buffer, tensor: &Tensor, bound: &[(Var, u64)]) -> Resul
         let lone = extent.as_var().and_then(|var| bound.iter().find(|(v, _)| v == var));
         let expected = extent.as_int().or(lone.map(|(_, value)| *value as i64 as i128));
         if expected.is_some_and(|expected| expected != *actual as i128) {
-            let expected = expected.expect("is there");
+            let expected = expected.expect("just tested");
             return Err(format!("expected shape[{dim}] to be {expected}, got {actual}"));
         }
     }
     Ok(())
 }
 
-/// After the checks every tensor must have its declared shape.
+/// Checks that every tensor has its declared shape.
 fn compare_shapes(kernel: &Kernel, args: &[Value], bound: &[(Var, u64)]) -> Result<(), Trap> {
     let (vars, values): (Vec<Var>, Vec<u64>) = bound.iter().cloned().unzip();
     for (param, arg) in kernel.params.iter().zip(args) {
@@ -184,7 +184,7 @@ fn compare_shapes(kernel: &Kernel, args: &[Value], bound: &[(Var, u64)]) -> Resu
     Ok(())
 }
 
-/// Runs `stmt` on the arguments; outputs are copied back at the end.
+/// Runs `stmt` on the arguments and copies the outputs back.
 fn execute(
     kernel: &Kernel,
     stmt: &Stmt,
@@ -232,7 +232,7 @@ fn no_memory(name: &str, shape: &[i64]) -> Trap {
     Trap::Memory(format!("no memory for `{name}[{}]`", extents.join(", ")))
 }
 
-/// None if there is no memory for it.
+/// Returns the elements as registers; `None` if there is not enough memory.
 fn read_tensor(tensor: &Tensor) -> Option<Memory> {
     let elements = tensor.data.chunks_exact(tensor.dtype.bytes() as usize);
     let mut data = Vec::new();
@@ -241,7 +241,7 @@ fn read_tensor(tensor: &Tensor) -> Option<Memory> {
     Some(Memory { shape: tensor.shape.clone(), data, ..Memory::default() })
 }
 
-/// Elements that were never written keep what the caller had there.
+/// Copies the written elements to `tensor`; the others keep their values.
 fn write_tensor(memory: &Memory, tensor: &mut Tensor) {
     let bytes = tensor.dtype.bytes() as usize;
     let elements = tensor.data.chunks_exact_mut(bytes);

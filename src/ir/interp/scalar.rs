@@ -1,7 +1,7 @@
-//! One operation on one lane: what every operator does to the bits of its operands.
+//! The operators on one lane, as functions on register bits.
 //!
-//! A register holds 64 bits: integers extended to 64 bits by their signedness, `bool` as 0 or 1,
-//! floats as their bit pattern, zero-extended.
+//! A register has 64 bits: integers are sign- or zero-extended by their type, `bool` is 0 or 1,
+//! floats are bit patterns, zero-extended.
 
 use crate::ir::{BinOp, Const, DType, UnOp, half_bits};
 
@@ -9,15 +9,15 @@ use crate::ir::{BinOp, Const, DType, UnOp, half_bits};
 pub type UnaryFn = fn(u64) -> u64;
 /// An operator on two operands.
 pub type BinaryFn = fn(u64, u64) -> u64;
-/// An operator on `index` that has no result where it overflows.
+/// An operator on `index`; `None` on overflow.
 pub type IndexFn = fn(i64, i64) -> Option<i64>;
 
-/// The register of an integer value, wrapped into the type.
+/// Encodes an integer, wrapped into the type.
 pub fn encode_int(dtype: DType, value: i128) -> u64 {
     dtype.wrap(value) as u64
 }
 
-/// The register of a float, rounded to the type.
+/// Encodes a float, rounded to the type.
 pub fn encode_float(dtype: DType, value: f64) -> u64 {
     match dtype {
         DType::Float64 => value.to_bits(),
@@ -27,7 +27,7 @@ pub fn encode_float(dtype: DType, value: f64) -> u64 {
     }
 }
 
-/// The register of a constant.
+/// Encodes a constant.
 pub fn encode_const(dtype: DType, value: Const) -> u64 {
     match value {
         Const::Int(value) => encode_int(dtype, value),
@@ -35,12 +35,12 @@ pub fn encode_const(dtype: DType, value: Const) -> u64 {
     }
 }
 
-/// The value of an integer or `bool` register.
+/// Decodes an integer or `bool`.
 pub fn decode_int(dtype: DType, bits: u64) -> i128 {
     if dtype.is_signed() { bits as i64 as i128 } else { bits as i128 }
 }
 
-/// The value of a float's register.
+/// Decodes a float.
 pub fn decode_float(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::Float64 => f64::from_bits(bits),
@@ -51,14 +51,14 @@ pub fn decode_float(dtype: DType, bits: u64) -> f64 {
     }
 }
 
-/// The register of an element in memory, little endian.
+/// Encodes an element of memory, in little-endian order.
 pub fn from_memory(dtype: DType, bytes: &[u8]) -> u64 {
     let mut raw = [0; 8];
     raw[..bytes.len()].copy_from_slice(bytes);
     from_pattern(dtype, u64::from_le_bytes(raw))
 }
 
-/// The register of a zero-extended bit pattern.
+/// Encodes a zero-extended bit pattern.
 pub fn from_pattern(dtype: DType, raw: u64) -> u64 {
     match dtype {
         DType::Bool => u64::from(raw != 0),
@@ -67,7 +67,7 @@ pub fn from_pattern(dtype: DType, raw: u64) -> u64 {
     }
 }
 
-/// `op` on operands of type `dtype`; none if the type has no such operator.
+/// Returns `op` on operands of type `dtype`; `None` if the type has no such operator.
 pub fn unary_fn(op: UnOp, dtype: DType) -> Option<UnaryFn> {
     match dtype {
         DType::Float64 => float64_unary(op),
@@ -89,8 +89,8 @@ pub fn unary_fn(op: UnOp, dtype: DType) -> Option<UnaryFn> {
     }
 }
 
-/// `op` on operands of type `dtype`; none if the type has no such operator. `And` and `Or` have
-/// both operands evaluated here. `Index` wraps: see [`index_fn`].
+/// Returns `op` on operands of type `dtype`; `None` if the type has no such operator. `And` and
+/// `Or` get both operands. `Index` wraps; see [`index_fn`] for the checked operators.
 pub fn binary_fn(op: BinOp, dtype: DType) -> Option<BinaryFn> {
     match dtype {
         DType::Float64 => float64_binary(op),
@@ -108,7 +108,7 @@ pub fn binary_fn(op: BinOp, dtype: DType) -> Option<BinaryFn> {
     }
 }
 
-/// The operators of `index` that may overflow.
+/// Returns the checked operator of `index`; `None` if it cannot overflow.
 pub fn index_fn(op: BinOp) -> Option<IndexFn> {
     match op {
         BinOp::Add => Some(i64::checked_add),
@@ -256,7 +256,7 @@ fn bool_binary(op: BinOp) -> Option<BinaryFn> {
     })
 }
 
-/// `fma(a, b, c)`, rounded once.
+/// Computes `fma(a, b, c)`, rounded once.
 pub fn fma(dtype: DType, a: u64, b: u64, c: u64) -> u64 {
     if dtype == DType::Float32 {
         let get = |bits: u64| f32::from_bits(bits as u32);
@@ -265,7 +265,7 @@ pub fn fma(dtype: DType, a: u64, b: u64, c: u64) -> u64 {
     f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits()
 }
 
-/// A type as the conversions see it.
+/// The conversions of an element type.
 trait Element {
     const FLOAT: bool;
     fn int(_bits: u64) -> i128 {
@@ -341,7 +341,7 @@ macro_rules! float_element {
 
 float_element!(Float64, |value| value as f64);
 float_element!(Float32, |value| value as f32 as f64);
-// Integers become halves through float32.
+// Integers are converted to halves through float32.
 float_element!(Float16, |value| value as f32 as f64);
 float_element!(BFloat16, |value| value as f32 as f64);
 
@@ -349,7 +349,7 @@ fn cast<F: Element, T: Element>(bits: u64) -> u64 {
     if F::FLOAT { T::from_float(F::float(bits)) } else { T::from_int(F::int(bits)) }
 }
 
-/// The conversion between two types.
+/// Returns the conversion between two types.
 pub fn cast_fn(from: DType, to: DType) -> UnaryFn {
     match from {
         DType::Float64 => cast_from::<Float64>(to),
@@ -386,10 +386,10 @@ fn cast_from<F: Element>(to: DType) -> UnaryFn {
     }
 }
 
-/// The same bits as another type of the same size.
+/// Returns the bitcast between two types of the same size.
 pub fn bitcast_fn(from: DType, to: DType) -> UnaryFn {
     if to.is_float() {
-        // Drop a sign extension.
+        // Removes the sign extension.
         return match from.bytes() {
             8 => |a| a,
             4 => |a| a as u32 as u64,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ir::{BinOp, ExprKind, ForKind, Intrinsic, Scope, Type, UnOp};
 
-/// A kernel without checks whose tensors are `inputs`, then `outputs`.
+/// Returns a kernel without checks with these inputs and outputs.
 fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
     let param = |buffer: &&Buffer, output| Param::Tensor {
         buffer: (*buffer).clone(),
@@ -35,7 +35,7 @@ fn serial(var: &Var, extent: i64, body: Stmt) -> Stmt {
     Stmt::serial(var.clone(), Expr::index(extent), body)
 }
 
-/// The value of an expression without variables.
+/// Evaluates an expression without variables.
 fn value(expr: &Expr) -> u64 {
     Evaluator::new(std::slice::from_ref(expr), &[]).unwrap().eval(&[]).unwrap()[0]
 }
@@ -135,7 +135,7 @@ fn conversions_follow_the_specification() {
 }
 
 #[test]
-fn minimum_and_maximum_take_the_second_where_neither_is_less() {
+fn min_and_max_return_the_second_operand_if_neither_is_less() {
     let bits = |op, a: f64, b: f64| value(&Expr::binary(op, float(a), float(b)));
     let f = |x: f64| encode_float(DType::Float32, x);
     assert_eq!(bits(BinOp::Max, f64::NAN, 1.0), f(1.0));
@@ -151,7 +151,7 @@ fn branches_are_lazy_and_shared_nodes_are_evaluated_once() {
     let i = Var::index("i");
     let inside = Expr::lt(Expr::var(&i), Expr::index(4));
     let load = Expr::load(&a, vec![Expr::var(&i)]);
-    // x is met first in a branch, forty levels share it: a tree of it would never end.
+    // x is first used in a branch and shared through forty levels; the tree has 2^40 nodes.
     let mut x = Expr::if_then_else(inside.clone(), load, float(-1.0));
     for level in 0..40 {
         let cond = Expr::lt(Expr::var(&i), Expr::index(level % 6));
@@ -218,7 +218,7 @@ fn bugs_are_trapped() {
     let unwritten = Stmt::store(&c, at(Expr::index(0), 0), load);
     assert!(trap(unwritten, &c).starts_with("read of C[1], which was never written"));
     let large = Expr::add(Expr::index(i64::MAX), Expr::index(1));
-    let overflow = Stmt::Evaluate(large);
+    let overflow = Stmt::store(&c, vec![large, Expr::index(0)], float(1.0));
     assert!(trap(overflow, &c).starts_with("overflow of 64 bits"));
     let local = global("L", DType::Float32, &[1]);
     let load = Expr::load(&local, vec![Expr::index(0)]);
@@ -232,7 +232,7 @@ fn bugs_are_trapped() {
 }
 
 #[test]
-fn entry_checks_speak_of_values() {
+fn entry_checks_report_values() {
     let n = Var::index("n");
     let c = Buffer::new("C", DType::Float32, vec![Expr::var(&n)], Scope::Global);
     let mut kernel = kernel(&[], &[&c], Stmt::nothing());

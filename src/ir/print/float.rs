@@ -1,10 +1,9 @@
-//! Floating-point constants as C writes them, with the digits that are needed and no more.
+//! Floating-point constants in the notation of C, with the shortest digits.
 
 use crate::ir::DType;
 
-/// `0f`, `1e-05f`, `0.11111111f`, `-inff`, `2.0` (float64), `0.5h`: the shortest digits that give
-/// the value back, in the notation of C's `%g` (an exponent of two digits where the number is
-/// below 1e-4 or has zeros to fill beyond a million).
+/// Returns the shortest digits that read back as the value, in the notation of C's `%g`: `0f`,
+/// `1e-05f`, `0.11111111f`, `-inff`, `2.0` (float64), `0.5h`.
 pub fn format_float(dtype: DType, value: f64) -> String {
     let suffix = match dtype {
         DType::Float32 => "f",

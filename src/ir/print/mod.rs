@@ -2,15 +2,15 @@
 //!
 //! [`Style::Simple`] is the pseudo-C of TVM's old printer, as LANGUAGE.md, section 5, shows it:
 //! binary operations in parentheses, `*` and `/` without spaces, `produce NAME { … }`, two spaces
-//! of indentation, nothing of types. Constants of `index` and `int32` are plain, other integers as
-//! `(uint8)2`; float32 ends in `f`, float16 in `h`, bfloat16 in `bf`, float64 in nothing but has
-//! always a point or an exponent. A fused multiply-add prints as the sum it is.
+//! of indentation, no types. Constants of `index` and `int32` are plain, other integers have a cast
+//! such as `(uint8)2`. The suffix of float32 is `f`, of float16 `h`, of bfloat16 `bf`; float64 has
+//! no suffix but a point or an exponent. A fused multiply-add prints as a sum.
 //!
-//! [`Style::Full`] adds the signature, entry checks, types of `let`s and allocations, tables, and
-//! shows `fma` as such. Output depends on the IR alone: no addresses, no hash order.
+//! [`Style::Full`] adds the signature, entry checks, types of `let`s and allocations, and tables,
+//! and prints `fma`. The output depends on the IR only, not on addresses or hash order.
 //!
-//! Names: what is bound inside another binding of the same name gets a name of its own. A loop
-//! becomes `STAGE.x` (the stage whose `produce` is around it), anything else `x_2`.
+//! A variable that is bound inside another one of the same name is renamed: a loop variable to
+//! `STAGE.x`, with the stage of the enclosing `produce`, any other one to `x_2`.
 
 mod float;
 mod names;
@@ -19,7 +19,7 @@ pub use float::format_float;
 
 use super::arith::Facts;
 use super::simplify::simplify_expr;
-use super::visit::{for_each_child, for_each_expr, for_each_stmt};
+use super::visit::{NodeSet, for_each_child, for_each_load, walk_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
 use super::{Scope, Stmt, UnOp, Var};
 use crate::ir::ThreadIndex;
@@ -27,16 +27,16 @@ use names::Names;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
-/// How much is shown.
+/// The level of detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// The pseudo-C of LANGUAGE.md, section 5.
+    /// The pseudo-C of docs/LANGUAGE.md, section 5.
     Simple,
     /// Everything: parameters, types, scopes.
     Full,
 }
 
-/// A kernel.
+/// Prints a kernel.
 pub fn print_kernel(kernel: &Kernel, style: Style) -> String {
     let mut printer = Printer::new(style);
     for param in &kernel.params {
@@ -54,21 +54,22 @@ pub fn print_kernel(kernel: &Kernel, style: Style) -> String {
     printer.out
 }
 
-/// A statement on its own, in the simple style.
+/// Prints a statement in the simple style.
 pub fn print_stmt(stmt: &Stmt) -> String {
     let mut printer = Printer::new(Style::Simple);
     printer.stmt(stmt);
     printer.out
 }
 
-/// An expression in the simple style, for messages. Names may clash.
+/// Prints an expression in the simple style, for messages. Names may clash.
 pub fn print_expr(expr: &Expr) -> String {
     let mut printer = Printer::new(Style::Simple);
     printer.whole_expr(expr);
     printer.out
 }
 
-/// A tree with more nodes than this is printed with its shared nodes named.
+/// If the tree of an expression has more nodes than this, shared nodes are printed once, with
+/// labels.
 const TREE_LIMIT: u64 = 1_000_000;
 
 struct Printer {
@@ -76,10 +77,10 @@ struct Printer {
     style: Style,
     indent: usize,
     names: Names,
-    /// Numbers of shared nodes, by [`Expr::id`]: only inside expressions whose tree would be
-    /// very much larger than the graph. `None` until the node has been printed.
+    /// The labels of shared nodes, by [`Expr::id`]; `None` until the node is printed. Empty unless
+    /// the tree of the expression is much larger than its graph.
     labels: FxHashMap<usize, Option<usize>>,
-    /// How many have been printed.
+    /// The number of printed labels.
     labelled: usize,
 }
 
@@ -145,7 +146,7 @@ impl Printer {
         }
     }
 
-    /// `A: float32[100, n]`.
+    /// Prints `A: float32[100, n]`.
     fn declaration(&mut self, buffer: &Buffer) {
         let name = self.names.buffer(buffer).to_string();
         let _ = write!(self.out, "{name}: {}[", buffer.dtype);
@@ -168,7 +169,7 @@ impl Printer {
         self.out.push_str("}\n");
     }
 
-    /// Starts a line with `text`.
+    /// Begins a line with `text`.
     fn line(&mut self, text: &str) {
         for _ in 0..self.indent {
             self.out.push_str("  ");
@@ -265,11 +266,6 @@ impl Printer {
                 let _ = writeln!(self.out, "await_copies(in_flight={in_flight})");
             }
             Stmt::Barrier => self.line("tvm_storage_sync(\"shared\")\n"),
-            Stmt::Evaluate(value) => {
-                self.line("");
-                self.whole_expr(value);
-                self.out.push('\n');
-            }
         }
     }
 
@@ -295,7 +291,7 @@ impl Printer {
         self.line("}\n");
     }
 
-    /// `// attr […]`, which has no braces. A GPU index has its own name, in every loop about it.
+    /// Prints `// attr […]`, which has no braces. A GPU index has the same name in every loop.
     fn thread_loop(&mut self, var: &Var, extent: &Expr, axis: ThreadIndex, body: &Stmt) {
         let again = self.names.is_bound(var);
         let is_virtual = axis == ThreadIndex::Virtual;
@@ -332,7 +328,7 @@ impl Printer {
         self.out.push_str("]\n");
     }
 
-    /// `A[i, j]`.
+    /// Prints `A[i, j]`.
     fn access(&mut self, buffer: &Buffer, indices: &[Expr]) {
         let name = self.names.buffer(buffer);
         self.out.push_str(name);
@@ -348,7 +344,7 @@ impl Printer {
         }
     }
 
-    /// An expression that stands in a statement.
+    /// Prints an expression of a statement.
     fn whole_expr(&mut self, expr: &Expr) {
         self.labels = shared_nodes(expr);
         self.expr(expr);
@@ -428,7 +424,8 @@ impl Printer {
         }
     }
 
-    /// `x = `, with the type in the full style; the name is to be bound after the value.
+    /// Prints `x = `, with the type in the full style. Returns the name, to be bound after the
+    /// value.
     fn let_head(&mut self, var: &Var) -> String {
         let name = self.names.free_name(var);
         self.out.push_str(&name);
@@ -465,7 +462,7 @@ impl Printer {
             UnOp::Likely => return self.call_of("likely", &[x]),
         };
         self.out.push_str(prefix);
-        // `--x` and `-(uint8)2` would be read as something else.
+        // Avoids `--x` and `-(uint8)2`.
         let atom = !matches!(&x.kind, ExprKind::Const(_) | ExprKind::Unary(UnOp::Neg, _));
         if atom { self.expr(x) } else { self.call_of("", &[x]) }
     }
@@ -501,7 +498,7 @@ impl Printer {
         self.out.push(')');
     }
 
-    /// `fma(x, y, z)` as the sum or difference it was made from.
+    /// Prints `fma(x, y, z)` as a sum or difference.
     fn fused(&mut self, x: &Expr, y: &Expr, z: &Expr) {
         self.out.push('(');
         if let (ExprKind::Unary(UnOp::Neg, z), false) = (&z.kind, is_negation(x)) {
@@ -546,7 +543,7 @@ fn is_negation(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Unary(UnOp::Neg, _))
 }
 
-/// The nodes to be named in an expression whose tree is too large to be written out.
+/// Returns the nodes that need a label, if the tree of the expression is too large to print.
 fn shared_nodes(expr: &Expr) -> FxHashMap<usize, Option<usize>> {
     let mut sizes = FxHashMap::default();
     let mut shared = FxHashSet::default();
@@ -557,7 +554,7 @@ fn shared_nodes(expr: &Expr) -> FxHashMap<usize, Option<usize>> {
     shared.into_iter().map(|id| (id, None)).collect()
 }
 
-/// Number of nodes of the tree, leaves being 1; `shared` gets the inner nodes met twice.
+/// Returns the number of nodes of the tree. Adds the inner nodes with several uses to `shared`.
 fn tree_size(expr: &Expr, sizes: &mut FxHashMap<usize, u64>, shared: &mut FxHashSet<usize>) -> u64 {
     if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) {
         return 1;
@@ -574,26 +571,18 @@ fn tree_size(expr: &Expr, sizes: &mut FxHashMap<usize, u64>, shared: &mut FxHash
     size
 }
 
-/// The tables that statements read, in the order they are first met.
+/// Returns the tables that statements read, in the order of their first use.
 fn constant_buffers(stmts: &[&Stmt]) -> Vec<Buffer> {
-    fn in_expr(expr: &Expr, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
-        if matches!(&expr.kind, ExprKind::Const(_) | ExprKind::Var(_)) || !seen.insert(expr.id()) {
-            return;
-        }
-        if let ExprKind::Load { buffer, .. } = &expr.kind
-            && buffer.scope == Scope::Constant
-            && !tables.contains(buffer)
-        {
-            tables.push(buffer.clone());
-        }
-        for_each_child(expr, &mut |child| in_expr(child, seen, tables));
+    let (mut seen, mut tables) = (NodeSet::default(), Vec::new());
+    for stmt in stmts {
+        walk_stmt(stmt, &mut |_| {}, &mut |expr| {
+            for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+                if buffer.scope == Scope::Constant && !tables.contains(buffer) {
+                    tables.push(buffer.clone());
+                }
+            });
+        });
     }
-    fn in_stmt(stmt: &Stmt, seen: &mut FxHashSet<usize>, tables: &mut Vec<Buffer>) {
-        for_each_expr(stmt, &mut |expr| in_expr(expr, seen, tables));
-        for_each_stmt(stmt, &mut |inner| in_stmt(inner, seen, tables));
-    }
-    let (mut seen, mut tables) = (FxHashSet::default(), Vec::new());
-    stmts.iter().for_each(|stmt| in_stmt(stmt, &mut seen, &mut tables));
     tables
 }
 

@@ -32,7 +32,7 @@ fn floats_have_their_shortest_digits() {
 }
 
 #[test]
-fn expressions_look_like_the_books() {
+fn expressions_print_as_in_the_reference() {
     let (x, y) = (Expr::var(&Var::index("x")), Expr::var(&Var::index("y")));
     let index = Expr::add(Expr::mul(x.clone(), Expr::index(64)), y.clone());
     assert_eq!(print_expr(&index), "((x*64) + y)");
@@ -55,7 +55,7 @@ fn expressions_look_like_the_books() {
 }
 
 #[test]
-fn inner_namesakes_get_the_stage() {
+fn an_inner_loop_of_the_same_name_gets_the_stage() {
     let out = Buffer::new("C", DType::Float32, vec![Expr::index(4)], Scope::Global);
     let (outer, inner, third) = (Var::index("x"), Var::index("x"), Var::index("x"));
     let store = Stmt::store(&out, vec![Expr::var(&third)], float(1.0));
@@ -96,7 +96,7 @@ fn a_long_sum_prints_in_linear_time() {
             e = Expr::add(e, float(i as f64));
         }
         assert!(print_expr(&e).starts_with("((((("));
-        // The nodes are freed one inside the other: that needs the stack too.
+        // Dropping the expression recurses, too.
         drop(e);
     };
     std::thread::Builder::new().stack_size(1 << 30).spawn(run).unwrap().join().unwrap();

@@ -1,43 +1,41 @@
-//! Mathematical functions in higher precision than any back end's, for the interpreter and the
-//! tests of `expand_math`.
+//! Math functions in higher precision, for the interpreter and the tests of `expand_math`.
 //!
-//! Special values are decided here, exactly. Float32 is computed in Float64 (`narrow`), Float64
-//! with 192 bits (`wide`), and then rounded: the result is correctly rounded unless the true value
-//! lies closer to the middle of two neighbours than the error of the computation, about 2^-27 of a
-//! unit in the last place for Float32 and 2^-130 for Float64.
+//! Special values are exact. Float32 is computed in float64 (`narrow`), float64 with 192 bits
+//! (`wide`), and then rounded. The result is correctly rounded unless the exact value is closer to
+//! the midpoint of two neighbours than the error of the computation, about 2^-27 ULP for float32
+//! and 2^-130 ULP for float64.
 
 mod narrow;
 mod wide;
 
 use super::{DType, Intrinsic};
 
-/// The value of `function` at `args` (exact values of `dtype`, Float32 or Float64), correctly
-/// rounded to `dtype` but for rare near-ties.
+/// Returns `function` of `args` (values of `dtype`, Float32 or Float64), correctly rounded to
+/// `dtype` except for rare near-ties.
 pub fn evaluate(function: Intrinsic, dtype: DType, args: &[f64]) -> f64 {
     evaluate_exact(function, dtype, args).nearest
 }
 
-/// A value far more precise than its type.
+/// A value with more precision than its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Exact {
     /// The nearest value of the type.
     pub nearest: f64,
-    /// The exact value minus `nearest`, in units in the last place; 0 where `nearest` is not
-    /// finite.
+    /// The exact value minus `nearest` in ULP; 0 if `nearest` is not finite.
     pub rest: f64,
-    /// The unit in the last place of the exact value, as the exponent of a power of two.
+    /// The ULP of the exact value, as the exponent of a power of two.
     pub unit: i32,
 }
 
 impl Exact {
-    /// A value that needs no rounding.
+    /// Creates a value that needs no rounding.
     fn special(nearest: f64) -> Exact {
         Exact { nearest, rest: 0.0, unit: 0 }
     }
 
-    /// The error of `value` in units in the last place. It is infinite where one of both is NaN
-    /// or infinite and the other is not (but one step beyond the largest number counts as the
-    /// next power of two), or where both are zeros of different sign.
+    /// Returns the error of `value` in ULP. The error is infinite if only one of both is NaN or
+    /// infinite, or if both are zeros of different sign; but infinity after the largest number
+    /// counts as the next power of two.
     pub fn error_of(&self, dtype: DType, value: f64) -> f64 {
         let nearest = self.nearest;
         if value == nearest || (value.is_nan() && nearest.is_nan()) {
@@ -46,7 +44,7 @@ impl Exact {
             return if zeros_differ { f64::INFINITY } else { self.rest.abs() };
         }
         if value.is_finite() && nearest.is_finite() {
-            // Two factors: the unit may be denormal.
+            // Two factors, because the ULP may be denormal.
             let half = -self.unit / 2;
             let steps = (value - nearest) * power_of_2(half) * power_of_2(-self.unit - half);
             return (steps - self.rest).abs();
@@ -58,7 +56,7 @@ impl Exact {
     }
 }
 
-/// As [`evaluate`], with what rounding took.
+/// Like [`evaluate`], with the rounding error.
 pub fn evaluate_exact(function: Intrinsic, dtype: DType, args: &[f64]) -> Exact {
     if let Some(value) = special_value(function, args) {
         return Exact::special(value);
@@ -81,21 +79,20 @@ fn round_to_f32(value: f64) -> Exact {
     if !nearest.is_finite() || value == 0.0 {
         return Exact::special(nearest);
     }
-    // Float64 numbers of Float32's range are normal.
+    // Float64 numbers in the range of float32 are normal.
     let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
     let unit = (exponent - 23).max(-149);
     Exact { nearest, rest: (value - nearest) * power_of_2(-unit), unit }
 }
 
-/// A multiple of the unit that float32 has with ten bits behind the point, the nearest one, the one
-/// of larger magnitude of two.
+/// Rounds to ten fraction bits, to nearest, ties away from zero.
 fn round_to_tf32(x: f64) -> f64 {
     if x == 0.0 {
         return x;
     }
     let exponent = (x.to_bits() >> 52 & 0x7ff) as i32 - 1023;
     let unit = power_of_2((exponent - 10).max(-126 - 10));
-    // `round` goes away from zero at ties; the quotient is exact.
+    // `round` rounds ties away from zero; the quotient is exact.
     ((x / unit).round() * unit) as f32 as f64
 }
 
@@ -104,8 +101,8 @@ fn power_of_2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// The result where it is decided by the kind of the arguments: NaN, infinity, zero, far outside
-/// the range of results.
+/// Returns the result for special arguments: NaN, infinity, zero, and arguments whose result is far
+/// out of range.
 fn special_value(function: Intrinsic, args: &[f64]) -> Option<f64> {
     let x = args[0];
     match function {
@@ -177,7 +174,7 @@ fn special_power(x: f64, y: f64) -> Option<f64> {
     if x < 0.0 && y.trunc() != y {
         return Some(f64::NAN);
     }
-    // Both types end far inside these limits.
+    // The ranges of both types are far smaller than these limits.
     match y * x.abs().log2() {
         exponent if exponent > 1100.0 => Some(sign * f64::INFINITY),
         exponent if exponent < -1200.0 => Some(sign * 0.0),

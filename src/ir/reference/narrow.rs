@@ -1,8 +1,8 @@
-//! Functions of Float32 in Float64 arithmetic, with an error of a few times 2^-52.
+//! Functions of float32 in float64 arithmetic, with a relative error of a few times 2^-52.
 
 use crate::ir::Intrinsic;
 
-/// The value of `function` at `args`; special values are dealt with by the caller.
+/// Returns `function` of `args`. The caller handles special values.
 pub fn evaluate(function: Intrinsic, args: &[f64]) -> f64 {
     let x = args[0];
     match function {
@@ -24,8 +24,8 @@ pub fn evaluate(function: Intrinsic, args: &[f64]) -> f64 {
     }
 }
 
-/// `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, all terms of one sign. The
-/// square of a Float32 number is exact.
+/// Computes `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, whose terms have one
+/// sign. The square of a float32 number is exact.
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return 1f64.copysign(x);

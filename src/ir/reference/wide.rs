@@ -1,21 +1,21 @@
-//! Functions of Float64 with 192 bits, by `astro-float`.
+//! Functions of float64 with 192 bits, by `astro-float`.
 
 use super::Exact;
 use crate::ir::Intrinsic;
 use astro_float::{BigFloat, Consts, RoundingMode, Sign};
 use std::cell::RefCell;
 
-/// Bits of a significand.
+/// The precision in bits.
 const BITS: usize = 192;
 const NEAREST: RoundingMode = RoundingMode::ToEven;
 
 thread_local! {
-    /// Digits of pi and ln 2, computed when first asked for.
+    /// Digits of pi and ln 2, computed on first use.
     static CONSTANTS: RefCell<Consts> =
         RefCell::new(Consts::new().expect("memory for a few digits"));
 }
 
-/// The value of `function` at `args`; special values are dealt with by the caller.
+/// Returns `function` of `args`. The caller handles special values.
 pub fn evaluate(function: Intrinsic, args: &[f64]) -> Exact {
     CONSTANTS.with_borrow_mut(|consts| {
         let exact = function_value(function, args, consts);
@@ -34,7 +34,7 @@ pub fn evaluate(function: Intrinsic, args: &[f64]) -> Exact {
 
 fn number(x: f64) -> BigFloat {
     if x.is_subnormal() {
-        // `from_f64` loses digits of these.
+        // `from_f64` loses digits of denormal numbers.
         let scaled = BigFloat::from_f64(x * 2f64.powi(200), BITS);
         return scaled.mul(&BigFloat::from_f64(2f64.powi(-200), BITS), BITS, NEAREST);
     }
@@ -48,7 +48,7 @@ fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> Big
         Intrinsic::Exp => x.exp(BITS, NEAREST, consts),
         Intrinsic::Exp2 => power(&number(2.0), &x, consts),
         Intrinsic::Log => x.ln(BITS, NEAREST, consts),
-        // Not `log2`, which takes long where the result is exact.
+        // `log2` of `astro-float` is slow if the result is exact.
         Intrinsic::Log2 => {
             let ln_2 = number(2.0).ln(BITS, NEAREST, consts);
             x.ln(BITS, NEAREST, consts).div(&ln_2, BITS, NEAREST)
@@ -74,7 +74,8 @@ fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> Big
     }
 }
 
-/// `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, all terms of one sign.
+/// Computes `2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / (3 * 5) + …)`, whose terms have one
+/// sign.
 fn erf(x: f64, consts: &mut Consts) -> BigFloat {
     if x.abs() > 9.0 {
         return number(1f64.copysign(x));
@@ -93,22 +94,22 @@ fn erf(x: f64, consts: &mut Consts) -> BigFloat {
     sum.mul(&factor, BITS, NEAREST).mul(&power, BITS, NEAREST)
 }
 
-/// `x^y` for positive `x`. Not `pow`, which takes long where the result is nearly exact.
+/// Computes `x^y` for positive `x`. `pow` of `astro-float` is slow if the result is nearly exact.
 fn power(x: &BigFloat, y: &BigFloat, consts: &mut Consts) -> BigFloat {
     x.ln(BITS, NEAREST, consts).mul(y, BITS, NEAREST).exp(BITS, NEAREST, consts)
 }
 
-/// pi, as four times the arc tangent of 1.
+/// Computes pi as four times the arc tangent of 1.
 fn consts_pi(consts: &mut Consts) -> BigFloat {
     number(1.0).atan(BITS, NEAREST, consts).mul(&number(4.0), BITS, NEAREST)
 }
 
-/// The binary exponent; far below every other one for zero.
+/// Returns the binary exponent; a very small one for zero.
 fn exponent(x: &BigFloat) -> i64 {
     if x.is_zero() { i64::MIN / 2 } else { x.exponent().map_or(0, i64::from) }
 }
 
-/// The nearest Float64, ties to even, denormals and overflow included.
+/// Rounds to float64, ties to even, with denormals and overflow.
 fn round(x: &BigFloat) -> f64 {
     if x.is_nan() {
         return f64::NAN;
@@ -121,7 +122,7 @@ fn round(x: &BigFloat) -> f64 {
     if x.is_zero() {
         return sign * 0.0;
     }
-    // The value is 0.words * 2^exponent with the first bit set.
+    // The value is 0.words * 2^exponent, and the first bit is set.
     let exponent = i64::from(exponent) - 1;
     let (top, below) = words.split_last().expect("numbers have digits");
     if exponent > 1023 {
@@ -142,7 +143,7 @@ fn round(x: &BigFloat) -> f64 {
     sign * (kept + up as u64) as f64 * unit
 }
 
-/// `2^exponent`, denormal ones included.
+/// Returns `2^exponent`, which may be denormal.
 fn f64_power_of_two(exponent: i64) -> f64 {
     if exponent >= -1022 {
         f64::from_bits(((exponent + 1023) as u64) << 52)

@@ -1,13 +1,13 @@
 //! Constant folding and exact identities of machine integers, floats and `bool`.
 //!
-//! Floats are folded in the node's own precision; of their identities only those that keep every
-//! bit (`x*1`, `x/1`, `x - 0`, not `x + 0`).
+//! Floats are folded in the precision of the node. Only identities that keep every bit are applied:
+//! `x*1`, `x/1`, `x - 0`, but not `x + 0`.
 
 use crate::ir::arith::{floor_div, floor_mod};
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Type, UnOp};
 
-/// The value of an operation on two constants of type `ty`; `None` where it is not defined
-/// (an `index` that overflows 128 bits, an operation the type does not have).
+/// Evaluates an operation on two constants of type `ty`; `None` if an `index` overflows 128 bits or
+/// the type has no such operation.
 pub(crate) fn binary(op: BinOp, ty: DType, a: Const, b: Const) -> Option<Const> {
     match (a, b) {
         (Const::Int(a), Const::Int(b)) => int_binary(op, ty, a, b).map(Const::Int),
@@ -21,7 +21,7 @@ fn int_binary(op: BinOp, ty: DType, a: i128, b: i128) -> Option<i128> {
     let raw = match op {
         BinOp::Add => a.checked_add(b)?,
         BinOp::Sub => a.checked_sub(b)?,
-        // Two 64-bit factors fit 128 bits; of two uint64 the low bits do.
+        // A product of 64-bit factors fits 128 bits; of uint64, only the low bits are needed.
         BinOp::Mul => match ty {
             DType::Index => a.checked_mul(b)?,
             _ => a.wrapping_mul(b),
@@ -48,7 +48,7 @@ fn int_binary(op: BinOp, ty: DType, a: i128, b: i128) -> Option<i128> {
         BinOp::Div => return None,
     };
     let wrapped = ty.wrap(raw);
-    // An `index` that overflows is an error elsewhere, never a wrapped value.
+    // An `index` must not wrap: other code reports the overflow.
     (ty != DType::Index || wrapped == raw).then_some(wrapped)
 }
 
@@ -90,7 +90,7 @@ fn float_binary(op: BinOp, ty: DType, a: f64, b: f64) -> Option<Const> {
     Some(Const::Float(value))
 }
 
-/// The value of an operation on one constant.
+/// Evaluates an operation on a constant.
 pub(crate) fn unary(op: UnOp, ty: DType, a: Const) -> Option<Const> {
     let value = match (op, a) {
         (UnOp::Neg, Const::Int(a)) => return checked(ty, a.checked_neg()?),
@@ -110,7 +110,7 @@ pub(crate) fn unary(op: UnOp, ty: DType, a: Const) -> Option<Const> {
         (UnOp::Ceil, Const::Float(a)) => a.ceil(),
         (UnOp::Round, Const::Float(a)) => a.round_ties_even(),
         (UnOp::Trunc, Const::Float(a)) => a.trunc(),
-        // The double root of a float32, rounded again, is its correctly rounded root.
+        // The float64 root of a float32, rounded again, is correctly rounded.
         (UnOp::Sqrt, Const::Float(a)) if ty == DType::Float32 => (a.sqrt() as f32).into(),
         (UnOp::Sqrt, Const::Float(a)) if ty == DType::Float64 => a.sqrt(),
         _ => return None,
@@ -123,7 +123,7 @@ fn checked(ty: DType, raw: i128) -> Option<Const> {
     (ty != DType::Index || wrapped == raw).then_some(Const::Int(wrapped))
 }
 
-/// The value of a conversion.
+/// Evaluates a conversion.
 pub(crate) fn cast(to: DType, value: Const) -> Const {
     match value {
         Const::Int(a) if to == DType::Bool => Const::Int((a != 0).into()),
@@ -131,7 +131,7 @@ pub(crate) fn cast(to: DType, value: Const) -> Const {
         Const::Int(a) if !to.is_float() => Const::Int(to.wrap(a)),
         Const::Float(a) if !to.is_float() => {
             let (min, max) = to.int_range();
-            // The conversion saturates and takes NaN to 0.
+            // `as` saturates and converts NaN to 0.
             Const::Int((a as i128).clamp(min, max))
         }
         Const::Int(a) => match to {
@@ -146,7 +146,7 @@ fn float_of(to: DType, value: f64) -> Const {
     Const::Float(Expr::float(to, value).as_float().expect("a float constant"))
 }
 
-/// A constant of the given type.
+/// Returns a constant of the given type.
 pub(crate) fn literal(ty: Type, value: Const) -> Expr {
     Expr::new(ty, ExprKind::Const(value))
 }
@@ -158,7 +158,7 @@ pub(crate) fn as_const(expr: &Expr) -> Option<Const> {
     }
 }
 
-/// A node whose operands are simple already: folded, or rewritten by an exact identity.
+/// Folds a node with simplified operands, or applies an exact identity.
 pub(super) fn fold_node(expr: Expr) -> Expr {
     let ty = expr.ty;
     match &expr.kind {
@@ -248,7 +248,7 @@ fn int_identity(op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
     }
 }
 
-/// A conversion of a conversion between integer types is one, where the first loses nothing.
+/// Joins two conversions between integer types, if the first one keeps the value.
 fn joined_cast(expr: &Expr, a: &Expr) -> Expr {
     let ExprKind::Cast(x) = &a.kind else { return expr.clone() };
     let (from, middle, to) = (x.ty.dtype, a.ty.dtype, expr.ty.dtype);

@@ -1,20 +1,21 @@
-//! Statements: loops bind facts, empty and single iterations go, decided branches are taken.
+//! Simplification of statements: loops bind facts, empty and single-iteration loops are removed,
+//! decided branches are taken.
 
 use super::Simplifier;
 use super::lanes::truth;
 use crate::ir::arith::Facts;
 use crate::ir::{Expr, ForKind, Kernel, Stmt};
 
-/// Simplifies every expression of a kernel's body under the facts of its loops and conditions;
-/// drops empty loops and decided branches, replaces the variable of a loop of one iteration,
-/// flattens blocks. `checks` stay as they are: they may not rely on what they verify.
+/// Simplifies every expression of a kernel's body under the facts of its loops and conditions.
+/// Removes empty loops and decided branches, replaces the variable of a loop of one iteration, and
+/// flattens blocks. `checks` are unchanged: they must not rely on what they verify.
 pub fn simplify_kernel(kernel: Kernel) -> Kernel {
     simplify_body(kernel, false)
 }
 
-/// [`simplify_kernel`] that also joins quotient and remainder of one division by a run-time
-/// integer: a reshape of symbolic shapes, `a[((floordiv(i, m)*m) + floormod(i, m))]`, becomes
-/// `a[i]`. A pass of its own, after what is shown in the notation of the seeds, which keep both.
+/// Like [`simplify_kernel`], but also joins the quotient and the remainder of a division by a
+/// run-time integer: `a[((floordiv(i, m)*m) + floormod(i, m))]`, a reshape of symbolic shapes,
+/// becomes `a[i]`. A separate pass, because `tec lower --simple` shows the form before it.
 pub fn join_divisions(kernel: Kernel) -> Kernel {
     simplify_body(kernel, true)
 }
@@ -69,7 +70,7 @@ impl Simplifier {
                 Stmt::Let { var: var.clone(), value, body: Box::new(body) }
             }
             Stmt::Allocate { buffer, body } => match self.stmt(body) {
-                // With its loops a launch is gone, and nothing has shared memory any more.
+                // Without loops there is no launch, and shared memory would be outside of one.
                 body if is_nothing(&body) || is_marks(&body) => body,
                 body => Stmt::Allocate { buffer: buffer.clone(), body: Box::new(body) },
             },
@@ -85,10 +86,9 @@ impl Simplifier {
                 let indices = indices.iter().map(|index| self.expr(index)).collect();
                 Stmt::Prefetch { buffer: buffer.clone(), indices }
             }
-            // An empty group counts.
+            // `AwaitCopies` counts empty groups.
             Stmt::CopyGroup { body } => Stmt::CopyGroup { body: Box::new(self.stmt(body)) },
             Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => stmt.clone(),
-            Stmt::Evaluate(value) => Stmt::Evaluate(self.expr(value)),
         }
     }
 
@@ -105,8 +105,7 @@ impl Simplifier {
             return self.single_thread(stmt);
         }
         if extent.as_int() == Some(1) && !thread {
-            // Another loop may bind the same variable: what it stands for, and what was simplified
-            // with it, is forgotten after the body.
+            // Another loop may bind the same variable, so the scope ends with the body.
             self.push();
             self.replaced.insert(var.clone(), min);
             let body = self.stmt(body);
@@ -124,8 +123,7 @@ impl Simplifier {
         Stmt::For { var: var.clone(), min, extent, kind: kind.clone(), body: Box::new(body) }
     }
 
-    /// The only value of a thread's index takes its place, but the loop stays: it says what is run
-    /// by the threads of a block.
+    /// Replaces a thread index of extent 1 by 0 but keeps the loop, which defines the launch.
     fn single_thread(&mut self, stmt: &Stmt) -> Stmt {
         let Stmt::For { var, .. } = stmt else { crate::bug!("a loop is expected") };
         self.push();
@@ -171,7 +169,7 @@ fn is_nothing(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Block(stmts) if stmts.is_empty())
 }
 
-/// Whether nothing is left but the marks of stages.
+/// Whether the statement has only `Produce` marks.
 fn is_marks(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Block(stmts) => stmts.iter().all(is_marks),

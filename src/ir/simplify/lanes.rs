@@ -1,5 +1,4 @@
-//! Conditions of vectors: those that have the same truth in all lanes become scalars, and what
-//! depends on them is decided.
+//! Simplification of vector conditions: conditions that are equal in all lanes become scalars.
 //!
 //! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`
 //! After:  `x16(false)`, `c`, `(A[i] if !c)`
@@ -8,7 +7,7 @@ use super::{Simplifier, fold};
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Type, UnOp};
 
-/// The truth of all lanes of a condition.
+/// Returns the value of a condition, if it is constant and equal in all lanes.
 pub(super) fn truth(cond: &Expr) -> Option<bool> {
     match &cond.kind {
         ExprKind::Broadcast(value) => truth(value),
@@ -17,7 +16,7 @@ pub(super) fn truth(cond: &Expr) -> Option<bool> {
 }
 
 impl Simplifier {
-    /// A comparison, connective, negation, choice or load of vectors, as far as its lanes agree.
+    /// Simplifies a comparison, connective, negation, choice or masked load of vectors.
     pub(super) fn lanes(&mut self, expr: &Expr) -> Expr {
         let simple = map_children(expr, &mut |child| self.expr(child));
         let decided = match &simple.kind {
@@ -43,8 +42,8 @@ impl Simplifier {
         decided.unwrap_or_else(|| fold::fold_node(simple))
     }
 
-    /// A choice of what is read where it is chosen: as lanes that read nothing are 0, it needs no
-    /// choice between it and 0, otherwise the mask is the condition.
+    /// Simplifies a choice between a value and a load whose mask is the condition. Masked lanes are
+    /// 0, so a choice between the load and 0 is the load.
     fn masked(&mut self, cond: &Expr, then: &Expr, otherwise: &Expr) -> Option<Expr> {
         let mask_of = |value: &Expr| match &value.kind {
             ExprKind::Load { mask, .. } => mask.clone(),
@@ -63,8 +62,8 @@ impl Simplifier {
         })
     }
 
-    /// A comparison of indices that change evenly from lane to lane holds in all lanes where it
-    /// holds in the first and the last one, and in none where it holds in neither.
+    /// Decides a comparison of ramps: it has the same value in all lanes if it has in the first and
+    /// the last one.
     fn lane_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
         if a.ty.dtype != DType::Index {
             return None;
@@ -94,7 +93,7 @@ fn zero(ty: Type) -> Expr {
     if ty.is_scalar() { value } else { Expr::new(ty, ExprKind::Broadcast(value)) }
 }
 
-/// Whether every bit is 0.
+/// Whether all bits are 0.
 fn is_zero(value: &Expr) -> bool {
     match &value.kind {
         ExprKind::Broadcast(value) => is_zero(value),

@@ -1,16 +1,16 @@
-//! Comparisons, connectives and choices: decided by facts, otherwise in the form TVM prints
-//! (`(13 <= i1)` for `i1 >= 13`, `(j <= i)` for `i >= j`).
+//! Simplification of comparisons, connectives and choices. What facts do not decide gets the form
+//! that TVM prints: `(13 <= i1)` for `i1 >= 13`, `(j <= i)` for `i >= j`.
 
 use super::index::Sum;
 use super::{BRANCH_VISITS, Simplifier, fold};
 use crate::ir::arith::{floor_div, gcd};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 
-/// Operands of one connective whose truth is learnt for the operands after them.
+/// The largest number of operands of a connective that are learnt for the operands after them.
 const MAX_LEARNT: usize = 32;
 
 impl Simplifier {
-    /// A comparison of simple operands.
+    /// Simplifies a comparison of simplified operands.
     pub(super) fn comparison(&mut self, op: BinOp, a: Expr, b: Expr) -> Expr {
         let (op, a, b) = match op {
             BinOp::Gt => (BinOp::Lt, b, a),
@@ -37,11 +37,11 @@ impl Simplifier {
         }
     }
 
-    /// Terms with a positive sign on one side, negative ones on the other, common factors
-    /// cancelled, the constant alone where a side is free. `None` if numbers grow too large, or a
-    /// side might no longer fit 64 bits: `i < m - n` is not `i + n < m` for every `n`.
+    /// Normalizes a comparison: positive terms on one side, negative ones on the other, common
+    /// factors cancelled, the constant on an empty side if there is one. `None` if a number
+    /// overflows, or if a side might not fit 64 bits: `i < m - n` is not `i + n < m` for every `n`.
     fn index_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
-        // left OP right for the difference `b - a`; equality keeps the sign of its first term.
+        // The difference is `b - a`; an equality keeps the sign of its first term.
         let mut sum = Sum::default();
         let forward = !matches!(op, BinOp::Eq | BinOp::Ne);
         sum.add(&self.facts, if forward { b } else { a }, 1)?;
@@ -50,7 +50,7 @@ impl Simplifier {
         let g = terms.iter().fold(0, |g, term| gcd(g, term.1));
         if g > 1 {
             match op {
-                // terms + constant > 0, and >= 0: over the integers.
+                // terms + constant > 0, or >= 0, over the integers.
                 BinOp::Lt => constant = -floor_div(-constant, g),
                 BinOp::Le => constant = floor_div(constant, g),
                 _ if constant % g != 0 => return Some(Expr::bool(op == BinOp::Ne)),
@@ -82,7 +82,7 @@ impl Simplifier {
         Some(if forward { Expr::binary(op, down, up) } else { Expr::binary(op, up, down) })
     }
 
-    /// `not a` for a simple `a`, pushed down to where it disappears.
+    /// Returns `not a` for a simplified `a`, pushed down into connectives and comparisons.
     pub(super) fn negation(&mut self, a: &Expr) -> Expr {
         match &a.kind {
             ExprKind::Unary(UnOp::Not, x) => x.clone(),
@@ -102,7 +102,7 @@ impl Simplifier {
         }
     }
 
-    /// `and` and `or`: each operand is simplified knowing those before it.
+    /// Simplifies `and` and `or`, each operand under the facts of those before it.
     pub(super) fn connective(&mut self, expr: &Expr) -> Expr {
         let ExprKind::Binary(op, ..) = expr.kind else { crate::bug!("a connective is expected") };
         let neutral = op == BinOp::And;
@@ -139,7 +139,7 @@ impl Simplifier {
         self.reuse(expr, result)
     }
 
-    /// `select` and `if_then_else`.
+    /// Simplifies `select` and `if_then_else`.
     pub(super) fn choice(&mut self, expr: &Expr) -> Expr {
         let (c, t, f, lazy) = match &expr.kind {
             ExprKind::IfThenElse(c, t, f) => (c, t, f, true),
@@ -150,7 +150,7 @@ impl Simplifier {
         if let Some(value) = cond.as_int() {
             return self.expr(if value != 0 { t } else { f });
         }
-        // Both branches of a `select` are evaluated: in neither does its condition hold.
+        // A `select` evaluates both branches, so neither may assume the condition.
         let (then, otherwise) = match lazy {
             true => (self.under(&cond, true, t), self.under(&cond, false, f)),
             false => (self.expr(t), self.expr(f)),
@@ -172,7 +172,7 @@ impl Simplifier {
         }
     }
 
-    /// `expr` where `cond` is `truth`.
+    /// Simplifies `expr` under the fact that `cond` has the value `truth`.
     fn under(&mut self, cond: &Expr, truth: bool, expr: &Expr) -> Expr {
         if self.visits >= BRANCH_VISITS {
             return self.expr(expr);
@@ -187,12 +187,12 @@ impl Simplifier {
         result
     }
 
-    /// A choice between conditions is a connective, where a branch is constant.
+    /// Replaces a choice between conditions, one of them constant, by a connective.
     fn bool_choice(&mut self, c: &Expr, t: &Expr, f: &Expr, lazy: bool) -> Option<Expr> {
         match (t.as_int(), f.as_int()) {
             (Some(1), Some(0)) => Some(c.clone()),
             (Some(0), Some(1)) => Some(self.negation(c)),
-            // `select` evaluates its branches always; the connectives may skip them.
+            // `select` always evaluates its branches; connectives may skip them.
             (Some(1), None) if lazy => Some(Expr::or(c.clone(), f.clone())),
             (None, Some(0)) if lazy => Some(Expr::and(c.clone(), t.clone())),
             _ => None,

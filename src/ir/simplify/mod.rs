@@ -1,14 +1,14 @@
-//! The simplifier: canonical indices, folded constants, decided conditions. Never changes a bit
-//! of a floating-point result.
+//! The simplifier: canonical indices, folded constants, decided conditions. It changes no bit of a
+//! floating-point result.
 //!
 //! Before: `A[(i1 - 1)*12 + (i2 - 1) + i0*144]`, `i1 >= 12 + 1`, `if 3 < 2 then x else y`
 //! After: `A[((i1*12) + i2) + (i0*144)) - 13]`, `(13 <= i1)`, `y`
-//! Only `index` arithmetic is reassociated (its values never overflow in a valid execution);
-//! machine integers and floats keep their operations. The result simplifies to itself.
+//! Only `index` arithmetic is reassociated, which does not overflow in a valid execution. Machine
+//! integers and floats keep their operations. Simplification is idempotent.
 //!
-//! Parts: [`index`] sums, products, divisions; [`logic`] comparisons, connectives, choices;
-//! [`fold`] constants and identities of the other types; [`lanes`] conditions of vectors;
-//! [`kernel`] statements.
+//! Modules: [`index`] for sums, products and divisions; [`logic`] for comparisons, connectives and
+//! choices; [`fold`] for constants and identities of the other types; [`lanes`] for conditions of
+//! vectors; [`kernel`] for statements.
 
 pub(crate) mod fold;
 mod index;
@@ -21,37 +21,39 @@ mod tests;
 pub use kernel::{join_divisions, simplify_kernel};
 
 use super::arith::Facts;
-use super::visit::map_children;
+use super::visit::{Memo, map_children};
 use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Visits of nodes under the facts of a branch, after which branches are simplified with what is
-/// known outside only: an expression that shares subterms can have exponentially many paths.
+/// The largest number of node visits under the facts of branches. Afterwards branches are
+/// simplified with the outer facts only: an expression with shared subterms can have exponentially
+/// many paths.
 const BRANCH_VISITS: usize = 50_000;
 
-/// `expr` in simplest form under `facts`.
+/// Simplifies `expr` under `facts`.
 pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
     Simplifier::new(facts.clone()).expr(expr)
 }
 
-/// The state of one run over an expression or a kernel.
+/// The state of the simplification of an expression or a kernel.
 struct Simplifier {
     facts: Facts,
-    /// Per open scope of facts: results by the address of the original, which is held.
-    memo: Vec<FxHashMap<usize, (Expr, Expr)>>,
-    /// Variables that stand for another expression: loops of one iteration, trivial `let`s.
+    /// The results under the facts of each open scope.
+    memo: Vec<Memo<Expr>>,
+    /// The replacements of variables: of loops of one iteration and trivial `let`s.
     replaced: FxHashMap<Var, Expr>,
-    /// Variables of `let`s met so far: copies of a statement bind the same ones to other values.
+    /// The variables of `let`s so far: copies of a statement bind the same variables to other
+    /// values.
     met: FxHashSet<Var>,
     visits: usize,
-    /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m` too. The listings of the book
-    /// keep it, so the first simplification does.
+    /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m`, too. Only `join_divisions` does
+    /// this: `tec lower --simple` shows the form before.
     join_symbolic: bool,
 }
 
 impl Simplifier {
     fn new(facts: Facts) -> Simplifier {
-        let (memo, replaced) = (vec![FxHashMap::default()], FxHashMap::default());
+        let (memo, replaced) = (vec![Memo::default()], FxHashMap::default());
         let met = FxHashSet::default();
         Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
     }
@@ -59,10 +61,10 @@ impl Simplifier {
     /// Opens a scope of facts.
     fn push(&mut self) {
         self.facts.push();
-        self.memo.push(FxHashMap::default());
+        self.memo.push(Memo::default());
     }
 
-    /// Closes it.
+    /// Closes the innermost scope.
     fn pop(&mut self) {
         self.facts.pop();
         self.memo.pop();
@@ -77,7 +79,7 @@ impl Simplifier {
             _ => {}
         }
         let memo = self.memo.last().expect("a scope is open");
-        if let Some((_, result)) = memo.get(&expr.id()) {
+        if let Some(result) = memo.get(expr) {
             return result.clone();
         }
         if self.memo.len() > 1 {
@@ -85,7 +87,7 @@ impl Simplifier {
         }
         let result = self.node(expr);
         let memo = self.memo.last_mut().expect("a scope is open");
-        memo.insert(expr.id(), (expr.clone(), result.clone()));
+        memo.insert(expr, result.clone());
         result
     }
 
@@ -104,7 +106,7 @@ impl Simplifier {
             }
             ExprKind::Unary(UnOp::Likely, a) if expr.ty.is_scalar() => {
                 let a = self.expr(a);
-                // What is decided needs no mark.
+                // A decided condition needs no mark.
                 match a.as_int() {
                     Some(_) => a,
                     None => self.reuse(expr, Expr::unary(UnOp::Likely, a)),
@@ -136,10 +138,10 @@ impl Simplifier {
 
     fn let_in(&mut self, expr: &Expr, var: &Var, value: &Expr, body: &Expr) -> Expr {
         let new = self.expr(value);
-        // What was simplified with another value of the same variable does not hold here.
+        // Results for another value of the same variable are invalid here.
         let again = !self.met.insert(var.clone());
         if again {
-            self.memo.push(FxHashMap::default());
+            self.memo.push(Memo::default());
         }
         let trivial = matches!(new.kind, ExprKind::Const(_) | ExprKind::Var(_));
         let learns = !trivial && !new.ty.dtype.is_float();
@@ -169,7 +171,7 @@ impl Simplifier {
         Expr::let_in(var.clone(), new, inner)
     }
 
-    /// Integer minima and maxima whose operands have disjoint ranges.
+    /// Decides minima and maxima of integers with disjoint ranges.
     fn machine_min_max(&mut self, op: BinOp, expr: Expr) -> Expr {
         let ExprKind::Binary(_, a, b) = &expr.kind else { crate::bug!("a minimum is expected") };
         if !expr.ty.is_scalar() || expr.ty.dtype.is_float() || expr.ty.dtype == DType::Bool {
@@ -186,7 +188,7 @@ impl Simplifier {
         fold::fold_node(expr)
     }
 
-    /// `new`, or `old` itself where they are structurally equal.
+    /// Returns `new`, or the node `old` if both have the same structure.
     fn reuse(&mut self, old: &Expr, new: Expr) -> Expr {
         if new.same(old) || self.facts.key(&new) == self.facts.key(old) { old.clone() } else { new }
     }

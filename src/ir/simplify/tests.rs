@@ -13,7 +13,8 @@ fn bin(op: BinOp, a: &Expr, b: &Expr) -> Expr {
     Expr::binary(op, a.clone(), b.clone())
 }
 
-/// Loop variables `i` in 0..14 and `j` in 0..100, `k` in 0..3, `n`, `m` as extents of tensors are.
+/// Loop variables `i` in 0..14, `j` in 0..100 and `k` in 0..3; `n` and `m` with the facts of
+/// extents.
 struct Names {
     facts: Facts,
     i: Expr,
@@ -64,7 +65,7 @@ fn rem(a: &Expr, b: &Expr) -> Expr {
 }
 
 #[test]
-fn indices_of_the_seeds() {
+fn indices_print_as_in_tvm() {
     let Names { facts, i, j, k, n, m } = &names();
     let padded = add(&mul(&sub(i, &index(1)), &index(12)), &sub(j, &index(1)));
     check(facts, &padded, "(((i*12) + j) - 13)");
@@ -125,7 +126,7 @@ fn comparisons() {
     check(facts, &Expr::not(Expr::not(both)), "((i < 1) || (13 <= i))");
 }
 
-/// A run-time integer may have any value: no term moves where a sum might not fit 64 bits.
+/// A run-time integer may have any value: a term is not moved if a sum might not fit 64 bits.
 #[test]
 fn any_integer() {
     let Names { facts, i, n, .. } = &names();
@@ -172,7 +173,7 @@ fn conditions_of_vectors() {
     let cmp = |op, a: &Expr, b: &Expr| {
         Expr::new(lanes(DType::Bool), ExprKind::Binary(op, a.clone(), b.clone()))
     };
-    // Eight neighbours from i*8 on, of 14*8.
+    // Eight consecutive elements from i*8, of 14*8.
     let at = mul(i, &index(8));
     check(facts, &cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(112))), "x8(true)");
     check(facts, &cmp(BinOp::Lt, &ramp(&at, 1), &all(&index(0))), "x8(false)");
@@ -211,7 +212,7 @@ fn conditions_of_vectors() {
     let choice = |other: &str| format!("select({cond}, {masked}, x8({other}))");
     check(facts, &pick(&outside, float(1.0), read(&some)), &choice("1f"));
     check(facts, &pick(&some, read(&some), float(-0.0)), &choice("-0f"));
-    // Two reads, each where it is chosen, stay in their order.
+    // The order of two masked reads is kept.
     let both =
         format!("select({cond}, {masked}, (A[ramp((i*8), 1, 8)] if (x8(n) <= ramp((i*8), 1, 8))))");
     check(facts, &pick(&some, read(&some), read(&outside)), &both);
@@ -318,7 +319,7 @@ fn random_expressions_keep_their_values() {
     }
 }
 
-/// A debug build recurses with large frames: the compiler's own thread has as much.
+/// Frames of a debug build are large: runs in a thread with the stack of the compiler's threads.
 fn deep(work: impl FnOnce() + Send) {
     crate::driver::with_stack(work);
 }
@@ -332,7 +333,7 @@ fn long_sums_take_linear_time() {
         let mut float = Expr::var(&y);
         let mut cond = Expr::lt(Expr::var(&y), Expr::float(DType::Float32, -1.0));
         for at in 0..100_000 {
-            // A fifth of the terms are different ones.
+            // One term in five is distinct.
             sum = add(&sum, &rem(&Expr::var(&x), &index(at % 20_000 + 2)));
             float = add(&float, &Expr::float(DType::Float32, 0.5));
             let next = Expr::lt(Expr::var(&y), Expr::float(DType::Float32, at as f64));

@@ -28,12 +28,11 @@ mod tf32;
 mod trig;
 
 use crate::diag::Result;
-use crate::ir::visit::{map_children, map_exprs, map_stmts};
+use crate::ir::visit::{Memo, map_children, map_exprs, map_stmts};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, Intrinsic, Kernel, Stmt};
 use crate::target::Target;
 use builder::{Builder, Tables, Value};
-use rustc_hash::FxHashMap;
 
 /// Replaces mathematical functions by their fixed sequences of operations.
 pub fn expand_math(mut kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -51,7 +50,7 @@ pub fn expand_expr(expr: &Expr) -> Expr {
 #[derive(Default)]
 struct Ctx {
     /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
-    done: FxHashMap<usize, (Expr, Expr)>,
+    done: Memo<Expr>,
     tables: Tables,
     /// Whether float32 functions are approximated (`--fast-math`).
     fast: bool,
@@ -67,7 +66,7 @@ impl Ctx {
     }
 
     fn rewrite(&mut self, expr: &Expr) -> Expr {
-        if let Some((_, after)) = self.done.get(&expr.id()) {
+        if let Some(after) = self.done.get(expr) {
             return after.clone();
         }
         let mapped = map_children(expr, &mut |child| self.rewrite(child));
@@ -77,7 +76,7 @@ impl Ctx {
             }
             _ => mapped,
         };
-        self.done.insert(expr.id(), (expr.clone(), after.clone()));
+        self.done.insert(expr, after.clone());
         after
     }
 

@@ -65,7 +65,7 @@
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying};
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{substitute, walk_expr};
+use crate::ir::visit::{mentions, reads_memory, substitute, walk_expr};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ThreadIndex, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -281,8 +281,8 @@ fn chain(context: &Context) -> Vec<Rc<Binding>> {
 fn learn(facts: &mut Facts, binding: &Binding) {
     match &binding.kind {
         BindingKind::Loop { var, min, extent } => facts.bind(var, min, extent),
-        BindingKind::Let { var, value } if is_pure(value) => facts.define(var, value),
-        BindingKind::If { cond, truth } if is_pure(cond) => match truth {
+        BindingKind::Let { var, value } if !reads_memory(value) => facts.define(var, value),
+        BindingKind::If { cond, truth } if !reads_memory(cond) => match truth {
             true => facts.assume(cond),
             false => facts.assume(&Expr::not(cond.clone())),
         },
@@ -349,12 +349,6 @@ fn small_modulus(var: &Var, exprs: &[&Expr]) -> Option<i64> {
     found
 }
 
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    let mut found = false;
-    walk_expr(expr, &mut |e| found |= e.as_var() == Some(var));
-    found
-}
-
 fn rename(expr: &Expr, names: &FxHashMap<Var, Expr>) -> Expr {
     substitute(expr, &mut |var| names.get(var).cloned())
 }
@@ -362,7 +356,7 @@ fn rename(expr: &Expr, names: &FxHashMap<Var, Expr>) -> Expr {
 /// A vector index as the scalar index of any of its lanes; `None` if it is not a ramp or broadcast,
 /// or reads memory.
 fn element(index: &Expr, facts: &mut Facts) -> Option<Expr> {
-    if !is_pure(index) {
+    if reads_memory(index) {
         return None;
     }
     match &index.kind {
@@ -374,10 +368,4 @@ fn element(index: &Expr, facts: &mut Facts) -> Option<Expr> {
         ExprKind::Broadcast(scalar) => Some(scalar.clone()),
         _ => (index.ty == DType::Index.into()).then(|| index.clone()),
     }
-}
-
-fn is_pure(expr: &Expr) -> bool {
-    let mut pure = true;
-    walk_expr(expr, &mut |e| pure &= !matches!(e.kind, ExprKind::Load { .. }));
-    pure
 }

@@ -271,10 +271,6 @@ impl Builder {
                 }
                 Node::Leaf { stmt, accesses }
             }
-            Stmt::Evaluate(ref value) => {
-                let accesses = self.collect(&[value], context);
-                Node::Leaf { stmt, accesses }
-            }
             Stmt::Barrier => Node::Barrier(true),
             Stmt::AwaitCopies { in_flight } => Node::Await(in_flight),
             Stmt::Prefetch { .. } | Stmt::Assert { .. } => {

@@ -21,11 +21,13 @@ mod slice;
 
 use crate::diag::Result;
 use crate::ir::equal::equal;
-use crate::ir::visit::{for_each_child, map_exprs, map_stmts};
+use crate::ir::visit::{
+    NodeSet, any_expr, for_each_load, map_exprs, map_stmts, reads_buffer, walk_nodes,
+};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::expand_expr;
 use crate::target::{SimdIsa, Target};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use simd_lanes::simd_lanes;
 use slice::Slicer;
 
@@ -88,8 +90,6 @@ impl Legalizer {
                 self.in_simd_kernel = outside;
                 Stmt::SimdKernel { body }
             }
-            // An unused vector.
-            Stmt::Evaluate(value) if value.ty.lanes > 1 => Stmt::nothing(),
             other => {
                 let other = map_exprs(other, &mut |expr| self.scalar(expr));
                 map_stmts(other, &mut |inner| self.stmt(inner))
@@ -225,7 +225,7 @@ impl Legalizer {
         let mut temporaries = Vec::new();
         let mut writes = Vec::new();
         let mut save = |name: &str, operand: &mut Expr| {
-            if !reads(operand, &store.buffer) {
+            if !reads_buffer(operand, &store.buffer) {
                 return;
             }
             let ty = operand.ty;
@@ -299,66 +299,38 @@ fn reads_other_lanes(store: &Store) -> bool {
         _ => false,
     };
     let mut found = false;
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {
         let Some(operand) = operand else { continue };
-        for_each_load(operand, &mut seen, &mut |buffer, index| {
-            found |= *buffer == store.buffer && !(distinct && equal(index, &store.index));
+        for_each_load(operand, &mut seen, &mut |buffer, indices, _| {
+            found |= *buffer == store.buffer && !(distinct && equal(&indices[0], &store.index));
         });
     }
     found
 }
 
-fn reads(expr: &Expr, wanted: &Buffer) -> bool {
-    let mut found = false;
-    for_each_load(expr, &mut FxHashSet::default(), &mut |buffer, _| found |= buffer == wanted);
-    found
-}
-
 fn touches_registers(store: &Store) -> bool {
-    let mut found = store.buffer.scope == Scope::Register;
-    let on_load = &mut |buffer: &Buffer, _: &Expr| found |= buffer.scope == Scope::Register;
-    for_each_load(&store.value, &mut FxHashSet::default(), on_load);
-    found
+    let is_register = |buffer: &Buffer| buffer.scope == Scope::Register;
+    is_register(&store.buffer)
+        || any_expr(
+            &store.value,
+            &mut |e| matches!(&e.kind, ExprKind::Load { buffer, .. } if is_register(buffer)),
+        )
 }
 
 /// Whether an expression calls functions on vectors that the back end does not have.
 fn calls_functions(expr: &Expr) -> bool {
-    fn search(expr: &Expr, seen: &mut FxHashSet<usize>) -> bool {
-        let call = |function: &Intrinsic| *function != Intrinsic::Fma && expr.ty.lanes > 1;
-        if matches!(&expr.kind, ExprKind::Call(function, _) if call(function)) {
-            return true;
-        }
-        let mut found = false;
-        if seen.insert(expr.id()) {
-            for_each_child(expr, &mut |child| found = found || search(child, seen));
-        }
-        found
-    }
-    search(expr, &mut FxHashSet::default())
-}
-
-/// Calls `f` with the buffer and the index of every load in `expr`, once for a shared one.
-fn for_each_load(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
-        f(buffer, &indices[0]);
-    }
-    for_each_child(expr, &mut |child| for_each_load(child, seen, f));
+    any_expr(
+        expr,
+        &mut |e| matches!(&e.kind, ExprKind::Call(f, _) if *f != Intrinsic::Fma && e.ty.lanes > 1),
+    )
 }
 
 /// Number of nodes of a store, shared ones counted once.
 fn size_of(store: &Store) -> usize {
-    fn count(expr: &Expr, seen: &mut FxHashSet<usize>) {
-        if seen.insert(expr.id()) {
-            for_each_child(expr, &mut |child| count(child, seen));
-        }
+    let mut seen = NodeSet::default();
+    for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {
+        operand.iter().for_each(|operand| walk_nodes(operand, &mut seen, &mut |_| {}));
     }
-    let mut seen = FxHashSet::default();
-    count(&store.index, &mut seen);
-    count(&store.value, &mut seen);
-    store.mask.iter().for_each(|mask| count(mask, &mut seen));
     seen.len()
 }

@@ -2,10 +2,9 @@
 //! that are loaded from and stored to consecutive elements.
 
 use super::{Legalizer, NATIVE_BYTES, Store};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{Memo, for_each_child};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use crate::lower::expand_math::expand_expr;
-use rustc_hash::FxHashMap;
 
 impl Legalizer {
     /// The lanes of the vectors that a store can be split into; 1 if it must be scalar.
@@ -19,8 +18,8 @@ impl Legalizer {
         let mut checker = NativeChecker {
             bytes,
             has_fma: self.has_fma,
-            known: FxHashMap::default(),
-            reading: FxHashMap::default(),
+            known: Memo::default(),
+            reading: Memo::default(),
         };
         if lanes >= width && checker.is_native(&store.value) { width } else { 1 }
     }
@@ -34,10 +33,9 @@ fn is_consecutive(index: &Expr) -> bool {
 struct NativeChecker {
     bytes: u32,
     has_fma: bool,
-    /// By [`Expr::id`], while the statement is alive.
-    known: FxHashMap<usize, bool>,
-    /// Whether an expression reads memory, likewise.
-    reading: FxHashMap<usize, bool>,
+    known: Memo<bool>,
+    /// Whether an expression reads memory.
+    reading: Memo<bool>,
 }
 
 impl NativeChecker {
@@ -46,11 +44,11 @@ impl NativeChecker {
         if expr.ty.lanes == 1 {
             return true;
         }
-        if let Some(known) = self.known.get(&expr.id()) {
+        if let Some(known) = self.known.get(expr) {
             return *known;
         }
         let native = self.fits(expr.ty) && self.has_operation(expr);
-        self.known.insert(expr.id(), native);
+        self.known.insert(expr, native);
         native
     }
 
@@ -96,18 +94,18 @@ impl NativeChecker {
         let vars = args.iter().map(|arg| Expr::var(&Var::new("x", arg.ty))).collect();
         let expanded = expand_expr(&Expr::call(function, vars));
         // The expansion is freed afterwards, so its addresses must not stay in the tables.
-        let (known, reading) = (FxHashMap::default(), FxHashMap::default());
+        let (known, reading) = (Memo::default(), Memo::default());
         NativeChecker { bytes: self.bytes, has_fma: self.has_fma, known, reading }
             .is_native(&expanded)
     }
 
     fn reads(&mut self, expr: &Expr) -> bool {
-        if let Some(reads) = self.reading.get(&expr.id()) {
+        if let Some(reads) = self.reading.get(expr) {
             return *reads;
         }
         let mut reads = matches!(expr.kind, ExprKind::Load { .. });
         for_each_child(expr, &mut |child| reads = reads || self.reads(child));
-        self.reading.insert(expr.id(), reads);
+        self.reading.insert(expr, reads);
         reads
     }
 

@@ -1,6 +1,7 @@
 //! Extracts some lanes of a vector expression as an expression of their own.
 
 use super::{broadcast, ramp};
+use crate::ir::visit::Memo;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
 use crate::ir::{Type, visit};
 use rustc_hash::FxHashMap;
@@ -15,7 +16,7 @@ pub(super) struct Slicer<'a> {
     /// The variables that replace vectors bound in the expression.
     vars: FxHashMap<Var, Var>,
     /// By [`Expr::id`]; the expression is kept so that its address stays its own.
-    done: FxHashMap<usize, (Expr, Expr)>,
+    done: Memo<Expr>,
 }
 
 impl<'a> Slicer<'a> {
@@ -27,14 +28,7 @@ impl<'a> Slicer<'a> {
         in_memory: &'a FxHashMap<Var, Buffer>,
         masks: bool,
     ) -> Slicer<'a> {
-        Slicer {
-            start,
-            width,
-            in_memory,
-            masks,
-            vars: FxHashMap::default(),
-            done: FxHashMap::default(),
-        }
+        Slicer { start, width, in_memory, masks, vars: FxHashMap::default(), done: Memo::default() }
     }
 
     /// The lanes of a vector. A scalar stays scalar.
@@ -42,11 +36,11 @@ impl<'a> Slicer<'a> {
         if matches!(expr.kind, ExprKind::Const(_)) {
             return expr.clone();
         }
-        if let Some((_, done)) = self.done.get(&expr.id()) {
+        if let Some(done) = self.done.get(expr) {
             return done.clone();
         }
         let result = self.compute(expr);
-        self.done.insert(expr.id(), (expr.clone(), result.clone()));
+        self.done.insert(expr, result.clone());
         result
     }
 

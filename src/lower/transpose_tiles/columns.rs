@@ -2,11 +2,13 @@
 
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
-use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
+use crate::ir::visit::{
+    Memo, NodeSet, for_each_child, for_each_expr, map_children, map_exprs, mentions, reads_memory,
+    walk_nodes,
+};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 use crate::simd_ops::{ROW_CHUNK_BYTES, masks_elements};
 use crate::target::SimdIsa;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A load of elements at a constant or run-time stride.
 #[derive(Clone)]
@@ -44,35 +46,22 @@ impl Column {
         let base = facts.poly(&self.base).split(atom);
         let still = |expr: &Expr| !facts.poly(expr).contains(atom);
         base.is_some_and(|(factor, rest)| {
-            factor.as_constant() == Some(1) && !mentions(facts, &rest, var)
+            factor.as_constant() == Some(1) && !poly_mentions(facts, &rest, var)
         }) && still(&self.stride)
             && self.rows.as_ref().is_none_or(still)
     }
 }
 
 /// Whether a variable is in an atom of a sum.
-fn mentions(facts: &Facts, poly: &Poly, var: &Var) -> bool {
-    facts.poly_expr(poly).is_none_or(|expr| any(&expr, &|e| e.as_var() == Some(var)))
-}
-
-/// Whether something in an expression is as wanted; shared parts are looked at once.
-pub(super) fn any(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
-    fn search(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool, seen: &mut FxHashSet<usize>) -> bool {
-        if !seen.insert(expr.id()) {
-            return false;
-        }
-        let mut found = wanted(expr);
-        for_each_child(expr, &mut |child| found = found || search(child, wanted, seen));
-        found
-    }
-    search(expr, wanted, &mut FxHashSet::default())
+fn poly_mentions(facts: &Facts, poly: &Poly, var: &Var) -> bool {
+    facts.poly_expr(poly).is_none_or(|expr| mentions(&expr, var))
 }
 
 /// The columns that a store certainly reads.
 pub(super) fn columns_of(stmt: &Stmt, isa: SimdIsa) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
-    let mut search = ColumnSearch { isa, mask, seen: FxHashSet::default(), found: Vec::new() };
+    let mut search = ColumnSearch { isa, mask, seen: NodeSet::default(), found: Vec::new() };
     search.expr(value);
     search.found
 }
@@ -81,13 +70,13 @@ struct ColumnSearch<'s> {
     isa: SimdIsa,
     /// The mask of the store.
     mask: Option<&'s Expr>,
-    seen: FxHashSet<usize>,
+    seen: NodeSet,
     found: Vec<Column>,
 }
 
 impl ColumnSearch<'_> {
     fn expr(&mut self, expr: &Expr) {
-        if !self.seen.insert(expr.id()) {
+        if !self.seen.insert(expr) {
             return;
         }
         match &expr.kind {
@@ -118,7 +107,10 @@ impl ColumnSearch<'_> {
         if matches!(stride.as_int(), Some(0 | 1)) || in_registers || buffer.dtype == DType::Bool {
             return None;
         }
-        if u64::from(lanes) * bytes < ROW_CHUNK_BYTES / 2 || reads(base) || reads(stride) {
+        if u64::from(lanes) * bytes < ROW_CHUNK_BYTES / 2
+            || reads_memory(base)
+            || reads_memory(stride)
+        {
             return None;
         }
         let rows = match (mask, self.mask) {
@@ -145,32 +137,22 @@ fn count_of(mask: &Expr) -> Option<Expr> {
     consecutive.then(|| Expr::sub(bound.clone(), first.clone()))
 }
 
-pub(super) fn reads(expr: &Expr) -> bool {
-    any(expr, &|e| matches!(e.kind, ExprKind::Load { .. }))
-}
-
 /// The number of nodes of a statement's expressions, shared ones counted once.
 pub(super) fn count_nodes(stmt: &Stmt) -> usize {
-    fn count(expr: &Expr, seen: &mut FxHashSet<usize>) {
-        if seen.insert(expr.id()) {
-            for_each_child(expr, &mut |child| count(child, seen));
-        }
-    }
-    let mut seen = FxHashSet::default();
-    for_each_expr(stmt, &mut |expr| count(expr, &mut seen));
+    let mut seen = NodeSet::default();
+    for_each_expr(stmt, &mut |expr| walk_nodes(expr, &mut seen, &mut |_| {}));
     seen.len()
 }
 
 /// Replaces loads in statements.
 #[derive(Default)]
 pub(super) struct Rewriter {
-    /// By [`Expr::id`], with the expression, so that its address stays its own.
-    done: FxHashMap<usize, (Expr, Expr)>,
+    done: Memo<Expr>,
 }
 
 impl Rewriter {
     pub(super) fn replace(&mut self, from: &Expr, to: Expr) {
-        self.done.insert(from.id(), (from.clone(), to));
+        self.done.insert(from, to);
     }
 
     pub(super) fn stmt(&mut self, stmt: Stmt) -> Stmt {
@@ -181,11 +163,11 @@ impl Rewriter {
     }
 
     fn expr(&mut self, expr: &Expr) -> Expr {
-        if let Some((_, done)) = self.done.get(&expr.id()) {
+        if let Some(done) = self.done.get(expr) {
             return done.clone();
         }
         let result = map_children(expr, &mut |child| self.expr(child));
-        self.done.insert(expr.id(), (expr.clone(), result.clone()));
+        self.done.insert(expr, result.clone());
         result
     }
 }

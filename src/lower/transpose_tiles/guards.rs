@@ -7,9 +7,10 @@
 //! If the last iteration of a tile runs, the earlier ones run, too; if it does not run, none of the
 //! later ones does.
 
-use super::columns::{any, columns_of, count_nodes, reads};
+use super::columns::{columns_of, count_nodes};
 use super::{Loop, Tiler, block_of};
 use crate::ir::copy::fresh_copy;
+use crate::ir::visit::{mentions, reads_memory};
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use rustc_hash::FxHashMap;
 
@@ -49,7 +50,9 @@ impl Tiler {
     /// Matches a store that reads columns, perhaps under a condition on indices.
     fn guarded(&self, stmt: &Stmt) -> Option<Guarded> {
         let (cond, store) = match stmt {
-            Stmt::If { cond, then, otherwise: None } if !reads(cond) => (Some(cond), &**then),
+            Stmt::If { cond, then, otherwise: None } if !reads_memory(cond) => {
+                (Some(cond), &**then)
+            }
             _ => (None, stmt),
         };
         let reads_columns = !columns_of(store, self.isa).is_empty();
@@ -104,7 +107,7 @@ pub(super) fn choose_outside(of: Loop) -> Stmt {
     };
     match body {
         Stmt::If { cond, then, otherwise: Some(otherwise) }
-            if !any(&cond, &|e| e.as_var() == Some(&var)) && !reads(&cond) =>
+            if !mentions(&cond, &var) && !reads_memory(&cond) =>
         {
             let own = Var::index(var.name());
             let free = FxHashMap::from_iter([(var.clone(), Expr::var(&own))]);

@@ -1,7 +1,8 @@
 //! Which root stages, with all that is attached to them, need nothing but one input.
 
-use super::{for_each_node, loads, tensor};
+use super::{loads, tensor};
 use crate::diag::{Diag, Result};
+use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, Var};
 use crate::schedule::state::{Attach, Origin, Schedule, StageId};
 use crate::te::{Body, Input};
@@ -68,9 +69,9 @@ impl Flow {
         for id in &schedule.order {
             let mut member =
                 Member { id: *id, inputs: FxHashSet::default(), stages: FxHashSet::default() };
-            let mut seen = FxHashSet::default();
+            let mut seen = NodeSet::default();
             schedule.stage(*id).te.body.for_each_expr(&mut |expr| {
-                for_each_node(expr, &mut seen, &mut |e| {
+                walk_nodes(expr, &mut seen, &mut |e| {
                     let tensor = loads(e).and_then(|buffer| tensors.get(buffer));
                     let scalar = e.as_var().and_then(|var| scalars.get(var));
                     member.inputs.extend(tensor.or(scalar));

@@ -12,7 +12,7 @@ use super::cache::redirect;
 use super::state::{Schedule, StageId, Tensor};
 use super::storage::strides;
 use crate::diag::{Diag, Result, closest};
-use crate::ir::visit::{for_each_child, walk_stmt};
+use crate::ir::visit::{NodeSet, walk_nodes, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
 use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
@@ -200,11 +200,11 @@ fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Pack
         return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
     }
     let mut read = false;
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     let buffer = tensor(&schedule.graph, input);
     for check in &schedule.graph.checks {
         walk_stmt(check, &mut |_| {}, &mut |expr| {
-            for_each_node(expr, &mut seen, &mut |e| read |= loads(e) == Some(buffer));
+            walk_nodes(expr, &mut seen, &mut |e| read |= loads(e) == Some(buffer));
         });
     }
     if read {
@@ -326,9 +326,9 @@ fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> FxHashSet<Var> {
 }
 
 fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> FxHashSet<Var> {
-    let (mut vars, mut seen) = (FxHashSet::default(), FxHashSet::default());
+    let (mut vars, mut seen) = (FxHashSet::default(), NodeSet::default());
     for expr in exprs {
-        for_each_node(expr, &mut seen, &mut |e| vars.extend(e.as_var().cloned()));
+        walk_nodes(expr, &mut seen, &mut |e| vars.extend(e.as_var().cloned()));
     }
     vars
 }
@@ -338,13 +338,5 @@ fn loads(expr: &Expr) -> Option<&Buffer> {
     match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer),
         _ => None,
-    }
-}
-
-/// Calls `f` on every node of an expression, shared ones once.
-fn for_each_node(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Expr)) {
-    if seen.insert(expr.id()) {
-        f(expr);
-        for_each_child(expr, &mut |child| for_each_node(child, seen, f));
     }
 }

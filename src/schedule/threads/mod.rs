@@ -14,7 +14,7 @@ use super::directives::{Call, Value};
 use super::loops::annotate;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Origin, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result, Span};
-use crate::ir::visit::walk_expr;
+use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
@@ -234,9 +234,7 @@ fn thread_loops(
 
 /// Whether threads of a block may disagree about a condition.
 fn differs(schedule: &Schedule, cond: &Expr) -> bool {
-    let mut differs = false;
-    walk_expr(cond, &mut |e| differs |= e.as_var().is_some_and(|var| is_private(schedule, var)));
-    differs
+    any_expr(cond, &mut |e| e.as_var().is_some_and(|var| is_private(schedule, var)))
 }
 
 /// Whether something `shared` is computed inside loop `depth` of a stage, so that threads meet

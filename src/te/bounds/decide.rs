@@ -5,7 +5,7 @@ use super::scan::Check;
 use super::text::show;
 use super::witness::{Domain, Search, search};
 use crate::diag::{Diag, Span};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Var};
 use rustc_hash::FxHashSet;
 
@@ -220,9 +220,7 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
         let cond = Expr::lt(Expr::index(0), load.extent.clone());
         checks.push(Check { cond, message, values: vec![load.extent.clone()] });
     }
-    let mut narrowed = Vec::new();
-    narrow_casts(load.index, &mut FxHashSet::default(), &mut narrowed);
-    for (ty, value) in narrowed {
+    for (ty, value) in narrow_casts(load.index) {
         let of = walker.profile([&value]);
         if of.axes.is_empty() && of.at_entry() && !of.inputs {
             let (low, high) = ty.int_range();
@@ -255,18 +253,18 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
 }
 
 /// Conversions of `index` values to types that may not hold them.
-fn narrow_casts(expr: &Expr, seen: &mut FxHashSet<usize>, found: &mut Vec<(DType, Expr)>) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Cast(a) = &expr.kind
-        && a.ty == DType::Index.into()
-        && expr.ty.dtype.is_int()
-        && expr.ty.dtype.bits() < 64
-    {
-        found.push((expr.ty.dtype, a.clone()));
-    }
-    for_each_child(expr, &mut |child| narrow_casts(child, seen, found));
+fn narrow_casts(expr: &Expr) -> Vec<(DType, Expr)> {
+    let mut found = Vec::new();
+    walk_nodes(expr, &mut NodeSet::default(), &mut |e| {
+        if let ExprKind::Cast(a) = &e.kind
+            && a.ty == DType::Index.into()
+            && e.ty.dtype.is_int()
+            && e.ty.dtype.bits() < 64
+        {
+            found.push((e.ty.dtype, a.clone()));
+        }
+    });
+    found
 }
 
 /// An unguarded index that is monotone in every axis: its extremes are compared once.

@@ -8,7 +8,7 @@ use super::constants::{self, is_exact};
 use super::reals::Real;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
-use crate::ir::visit::walk_expr;
+use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 use crate::lang::ast;
 use num_traits::{ToPrimitive, Zero};
@@ -316,15 +316,11 @@ impl<'a> Elaborator<'a> {
 /// Whether an extent is more than the text of a manifest can say.
 fn has_bit_operation(expr: &Expr) -> bool {
     use BinOp::{BitAnd, BitOr, BitXor, Shl, Shr};
-    let mut found = false;
-    walk_expr(expr, &mut |expr| {
-        found |= match &expr.kind {
-            ExprKind::Unary(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs | UnOp::Not),
-            ExprKind::Binary(op, ..) => matches!(op, BitAnd | BitOr | BitXor | Shl | Shr),
-            _ => false,
-        };
-    });
-    found
+    any_expr(expr, &mut |expr| match &expr.kind {
+        ExprKind::Unary(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs | UnOp::Not),
+        ExprKind::Binary(op, ..) => matches!(op, BitAnd | BitOr | BitXor | Shl | Shr),
+        _ => false,
+    })
 }
 
 /// The least type in which two values of other types are compared and computed without wrapping;

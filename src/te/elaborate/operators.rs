@@ -11,7 +11,8 @@ use super::values::{SourceType, Tensor, Value};
 use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::arith::Facts;
-use crate::ir::{DType, Expr, ExprKind};
+use crate::ir::equal::equal;
+use crate::ir::{DType, Expr};
 use crate::lang::ast::{self, ParamKind, StmtKind};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -336,7 +337,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn same_extent(&self, a: &Expr, b: &Expr) -> bool {
-        if a.same(b) || same_structure(a, b) {
+        if equal(a, b) {
             return true;
         }
         if a.as_int().is_some() && b.as_int().is_some() {
@@ -400,19 +401,6 @@ fn contains_input(stmt: &ast::Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Input { .. } => true,
         StmtKind::If { then, otherwise, .. } => then.iter().chain(otherwise).any(contains_input),
-        _ => false,
-    }
-}
-
-/// Whether two index expressions are written alike.
-fn same_structure(a: &Expr, b: &Expr) -> bool {
-    match (&a.kind, &b.kind) {
-        (ExprKind::Const(x), ExprKind::Const(y)) => x == y,
-        (ExprKind::Var(x), ExprKind::Var(y)) => x == y,
-        (ExprKind::Unary(op, x), ExprKind::Unary(other, y)) => op == other && same_structure(x, y),
-        (ExprKind::Binary(op, x, y), ExprKind::Binary(other, z, w)) => {
-            op == other && same_structure(x, z) && same_structure(y, w)
-        }
         _ => false,
     }
 }

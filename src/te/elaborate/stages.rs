@@ -6,11 +6,10 @@ use super::expressions::{Env, Locals};
 use super::statements::Frame;
 use super::values::{Entry, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast;
 use crate::te::{Axis, Body, Stage};
-use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
 /// What a stage computes.
@@ -249,8 +248,14 @@ impl<'a> Elaborator<'a> {
 
 /// Calls `f` on every load of a body, once for each node.
 pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
-    let mut seen = FxHashSet::default();
-    let mut visit = |expr: &Expr| visit_loads(expr, &mut seen, f);
+    let mut seen = NodeSet::default();
+    let mut visit = |expr: &Expr| {
+        walk_nodes(expr, &mut seen, &mut |node| {
+            if let ExprKind::Load { .. } = node.kind {
+                f(node);
+            }
+        });
+    };
     match body {
         Body::Map(values) => values.iter().for_each(&mut visit),
         Body::Reduce(reduction) => {
@@ -259,14 +264,4 @@ pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
             reduction.terms.iter().for_each(&mut visit);
         }
     }
-}
-
-fn visit_loads(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Expr)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { .. } = expr.kind {
-        f(expr);
-    }
-    for_each_child(expr, &mut |child| visit_loads(child, seen, f));
 }

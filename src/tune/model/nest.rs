@@ -1,6 +1,8 @@
 //! What the walk asks of nests: what they store, which loops stay loops, what rests in them.
 
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
+use crate::ir::visit::{
+    NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, walk_stmt,
+};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -135,27 +137,19 @@ pub(super) fn each_store(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
 
 /// Calls `f` with every access and its index.
 fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    let mut seen = FxHashSet::default();
+    let mut seen = NodeSet::default();
     walk_stmt(
         stmt,
         &mut |stmt| {
             if let Stmt::Store { buffer, indices, .. } = stmt {
                 f(buffer, &indices[0]);
             }
-            for_each_expr(stmt, &mut |expr| each_load(expr, &mut seen, f));
+            for_each_expr(stmt, &mut |expr| {
+                for_each_load(expr, &mut seen, &mut |buffer, indices, _| f(buffer, &indices[0]));
+            });
         },
         &mut |_| {},
     );
-}
-
-fn each_load(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Buffer, &Expr)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let ExprKind::Load { buffer, indices, .. } = &expr.kind {
-        f(buffer, &indices[0]);
-    }
-    for_each_child(expr, &mut |child| each_load(child, seen, f));
 }
 
 /// Calls `f` with the variables of an index.

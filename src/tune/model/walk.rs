@@ -10,7 +10,7 @@ use super::nest::{
 use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
 use crate::ir::arith::divisor;
-use crate::ir::async_copy::{Copied, PIECES, elements_at_once, read_in};
+use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, elements_at_once, read_in};
 use crate::ir::limits::{
     MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
     NEST_FRAME_BYTES,
@@ -248,7 +248,7 @@ impl Walker<'_> {
                 work.meets += 1.0;
                 work.in_flight = f64::from(*in_flight);
             }
-            Stmt::Assert { .. } | Stmt::Barrier | Stmt::Evaluate(_) => {}
+            Stmt::Assert { .. } | Stmt::Barrier => {}
         }
     }
 
@@ -268,7 +268,7 @@ impl Walker<'_> {
         let is_multiple = |base: &Expr, n: u32| divisor(base, &value_of) % i128::from(n) == 0;
         let at_once = |index| elements_at_once(buffer.dtype, index, 16, is_multiple);
         let size = at_once(index).min(at_once(copied.index)) * buffer.dtype.bytes() as u32;
-        PIECES.contains(&size)
+        ASYNC_COPY_BYTES.contains(&size)
     }
 
     /// Where the target has the instruction, its terms cost as much as one.

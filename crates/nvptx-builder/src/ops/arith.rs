@@ -1,12 +1,12 @@
-//! Arithmetic of integers and floats. Floats always carry a rounding modifier, so that `ptxas`
-//! never fuses a product and a sum on its own.
+//! Arithmetic of integers and floats. Float instructions always have a rounding modifier, so that
+//! `ptxas` does not fuse a product and a sum.
 
 use crate::entry::Entry;
 use crate::needs::Feature;
 use crate::reg::{Reg, Source, Value};
 use crate::ty::*;
 
-/// How a float result is rounded.
+/// The rounding of a float result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rounding {
     /// To nearest, ties to even.
@@ -30,7 +30,7 @@ impl Rounding {
     }
 }
 
-/// Functions of f32 that the hardware approximates.
+/// The approximate functions of f32.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Approx {
     /// `1 / x`
@@ -47,7 +47,7 @@ pub enum Approx {
     Sin,
     /// The cosine.
     Cos,
-    /// The hyperbolic tangent: eleven bits are right.
+    /// The hyperbolic tangent, to eleven bits.
     Tanh,
 }
 
@@ -78,7 +78,7 @@ fn is_real(ty: Ty) -> bool {
     ty.is_float() || ty.is_half()
 }
 
-/// Where halves are added and multiplied: f16 everywhere, bf16 late.
+/// Returns the feature for sums and products of a type: bf16 came later than f16.
 fn half_feature(ty: Ty) -> Feature {
     match ty {
         Ty::Bf16 | Ty::Bf16x2 => Feature::Bf16Add,
@@ -87,12 +87,12 @@ fn half_feature(ty: Ty) -> Feature {
 }
 
 impl Entry {
-    /// `add`: integers wrap, floats round to nearest even.
+    /// Emits `add`: integers wrap, floats round to nearest even.
     pub fn add<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.sum("add", Rounding::Rn, a.operand().value, b.operand().value)
     }
 
-    /// `add` of floats with a rounding.
+    /// Emits `add` of floats with a rounding.
     pub fn add_rounded<T: Float>(
         &mut self,
         rounding: Rounding,
@@ -102,12 +102,12 @@ impl Entry {
         self.sum("add", rounding, a.operand().value, b.operand().value)
     }
 
-    /// `sub`: integers wrap, floats round to nearest even.
+    /// Emits `sub`: integers wrap, floats round to nearest even.
     pub fn sub<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.sum("sub", Rounding::Rn, a.operand().value, b.operand().value)
     }
 
-    /// `sub` of floats with a rounding.
+    /// Emits `sub` of floats with a rounding.
     pub fn sub_rounded<T: Float>(
         &mut self,
         rounding: Rounding,
@@ -117,12 +117,12 @@ impl Entry {
         self.sum("sub", rounding, a.operand().value, b.operand().value)
     }
 
-    /// `mul` of floats, to nearest even; `mul.lo` of integers.
+    /// Emits `mul` of floats, to nearest even; `mul.lo` of integers.
     pub fn mul<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.sum("mul", Rounding::Rn, a.operand().value, b.operand().value)
     }
 
-    /// `mul` of floats with a rounding.
+    /// Emits `mul` of floats with a rounding.
     pub fn mul_rounded<T: Float>(
         &mut self,
         rounding: Rounding,
@@ -146,7 +146,7 @@ impl Entry {
         self.inst(half_feature(ty), &name, ty, &[(a, ty), (b, ty)])
     }
 
-    /// `fma`: `a * b + c`, rounded once, to nearest even.
+    /// Emits `fma`: `a * b + c`, rounded once, to nearest even.
     pub fn fma<T: Float>(
         &mut self,
         a: impl Source<T>,
@@ -156,7 +156,7 @@ impl Entry {
         self.fma_rounded(Rounding::Rn, a, b, c)
     }
 
-    /// `fma` with a rounding.
+    /// Emits `fma` with a rounding.
     pub fn fma_rounded<T: Float>(
         &mut self,
         rounding: Rounding,
@@ -177,17 +177,17 @@ impl Entry {
         self.inst(feature, &name, ty, &[(a, ty), (b, ty), (c, ty)])
     }
 
-    /// `add.rn.f32x2`: two sums at once.
+    /// Emits `add.rn.f32x2`: two sums at once.
     pub fn add_x2(&mut self, a: Reg<F32x2>, b: Reg<F32x2>) -> Reg<F32x2> {
         self.pairs("add", &[a, b])
     }
 
-    /// `mul.rn.f32x2`: two products at once.
+    /// Emits `mul.rn.f32x2`: two products at once.
     pub fn mul_x2(&mut self, a: Reg<F32x2>, b: Reg<F32x2>) -> Reg<F32x2> {
         self.pairs("mul", &[a, b])
     }
 
-    /// `fma.rn.f32x2`: two fused products and sums at once.
+    /// Emits `fma.rn.f32x2`: two fused multiply-adds at once.
     pub fn fma_x2(&mut self, a: Reg<F32x2>, b: Reg<F32x2>, c: Reg<F32x2>) -> Reg<F32x2> {
         self.pairs("fma", &[a, b, c])
     }
@@ -197,19 +197,19 @@ impl Entry {
         self.inst(Feature::F32x2, &format!("{op}.rn.f32x2"), Ty::F32x2, &srcs)
     }
 
-    /// `mul.hi`: the upper half of the product.
+    /// Emits `mul.hi`: the upper half of the product.
     pub fn mul_hi<T: Int>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.integers("mul.hi", &[a.operand().value, b.operand().value])
     }
 
-    /// `mul.wide`: the whole product, twice as wide.
+    /// Emits `mul.wide`: the whole product, twice as wide.
     pub fn mul_wide<T: Widen>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T::Wide> {
         let (a, b) = (a.operand().value, b.operand().value);
         let (ty, wide) = self.widened("mul.wide", a);
         self.inst(Feature::Base, &format!("mul.wide.{ty}"), wide, &[(a, ty), (b, ty)])
     }
 
-    /// `mad.lo`: the lower half of the product, plus `c`.
+    /// Emits `mad.lo`: the lower half of the product, plus `c`.
     pub fn mad<T: Int>(
         &mut self,
         a: impl Source<T>,
@@ -219,7 +219,7 @@ impl Entry {
         self.integers("mad.lo", &[a.operand().value, b.operand().value, c.operand().value])
     }
 
-    /// `mad.hi`: the upper half of the product, plus `c`.
+    /// Emits `mad.hi`: the upper half of the product, plus `c`.
     pub fn mad_hi<T: Int>(
         &mut self,
         a: impl Source<T>,
@@ -229,7 +229,7 @@ impl Entry {
         self.integers("mad.hi", &[a.operand().value, b.operand().value, c.operand().value])
     }
 
-    /// `mad.wide`: the whole product, plus `c`.
+    /// Emits `mad.wide`: the whole product, plus `c`.
     pub fn mad_wide<T: Widen>(
         &mut self,
         a: impl Source<T>,
@@ -254,7 +254,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("{op}.{ty}"), ty, &srcs)
     }
 
-    /// `div` of integers, towards zero (undefined by zero); `div.rn` of floats.
+    /// Emits `div` of integers, towards zero (division by 0 is undefined); `div.rn` of floats.
     pub fn div<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         let (a, b) = (a.operand().value, b.operand().value);
         let has = |ty: Ty| is_integer(ty) || ty.is_float();
@@ -263,12 +263,12 @@ impl Entry {
         self.inst(Feature::Base, &format!("div{rn}.{ty}"), ty, &[(a, ty), (b, ty)])
     }
 
-    /// `div.full.f32`: within 2 ulp, for all of the range.
+    /// Emits `div.full.f32`: error at most 2 ulp in the whole range.
     pub fn div_full(&mut self, a: impl Source<F32>, b: impl Source<F32>) -> Reg<F32> {
         self.singles(Feature::Base, "div.full.f32", &[a.operand().value, b.operand().value])
     }
 
-    /// `div.approx.f32`: within 2 ulp for divisors from 2^-126 to 2^126.
+    /// Emits `div.approx.f32`: error at most 2 ulp for divisors from 2^-126 to 2^126.
     pub fn div_approx(&mut self, a: impl Source<F32>, b: impl Source<F32>) -> Reg<F32> {
         self.singles(Feature::Base, "div.approx.f32", &[a.operand().value, b.operand().value])
     }
@@ -278,17 +278,17 @@ impl Entry {
         self.inst(feature, name, Ty::F32, &srcs)
     }
 
-    /// `rem`: the remainder of [`Entry::div`], with the sign of `a`.
+    /// Emits `rem`: the remainder of [`Entry::div`], with the sign of `a`.
     pub fn rem<T: Int>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.integers("rem", &[a.operand().value, b.operand().value])
     }
 
-    /// `min`: of floats, the other operand if one is NaN.
+    /// Emits `min`. Of floats: the other operand if one is NaN.
     pub fn min<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.extreme("min", a.operand().value, b.operand().value)
     }
 
-    /// `max`: of floats, the other operand if one is NaN.
+    /// Emits `max`. Of floats: the other operand if one is NaN.
     pub fn max<T: Num>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.extreme("max", a.operand().value, b.operand().value)
     }
@@ -299,35 +299,34 @@ impl Entry {
         self.inst(feature, &format!("{op}.{ty}"), ty, &[(a, ty), (b, ty)])
     }
 
-    /// `min.NaN.f32`: NaN if an operand is.
+    /// Emits `min.NaN.f32`: NaN if an operand is NaN.
     pub fn min_nan(&mut self, a: impl Source<F32>, b: impl Source<F32>) -> Reg<F32> {
         self.singles(Feature::NanMinMax, "min.NaN.f32", &[a.operand().value, b.operand().value])
     }
 
-    /// `max.NaN.f32`: NaN if an operand is.
+    /// Emits `max.NaN.f32`: NaN if an operand is NaN.
     pub fn max_nan(&mut self, a: impl Source<F32>, b: impl Source<F32>) -> Reg<F32> {
         self.singles(Feature::NanMinMax, "max.NaN.f32", &[a.operand().value, b.operand().value])
     }
 
-    /// `min.f32` of three.
+    /// Emits `min.f32` of three.
     pub fn min3(&mut self, a: Reg<F32>, b: Reg<F32>, c: Reg<F32>) -> Reg<F32> {
         let values = [a, b, c].map(|reg| reg.operand().value);
         self.singles(Feature::ThreeInputs, "min.f32", &values)
     }
 
-    /// `max.f32` of three.
+    /// Emits `max.f32` of three.
     pub fn max3(&mut self, a: Reg<F32>, b: Reg<F32>, c: Reg<F32>) -> Reg<F32> {
         let values = [a, b, c].map(|reg| reg.operand().value);
         self.singles(Feature::ThreeInputs, "max.f32", &values)
     }
 
-    /// `neg`: integers wrap (an unsigned one is negated as a signed one, which gives the same
-    /// bits), floats flip the sign bit.
+    /// Emits `neg`: integers wrap (unsigned ones like signed ones), floats flip the sign bit.
     pub fn neg<T: Num>(&mut self, a: impl Source<T>) -> Reg<T> {
         self.sign("neg", a.operand().value)
     }
 
-    /// `abs`: of signed integers, where that of the least is itself, and floats.
+    /// Emits `abs` of signed integers (the least one is unchanged) and floats.
     pub fn abs<T: Num>(&mut self, a: impl Source<T>) -> Reg<T> {
         let a = a.operand().value;
         let has = |ty: Ty| is_number(ty) && (ty.is_signed() || is_real(ty));
@@ -351,12 +350,12 @@ impl Entry {
         self.inst(feature, &format!("{op}.{signed}"), ty, &[(a, ty)])
     }
 
-    /// `rcp.rn`: `1 / a`, correctly rounded.
+    /// Emits `rcp.rn`: `1 / a`, correctly rounded.
     pub fn rcp<T: Float>(&mut self, a: impl Source<T>) -> Reg<T> {
         self.exact("rcp", a.operand().value)
     }
 
-    /// `sqrt.rn`: correctly rounded.
+    /// Emits `sqrt.rn`: correctly rounded.
     pub fn sqrt<T: Float>(&mut self, a: impl Source<T>) -> Reg<T> {
         self.exact("sqrt", a.operand().value)
     }
@@ -366,12 +365,12 @@ impl Entry {
         self.inst(Feature::Base, &format!("{op}.rn.{ty}"), ty, &[(a, ty)])
     }
 
-    /// `ex2.approx.f32` and so on; keeps subnormals.
+    /// Emits `ex2.approx.f32` and so on, with subnormals.
     pub fn approx(&mut self, function: Approx, a: impl Source<F32>) -> Reg<F32> {
         self.approximate(function, "", a.operand().value)
     }
 
-    /// `ex2.approx.ftz.f32` and so on: subnormals become zero, which is cheaper.
+    /// Emits `ex2.approx.ftz.f32` and so on: flushes subnormals to zero, which is faster.
     pub fn approx_ftz(&mut self, function: Approx, a: impl Source<F32>) -> Reg<F32> {
         let ftz = if function == Approx::Tanh { "" } else { ".ftz" };
         self.approximate(function, ftz, a.operand().value)
@@ -382,8 +381,8 @@ impl Entry {
         self.singles(feature, &format!("{}.approx{ftz}.f32", function.name()), &[a])
     }
 
-    /// `dp4a`: the products of four 8-bit integers each, summed, plus `c`. Signed bytes of a
-    /// `s32`, unsigned ones of a `u32`.
+    /// Emits `dp4a`: the dot product of four 8-bit integers, plus `c`. An `s32` operand holds
+    /// signed bytes, a `u32` operand unsigned ones.
     pub fn dp4a<T: Int, A: Int, B: Int>(
         &mut self,
         a: impl Source<A>,

@@ -1,4 +1,4 @@
-//! Bits: logic, shifts, fields, permutations; moves and what packs registers.
+//! Bit operations (logic, shifts, fields, permutations), moves, and packing of registers.
 
 use crate::entry::Entry;
 use crate::needs::Feature;
@@ -10,22 +10,22 @@ fn has_bits(ty: Ty) -> bool {
 }
 
 impl Entry {
-    /// `and`, of predicates too.
+    /// Emits `and`, also of predicates.
     pub fn and<T: Bits>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.logic("and", &[a.operand().value, b.operand().value])
     }
 
-    /// `or`, of predicates too.
+    /// Emits `or`, also of predicates.
     pub fn or<T: Bits>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.logic("or", &[a.operand().value, b.operand().value])
     }
 
-    /// `xor`, of predicates too.
+    /// Emits `xor`, also of predicates.
     pub fn xor<T: Bits>(&mut self, a: impl Source<T>, b: impl Source<T>) -> Reg<T> {
         self.logic("xor", &[a.operand().value, b.operand().value])
     }
 
-    /// `not`, of predicates too.
+    /// Emits `not`, also of predicates.
     pub fn not<T: Bits>(&mut self, a: impl Source<T>) -> Reg<T> {
         self.logic("not", &[a.operand().value])
     }
@@ -36,7 +36,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("{op}.{}", ty.untyped()), ty, &srcs)
     }
 
-    /// `shl`: amounts above the width give 0.
+    /// Emits `shl`: amounts above the width give 0.
     pub fn shl<T: Bits>(&mut self, a: impl Source<T>, amount: impl Source<U32>) -> Reg<T> {
         let (a, amount) = (a.operand().value, amount.operand().value);
         let has = |ty: Ty| ty != Ty::Pred && has_bits(ty);
@@ -45,8 +45,8 @@ impl Entry {
         self.inst(Feature::Base, &name, ty, &[(a, ty), (amount, Ty::U32)])
     }
 
-    /// `shr`: of signed integers with copies of the sign, else with zeros; amounts above the
-    /// width count as the width.
+    /// Emits `shr`: arithmetic for signed integers, else logical; amounts above the width count as
+    /// the width.
     pub fn shr<T: Bits>(&mut self, a: impl Source<T>, amount: impl Source<U32>) -> Reg<T> {
         let (a, amount) = (a.operand().value, amount.operand().value);
         let has = |ty: Ty| ty != Ty::Pred && has_bits(ty);
@@ -55,7 +55,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("shr.{shown}"), ty, &[(a, ty), (amount, Ty::U32)])
     }
 
-    /// `shf.l.wrap.b32`: the upper half of `hi:lo` shifted left by `amount` modulo 32.
+    /// Emits `shf.l.wrap.b32`: the upper half of `hi:lo` shifted left by `amount` modulo 32.
     pub fn shf_l(
         &mut self,
         lo: impl Source<B32>,
@@ -66,7 +66,7 @@ impl Entry {
         self.words("shf.l.wrap.b32", &srcs)
     }
 
-    /// `shf.r.wrap.b32`: the lower half of `hi:lo` shifted right by `amount` modulo 32.
+    /// Emits `shf.r.wrap.b32`: the lower half of `hi:lo` shifted right by `amount` modulo 32.
     pub fn shf_r(
         &mut self,
         lo: impl Source<B32>,
@@ -82,7 +82,7 @@ impl Entry {
         self.inst(Feature::Base, name, Ty::B32, &srcs)
     }
 
-    /// `lop3.b32`: any function of three bits, by its table: evaluate it on `0xF0`, `0xCC` and
+    /// Emits `lop3.b32`: any function of three bits. The table is its value on `0xF0`, `0xCC` and
     /// `0xAA`.
     pub fn lop3(
         &mut self,
@@ -96,7 +96,8 @@ impl Entry {
         self.words("lop3.b32", &srcs)
     }
 
-    /// `prmt.b32`: four bytes of the eight of `b:a`, one by each hexadecimal digit of `selector`.
+    /// Emits `prmt.b32`: selects four of the eight bytes of `b:a`, each by a hexadecimal digit of
+    /// `selector`.
     pub fn prmt(
         &mut self,
         a: impl Source<B32>,
@@ -107,7 +108,7 @@ impl Entry {
         self.words("prmt.b32", &srcs)
     }
 
-    /// `bfe`: `len` bits from `start` on, extended by the type's rule.
+    /// Emits `bfe`: `len` bits from `start` on, sign- or zero-extended by the type.
     pub fn bfe<T: Int>(
         &mut self,
         a: impl Source<T>,
@@ -120,7 +121,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("bfe.{ty}"), ty, &srcs)
     }
 
-    /// `bfi`: `into` with `len` bits from `start` on replaced by those of `field`.
+    /// Emits `bfi`: `into` with `len` bits from `start` on replaced by those of `field`.
     pub fn bfi<T: Bits>(
         &mut self,
         field: impl Source<T>,
@@ -136,12 +137,12 @@ impl Entry {
         self.inst(Feature::Base, &format!("bfi.{}", ty.untyped()), ty, &srcs)
     }
 
-    /// `popc`: how many bits are one.
+    /// Emits `popc`: the number of one bits.
     pub fn popc<T: Bits>(&mut self, a: impl Source<T>) -> Reg<U32> {
         self.count("popc", a.operand().value)
     }
 
-    /// `clz`: how many zeros lead.
+    /// Emits `clz`: the number of leading zeros.
     pub fn clz<T: Bits>(&mut self, a: impl Source<T>) -> Reg<U32> {
         self.count("clz", a.operand().value)
     }
@@ -152,7 +153,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("{op}.{}", ty.untyped()), Ty::U32, &[(a, ty)])
     }
 
-    /// `brev`: the bits in reverse order.
+    /// Emits `brev`: the bits in reverse order.
     pub fn brev<T: Bits>(&mut self, a: impl Source<T>) -> Reg<T> {
         let a = a.operand().value;
         let has = |ty: Ty| has_bits(ty) && ty.bits() >= 32;
@@ -160,7 +161,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("brev.{}", ty.untyped()), ty, &[(a, ty)])
     }
 
-    /// `mov`: a copy, or a constant in a register.
+    /// Emits `mov`: a copy, or a constant in a register.
     pub fn mov<T: Kind>(&mut self, a: impl Source<T>) -> Reg<T> {
         let a = a.operand().value;
         let ty = a.ty();
@@ -170,29 +171,29 @@ impl Entry {
         self.inst(feature, &format!("mov.{shown}"), ty, &[(a, ty)])
     }
 
-    /// `mov.b32` and so on between classes: the same bits as another type of the same size.
+    /// Emits `mov` between register classes: the same bits as another type of the same size.
     pub fn bitcast<U: Static, T: Kind>(&mut self, a: impl Source<T>) -> Reg<U> {
         let result = self.bitcast_as(U::STATIC, a);
         result.cast(U::STATIC)
     }
 
-    /// [`Entry::bitcast`] to a type known at run time.
+    /// Like [`Entry::bitcast`], to a type known at run time.
     pub fn bitcast_as<T: Kind>(&mut self, to: Ty, a: impl Source<T>) -> Reg {
         let a = a.operand().value;
         let from = a.ty();
         if from.bits() != to.bits() || to == Ty::Pred {
-            self.refuse("mov", &format!("{from} and {to} are not of one size"));
+            self.refuse("mov", &format!("{from} and {to} have different sizes"));
         }
         self.inst(Feature::Base, &format!("mov.{}", to.untyped()), to, &[(a, from)])
     }
 
-    /// `mov.b32 d, {lo, hi}`: parts as one register twice (or four times) as wide, lowest first.
+    /// Emits `mov.b32 d, {lo, hi}`: joins two or four registers, lowest first.
     pub fn pack<U: Static, T: Kind>(&mut self, parts: &[Reg<T>]) -> Reg<U> {
         let parts: Vec<Reg> = parts.iter().map(|part| part.erase()).collect();
         self.pack_as(U::STATIC, &parts).cast(U::STATIC)
     }
 
-    /// [`Entry::pack`] to a type known at run time.
+    /// Like [`Entry::pack`], to a type known at run time.
     pub fn pack_as(&mut self, to: Ty, parts: &[Reg]) -> Reg {
         let name = format!("mov.{}", to.untyped());
         self.check_parts(&name, to, parts);
@@ -202,13 +203,13 @@ impl Entry {
         dst
     }
 
-    /// `mov.b32 {lo, hi}, a`: the parts of a register, lowest first.
+    /// Emits `mov.b32 {lo, hi}, a`: splits a register, lowest part first.
     pub fn unpack<U: Static, T: Kind>(&mut self, a: Reg<T>) -> Vec<Reg<U>> {
         let parts = self.unpack_as(U::STATIC, a.erase());
         parts.into_iter().map(|part| part.cast(U::STATIC)).collect()
     }
 
-    /// [`Entry::unpack`] to a type known at run time.
+    /// Like [`Entry::unpack`], to a type known at run time.
     pub fn unpack_as(&mut self, to: Ty, a: Reg) -> Vec<Reg> {
         let name = format!("mov.{}", a.ty().untyped());
         let count = (a.ty().bits() / to.bits()).max(1) as usize;

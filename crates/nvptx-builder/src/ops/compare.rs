@@ -5,7 +5,7 @@ use crate::needs::Feature;
 use crate::reg::*;
 use crate::ty::*;
 
-/// A comparison. Those without `u` are false if an operand is NaN, those with `u` are true.
+/// A comparison. If an operand is NaN, comparisons without `u` are false, those with `u` are true.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cmp {
     /// `==`
@@ -32,14 +32,14 @@ pub enum Cmp {
     Gtu,
     /// `>=`, or NaN
     Geu,
-    /// Neither is NaN.
+    /// Neither operand is NaN.
     Num,
-    /// One is NaN.
+    /// An operand is NaN.
     Nan,
 }
 
 impl Cmp {
-    /// The name in PTX.
+    /// Returns the name in PTX.
     pub fn name(self) -> &'static str {
         match self {
             Cmp::Eq => "eq",
@@ -59,26 +59,26 @@ impl Cmp {
         }
     }
 
-    /// Whether only floats have it.
+    /// Whether only floats have this comparison.
     pub fn of_floats_only(self) -> bool {
         use Cmp::*;
         matches!(self, Equ | Neu | Ltu | Leu | Gtu | Geu | Num | Nan)
     }
 }
 
-/// How a comparison is combined with a predicate.
+/// The operation that combines a comparison with a predicate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Combine {
-    /// Both hold.
+    /// Both are true.
     And,
-    /// One holds.
+    /// At least one is true.
     Or,
-    /// Exactly one holds.
+    /// Exactly one is true.
     Xor,
 }
 
 impl Entry {
-    /// `setp`: a comparison.
+    /// Emits `setp`: a comparison.
     pub fn setp<T: Kind>(&mut self, cmp: Cmp, a: impl Source<T>, b: impl Source<T>) -> Reg<Pred> {
         let (a, b) = (a.operand().value, b.operand().value);
         let (feature, ty, shown) = self.comparison(cmp, a);
@@ -86,7 +86,7 @@ impl Entry {
         self.inst(feature, &name, Ty::Pred, &[(a, ty), (b, ty)])
     }
 
-    /// `setp.lt.and` and so on: a comparison combined with a predicate, or with its negation.
+    /// Emits `setp.lt.and` and so on: a comparison combined with a predicate, or with its negation.
     pub fn setp_combined<T: Kind>(
         &mut self,
         cmp: Cmp,
@@ -106,7 +106,7 @@ impl Entry {
         let dst = self.destination(&name, Ty::Pred);
         let (a, b) = (self.source(&name, a, ty), self.source(&name, b, ty));
         if with.pred.ty() != Ty::Pred {
-            self.refuse(&name, "what it is combined with is not a predicate");
+            self.refuse(&name, "the operand that it is combined with is not a predicate");
         }
         let (pred, not) = (self.name_of(with.pred), if with.negated { "!" } else { "" });
         let text = format!("{name} {}, {a}, {b}, {not}{pred}", self.name_of(dst));
@@ -127,7 +127,7 @@ impl Entry {
         (if ty == Ty::Bf16 { Feature::Bf16Add } else { Feature::Base }, ty, ty)
     }
 
-    /// `selp`: `a` where the predicate is true, else `b`.
+    /// Emits `selp`: `a` if the predicate is true, else `b`.
     pub fn selp<T: Kind>(
         &mut self,
         a: impl Source<T>,

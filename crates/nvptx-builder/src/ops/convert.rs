@@ -5,11 +5,10 @@ use crate::needs::Feature;
 use crate::reg::{Operand, Reg, Source, Value};
 use crate::ty::*;
 
-/// How `cvt` rounds, where the usual way (to nearest even for floats, towards zero for integers)
-/// is not wanted.
+/// The rounding of `cvt`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Convert {
-    /// The usual way.
+    /// To nearest even for floats, towards zero for integers.
     Usual,
     /// To a float, to nearest even.
     Rn,
@@ -29,7 +28,7 @@ pub enum Convert {
     Rmi,
     /// To an integer, towards +∞.
     Rpi,
-    /// Usual, and clamped: integers to the range of the result, floats to 0 … 1.
+    /// As `Usual`, and saturated: integers to the range of the result, floats to 0 … 1.
     Sat,
 }
 
@@ -51,12 +50,12 @@ impl Convert {
     }
 }
 
-/// Floats with a sign, an exponent and a mantissa that `cvt` knows one at a time.
+/// Whether `cvt` converts single floats of this type.
 fn is_real(ty: Ty) -> bool {
     matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64 | Ty::Tf32)
 }
 
-/// Bits of the mantissa.
+/// Returns the bits of the mantissa.
 fn precision(ty: Ty) -> u32 {
     match ty {
         Ty::F64 => 53,
@@ -66,12 +65,12 @@ fn precision(ty: Ty) -> u32 {
 }
 
 impl Entry {
-    /// `cvt`: the value as another type.
+    /// Emits `cvt`: converts the value to another type.
     pub fn cvt<U: Static, T: Kind>(&mut self, how: Convert, a: impl Source<T>) -> Reg<U> {
         self.cvt_as(U::STATIC, how, a).cast(U::STATIC)
     }
 
-    /// [`Entry::cvt`] to a type known at run time. Results of 8 bits are in registers of 16.
+    /// Like [`Entry::cvt`], to a type known at run time. Results of 8 bits are in 16-bit registers.
     pub fn cvt_as<T: Kind>(&mut self, to: Ty, how: Convert, a: impl Source<T>) -> Reg {
         let a = a.operand().value;
         let from = a.ty();
@@ -109,7 +108,7 @@ impl Entry {
             (true, true) => to_nearest || how == Sat,
         };
         if !fits {
-            self.refuse("cvt", &format!("{how:?} is no way from {from} to {to}"));
+            self.refuse("cvt", &format!("{how:?} is no rounding from {from} to {to}"));
         }
         match (is_real(from), is_real(to)) {
             (false, false) => usual(""),
@@ -121,8 +120,8 @@ impl Entry {
         }
     }
 
-    /// `cvt.s32.s8` and so on within a register: its low bits (8 or 16, as `low` says) extended
-    /// by the rule of `low`.
+    /// Emits `cvt.s32.s8` and so on within a register: sign- or zero-extends the low bits, whose
+    /// type is `low` (8 or 16 bits).
     pub fn extend_low<T: Int>(&mut self, low: Ty, a: Reg<T>) -> Reg<T> {
         let ty = a.ty();
         if !low.is_int() || low.bits() >= ty.bits() || !ty.is_int() {
@@ -133,12 +132,13 @@ impl Entry {
         self.inst(Feature::Base, &name, ty, &[(a, ty)])
     }
 
-    /// `cvt.rn.bf16x2.f32` and so on: two floats as a pair of halves, `lo` in the low half.
+    /// Emits `cvt.rn.bf16x2.f32` and so on: packs two floats as halves, `lo` in the low half.
     pub fn cvt_pair<U: Static>(&mut self, hi: impl Source<F32>, lo: impl Source<F32>) -> Reg<U> {
         self.cvt_pair_as(U::STATIC, hi, lo).cast(U::STATIC)
     }
 
-    /// [`Entry::cvt_pair`] to a type known at run time: `f16x2`, `bf16x2`, `e4m3x2`, `e5m2x2`.
+    /// Like [`Entry::cvt_pair`], to a type known at run time: `f16x2`, `bf16x2`, `e4m3x2`,
+    /// `e5m2x2`.
     pub fn cvt_pair_as(&mut self, to: Ty, hi: impl Source<F32>, lo: impl Source<F32>) -> Reg {
         let (feature, saturate) = match to {
             Ty::F16x2 | Ty::Bf16x2 => (Feature::CvtToBf16, ""),
@@ -152,7 +152,7 @@ impl Entry {
         self.inst(feature, &format!("cvt.rn{saturate}.{to}.f32"), to, &srcs)
     }
 
-    /// `cvt.rn.f16x2.e4m3x2`: two 8-bit floats as halves, exactly.
+    /// Emits `cvt.rn.f16x2.e4m3x2`: converts two 8-bit floats to halves, exactly.
     pub fn cvt_from_fp8<T: Kind>(&mut self, a: Reg<T>) -> Reg<F16x2> {
         let from = a.ty();
         if !matches!(from, Ty::E4m3x2 | Ty::E5m2x2) {
@@ -162,7 +162,7 @@ impl Entry {
         self.inst(Feature::CvtFp8, &name, Ty::F16x2, &[(Value::Reg(a.erase()), from)])
     }
 
-    /// The `bf16` as a float, by a shift of its bits: as exact as `cvt`, and on every target.
+    /// Converts a `bf16` to a float by a shift: exact like `cvt`, and available on every target.
     pub fn bf16_to_f32(&mut self, a: Reg<Bf16>) -> Reg<F32> {
         let zero = self.mov(Operand::int(Ty::B16, 0));
         let bits: Reg<B32> = self.pack(&[zero, a.b16().erase()]);

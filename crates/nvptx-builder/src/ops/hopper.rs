@@ -1,12 +1,12 @@
-//! Hopper and later: barriers in memory, bulk copies, products by a warpgroup, clusters.
+//! Hopper and later: mbarriers, bulk copies, warpgroup products, clusters.
 
 use crate::entry::Entry;
 use crate::needs::Feature;
 use crate::reg::*;
 use crate::ty::*;
 
-/// A product of matrices by a warpgroup (four warps), asynchronously: D (64×n, in registers) += A
-/// (64×k) B (k×n), both in shared memory, told by descriptors.
+/// An asynchronous matrix product by a warpgroup (four warps): D += A B. D (64×n) is in registers,
+/// A (64×k) and B (k×n) are in shared memory, given by descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Wgmma {
     n: u32,
@@ -20,19 +20,19 @@ impl Wgmma {
         Wgmma { n, element, transposed: (false, false) }
     }
 
-    /// A is stored column by column, B row by row, as told.
+    /// Sets whether A is column-major and B row-major.
     pub fn transposed(self, a: bool, b: bool) -> Wgmma {
         Wgmma { transposed: (a, b), ..self }
     }
 
-    /// Registers of D in each thread.
+    /// Returns the number of registers of D in each thread.
     pub fn registers(self) -> usize {
         (self.n / 2) as usize
     }
 }
 
-/// A copy by `cp.async.bulk.tensor`: a box of a tensor that a map (a parameter of 128 bytes, made
-/// by `cuTensorMapEncodeTiled`) describes.
+/// A copy by `cp.async.bulk.tensor` of a box of a tensor. A tensor map describes the tensor: a
+/// parameter of 128 bytes that `cuTensorMapEncodeTiled` makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TensorMap {
     /// The generic address of the map.
@@ -40,7 +40,7 @@ pub struct TensorMap {
 }
 
 impl Entry {
-    /// `mbarrier.init`: a barrier of 8 bytes in shared memory for `count` arrivals.
+    /// Emits `mbarrier.init`: a barrier of 8 bytes in shared memory for `count` arrivals.
     pub fn mbarrier_init(&mut self, barrier: impl Into<Address>, count: impl Source<U32>) {
         let name = "mbarrier.init.shared.b64";
         let barrier = self.address(name, Space::Shared, &barrier.into());
@@ -48,14 +48,15 @@ impl Entry {
         self.code(Feature::Mbarrier, format!("{name} {barrier}, {count}"));
     }
 
-    /// `mbarrier.inval`: the barrier's memory is free again.
+    /// Emits `mbarrier.inval`: frees the memory of the barrier.
     pub fn mbarrier_inval(&mut self, barrier: impl Into<Address>) {
         let name = "mbarrier.inval.shared.b64";
         let barrier = self.address(name, Space::Shared, &barrier.into());
         self.code(Feature::Mbarrier, format!("{name} {barrier}"));
     }
 
-    /// `mbarrier.arrive`: one arrival; the state before, for [`Entry::mbarrier_test_wait`].
+    /// Emits `mbarrier.arrive`: arrives once; returns the previous state, for
+    /// [`Entry::mbarrier_test_wait`].
     pub fn mbarrier_arrive(&mut self, barrier: impl Into<Address>) -> Reg<B64> {
         let name = "mbarrier.arrive.shared.b64";
         let dst = self.destination(name, Ty::B64);
@@ -65,7 +66,7 @@ impl Entry {
         dst.cast(Ty::B64)
     }
 
-    /// `mbarrier.arrive.expect_tx`: one arrival, and `bytes` of asynchronous copies to wait for.
+    /// Emits `mbarrier.arrive.expect_tx`: arrives once and expects `bytes` of asynchronous copies.
     pub fn mbarrier_arrive_expect_tx(
         &mut self,
         barrier: impl Into<Address>,
@@ -77,7 +78,7 @@ impl Entry {
         self.code(Feature::MbarrierExpectTx, format!("{name} _, {barrier}, {bytes}"));
     }
 
-    /// `mbarrier.test_wait`: whether the phase of `state` is over.
+    /// Emits `mbarrier.test_wait`: tests whether the phase of `state` is complete.
     pub fn mbarrier_test_wait(
         &mut self,
         barrier: impl Into<Address>,
@@ -92,7 +93,8 @@ impl Entry {
         dst.cast(Ty::Pred)
     }
 
-    /// `mbarrier.try_wait.parity`: waits a while; whether the phase of this parity is over.
+    /// Emits `mbarrier.try_wait.parity`: waits for a limited time; returns whether the phase of
+    /// this parity is complete.
     pub fn mbarrier_try_wait_parity(
         &mut self,
         barrier: impl Into<Address>,
@@ -107,8 +109,8 @@ impl Entry {
         dst.cast(Ty::Pred)
     }
 
-    /// `cp.async.bulk` from global into shared memory: `bytes`, a multiple of 16, counted at an
-    /// mbarrier.
+    /// Emits `cp.async.bulk` from global into shared memory: copies `bytes`, a multiple of 16, and
+    /// signals an mbarrier.
     pub fn cp_async_bulk(
         &mut self,
         to: impl Into<Address>,
@@ -124,8 +126,8 @@ impl Entry {
         self.code(Feature::CpAsyncBulk, format!("{name} {to}, {from}, {bytes}, {barrier}"));
     }
 
-    /// `cp.async.bulk.tensor` into shared memory: the box at `coordinates` (innermost first, one
-    /// to five), counted at an mbarrier.
+    /// Emits `cp.async.bulk.tensor` into shared memory: copies the box at `coordinates` (innermost
+    /// first, one to five) and signals an mbarrier.
     pub fn cp_async_bulk_tensor(
         &mut self,
         to: impl Into<Address>,
@@ -144,7 +146,7 @@ impl Entry {
         self.code(Feature::CpAsyncBulk, format!("{name} {to}, [{map}, {coordinates}], {barrier}"));
     }
 
-    /// `cp.async.bulk.tensor` from shared into global memory, part of a bulk group.
+    /// Emits `cp.async.bulk.tensor` from shared into global memory, as part of a bulk group.
     pub fn cp_async_bulk_tensor_store(
         &mut self,
         to: TensorMap,
@@ -167,35 +169,37 @@ impl Entry {
         self.braces(&regs)
     }
 
-    /// `cp.async.bulk.commit_group`
+    /// Emits `cp.async.bulk.commit_group`.
     pub fn cp_async_bulk_commit_group(&mut self) {
         self.code(Feature::CpAsyncBulk, "cp.async.bulk.commit_group".to_string());
     }
 
-    /// `cp.async.bulk.wait_group.read`: until at most `pending` groups still read shared memory.
+    /// Emits `cp.async.bulk.wait_group.read`: waits until at most `pending` groups read shared
+    /// memory.
     pub fn cp_async_bulk_wait_group_read(&mut self, pending: u32) {
         self.code(Feature::CpAsyncBulk, format!("cp.async.bulk.wait_group.read {pending}"));
     }
 
-    /// `fence.proxy.async.shared::cta`: what was written to shared memory by stores is seen by
-    /// bulk copies and `wgmma`.
+    /// Emits `fence.proxy.async.shared::cta`: makes stores to shared memory visible to bulk copies
+    /// and `wgmma`.
     pub fn fence_proxy_async(&mut self) {
         self.code(Feature::FenceProxy, "fence.proxy.async.shared::cta".to_string());
     }
 
-    /// `fence.mbarrier_init`: barriers of other blocks of the cluster see the initial value.
+    /// Emits `fence.mbarrier_init`: makes initialised mbarriers visible to the cluster.
     pub fn fence_mbarrier_init(&mut self) {
         let name = "fence.mbarrier_init.release.cluster";
         self.code(Feature::FenceProxy, name.to_string());
     }
 
-    /// `wgmma.fence`: before the first `wgmma` that uses registers which were written otherwise.
+    /// Emits `wgmma.fence`: needed before the first `wgmma` that uses registers written by other
+    /// instructions.
     pub fn wgmma_fence(&mut self) {
         self.code(Feature::Wgmma, "wgmma.fence.sync.aligned".to_string());
     }
 
-    /// `wgmma.mma_async`: starts D = A B + D; with `accumulate` false, D = A B. Nobody touches D
-    /// until [`Entry::wgmma_wait_group`].
+    /// Emits `wgmma.mma_async`: starts D = A B + D, or D = A B without `accumulate`. D must not be
+    /// accessed until [`Entry::wgmma_wait_group`].
     pub fn wgmma(
         &mut self,
         how: Wgmma,
@@ -226,17 +230,18 @@ impl Entry {
         self.code(Feature::Wgmma, text);
     }
 
-    /// `wgmma.commit_group`
+    /// Emits `wgmma.commit_group`.
     pub fn wgmma_commit_group(&mut self) {
         self.code(Feature::Wgmma, "wgmma.commit_group.sync.aligned".to_string());
     }
 
-    /// `wgmma.wait_group`: until at most `pending` groups are not done.
+    /// Emits `wgmma.wait_group`: waits until at most `pending` groups are incomplete.
     pub fn wgmma_wait_group(&mut self, pending: u32) {
         self.code(Feature::Wgmma, format!("wgmma.wait_group.sync.aligned {pending}"));
     }
 
-    /// `setmaxnreg.inc`, `.dec`: registers of each thread of the warpgroup from here on.
+    /// Emits `setmaxnreg.inc` or `.dec`: sets the number of registers of each thread of the
+    /// warpgroup.
     pub fn set_max_registers(&mut self, increase: bool, registers: u32) {
         let name = if increase { "setmaxnreg.inc" } else { "setmaxnreg.dec" };
         if !(24..=256).contains(&registers) || !registers.is_multiple_of(8) {
@@ -245,25 +250,25 @@ impl Entry {
         self.code(Feature::SetMaxNReg, format!("{name}.sync.aligned.u32 {registers}"));
     }
 
-    /// `barrier.cluster.arrive`, then `.wait`: all threads of the cluster meet.
+    /// Emits `barrier.cluster.arrive`, then `.wait`: a barrier of all threads of the cluster.
     pub fn cluster_sync(&mut self) {
         self.code(Feature::Cluster, "barrier.cluster.arrive".to_string());
         self.code(Feature::Cluster, "barrier.cluster.wait".to_string());
     }
 
-    /// `mapa.shared::cluster`: an address of shared memory as that of another block of the
+    /// Emits `mapa.shared::cluster`: maps an address of shared memory to another block of the
     /// cluster.
     pub fn mapa(&mut self, address: Reg<U32>, block: impl Source<U32>) -> Reg<U32> {
         let srcs = [(address.operand().value, Ty::U32), (block.operand().value, Ty::U32)];
         self.inst(Feature::Cluster, "mapa.shared::cluster.u32", Ty::U32, &srcs)
     }
 
-    /// `griddepcontrol.wait`: until the kernels before this one are done.
+    /// Emits `griddepcontrol.wait`: waits until the kernels before this one are complete.
     pub fn griddepcontrol_wait(&mut self) {
         self.code(Feature::Cluster, "griddepcontrol.wait".to_string());
     }
 
-    /// `griddepcontrol.launch_dependents`: the next kernel may begin.
+    /// Emits `griddepcontrol.launch_dependents`: lets the next kernel begin.
     pub fn griddepcontrol_launch_dependents(&mut self) {
         self.code(Feature::Cluster, "griddepcontrol.launch_dependents".to_string());
     }

@@ -1,4 +1,4 @@
-//! Asynchronous copies into shared memory, and products of small matrices.
+//! Asynchronous copies into shared memory, and products of small matrices (`mma.sync`).
 
 use crate::entry::Entry;
 use crate::needs::Feature;
@@ -6,7 +6,7 @@ use crate::ops::memory::L2;
 use crate::reg::*;
 use crate::ty::*;
 
-/// A `cp.async`: how many bytes, by which way.
+/// The form of a `cp.async`: size and caches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CpAsync {
     bytes: u32,
@@ -15,30 +15,30 @@ pub struct CpAsync {
 }
 
 impl CpAsync {
-    /// `cp.async.ca`: 4, 8 or 16 bytes, through L1.
+    /// Creates `cp.async.ca`: 4, 8 or 16 bytes, through L1.
     pub fn ca(bytes: u32) -> CpAsync {
         CpAsync { bytes, global_only: false, l2: None }
     }
 
-    /// `cp.async.cg`: 16 bytes, past L1.
+    /// Creates `cp.async.cg`: 16 bytes, bypassing L1.
     pub fn cg() -> CpAsync {
         CpAsync { bytes: 16, global_only: true, l2: None }
     }
 
-    /// `.L2::128B` and so on.
+    /// Adds `.L2::128B` and so on.
     pub fn l2(self, l2: L2) -> CpAsync {
         CpAsync { l2: Some(l2), ..self }
     }
 }
 
-/// A product of matrices by a warp, `D = A B + C`: A is m×k, row by row, B is k×n, column by
-/// column. Each thread holds a few elements of each; which ones, the PTX manual draws.
+/// The shape of a matrix product by a warp, `D = A B + C`: A is m×k and row-major, B is k×n and
+/// column-major. The PTX manual shows which elements each thread holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Mma {
     m: u32,
     n: u32,
     k: u32,
-    /// The name of the elements' type, and its bits.
+    /// The name of the element type, and its bits.
     a: (&'static str, u32),
     b: (&'static str, u32),
     acc: Ty,
@@ -58,7 +58,7 @@ macro_rules! shapes {
                 feature: Feature::$feature,
             };)*
 
-            /// Every shape.
+            /// All shapes.
             pub const ALL: &'static [Mma] = &[$(Mma::$name,)*];
         }
     };
@@ -94,32 +94,32 @@ shapes! {
 }
 
 impl Mma {
-    /// Rows of A and D.
+    /// Returns the rows of A and D.
     pub fn m(self) -> u32 {
         self.m
     }
 
-    /// Columns of B and D.
+    /// Returns the columns of B and D.
     pub fn n(self) -> u32 {
         self.n
     }
 
-    /// Columns of A, rows of B.
+    /// Returns the columns of A and rows of B.
     pub fn k(self) -> u32 {
         self.k
     }
 
-    /// The type of the registers of A and B: elements packed into 32 bits, or `f64`.
+    /// Returns the type of the registers of A and B: elements packed into 32 bits, or `f64`.
     pub fn operand_type(self) -> Ty {
         if self.a.1 == 64 { Ty::F64 } else { Ty::B32 }
     }
 
-    /// The type of the registers of C and D.
+    /// Returns the type of the registers of C and D.
     pub fn acc_type(self) -> Ty {
         self.acc
     }
 
-    /// How many registers a thread holds of A, of B, and of C or D.
+    /// Returns the number of registers of a thread for A, for B, and for C or D.
     pub fn registers(self) -> (usize, usize, usize) {
         let register = self.operand_type().bits();
         let count =
@@ -132,7 +132,7 @@ impl Mma {
         )
     }
 
-    /// The name in PTX.
+    /// Returns the name in PTX.
     pub fn name(self) -> String {
         let acc = if self.acc == Ty::F16x2 { Ty::F16 } else { self.acc };
         let (m, n, k) = (self.m, self.n, self.k);
@@ -141,14 +141,14 @@ impl Mma {
 }
 
 impl Entry {
-    /// `cp.async`: copies from global into shared memory, both aligned to the size; done when
-    /// [`Entry::cp_async_wait_group`] says so, for this thread.
+    /// Emits `cp.async`: copies from global into shared memory; both addresses are aligned to the
+    /// size. [`Entry::cp_async_wait_group`] waits for the copies of this thread.
     pub fn cp_async(&mut self, how: CpAsync, to: impl Into<Address>, from: impl Into<Address>) {
         self.copy_async(how, &to.into(), &from.into(), None);
     }
 
-    /// `cp.async` of which only the first `bytes` are read, the rest become zeros: for the edges
-    /// of a tile.
+    /// Emits `cp.async` that reads only the first `bytes` and fills the rest with zeros, for the
+    /// edges of a tile.
     pub fn cp_async_zero_fill(
         &mut self,
         how: CpAsync,
@@ -175,24 +175,24 @@ impl Entry {
         self.code(feature, text);
     }
 
-    /// `cp.async.commit_group`: the copies of this thread since the last one are a group.
+    /// Emits `cp.async.commit_group`: makes the copies of this thread since the last one a group.
     pub fn cp_async_commit_group(&mut self) {
         self.code(Feature::CpAsync, "cp.async.commit_group".to_string());
     }
 
-    /// `cp.async.wait_group`: waits until at most `pending` groups of this thread are not done.
-    /// Other threads see the data after a barrier.
+    /// Emits `cp.async.wait_group`: waits until at most `pending` groups of this thread are
+    /// incomplete. Other threads see the data after a barrier.
     pub fn cp_async_wait_group(&mut self, pending: u32) {
         self.code(Feature::CpAsync, format!("cp.async.wait_group {pending}"));
     }
 
-    /// `cp.async.wait_all`
+    /// Emits `cp.async.wait_all`.
     pub fn cp_async_wait_all(&mut self) {
         self.code(Feature::CpAsync, "cp.async.wait_all".to_string());
     }
 
-    /// `ldmatrix`: `N` (1, 2 or 4) matrices of 8×8 halves from shared memory, as `mma` wants them;
-    /// each lane gives the address of a row, aligned to 16 bytes.
+    /// Emits `ldmatrix`: loads `N` (1, 2 or 4) matrices of 8×8 halves from shared memory, in the
+    /// layout of `mma`. Each lane passes the address of a row, aligned to 16 bytes.
     pub fn ldmatrix<const N: usize>(
         &mut self,
         transposed: bool,
@@ -202,7 +202,7 @@ impl Entry {
         std::array::from_fn(|i| regs[i])
     }
 
-    /// [`Entry::ldmatrix`] of a number known at run time.
+    /// Like [`Entry::ldmatrix`], with a number of matrices that is known at run time.
     pub fn ldmatrix_as(
         &mut self,
         count: usize,
@@ -218,7 +218,7 @@ impl Entry {
         regs.into_iter().map(|reg| reg.cast(Ty::B32)).collect()
     }
 
-    /// `stmatrix`: the inverse of [`Entry::ldmatrix`].
+    /// Emits `stmatrix`: the inverse of [`Entry::ldmatrix`].
     pub fn stmatrix(&mut self, transposed: bool, address: impl Into<Address>, regs: &[Reg<B32>]) {
         let trans = if transposed { ".trans" } else { "" };
         let name = format!("stmatrix.sync.aligned.m8n8.x{}{trans}.shared.b16", regs.len());
@@ -234,8 +234,8 @@ impl Entry {
         }
     }
 
-    /// `mma.sync`: `a * b + c`. The registers are those that [`Mma::registers`] counts; name the
-    /// destinations by [`Entry::to_all`] to accumulate in place.
+    /// Emits `mma.sync`: `a * b + c`, with as many registers as [`Mma::registers`] says. To
+    /// accumulate in place, name the destinations by [`Entry::to_all`].
     pub fn mma<A: Kind, C: Kind>(
         &mut self,
         how: Mma,

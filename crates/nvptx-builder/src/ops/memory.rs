@@ -5,7 +5,7 @@ use crate::needs::Feature;
 use crate::reg::*;
 use crate::ty::*;
 
-/// A load: from where, by which way.
+/// The form of a load: space, caches, order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ld {
     space: Space,
@@ -16,7 +16,7 @@ pub struct Ld {
     l2: Option<L2>,
 }
 
-/// A store: to where, by which way.
+/// The form of a store: space, caches, order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct St {
     space: Space,
@@ -25,18 +25,18 @@ pub struct St {
     no_allocate: bool,
 }
 
-/// What a load or store does with caches.
+/// The cache operator of a load or store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cache {
-    /// Loads: at all levels.
+    /// Loads: cached at all levels.
     Ca,
-    /// Only in L2.
+    /// Cached in L2 only.
     Cg,
-    /// Used once: evicted first.
+    /// Accessed once: evicted first.
     Cs,
     /// Loads: the line is not needed again.
     Lu,
-    /// Not cached, read again each time.
+    /// Not cached.
     Cv,
     /// Stores: written back at all levels.
     Wb,
@@ -58,7 +58,7 @@ impl Cache {
     }
 }
 
-/// How much L2 fetches ahead.
+/// The prefetch size of L2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum L2 {
     /// 64 bytes.
@@ -79,23 +79,23 @@ impl L2 {
     }
 }
 
-/// A level of caches.
+/// A cache level.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Level {
-    /// Of the multiprocessor.
+    /// L1, of the multiprocessor.
     L1,
-    /// Of the GPU.
+    /// L2, of the GPU.
     L2,
 }
 
-/// An operation on memory that no other thread divides.
+/// An atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomOp {
     /// Sum.
     Add,
-    /// The lesser.
+    /// The minimum.
     Min,
-    /// The greater.
+    /// The maximum.
     Max,
     /// Bitwise.
     And,
@@ -103,7 +103,7 @@ pub enum AtomOp {
     Or,
     /// Bitwise.
     Xor,
-    /// The new value (not for `red`).
+    /// Exchange (not for `red`).
     Exch,
 }
 
@@ -122,117 +122,118 @@ impl AtomOp {
 }
 
 impl Ld {
-    /// From a space.
+    /// Creates a load from a space.
     pub fn from(space: Space) -> Ld {
         let (nc, volatile, no_allocate) = (false, false, false);
         Ld { space, nc, volatile, cache: None, no_allocate, l2: None }
     }
 
-    /// `ld.global`
+    /// Creates `ld.global`.
     pub fn global() -> Ld {
         Ld::from(Space::Global)
     }
 
-    /// `ld.shared`
+    /// Creates `ld.shared`.
     pub fn shared() -> Ld {
         Ld::from(Space::Shared)
     }
 
-    /// `ld.local`
+    /// Creates `ld.local`.
     pub fn local() -> Ld {
         Ld::from(Space::Local)
     }
 
-    /// `.nc`: of global memory that nobody writes while the kernel runs.
+    /// Adds `.nc`: a load of global memory that is not written while the kernel runs.
     pub fn nc(self) -> Ld {
         Ld { nc: true, ..self }
     }
 
-    /// `.volatile`
+    /// Adds `.volatile`.
     pub fn volatile(self) -> Ld {
         Ld { volatile: true, ..self }
     }
 
-    /// `.ca`, `.cg` and so on.
+    /// Adds `.ca`, `.cg` and so on.
     pub fn cache(self, cache: Cache) -> Ld {
         Ld { cache: Some(cache), ..self }
     }
 
-    /// `.L1::no_allocate`
+    /// Adds `.L1::no_allocate`.
     pub fn no_allocate(self) -> Ld {
         Ld { no_allocate: true, ..self }
     }
 
-    /// `.L2::128B` and so on.
+    /// Adds `.L2::128B` and so on.
     pub fn l2(self, l2: L2) -> Ld {
         Ld { l2: Some(l2), ..self }
     }
 }
 
 impl St {
-    /// To a space.
+    /// Creates a store to a space.
     pub fn to(space: Space) -> St {
         St { space, volatile: false, cache: None, no_allocate: false }
     }
 
-    /// `st.global`
+    /// Creates `st.global`.
     pub fn global() -> St {
         St::to(Space::Global)
     }
 
-    /// `st.shared`
+    /// Creates `st.shared`.
     pub fn shared() -> St {
         St::to(Space::Shared)
     }
 
-    /// `st.local`
+    /// Creates `st.local`.
     pub fn local() -> St {
         St::to(Space::Local)
     }
 
-    /// `.volatile`
+    /// Adds `.volatile`.
     pub fn volatile(self) -> St {
         St { volatile: true, ..self }
     }
 
-    /// `.wb`, `.cg`, `.cs`, `.wt`.
+    /// Adds `.wb`, `.cg`, `.cs`, `.wt`.
     pub fn cache(self, cache: Cache) -> St {
         St { cache: Some(cache), ..self }
     }
 
-    /// `.L1::no_allocate`
+    /// Adds `.L1::no_allocate`.
     pub fn no_allocate(self) -> St {
         St { no_allocate: true, ..self }
     }
 }
 
-/// The type in a load or a store: halves and pairs are bits there.
+/// Returns the type that a load or store names: untyped bits for halves and pairs.
 fn memory_type(ty: Ty) -> Ty {
     if ty.is_float() || ty.is_int() { ty } else { ty.untyped() }
 }
 
 impl Entry {
-    /// `ld.param`: the value of a parameter.
+    /// Emits `ld.param`: loads a parameter.
     pub fn ld_param<T: Static>(&mut self, param: &Symbol) -> Reg<T> {
         self.ld(Ld::from(Space::Param), param)
     }
 
-    /// [`Entry::ld_param`] of a type known at run time.
+    /// Like [`Entry::ld_param`], of a type known at run time.
     pub fn ld_param_as(&mut self, ty: Ty, param: &Symbol) -> Reg {
         self.ld_as(ty, Ld::from(Space::Param), param)
     }
 
-    /// `ld`: one element.
+    /// Emits `ld`: loads an element.
     pub fn ld<T: Static>(&mut self, how: Ld, address: impl Into<Address>) -> Reg<T> {
         self.ld_as(T::STATIC, how, address).cast(T::STATIC)
     }
 
-    /// `ld` of a type known at run time.
+    /// Emits `ld` of a type known at run time.
     pub fn ld_as(&mut self, ty: Ty, how: Ld, address: impl Into<Address>) -> Reg {
         self.load(ty, ty, 1, how, &address.into())[0]
     }
 
-    /// `ld` of 8 or 16 bits into a wider register, extended by the rule of `memory`.
+    /// Emits `ld` of 8 or 16 bits into a wider register, sign- or zero-extended by the type
+    /// `memory`.
     pub fn ld_extended(
         &mut self,
         memory: Ty,
@@ -243,8 +244,8 @@ impl Entry {
         self.load(memory, register, 1, how, &address.into())[0]
     }
 
-    /// `ld.v2`, `ld.v4` (`.v8` of 32 bits on sm_100): neighbours at once. The address is a
-    /// multiple of the size of all.
+    /// Emits `ld.v2`, `ld.v4` (`.v8` of 32 bits on sm_100): several elements at once. The address
+    /// is a multiple of their total size.
     pub fn ld_vec<T: Static, const N: usize>(
         &mut self,
         how: Ld,
@@ -254,7 +255,7 @@ impl Entry {
         std::array::from_fn(|i| regs[i].cast(T::STATIC))
     }
 
-    /// [`Entry::ld_vec`] of a type and a number known at run time.
+    /// Like [`Entry::ld_vec`], of a type and a number of elements that are known at run time.
     pub fn ld_vec_as(
         &mut self,
         ty: Ty,
@@ -265,7 +266,8 @@ impl Entry {
         self.load(ty, ty, lanes, how, &address.into())
     }
 
-    /// [`Entry::ld_vec`] of 8 or 16 bits into wider registers, extended by the rule of `memory`.
+    /// Like [`Entry::ld_vec`], of 8 or 16 bits into wider registers, sign- or zero-extended by the
+    /// type `memory`.
     pub fn ld_vec_extended(
         &mut self,
         memory: Ty,
@@ -307,13 +309,13 @@ impl Entry {
         regs
     }
 
-    /// `st`: one element.
+    /// Emits `st`: stores an element.
     pub fn st<T: Kind>(&mut self, how: St, address: impl Into<Address>, value: impl Source<T>) {
         let value = value.operand();
         self.store(value.ty(), &[value.erase()], how, &address.into());
     }
 
-    /// `st` of the low 8 or 16 bits of a register.
+    /// Emits `st` of the low 8 or 16 bits of a register.
     pub fn st_truncated(
         &mut self,
         memory: Ty,
@@ -324,14 +326,14 @@ impl Entry {
         self.store(memory, &[value], how, &address.into());
     }
 
-    /// `st.v2`, `st.v4` (`.v8` of 32 bits on sm_100): neighbours at once. The address is a
-    /// multiple of the size of all.
+    /// Emits `st.v2`, `st.v4` (`.v8` of 32 bits on sm_100): several elements at once. The address
+    /// is a multiple of their total size.
     pub fn st_vec<T: Kind>(&mut self, how: St, address: impl Into<Address>, values: &[Reg<T>]) {
         let values: Vec<Operand> = values.iter().map(|value| value.operand().erase()).collect();
         self.st_vec_operands(how, address, &values);
     }
 
-    /// [`Entry::st_vec`] of registers and constants.
+    /// Like [`Entry::st_vec`], of registers and constants.
     pub fn st_vec_operands(&mut self, how: St, address: impl Into<Address>, values: &[Operand]) {
         match values.first() {
             Some(first) => self.store(first.ty(), values, how, &address.into()),
@@ -339,7 +341,7 @@ impl Entry {
         }
     }
 
-    /// [`Entry::st_vec`] of the low 8 or 16 bits of registers.
+    /// Like [`Entry::st_vec`], of the low 8 or 16 bits of registers.
     pub fn st_vec_truncated(
         &mut self,
         memory: Ty,
@@ -374,7 +376,7 @@ impl Entry {
         self.code(feature, format!("{name} {address}, {texts}"));
     }
 
-    /// Completes the name of a load or a store; what it needs.
+    /// Completes the name of a load or a store; returns the feature that it needs.
     fn access(
         &mut self,
         name: &mut String,
@@ -399,7 +401,7 @@ impl Entry {
         let bytes = lanes as u32 * memory.bytes();
         let wide = bytes == 32 && lanes > 1 && space == Space::Global;
         if !matches!(lanes, 1 | 2 | 4 | 8) || (lanes == 8 && !wide) || (bytes > 16 && !wide) {
-            self.refuse(name, "an access is of 1, 2 or 4 elements and at most 16 bytes");
+            self.refuse(name, "an access has 1, 2 or 4 elements and at most 16 bytes");
         }
         let feature = if wide {
             Feature::Access256
@@ -416,7 +418,7 @@ impl Entry {
         feature
     }
 
-    /// What a part of an instruction needs beside the rest.
+    /// Checks the feature that a part of an instruction needs.
     fn require(&mut self, name: &str, feature: Feature) {
         let needs = feature.needs();
         if needs.met_by(self.target) {
@@ -427,17 +429,17 @@ impl Entry {
         }
     }
 
-    /// Symbols are aligned to their elements at least, so an offset that is no multiple of one is
-    /// wrong whatever they are aligned to.
+    /// Refuses an offset that is not a multiple of the element size: symbols are aligned to it at
+    /// least.
     fn check_alignment(&mut self, name: &str, memory: Ty, lanes: usize, address: &Address) {
         let bytes = i64::from(memory.bytes()) * lanes as i64;
         if matches!(address.base, Base::Symbol(_)) && address.offset % bytes != 0 {
-            let message = format!("the offset {} is no multiple of {bytes}", address.offset);
+            let message = format!("the offset {} is not a multiple of {bytes}", address.offset);
             self.refuse(name, &message);
         }
     }
 
-    /// `prefetch.global`: the line of the address is wanted soon.
+    /// Emits `prefetch.global`: prefetches the line of the address.
     pub fn prefetch(&mut self, level: Level, address: impl Into<Address>) {
         let name = match level {
             Level::L1 => "prefetch.global.L1",
@@ -447,7 +449,7 @@ impl Entry {
         self.code(Feature::Base, format!("{name} {address}"));
     }
 
-    /// `atom`: changes memory, gives what was there. Relaxed, at the scope of the GPU.
+    /// Emits `atom`: updates memory and returns the old value. Relaxed, at the scope of the GPU.
     pub fn atom<T: Kind>(
         &mut self,
         op: AtomOp,
@@ -465,7 +467,7 @@ impl Entry {
         dst.cast(ty)
     }
 
-    /// `atom.cas`: `new` if memory holds `compare`; gives what was there.
+    /// Emits `atom.cas`: stores `new` if memory holds `compare`; returns the old value.
     pub fn atom_cas<T: Kind>(
         &mut self,
         space: Space,
@@ -485,7 +487,7 @@ impl Entry {
         dst.cast(ty)
     }
 
-    /// `red`: as [`Entry::atom`], without a result.
+    /// Emits `red`: like [`Entry::atom`], without a result.
     pub fn red<T: Kind>(
         &mut self,
         op: AtomOp,
@@ -495,7 +497,7 @@ impl Entry {
     ) {
         let value = value.operand().value;
         if op == AtomOp::Exch {
-            self.refuse("red.exch", "`red` gives nothing back; use a store");
+            self.refuse("red.exch", "`red` has no result; use a store");
         }
         let bf16 = matches!(value.ty(), Ty::Bf16 | Ty::Bf16x2);
         let (name, ty) = self.atomic("red", op, space, value);
@@ -505,7 +507,7 @@ impl Entry {
         self.code(feature, format!("{name} {address}, {value}"));
     }
 
-    /// `red.global.add.v4.f32` or `.v2.f32`: neighbours at once.
+    /// Emits `red.global.add.v4.f32` or `.v2.f32`: adds several elements at once.
     pub fn red_vec(&mut self, address: impl Into<Address>, values: &[Reg<F32>]) {
         let name = format!("red.global.add.v{}.f32", values.len());
         if !matches!(values.len(), 2 | 4) {
@@ -521,7 +523,7 @@ impl Entry {
         let ty = value.ty();
         let wide = matches!(ty.bits(), 32 | 64);
         let (fits, shown) = match op {
-            // Sums of signed 64-bit integers are those of unsigned ones.
+            // 64-bit addition is the same for signed and unsigned integers.
             AtomOp::Add if ty == Ty::S64 => (true, Ty::U64),
             AtomOp::Add if ty.is_half() => (space == Space::Global, ty),
             AtomOp::Add => (wide && (ty.is_int() || ty.is_float()), ty),
@@ -537,17 +539,18 @@ impl Entry {
         (name, ty)
     }
 
-    /// `cvta.to.global.u64`: the generic address of a parameter as one of global memory.
+    /// Emits `cvta.to.global.u64`: converts a generic address, such as a parameter, to global
+    /// memory.
     pub fn cvta_to_global(&mut self, address: Reg<U64>) -> Reg<U64> {
         self.cvta("cvta.to.global.u64", address)
     }
 
-    /// `cvta.to.shared.u64`
+    /// Emits `cvta.to.shared.u64`.
     pub fn cvta_to_shared(&mut self, address: Reg<U64>) -> Reg<U64> {
         self.cvta("cvta.to.shared.u64", address)
     }
 
-    /// `cvta.shared.u64`: an address of shared memory as a generic one.
+    /// Emits `cvta.shared.u64`: converts an address of shared memory to a generic one.
     pub fn cvta_from_shared(&mut self, address: Reg<U64>) -> Reg<U64> {
         self.cvta("cvta.shared.u64", address)
     }
@@ -556,7 +559,7 @@ impl Entry {
         self.inst(Feature::Base, name, Ty::U64, &[(address.operand().value, Ty::U64)])
     }
 
-    /// `mov.u32`: the address of a variable in shared memory, within that space.
+    /// Emits `mov.u32`: the address of a variable in shared memory, within that space.
     pub fn address_of_shared(&mut self, symbol: &Symbol) -> Reg<U32> {
         if symbol.space != Space::Shared {
             self.refuse("mov.u32", &format!("`{}` is not in shared memory", symbol.name));
@@ -567,7 +570,8 @@ impl Entry {
         dst.cast(Ty::U32)
     }
 
-    /// `mov.u64`: the address of a variable within its space, for `[reg+offset]` in that space.
+    /// Emits `mov.u64`: the address of a variable within its space, for `[reg+offset]` in that
+    /// space.
     pub fn address_of(&mut self, symbol: &Symbol) -> Reg<U64> {
         if symbol.space == Space::Param {
             self.refuse("mov.u64", "parameters are read by ld.param");

@@ -24,8 +24,7 @@ use crate::reg::Value;
 use crate::ty::Ty;
 
 impl Entry {
-    /// The type that an instruction takes from its first operand, if it is one of those that the
-    /// instruction has.
+    /// Returns the type of the first operand, if the instruction has this type.
     fn checked(&mut self, name: &str, value: Value, has: fn(Ty) -> bool, wants: &str) -> Ty {
         let ty = value.ty();
         if !has(ty) {

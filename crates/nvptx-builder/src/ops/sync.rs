@@ -5,14 +5,14 @@ use crate::needs::Feature;
 use crate::reg::{Reg, Source};
 use crate::ty::*;
 
-/// Which threads a fence orders memory for.
+/// The threads for which a fence orders memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// Of the block.
+    /// The threads of the block.
     Cta,
-    /// Of the GPU.
+    /// The threads of the GPU.
     Gpu,
-    /// All, of the host too.
+    /// All threads, including those of the host.
     Sys,
 }
 
@@ -26,39 +26,39 @@ impl Scope {
     }
 }
 
-/// What a barrier finds out about a predicate of all threads.
+/// The reduction of a predicate over all threads at a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reduce {
-    /// It holds in all.
+    /// True in all threads.
     And,
-    /// It holds in one at least.
+    /// True in at least one thread.
     Or,
 }
 
 impl Entry {
-    /// `bar.sync`: all threads of the block meet; what they wrote before is seen after. Barriers
-    /// have numbers from 0 to 15.
+    /// Emits `bar.sync`: a barrier of all threads of the block. Writes before it are visible after
+    /// it. Barriers have the numbers 0 to 15.
     pub fn bar_sync(&mut self, barrier: u32) {
         let name = format!("bar.sync {barrier}");
         self.check_barrier(&name, barrier, None);
         self.code(Feature::Base, name);
     }
 
-    /// `bar.sync a, n`: `threads` threads meet, a multiple of 32.
+    /// Emits `bar.sync a, n`: a barrier of `threads` threads, a multiple of 32.
     pub fn bar_sync_some(&mut self, barrier: u32, threads: u32) {
         let name = format!("bar.sync {barrier}, {threads}");
         self.check_barrier(&name, barrier, Some(threads));
         self.code(Feature::Base, name);
     }
 
-    /// `bar.arrive a, n`: counts at a barrier without waiting there.
+    /// Emits `bar.arrive a, n`: arrives at a barrier without waiting.
     pub fn bar_arrive(&mut self, barrier: u32, threads: u32) {
         let name = format!("bar.arrive {barrier}, {threads}");
         self.check_barrier(&name, barrier, Some(threads));
         self.code(Feature::Base, name);
     }
 
-    /// `barrier.sync`: as [`Entry::bar_sync`], threads of a warp may arrive one by one.
+    /// Emits `barrier.sync`: like [`Entry::bar_sync`], but threads of a warp may arrive separately.
     pub fn barrier_sync(&mut self, barrier: u32) {
         let name = format!("barrier.sync {barrier}");
         self.check_barrier(&name, barrier, None);
@@ -70,11 +70,11 @@ impl Entry {
             self.refuse(name, "barriers are 0 to 15");
         }
         if threads.is_some_and(|threads| threads == 0 || threads % 32 != 0 || threads > 1024) {
-            self.refuse(name, "the threads at a barrier are a multiple of 32, at most 1,024");
+            self.refuse(name, "a barrier has a multiple of 32 threads, at most 1,024");
         }
     }
 
-    /// `bar.red.and.pred`, `bar.red.or.pred`: a barrier that tells about a predicate.
+    /// Emits `bar.red.and.pred`, `bar.red.or.pred`: a barrier with a reduction of a predicate.
     pub fn bar_red(&mut self, reduce: Reduce, barrier: u32, pred: Reg<Pred>) -> Reg<Pred> {
         let name = match reduce {
             Reduce::And => "bar.red.and.pred",
@@ -85,7 +85,7 @@ impl Entry {
         self.inst(Feature::Base, name, Ty::Pred, &srcs)
     }
 
-    /// `bar.red.popc.u32`: a barrier that counts the threads where a predicate holds.
+    /// Emits `bar.red.popc.u32`: a barrier that counts the threads whose predicate is true.
     pub fn bar_red_popc(&mut self, barrier: u32, pred: Reg<Pred>) -> Reg<U32> {
         let name = "bar.red.popc.u32";
         self.check_barrier(name, barrier, None);
@@ -93,12 +93,12 @@ impl Entry {
         self.inst(Feature::Base, name, Ty::U32, &srcs)
     }
 
-    /// `bar.warp.sync`: the threads of the warp that `mask` names meet.
+    /// Emits `bar.warp.sync`: a barrier of the lanes in `mask`.
     pub fn bar_warp_sync(&mut self, mask: impl Source<U32>) {
         self.effect(Feature::Base, "bar.warp.sync", &[(mask.operand().value, Ty::B32)]);
     }
 
-    /// `membar`: what this thread wrote before is seen by others before what it writes after.
+    /// Emits `membar`: other threads see the writes before it no later than those after it.
     pub fn membar(&mut self, scope: Scope) {
         let name = match scope {
             Scope::Cta => "membar.cta",
@@ -108,12 +108,12 @@ impl Entry {
         self.code(Feature::Base, name.to_string());
     }
 
-    /// `fence.acq_rel`
+    /// Emits `fence.acq_rel`.
     pub fn fence_acq_rel(&mut self, scope: Scope) {
         self.code(Feature::Base, format!("fence.acq_rel.{}", scope.name()));
     }
 
-    /// `fence.sc`
+    /// Emits `fence.sc`.
     pub fn fence_sc(&mut self, scope: Scope) {
         self.code(Feature::Base, format!("fence.sc.{}", scope.name()));
     }

@@ -1,4 +1,4 @@
-//! What the threads of a warp tell each other, and what a thread knows of itself.
+//! Communication within a warp, and special registers.
 
 use crate::entry::Entry;
 use crate::needs::Feature;
@@ -38,16 +38,16 @@ pub enum Special {
     WarpId,
     /// The multiprocessor.
     SmId,
-    /// Bits of the lanes before this one.
+    /// A mask of the lanes before this one.
     LanemaskLt,
-    /// Cycles, modulo 2^32.
+    /// The cycle counter, modulo 2^32.
     Clock,
     /// Bytes of dynamic shared memory.
     DynamicSmemSize,
 }
 
 impl Special {
-    /// The name in PTX.
+    /// Returns the name in PTX.
     pub fn name(self) -> &'static str {
         match self {
             Special::TidX => "%tid.x",
@@ -75,44 +75,44 @@ impl Special {
 /// Special registers of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Special64 {
-    /// Nanoseconds.
+    /// The time in nanoseconds.
     GlobalTimer,
-    /// Cycles.
+    /// The cycle counter.
     Clock64,
 }
 
-/// Which lane `shfl` reads.
+/// The lane that `shfl` reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shuffle {
-    /// So many lanes before.
+    /// This many lanes before.
     Up,
-    /// So many lanes after.
+    /// This many lanes after.
     Down,
-    /// The lane's number with some bits flipped.
+    /// The lane number with these bits flipped.
     Bfly,
-    /// A lane by its number.
+    /// The lane with this number.
     Idx,
 }
 
-/// What `vote` finds out.
+/// The mode of `vote`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Vote {
-    /// It holds in all.
+    /// True in all lanes.
     All,
-    /// It holds in one at least.
+    /// True in at least one lane.
     Any,
-    /// It is the same in all.
+    /// Equal in all lanes.
     Uni,
 }
 
-/// What `redux` computes.
+/// The operation of `redux`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Redux {
     /// Sum of integers.
     Add,
-    /// The least.
+    /// The minimum.
     Min,
-    /// The greatest.
+    /// The maximum.
     Max,
     /// Bitwise.
     And,
@@ -123,7 +123,7 @@ pub enum Redux {
 }
 
 impl Entry {
-    /// `mov.u32` of a special register.
+    /// Emits `mov.u32` of a special register.
     pub fn special(&mut self, which: Special) -> Reg<U32> {
         let dst = self.destination("mov.u32", Ty::U32);
         let text = format!("mov.u32 {}, {}", self.name_of(dst), which.name());
@@ -131,7 +131,7 @@ impl Entry {
         dst.cast(Ty::U32)
     }
 
-    /// `mov.u64` of a special register.
+    /// Emits `mov.u64` of a special register.
     pub fn special64(&mut self, which: Special64) -> Reg<U64> {
         let name = match which {
             Special64::GlobalTimer => "%globaltimer",
@@ -143,8 +143,8 @@ impl Entry {
         dst.cast(Ty::U64)
     }
 
-    /// `shfl.sync`: the value of another lane. `clamp` bounds the lanes: 0 for [`Shuffle::Up`],
-    /// 31 for the others, within the whole warp.
+    /// Emits `shfl.sync`: reads the value of another lane. `clamp` bounds the lanes: 0 for
+    /// [`Shuffle::Up`], 31 for the others, within the whole warp.
     pub fn shfl<T: Kind>(
         &mut self,
         mode: Shuffle,
@@ -170,7 +170,7 @@ impl Entry {
         self.inst(Feature::Base, &format!("shfl.sync.{mode}.b32"), ty, &srcs)
     }
 
-    /// `vote.sync`: what the lanes of `mask` say together.
+    /// Emits `vote.sync`: reduces a predicate over the lanes of `mask`.
     pub fn vote(&mut self, what: Vote, pred: Reg<Pred>, mask: impl Source<U32>) -> Reg<Pred> {
         let name = match what {
             Vote::All => "vote.sync.all.pred",
@@ -181,13 +181,13 @@ impl Entry {
         self.inst(Feature::Base, name, Ty::Pred, &srcs)
     }
 
-    /// `vote.sync.ballot.b32`: a bit for each lane where it holds.
+    /// Emits `vote.sync.ballot.b32`: a mask of the lanes whose predicate is true.
     pub fn ballot(&mut self, pred: Reg<Pred>, mask: impl Source<U32>) -> Reg<U32> {
         let srcs = [(pred.operand().value, Ty::Pred), (mask.operand().value, Ty::B32)];
         self.inst(Feature::Base, "vote.sync.ballot.b32", Ty::U32, &srcs)
     }
 
-    /// `match.any.sync`: a bit for each lane with the same value.
+    /// Emits `match.any.sync`: a mask of the lanes with the same value.
     pub fn match_any<T: Bits>(&mut self, a: impl Source<T>, mask: impl Source<U32>) -> Reg<U32> {
         let a = a.operand().value;
         let has = |ty: Ty| matches!(ty.bits(), 32 | 64);
@@ -196,7 +196,7 @@ impl Entry {
         self.inst(Feature::Base, &name, Ty::U32, &[(a, ty), (mask.operand().value, Ty::B32)])
     }
 
-    /// `match.all.sync`: `mask` if all lanes have the same value, else 0.
+    /// Emits `match.all.sync`: `mask` if all lanes have the same value, else 0.
     pub fn match_all<T: Bits>(&mut self, a: impl Source<T>, mask: impl Source<U32>) -> Reg<U32> {
         let a = a.operand().value;
         let has = |ty: Ty| matches!(ty.bits(), 32 | 64);
@@ -205,12 +205,13 @@ impl Entry {
         self.inst(Feature::Base, &name, Ty::U32, &[(a, ty), (mask.operand().value, Ty::B32)])
     }
 
-    /// `activemask`: the lanes that run this instruction together.
+    /// Emits `activemask`: a mask of the active lanes.
     pub fn activemask(&mut self) -> Reg<U32> {
         self.inst(Feature::Base, "activemask.b32", Ty::U32, &[])
     }
 
-    /// `redux.sync`: one value of all lanes of `mask`. Of f32 only the least and the greatest.
+    /// Emits `redux.sync`: reduces a value over the lanes of `mask`. f32 has only minimum and
+    /// maximum.
     pub fn redux<T: Kind>(
         &mut self,
         op: Redux,
@@ -235,7 +236,7 @@ impl Entry {
         self.inst(feature, &name, ty, &[(a, ty), (mask.operand().value, Ty::B32)])
     }
 
-    /// `elect.sync`: true in one lane of `mask`.
+    /// Emits `elect.sync`: true in one lane of `mask`.
     pub fn elect(&mut self, mask: impl Source<U32>) -> Reg<Pred> {
         let dst = self.destination("elect.sync", Ty::Pred);
         let mask = self.source("elect.sync", mask.operand().value, Ty::B32);

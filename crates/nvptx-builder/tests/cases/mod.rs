@@ -1,8 +1,8 @@
-//! Each instruction once, with what its row of the table is called and how its text begins.
+//! Each instruction once, with its row of the table and the beginning of its text.
 
 use nvptx_builder::*;
 
-/// The row, the text that the instruction has, and what emits it.
+/// The row, the text of the instruction, and the code that emits it.
 pub type Case = (Feature, &'static str, fn(&mut Entry));
 
 fn tile(e: &mut Entry) -> Reg<U32> {
@@ -12,7 +12,7 @@ fn tile(e: &mut Entry) -> Reg<U32> {
 
 macro_rules! cases {
     ($($feature:ident $text:literal |$e:ident $(, $reg:ident : $ty:ident)*| $body:expr;)*) => {
-        /// Every case.
+        /// All cases.
         pub const CASES: &[Case] = &[$(
             (Feature::$feature, $text, |$e: &mut Entry| {
                 $(let $reg = $e.reg::<$ty>();)*

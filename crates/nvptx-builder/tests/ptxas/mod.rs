@@ -1,11 +1,11 @@
-//! `ptxas`, where it is present: `TEC_PTXAS`, else the one that `pip install nvidia-cuda-nvcc` put
-//! into the project's `.venv`.
+//! Finds and runs `ptxas`: `TEC_PTXAS`, or the one that `pip install nvidia-cuda-nvcc` installed in
+//! the `.venv` of the project.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The assembler; none, said on standard error, if there is none.
+/// Returns the path of `ptxas`. If there is none, prints a note to standard error.
 pub fn find() -> Option<PathBuf> {
     let found = std::env::var_os("TEC_PTXAS").map(PathBuf::from).or_else(in_venv);
     if found.is_none() {
@@ -28,7 +28,10 @@ fn in_venv() -> Option<PathBuf> {
     None
 }
 
-/// Assembles a text; what `ptxas` says if it does not take it.
+/// Assembles a text.
+///
+/// # Errors
+/// The output of `ptxas`.
 pub fn assemble(ptxas: &Path, text: &str, target: &str) -> Result<(), String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::parse::ast::Arg;
 use crate::ty::{Class, Ty};
 
 impl Decoder {
-    /// The operation, or None where the opcode is none of this file.
+    /// Decodes the operation; `None` if the opcode does not belong to this file.
     pub(super) fn arithmetic(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Option<Op>> {
         let op = match mods.root {
             "add" | "sub" | "mul" | "div" | "min" | "max" | "rem" | "mul24" => {
@@ -170,7 +170,7 @@ impl Decoder {
         self.lane(f.ok_or_else(|| mods.unknown())?, ty, args)
     }
 
-    /// Rounding, `.ftz` and `.sat`, where they stand.
+    /// Decodes rounding, `.ftz` and `.sat`, if present.
     fn mode(&self, mods: &mut Mods<'_>) -> Result<(Option<Round>, bool, bool)> {
         let round = match mods.one_of(&["rn", "rz", "rm", "rp"]) {
             Some("rn") => Some(Round::Rn),
@@ -182,8 +182,8 @@ impl Decoder {
         Ok((round, mods.has("ftz"), mods.has("sat")))
     }
 
-    /// The mode of an `f32` instruction; without a rounding only `add`, `sub`, `mul` and the
-    /// approximations are allowed.
+    /// Decodes the mode of an `f32` instruction. Only `add`, `sub`, `mul` and approximations may
+    /// omit the rounding.
     fn float_mode(
         &self,
         mods: &Mods<'_>,
@@ -211,7 +211,7 @@ impl Decoder {
         }
     }
 
-    /// Subnormals of the short types are always kept.
+    /// Short types always keep subnormals.
     fn half_mode(&self, mods: &Mods<'_>, mode: (Option<Round>, bool, bool)) -> Result<()> {
         if mode.1 {
             return Err(mods.error("`.ftz` is not supported for this type"));
@@ -410,7 +410,7 @@ impl Decoder {
         Ok(Op::Lane { f, d, s: [a, b, CONST, CONST] })
     }
 
-    /// Instructions whose operands differ in type.
+    /// Decodes instructions whose operands have different types.
     fn fields(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         let root = mods.root;
         let mut name = root.to_string();
@@ -426,7 +426,7 @@ impl Decoder {
             "bfi" => types = vec![ty, ty, Ty::U32, Ty::U32],
             "shf" | "prmt" => types = vec![Ty::B32; 3],
             _ => {
-                // `dp4a.atype.btype`: the sum is signed where one of them is.
+                // `dp4a.atype.btype`: the sum is signed if one of them is.
                 let other = mods.ty()?;
                 let sum = if ty.is_signed() || other.is_signed() { Ty::S32 } else { Ty::U32 };
                 types = vec![Ty::B32, Ty::B32, sum];
@@ -581,7 +581,7 @@ impl Decoder {
         }
     }
 
-    /// The type of the parts of a packed `mov`.
+    /// Returns the type of the parts of a packed `mov`.
     fn part_type(&self, mods: &Mods<'_>, ty: Ty, count: usize) -> Result<Ty> {
         match (ty.bytes(), count) {
             (8, 2) => Ok(Ty::B32),
@@ -672,7 +672,7 @@ impl Decoder {
         Ok(Op::Lane { f, d, s })
     }
 
-    /// A rounding is needed where the result can be inexact, and wrong elsewhere.
+    /// Checks that a rounding is present if and only if the result can be inexact.
     fn check_rounding(
         &self,
         mods: &Mods<'_>,
@@ -703,7 +703,7 @@ impl Decoder {
     }
 }
 
-/// `%clock` and its relatives: whether they have 64 bits.
+/// Whether a clock register has 64 bits.
 fn clock(name: &str) -> Option<bool> {
     match name {
         "%clock" | "%clock_hi" | "%globaltimer_lo" | "%globaltimer_hi" => Some(false),

@@ -1,4 +1,4 @@
-//! Decodes branches, barriers and what the threads of a warp do together.
+//! Decodes branches, barriers and warp-wide instructions.
 
 use super::Decoder;
 use super::mods::Mods;

@@ -13,7 +13,7 @@ struct Shape {
     name: &'static str,
     mnk: (u32, u32, u32),
     elem: &'static [Ty],
-    /// Registers of `a` and `b` by thread.
+    /// The registers of `a` and `b` of a thread.
     a: usize,
     b: usize,
 }

@@ -37,7 +37,7 @@ impl Decoder {
         }
     }
 
-    /// The address operand; a variable in brackets must be of the instruction's space.
+    /// Decodes the address operand. A variable in brackets must be in the space of the instruction.
     fn address_in(&mut self, mods: &Mods<'_>, arg: &Arg, space: MemSpace) -> Result<Address> {
         let (mut address, of) = self.address(arg)?;
         let Some(of) = of else {
@@ -68,7 +68,7 @@ impl Decoder {
         if fits { Ok(address) } else { Err(mods.error("the variable is of another state space")) }
     }
 
-    /// Remembers the smallest access, which is the grain of the shadow memory.
+    /// Records the smallest access, which is the granule of the shadow memory.
     pub(super) fn note_granule(&mut self, space: MemSpace, bytes: u32) {
         let kernel = &mut self.kernel;
         if matches!(space, MemSpace::Shared | MemSpace::Generic) {
@@ -141,8 +141,7 @@ impl Decoder {
             return Err(mods.error("registers of different sizes"));
         }
         if reg_bytes == 8 && ty.bytes() < 8 {
-            // A constant has been made with the element's size; it cannot stand beside
-            // registers of 64 bits.
+            // A constant has the size of the element; it cannot be mixed with 64-bit registers.
             if rows.iter().any(|(_, row)| *row != SINK && *row & CONST != 0) {
                 return Err(mods.error("constants beside wider registers"));
             }
@@ -211,7 +210,7 @@ impl Decoder {
         Ok(Op::Atomic(Atomic { op, space, address, ty, d, a, b, site }))
     }
 
-    /// `cvta.space` gives a generic address, `cvta.to.space` takes one.
+    /// Decodes `cvta.space`, which returns a generic address, and `cvta.to.space`, which takes one.
     fn cvta(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         let to = mods.has("to");
         let space = self.space(mods);
@@ -243,7 +242,7 @@ impl Decoder {
         Ok(Op::IsSpace { space, p, a })
     }
 
-    /// Hints to the caches change nothing here; their operands are still read.
+    /// Cache hints have no effect, but their operands are read.
     fn hint(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
         self.space(mods);
         if mods.root == "discard" {

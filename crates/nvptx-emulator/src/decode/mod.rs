@@ -1,8 +1,6 @@
-//! From parsed text to [`op::Kernel`]: names become rows, labels become positions, opcodes
-//! become functions.
+//! Decodes parsed text to [`op::Kernel`]: names become rows, labels positions, opcodes functions.
 //!
-//! The world is closed: an instruction, modifier, operand or type that is not known here is an
-//! error with its line.
+//! An unknown instruction, modifier, operand or type is an error with its line.
 
 mod arith;
 mod control;
@@ -20,15 +18,15 @@ use crate::parse::ast::{Arg, Entry, RawInst, Space, StmtKind, Var};
 use crate::ty::{Class, Ty};
 use std::collections::HashMap;
 
-/// Where variables of the module lie in the address space: buffers of a launch come below.
+/// The address of the variables of the module; buffers of a launch are below.
 pub(crate) const MODULE_BUFFERS: u64 = 0x40_0000;
-/// The bits of an address inside of one buffer.
+/// The bits of an offset in a buffer.
 pub(crate) const BUFFER_BITS: u32 = 40;
 /// The windows of shared and local memory in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 1 << 36;
 pub(crate) const LOCAL_WINDOW: u64 = 2 << 36;
 pub(crate) const WINDOW_BYTES: u64 = 1 << 36;
-/// The unmapped bytes between two shared variables; banks stay as they were.
+/// The unmapped bytes between two shared variables, a multiple of the bank period.
 const SHARED_GAP: u32 = 1024;
 
 /// Decodes one kernel of a text for `machine`; `vars` are the variables of the module.
@@ -53,7 +51,7 @@ pub(crate) fn decode(entry: &Entry, vars: &[Var], machine: Machine) -> Result<Ke
             StmtKind::Inst(raw) => decoder.instruction(raw)?,
         }
     }
-    // Falling off the end is `ret`.
+    // The end of the text is an implicit `ret`.
     decoder.kernel.names.push("ret".to_string());
     let name = decoder.kernel.names.len() as u32 - 1;
     let line = entry.body.last().map_or(entry.line, |s| s.line);
@@ -73,14 +71,14 @@ fn to_rows<T: Copy + Default>(table: &HashMap<T, u32>) -> Vec<[T; 32]> {
     rows
 }
 
-/// What a name of a kernel stands for.
+/// The meaning of a name in a kernel.
 #[derive(Clone, Copy, Debug)]
 enum Symbol {
     Reg {
         ty: Ty,
         row: u32,
     },
-    /// A variable's address in its space.
+    /// The address of a variable in its space.
     Var {
         space: Space,
         address: u64,
@@ -176,7 +174,7 @@ impl Decoder {
         })
     }
 
-    /// Labels by their scope, with the position of the instruction that follows.
+    /// Collects labels by scope, with the position of the next instruction.
     fn collect_labels(&mut self, entry: &Entry) -> Result<()> {
         let (mut open, mut next, mut at) = (vec![0], 1, 0);
         for stmt in &entry.body {
@@ -204,8 +202,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Places the shared variables that the kernel names, those of the module first, in the
-    /// order of the text, with a gap after each.
+    /// Places the shared variables that the kernel uses, those of the module first, in the order of
+    /// the text, with a gap after each.
     fn layout_shared(&mut self, entry: &Entry, vars: &[Var]) -> Result<()> {
         let mut used = std::collections::HashSet::new();
         for stmt in &entry.body {
@@ -270,7 +268,7 @@ impl Decoder {
                     return Err(Error::at(self.line, format!("{count} registers are too many")));
                 }
                 Some(count) => {
-                    // A range is looked up by its name and number when a register is met.
+                    // A register of a range is resolved at its first use.
                     for i in 0..*count {
                         self.register(ty, format!("{name}{i}"));
                     }
@@ -280,7 +278,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A row is given out when the register is first used, see `row_of`.
+    /// Declares a register; `row_of` assigns its row at the first use.
     fn register(&mut self, ty: Ty, name: String) {
         let scope = self.scopes.last_mut().expect("the kernel's scope stays open");
         scope.names.insert(name, Symbol::Reg { ty, row: u32::MAX });
@@ -296,7 +294,7 @@ impl Decoder {
         row
     }
 
-    /// A variable of the kernel; shared ones are placed already.
+    /// Declares a variable of the kernel; shared ones were placed before.
     fn variable(&mut self, var: &Var) -> Result<()> {
         match var.space {
             Space::Shared => Ok(()),
@@ -305,7 +303,7 @@ impl Decoder {
                 let symbol = Symbol::Var { space: Space::Local, address: u64::from(offset) };
                 let scope = self.scopes.last_mut().expect("the kernel's scope stays open");
                 scope.names.insert(var.name.clone(), symbol);
-                // The gap after a variable keeps an overrun from hitting the next one.
+                // The gap prevents an overrun from hitting the next variable.
                 self.kernel.local_bytes = offset + (var.bytes as u32).next_multiple_of(16) + 16;
                 Ok(())
             }
@@ -353,7 +351,7 @@ impl Decoder {
         Err(mods.unknown())
     }
 
-    /// A new memory access site of the instruction being decoded.
+    /// Creates a memory access site for the current instruction.
     fn site(&mut self) -> u32 {
         self.kernel.sites.push(self.kernel.code.len() as u32);
         self.kernel.sites.len() as u32 - 1
@@ -408,7 +406,7 @@ fn next(counter: &mut u32) -> u32 {
     *counter - 1
 }
 
-/// Every name of an operand.
+/// Calls `f` with all names of an operand.
 fn names_of<'a>(arg: &'a Arg, out: &mut std::collections::HashSet<&'a str>) {
     match arg {
         Arg::Name(name) | Arg::Addr(Some(name), _) | Arg::Sum(name, _) => {

@@ -1,4 +1,4 @@
-//! The modifiers of an opcode: each must be asked for, what is left over is an error.
+//! The modifiers of an opcode. A modifier that the decoder does not take is an error.
 
 use crate::error::{Error, Result};
 use crate::ty::Ty;
@@ -17,7 +17,7 @@ impl<'a> Mods<'a> {
         Mods { opcode, root, parts: split.map(|p| (p, false)).collect(), line }
     }
 
-    /// Whether the modifier stands there.
+    /// Takes a modifier; returns whether it was present.
     pub fn has(&mut self, name: &str) -> bool {
         match self.parts.iter_mut().find(|(p, used)| *p == name && !used) {
             Some(part) => {
@@ -28,7 +28,7 @@ impl<'a> Mods<'a> {
         }
     }
 
-    /// The first of these names that stands there.
+    /// Takes the first of these names that is present.
     pub fn one_of(&mut self, names: &[&'static str]) -> Option<&'static str> {
         names.iter().find(|name| self.has(name)).copied()
     }
@@ -37,7 +37,7 @@ impl<'a> Mods<'a> {
         self.one_of(names).ok_or_else(|| self.error(format!("needs one of .{}", names.join(", ."))))
     }
 
-    /// The next type in the order of the text.
+    /// Takes the next type, in the order of the text.
     pub fn ty(&mut self) -> Result<Ty> {
         self.maybe_ty().ok_or_else(|| self.error("needs a type"))
     }
@@ -54,7 +54,7 @@ impl<'a> Mods<'a> {
         None
     }
 
-    /// Everything has been asked for.
+    /// Checks that all modifiers were taken.
     pub fn finish(&self) -> Result<()> {
         match self.parts.iter().find(|(_, used)| !used) {
             Some((part, _)) => Err(self.error(format!("unknown or unfit modifier `.{part}`"))),
@@ -62,7 +62,7 @@ impl<'a> Mods<'a> {
         }
     }
 
-    /// An error of this instruction.
+    /// Creates an error for this instruction.
     pub fn error(&self, message: impl std::fmt::Display) -> Error {
         Error::at(self.line, format!("`{}`: {message}", self.opcode))
     }

@@ -4,7 +4,7 @@ use crate::lanes::convert::Convert;
 use crate::lanes::{CompareFn, LaneFn, R32, R64};
 use crate::ty::Ty;
 
-/// A register row of the file the context names, or a constant row (`CONST` set).
+/// A register row of the file that the context determines, or a constant row if `CONST` is set.
 pub(crate) type Src = u32;
 /// A register row that is written; `SINK` for `_`.
 pub(crate) type Dst = u32;
@@ -26,7 +26,7 @@ pub(crate) enum Logic {
     Xor,
 }
 
-/// A use of a register for the check of its initialisation.
+/// A use of a register, for the check of its initialisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Use {
     R32(u32),
@@ -34,7 +34,7 @@ pub(crate) enum Use {
     Pred(u32),
 }
 
-/// The state space an instruction names.
+/// The state space of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemSpace {
     Generic,
@@ -59,7 +59,7 @@ pub(crate) enum Base {
     R64(Src),
 }
 
-/// A load or store of one to eight elements a thread.
+/// A load or store of one to eight elements per thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub space: MemSpace,
@@ -70,13 +70,14 @@ pub(crate) struct Access {
     pub regs: u32,
     /// The size of the registers: 2, 4 or 8 bytes.
     pub reg_bytes: u32,
-    /// Relaxed, acquire, release and volatile accesses do not race with each other.
+    /// Whether it is relaxed, acquire, release or volatile: such accesses do not race with each
+    /// other.
     pub is_strong: bool,
     pub is_nc: bool,
     pub site: u32,
 }
 
-/// What an atomic instruction does with old value and operand.
+/// The operation of an atomic instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AtomOp {
     Add,
@@ -109,9 +110,9 @@ pub(crate) struct CopyAsync {
     pub to: Address,
     pub from: Address,
     pub bytes: u32,
-    /// How many bytes to read; the rest is zero. None reads all.
+    /// The number of bytes to read; the rest is zero. `None` reads all.
     pub source_bytes: Option<Src>,
-    /// `ignore-src`: nothing is read where it holds.
+    /// `ignore-src`: if true, nothing is read.
     pub ignore: Option<PSrc>,
     pub to_site: u32,
     pub from_site: u32,
@@ -129,7 +130,7 @@ pub(crate) enum BarKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     pub kind: BarKind,
-    /// All threads of a warp must come together.
+    /// Whether all threads of a warp must arrive together.
     pub is_aligned: bool,
     pub id: Src,
     pub threads: Option<Src>,
@@ -166,7 +167,7 @@ pub(crate) struct Mma {
     pub c_ty: Ty,
     pub d_ty: Ty,
     pub saturates: bool,
-    /// Starts in [`Kernel::lists`].
+    /// The first rows in [`Kernel::lists`].
     pub d: u32,
     pub a: u32,
     pub b: u32,
@@ -185,7 +186,7 @@ pub(crate) enum Elem {
     E5M2,
 }
 
-/// One decoded operation.
+/// A decoded operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Op {
     Lane {
@@ -193,7 +194,7 @@ pub(crate) enum Op {
         d: Dst,
         s: [Src; 4],
     },
-    /// Integer division: as `Lane`, with the second operand checked for zero.
+    /// Integer division: like `Lane`, but checks the second operand for zero.
     Divide {
         f: LaneFn,
         d: Dst,
@@ -236,7 +237,7 @@ pub(crate) enum Op {
         d: Dst,
         a: Src,
     },
-    /// Parts of `bits` bits to one value, the first lowest; and back.
+    /// Joins parts of `bits` bits to a value, lowest first; or splits it.
     Pack {
         d: Dst,
         wide: bool,
@@ -259,7 +260,7 @@ pub(crate) enum Op {
         p: Dst,
         q: Dst,
     },
-    /// `set`: all ones or 1.0 where the comparison holds.
+    /// `set`: all ones or 1.0 if the comparison is true.
     Set {
         f: CompareFn,
         a: Src,
@@ -305,8 +306,8 @@ pub(crate) enum Op {
     },
     CopyAsync(CopyAsync),
     CopyCommit,
-    /// Waits until at most this many of the thread's groups are in flight; None waits for every
-    /// copy, committed or not.
+    /// Waits until at most this many groups of the thread are in flight; `None` waits for all
+    /// copies, committed or not.
     CopyWait(Option<u32>),
     Branch {
         to: u32,
@@ -388,7 +389,7 @@ pub(crate) struct Inst {
     pub line: u32,
     /// A range of [`Kernel::uses`].
     pub uses: (u32, u32),
-    /// The opcode's text, an index into [`Kernel::names`].
+    /// The text of the opcode, an index into [`Kernel::names`].
     pub name: u32,
 }
 
@@ -410,7 +411,7 @@ pub(crate) enum Special {
     TotalShared,
 }
 
-/// A shared variable's place.
+/// The place of a shared variable.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedVar {
     pub name: String,
@@ -418,7 +419,7 @@ pub(crate) struct SharedVar {
     pub bytes: u32,
 }
 
-/// A kernel parameter's place in the parameter space.
+/// The place of a kernel parameter in the parameter space.
 #[derive(Clone, Debug)]
 pub(crate) struct ParamSlot {
     pub name: String,
@@ -443,12 +444,12 @@ pub(crate) struct Kernel {
     pub rows32: u32,
     pub rows64: u32,
     pub preds: u32,
-    /// The 32-bit rows of special registers; a `wide` one lies in the 64-bit file.
+    /// The rows of special registers; `wide` ones are in the 64-bit file.
     pub specials: Vec<(Special, u32)>,
-    /// The names of registers, for reports: file and row to name.
+    /// The names of registers by file and row, for reports.
     pub reg_names: Vec<(Use, String)>,
     pub shared: Vec<SharedVar>,
-    /// Where dynamic shared memory starts.
+    /// The start of dynamic shared memory.
     pub dynamic_offset: u32,
     pub uses_dynamic: bool,
     /// The bytes of static shared memory without the gaps between the variables.

@@ -1,4 +1,4 @@
-//! Operands: registers, constants and addresses, with the agreement of their types.
+//! Decodes operands (registers, constants, addresses) and checks their types.
 
 use super::op::{Address, Base, CONST, Dst, PSrc, SINK, Src, Use};
 use super::{Decoder, Symbol};
@@ -7,7 +7,7 @@ use crate::float::{BF16, F16, Round};
 use crate::parse::ast::{Arg, Space};
 use crate::ty::{Class, Ty};
 
-/// How strictly a register's type must agree with the instruction's.
+/// How strictly the type of a register must match that of the instruction.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Fit {
     /// Same size and kind.
@@ -17,7 +17,7 @@ pub(super) enum Fit {
 }
 
 impl Decoder {
-    /// The type and row of a register, special or declared.
+    /// Returns the type and row of a register, special or declared.
     pub(super) fn reg(&mut self, name: &str) -> Result<Option<(Ty, u32)>> {
         for at in (0..self.scopes.len()).rev() {
             match self.scopes[at].names.get(name) {
@@ -60,7 +60,7 @@ impl Decoder {
         if fits { Ok(()) } else { Err(self.mismatch(name, reg, ty)) }
     }
 
-    /// Notes that the instruction reads this row.
+    /// Records that the instruction reads this row.
     pub(super) fn uses(&mut self, ty: Ty, row: u32) {
         self.kernel.uses.push(match ty.class() {
             Class::Pred => Use::Pred(row),
@@ -69,12 +69,12 @@ impl Decoder {
         });
     }
 
-    /// A source operand of type `ty`.
+    /// Decodes a source operand of type `ty`.
     pub(super) fn src(&mut self, arg: &Arg, ty: Ty) -> Result<Src> {
         Ok(self.src_fit(arg, ty, Fit::Exact)?.1)
     }
 
-    /// A source operand and the type of its register (or `ty`, for a constant).
+    /// Decodes a source operand; also returns the type of its register, or `ty` for a constant.
     pub(super) fn src_fit(&mut self, arg: &Arg, ty: Ty, fit: Fit) -> Result<(Ty, Src)> {
         if let Arg::Name(name) = arg
             && let Some((reg, row)) = self.reg(name)?
@@ -96,7 +96,7 @@ impl Decoder {
         CONST | *self.consts32.entry(bits as u32).or_insert(next)
     }
 
-    /// The bits of a constant operand of type `ty`: a number or a variable's address.
+    /// Returns the bits of a constant operand of type `ty`: a number or the address of a variable.
     pub(super) fn constant(&mut self, arg: &Arg, ty: Ty) -> Result<u64> {
         let bad = |what: &str| {
             Err(Error::at(self.line, format!("{what} does not fit type .{}", ty.name())))
@@ -132,7 +132,7 @@ impl Decoder {
         }
     }
 
-    /// The space and address of a variable.
+    /// Returns the space and address of a variable.
     pub(super) fn var(&self, name: &str) -> Result<(Space, u64)> {
         for scope in self.scopes.iter().rev() {
             match scope.names.get(name) {
@@ -144,7 +144,7 @@ impl Decoder {
         Err(Error::at(self.line, format!("`{name}` is not a variable")))
     }
 
-    /// A constant integer that must be known when the text is read.
+    /// Decodes an integer that must be constant.
     pub(super) fn literal(&self, arg: &Arg) -> Result<u64> {
         match arg {
             Arg::Int(v) => Ok(*v),
@@ -152,12 +152,12 @@ impl Decoder {
         }
     }
 
-    /// A destination of type `ty`.
+    /// Decodes a destination of type `ty`.
     pub(super) fn dst(&mut self, arg: &Arg, ty: Ty) -> Result<Dst> {
         Ok(self.dst_fit(arg, ty, Fit::Exact)?.1)
     }
 
-    /// A destination and the type of its register; `_` has none.
+    /// Decodes a destination; also returns the type of its register, `None` for `_`.
     pub(super) fn dst_fit(&mut self, arg: &Arg, ty: Ty, fit: Fit) -> Result<(Ty, Dst)> {
         match arg {
             Arg::Sink => Ok((ty, SINK)),
@@ -178,7 +178,7 @@ impl Decoder {
         !declared && self.special(name).is_some()
     }
 
-    /// The row of a predicate register that is read.
+    /// Returns the row of a predicate register that is read.
     pub(super) fn pred_reg(&mut self, name: &str) -> Result<u32> {
         let (ty, row) = self.need_reg(name)?;
         if ty != Ty::Pred {
@@ -188,7 +188,7 @@ impl Decoder {
         Ok(row)
     }
 
-    /// A predicate operand: `p`, `!p`, or a constant.
+    /// Decodes a predicate operand: `p`, `!p`, or a constant.
     pub(super) fn psrc(&mut self, arg: &Arg) -> Result<PSrc> {
         match arg {
             Arg::Name(name) => Ok(PSrc::Reg { row: self.pred_reg(name)?, negated: false }),
@@ -212,7 +212,7 @@ impl Decoder {
         }
     }
 
-    /// `[base+offset]`; the space of a named variable comes with it.
+    /// Decodes `[base+offset]`; also returns the space of a named variable.
     pub(super) fn address(&mut self, arg: &Arg) -> Result<(Address, Option<Space>)> {
         let Arg::Addr(name, offset) = arg else {
             return Err(Error::at(self.line, "expected an address in brackets"));
@@ -235,7 +235,7 @@ impl Decoder {
         Ok((Address { base, offset: *offset }, None))
     }
 
-    /// The elements of `{a, b}`, or the one operand itself.
+    /// Returns the elements of `{a, b}`, or the operand itself.
     pub(super) fn elements<'a>(&self, arg: &'a Arg) -> &'a [Arg] {
         match arg {
             Arg::Vec(parts) => parts,
@@ -243,14 +243,14 @@ impl Decoder {
         }
     }
 
-    /// Puts rows into the list table.
+    /// Adds rows to the table of lists.
     pub(super) fn list(&mut self, rows: &[u32]) -> u32 {
         let start = self.kernel.lists.len() as u32;
         self.kernel.lists.extend_from_slice(rows);
         start
     }
 
-    /// The position of a label that is visible here.
+    /// Returns the position of a label in scope.
     pub(super) fn label(&self, name: &str) -> Result<u32> {
         for scope in self.scopes.iter().rev() {
             if let Some(at) = self.labels.get(&(scope.id, name.to_string())) {

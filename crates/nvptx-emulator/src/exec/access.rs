@@ -1,4 +1,4 @@
-//! Loads and stores: alignment, bounds, initialisation, races, costs, and then the data.
+//! Loads and stores: checks of alignment, bounds, initialisation and races; costs; the data.
 
 use super::turn::lanes;
 use super::warp::Warp;
@@ -8,10 +8,10 @@ use crate::decode::op::{Access, Address, Base, CONST, MemSpace};
 use crate::decode::{BUFFER_BITS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::lanes::{R32, R64};
 use crate::memory;
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::Stamp;
 
-/// The elements of an access, one row each; only as many as it has are used.
+/// The elements of an access, a row for each.
 type Rows = [R64; 8];
 
 impl Machine<'_> {
@@ -86,7 +86,7 @@ impl Machine<'_> {
         });
     }
 
-    /// Splits generic addresses by the window they lie in and takes the window's start off.
+    /// Splits generic addresses by window and subtracts the start of the window.
     fn by_space(
         &mut self,
         space: MemSpace,
@@ -121,7 +121,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The lanes whose address is a multiple of the access's size.
+    /// Returns the lanes whose address is a multiple of the access size.
     pub(super) fn aligned(
         &mut self,
         warp: &Warp,
@@ -139,14 +139,14 @@ impl Machine<'_> {
         if bad != 0 {
             let lane = bad.trailing_zeros();
             let address = addresses[lane as usize];
-            self.find(Kind::Misaligned, warp, lane, pc, || {
-                format!("accesses {bytes} bytes at {address:#x}, no multiple of {bytes}")
+            self.find(FindingKind::Misaligned, warp, lane, pc, || {
+                format!("accesses {bytes} bytes at {address:#x}, not a multiple of {bytes}")
             });
         }
         active & !bad
     }
 
-    /// The lanes whose access is aligned and inside of a shared variable; counts wavefronts.
+    /// Returns the lanes whose access is aligned and inside a shared variable. Counts wavefronts.
     pub(super) fn check_shared(
         &mut self,
         warp: &Warp,
@@ -161,7 +161,7 @@ impl Machine<'_> {
             if at >= self.shared.data.len() as u64 || !self.is_mapped(at as usize, bytes) {
                 good &= !(1 << lane);
                 let near = self.near_shared(at);
-                self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                     format!("accesses {bytes} bytes of shared memory at {at:#x}{near}")
                 });
             }
@@ -186,7 +186,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The variable that a wrong shared address lies behind.
+    /// Names the variable before a wrong shared address.
     fn near_shared(&self, at: u64) -> String {
         let dynamic = u64::from(self.kernel.dynamic_offset);
         if self.kernel.uses_dynamic && at >= dynamic {
@@ -203,7 +203,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The name and the byte of a shared address, for messages.
+    /// Returns the variable and the byte of a shared address, for messages.
     fn shared_name(&self, at: u64) -> String {
         let dynamic = u64::from(self.kernel.dynamic_offset);
         if at >= dynamic {
@@ -215,7 +215,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks and notes a read of shared memory by one lane.
+    /// Checks and records a read of shared memory by a lane.
     #[inline]
     pub(super) fn read_shared(
         &mut self,
@@ -229,8 +229,8 @@ impl Machine<'_> {
         let shared = &mut self.shared;
         if !shared.init.has(at, bytes.min(16)) {
             let name = self.shared_name(at as u64);
-            self.find(Kind::UninitialisedRead, warp, lane, pc, || {
-                format!("reads {name}, which nothing has written in this block")
+            self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
+                format!("reads {name}, which was not written in this block")
             });
         }
         let found = self.shared.shadow.read(at, bytes, me.lane(lane), &warp.clocks);
@@ -243,7 +243,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks and notes a write of shared memory by one lane.
+    /// Checks and records a write of shared memory by a lane.
     #[inline]
     pub(super) fn write_shared(
         &mut self,
@@ -282,12 +282,12 @@ impl Machine<'_> {
         };
         let name = self.shared_name(at as u64);
         let owner = show(self.thread(u32::from(owner) - 1));
-        self.find(Kind::InFlight, warp, lane, pc, || {
+        self.find(FindingKind::InFlight, warp, lane, pc, || {
             format!("{verb} {name} while a cp.async of thread {owner} to it is in flight")
         });
     }
 
-    /// The common load: 32-bit elements to 32-bit registers.
+    /// The most frequent load: 32-bit elements to 32-bit registers.
     fn load_words(
         &mut self,
         warp: &mut Warp,
@@ -311,7 +311,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives `take` the bytes that each lane reads of shared memory.
+    /// Calls `take` with the bytes that each lane reads from shared memory.
     #[inline]
     fn load_shared(
         &mut self,
@@ -351,8 +351,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The part of the lanes that shares the first one's buffer, the buffer, and the lanes of
-    /// it that lie inside.
+    /// Returns the lanes that access the same buffer as the first one, the buffer, and those of the
+    /// lanes that are in bounds.
     pub(super) fn global_part(
         &mut self,
         warp: &Warp,
@@ -371,8 +371,10 @@ impl Machine<'_> {
         *rest &= !part;
         let Some((at, _)) = self.memory.locate(addresses[first as usize]) else {
             let address = addresses[first as usize];
-            self.find(Kind::OutOfBounds, warp, first, pc, || {
-                format!("accesses {bytes} bytes of global memory at {address:#x}, in no buffer")
+            self.find(FindingKind::OutOfBounds, warp, first, pc, || {
+                format!(
+                    "accesses {bytes} bytes of global memory at {address:#x}, outside all buffers"
+                )
             });
             return None;
         };
@@ -387,7 +389,7 @@ impl Machine<'_> {
             let lane = bad.trailing_zeros();
             let offset = addresses[lane as usize] & low;
             let name = self.memory.buffer(at).name.clone();
-            self.find(Kind::OutOfBounds, warp, lane, pc, || {
+            self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                 format!("accesses {bytes} bytes at byte {offset} of `{name}`, which has {len}")
             });
         }
@@ -401,7 +403,7 @@ impl Machine<'_> {
         count.ideal_sectors += u64::from(cost.ideal);
     }
 
-    /// Checks and notes a read of global memory by one lane.
+    /// Checks and records a read of global memory by a lane.
     #[inline]
     pub(super) fn read_global(
         &mut self,
@@ -416,8 +418,8 @@ impl Machine<'_> {
         let parts = bytes.div_ceil(16) as usize;
         if !(0..parts).all(|i| memory.init.has(at + 16 * i, bytes.min(16))) {
             let name = memory.name.clone();
-            self.find(Kind::UninitialisedRead, warp, lane, pc, || {
-                format!("reads byte {at} of `{name}`, which nothing has written")
+            self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
+                format!("reads byte {at} of `{name}`, which was not written")
             });
         }
         let Some(shadow) = &mut self.shadows[buffer] else { return };
@@ -432,13 +434,13 @@ impl Machine<'_> {
             self.find_race(race, warp, lane, pc, false, || format!("byte {at} of `{name}`"));
         }
         if written {
-            self.find(Kind::NonCoherent, warp, lane, pc, || {
+            self.find(FindingKind::NonCoherent, warp, lane, pc, || {
                 format!("reads byte {at} of `{name}`, which this launch has written")
             });
         }
     }
 
-    /// Checks and notes a write of global memory by one lane; false where it must not be done.
+    /// Checks and records a write of global memory by a lane; returns whether it may be done.
     #[inline]
     pub(super) fn write_global(
         &mut self,
@@ -452,7 +454,9 @@ impl Machine<'_> {
         let memory = self.memory.buffer_mut(buffer);
         let Some(shadow) = &mut self.shadows[buffer] else {
             let name = memory.name.clone();
-            self.find(Kind::ReadOnly, warp, lane, pc, || format!("writes byte {at} of `{name}`"));
+            self.find(FindingKind::ReadOnly, warp, lane, pc, || {
+                format!("writes byte {at} of `{name}`")
+            });
             return false;
         };
         for part in (0..bytes).step_by(16) {
@@ -470,7 +474,7 @@ impl Machine<'_> {
         true
     }
 
-    /// A write to what `ld.global.nc` has read in this launch.
+    /// Reports a write to memory that `ld.global.nc` read in this launch.
     fn check_nc_reader(
         &mut self,
         reader: Stamp,
@@ -484,13 +488,13 @@ impl Machine<'_> {
         let inst = &self.kernel.code[self.kernel.sites[site as usize] as usize];
         if matches!(inst.op, Op::Load(Access { is_nc: true, .. })) {
             let (name, line) = (self.memory.buffer(buffer).name.clone(), inst.line);
-            self.find(Kind::NonCoherent, warp, lane, pc, || {
+            self.find(FindingKind::NonCoherent, warp, lane, pc, || {
                 format!("writes byte {at} of `{name}`, which line {line} has read by ld.global.nc")
             });
         }
     }
 
-    /// Gives `take` the bytes that each lane reads of global memory.
+    /// Calls `take` with the bytes that each lane reads from global memory.
     #[inline]
     fn load_global(
         &mut self,
@@ -510,7 +514,7 @@ impl Machine<'_> {
             else {
                 continue;
             };
-            // Of what nobody writes there is nothing to note.
+            // Read-only buffers need no records.
             let quick = self.memory.buffer(buffer).access == memory::Access::Read;
             for lane in lanes(good) {
                 let at = (addresses[lane as usize] & ((1 << BUFFER_BITS) - 1)) as usize;
@@ -550,7 +554,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The place of a local access in the warp's memory, where it lies inside of the frame.
+    /// Returns the position of a local access in the warp's memory, if it is inside the frame.
     fn local_at(
         &mut self,
         warp: &Warp,
@@ -560,9 +564,9 @@ impl Machine<'_> {
         pc: u32,
     ) -> Option<usize> {
         let frame = u64::from(self.kernel.local_bytes);
-        // The last 16 bytes are the gap behind the last variable.
+        // The last 16 bytes are the gap after the last variable.
         if address.saturating_add(u64::from(bytes)) > frame.saturating_sub(16) {
-            self.find(Kind::OutOfBounds, warp, lane, pc, || {
+            self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                 format!("accesses {bytes} bytes of local memory at {address:#x} of {frame}")
             });
             return None;
@@ -584,7 +588,7 @@ impl Machine<'_> {
             let address = addresses[lane as usize];
             let Some(at) = self.local_at(warp, address, bytes, lane, pc) else { continue };
             if !(0..bytes as usize).all(|i| warp.local_init.has(at + i, 1)) {
-                self.find(Kind::UninitialisedRead, warp, lane, pc, || {
+                self.find(FindingKind::UninitialisedRead, warp, lane, pc, || {
                     format!("reads local byte {address}, which it has not written")
                 });
             }
@@ -624,7 +628,7 @@ impl Machine<'_> {
             let at = addresses[lane as usize] as usize;
             let end = at.saturating_add(bytes as usize);
             let Some(data) = self.setup.params.get(at..end) else {
-                self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                     format!("reads {bytes} bytes of the parameters at {at}")
                 });
                 continue;
@@ -634,7 +638,7 @@ impl Machine<'_> {
     }
 }
 
-/// Puts the elements of one lane into the rows.
+/// Stores the elements of a lane into the rows.
 fn unpack(rows: &mut Rows, lane: u32, data: &[u8], element: u32) {
     for (row, bytes) in rows.iter_mut().zip(data.chunks_exact(element as usize)) {
         let mut value = [0; 8];
@@ -643,7 +647,7 @@ fn unpack(rows: &mut Rows, lane: u32, data: &[u8], element: u32) {
     }
 }
 
-/// Takes the elements of one lane from the rows.
+/// Loads the elements of a lane from the rows.
 fn pack(rows: &Rows, lane: u32, data: &mut [u8], element: u32) {
     for (row, bytes) in rows.iter().zip(data.chunks_exact_mut(element as usize)) {
         bytes.copy_from_slice(&row[lane as usize].to_le_bytes()[..element as usize]);

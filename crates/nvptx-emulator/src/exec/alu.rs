@@ -6,7 +6,7 @@ use super::warp::Warp;
 use crate::decode::op::{Dst, Logic, MemSpace, Op, PSrc, SINK, Src};
 use crate::decode::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::lanes::{CompareFn, LaneFn, int};
-use crate::report::Kind;
+use crate::report::FindingKind;
 
 impl Machine<'_> {
     /// Applies a lane function and writes the active lanes.
@@ -75,8 +75,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs an instruction that neither moves threads nor needs several of them; false where
-    /// it is another one.
+    /// Runs an instruction without control flow and communication; returns false for other ones.
     pub(super) fn step(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) -> bool {
         let k = self.kernel;
         match *op {
@@ -129,7 +128,9 @@ impl Machine<'_> {
                     false => warp.s32(k, s[1])[i as usize] == 0,
                 };
                 if let Some(lane) = lanes(active).find(|i| is_zero(*i)) {
-                    self.find(Kind::DivisionByZero, warp, lane, pc, || "divides by zero".into());
+                    self.find(FindingKind::DivisionByZero, warp, lane, pc, || {
+                        "divides by zero".into()
+                    });
                 }
                 self.lane(warp, f, d, &s, active);
             }
@@ -225,7 +226,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Additions with the carry flag; a subtraction adds the complement, its flag is the borrow.
+    /// Runs additions with carry. A subtraction adds the complement; its flag is the borrow.
     fn carry(&self, warp: &mut Warp, op: &Op, active: u32) {
         let Op::Carry { f, d, s, wide, invert, reads, sets } = *op else { return };
         let k = self.kernel;

@@ -98,7 +98,7 @@ impl Machine<'_> {
     }
 }
 
-/// Replaces the value in memory; gives the old one.
+/// Replaces the value in memory; returns the old one.
 fn update(atomic: &Atomic, data: &mut [u8], a: u64, b: u64) -> u64 {
     let mut bytes = [0; 8];
     bytes[..data.len()].copy_from_slice(data);
@@ -112,7 +112,7 @@ fn update(atomic: &Atomic, data: &mut [u8], a: u64, b: u64) -> u64 {
     old
 }
 
-/// The new value of an atomic or of a reduction.
+/// Returns the new value of an `atom` or `red`.
 pub(super) fn combine(op: AtomOp, ty: Ty, old: u64, a: u64) -> u64 {
     let signed = |v: u64| if ty.bytes() == 8 { v as i64 } else { i64::from(v as i32) };
     match op {

@@ -1,20 +1,20 @@
-//! Block-wide barriers: arrival, completion, and what each warp learns of the others.
+//! Block-wide barriers: arrival, completion, and exchange of clocks between warps.
 
 use super::Machine;
 use super::turn::Event;
 use super::warp::{State, Warp};
 use crate::decode::op::{BarKind, Barrier, Op};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::Clocks;
 
-/// A barrier that threads are coming to.
+/// A barrier at which threads have arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BarrierState {
-    /// Threads that have come.
+    /// The number of threads that have arrived.
     pub arrived: u32,
     /// The number of threads that the instructions name.
     expected: Option<u32>,
-    /// The clocks that everyone knows who leaves the barrier.
+    /// The clocks that each warp knows after the barrier.
     joined: Clocks,
     popc: u32,
     all: bool,
@@ -29,7 +29,7 @@ pub(super) enum Arrival {
 }
 
 impl Machine<'_> {
-    /// Threads of a warp come to a barrier; gives its number.
+    /// Lets threads of a warp arrive at a barrier; returns its number.
     pub(super) fn arrive(
         &mut self,
         warp: &mut Warp,
@@ -40,7 +40,7 @@ impl Machine<'_> {
         let lane = active.trailing_zeros();
         if barrier.is_aligned && active != warp.live {
             let live = warp.live;
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!(
                     "comes to the barrier with lanes {active:#010x} of its warp, \
                      whose live lanes are {live:#010x}"
@@ -49,7 +49,7 @@ impl Machine<'_> {
         }
         let mut id = warp.s32(self.kernel, barrier.id)[lane as usize];
         if id > 15 {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
                 format!("names barrier {id}, there are 16")
             });
             id &= 15;
@@ -58,8 +58,8 @@ impl Machine<'_> {
         if let Some(n) = expected
             && (n % 32 != 0 || n == 0)
         {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
-                format!("names {n} threads, which is no multiple of 32")
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
+                format!("names {n} threads, which is not a multiple of 32")
             });
         }
         let truth = warp.pred(barrier.p) & active;
@@ -69,7 +69,7 @@ impl Machine<'_> {
         if first {
             *state = BarrierState { expected, pc, all: true, ..BarrierState::default() };
         }
-        // A warp counts in full where a number of threads is named.
+        // If the instruction names a number of threads, a whole warp counts.
         let is_whole = expected.is_some() && active == warp.start;
         state.arrived += if is_whole { 32 } else { active.count_ones() };
         state.popc += truth.count_ones();
@@ -83,8 +83,8 @@ impl Machine<'_> {
         let all: u32 = self.setup.block.iter().product();
         let threads = |n: Option<u32>| n.unwrap_or(all.next_multiple_of(32));
         if !first && threads(other) != threads(expected) {
-            self.find(Kind::DivergentBarrier, warp, lane, pc, || {
-                format!("names another number of threads at barrier {id} than those before it")
+            self.find(FindingKind::DivergentBarrier, warp, lane, pc, || {
+                format!("names a different number of threads at barrier {id} than others")
             });
         }
         if barrier.kind == BarKind::Arrive {
@@ -94,7 +94,7 @@ impl Machine<'_> {
         (id, Arrival::Waits)
     }
 
-    /// Barriers that the end of a turn completes.
+    /// Completes barriers at the end of a turn.
     pub(super) fn after_turn(&mut self, event: Event, warps: &mut [Warp]) {
         match event {
             Event::Yield => {}
@@ -117,7 +117,7 @@ impl Machine<'_> {
             let waits = |w: &&Warp| w.groups.iter().any(|g| g.state == State::Barrier(id));
             if let Some(warp) = warps.iter().find(waits) {
                 let lane = warp.live.trailing_zeros();
-                self.find(Kind::ExitedThreads, warp, lane, state.pc, || {
+                self.find(FindingKind::ExitedThreads, warp, lane, state.pc, || {
                     format!("waits at the barrier; {} threads of its block have exited", all - live)
                 });
             }
@@ -128,7 +128,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The waiting threads of a warp go on, with the reduction's result.
+    /// Releases the waiting threads of a warp, with the result of the reduction.
     fn release(&mut self, id: u32, warp: &mut Warp, state: &BarrierState) {
         let mut went = false;
         while let Some(at) = warp.groups.iter().position(|g| g.state == State::Barrier(id)) {

@@ -1,8 +1,8 @@
 //! `cp.async`: the bytes arrive when the thread waits for their group.
 //!
-//! Until then the destination is in flight: any touch is reported, and it still holds its old
-//! bytes. The copy counts as a write of its thread both when it is issued and when it arrives,
-//! so other threads need a barrier before the first and after the second.
+//! Until then the destination is in flight: it has its old bytes, and every access is reported. The
+//! copy counts as a write of its thread when it is issued and again when it arrives, so other
+//! threads need a barrier before the issue and after the arrival.
 
 use super::Machine;
 use super::turn::lanes;
@@ -88,7 +88,7 @@ impl Machine<'_> {
         self.shared.data[at..end].copy_from_slice(&copy.data[..bytes]);
         self.shared.in_flight[at / 4..end / 4].fill(0);
         self.shared.copies -= 1;
-        // Touches in between have been reported as in flight; only the stamp is wanted here.
+        // Accesses in between were reported as in flight; this only updates the stamp.
         let me = self.stamp(warp, copy.site, false).lane(copy.lane);
         self.shared.shadow.write(at, copy.bytes, me, &warp.clocks);
     }

@@ -9,12 +9,12 @@ use super::warp::Warp;
 use crate::decode::SHARED_WINDOW;
 use crate::decode::op::Op;
 use crate::lanes::R64;
-use crate::report::Kind;
+use crate::report::FindingKind;
 
 impl Machine<'_> {
     pub(super) fn matrix(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) {
         if active != !0 {
-            self.find(Kind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
                 format!("runs a matrix instruction with lanes {active:#010x} only")
             });
         }
@@ -50,8 +50,8 @@ impl Machine<'_> {
                 }
                 let at = addresses[lane as usize] as usize;
                 if is_load {
-                    // Two of the lanes that get values of the row read for all of them: at
-                    // least one is not the thread that wrote it.
+                    // Two of the lanes that receive values of the row count as readers: at least
+                    // one of them is not the thread that wrote it.
                     let [one, other] = receivers(row as u32, trans);
                     self.read_shared(warp, one, at, 16, me, pc);
                     self.read_shared(warp, other, at, 16, me, pc);
@@ -78,7 +78,7 @@ impl Machine<'_> {
     }
 }
 
-/// Two lanes that get values of this row of a matrix.
+/// Returns two lanes that receive values of this row of a matrix.
 fn receivers(row: u32, trans: bool) -> [u32; 2] {
     if trans { [row / 2, row / 2 + 4] } else { [4 * row, 4 * row + 1] }
 }

@@ -1,26 +1,26 @@
-//! `mma.sync`: fragments to matrices, the product, and back.
+//! `mma.sync`: converts fragments to matrices, multiplies, and converts back.
 //!
 //! Model of the sum: products of the elements are exact. `f16`, `bf16`, `tf32` and 8-bit float
 //! products are added to the accumulator in `f64` in ascending order of k and rounded once, to
-//! nearest, to the type of the result. The hardware aligns and cuts the terms of a sum instead,
-//! so results agree to a tolerance, not to the bit. `f64` is a chain of fused multiply-adds,
-//! integers are exact modulo 2^32 (or saturate with `.satfinite`). Of a `tf32` operand the low 13
-//! bits are ignored.
+//! nearest, to the type of the result. The hardware aligns and truncates the terms of a sum
+//! instead, so results agree within a tolerance, not bit by bit. `f64` is a chain of fused
+//! multiply-adds, integers are exact modulo 2^32 (or saturate with `.satfinite`). The low 13 bits
+//! of `tf32` operands are ignored.
 
 use super::Machine;
 use super::warp::Warp;
 use crate::decode::op::{Elem, Mma};
 use crate::float::{F16, NAN16, NAN32, Round, bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::ty::Ty;
 
-/// The most elements of `a`: those of m16n8k32.
+/// The largest number of elements of `a`: that of m16n8k32.
 const MAX: usize = 16 * 32;
 
 impl Machine<'_> {
     pub(super) fn mma(&mut self, warp: &mut Warp, mma: &Mma, active: u32, pc: u32) {
         if active != !0 {
-            self.find(Kind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, active.trailing_zeros(), pc, || {
                 format!("runs a matrix instruction with lanes {active:#010x} only")
             });
         }
@@ -49,7 +49,7 @@ impl Machine<'_> {
         self.input(warp, mma.a, (m, k), width, |row, column, bits| {
             a[row * k + column] = value(mma.a_ty, bits);
         });
-        // The fragment of b is that of a, with n in the place of m.
+        // The fragment of b is that of a, with n instead of m.
         self.input(warp, mma.b, (n, k), width, |column, row, bits| {
             b[row * n + column] = value(mma.b_ty, bits);
         });
@@ -97,7 +97,7 @@ impl Machine<'_> {
         });
     }
 
-    /// m8n8k4: lane `l` holds a[l / 4][l % 4], b[l % 4][l / 4] and two neighbours of c.
+    /// m8n8k4: lane `l` holds a[l / 4][l % 4], b[l % 4][l / 4] and two adjacent elements of c.
     fn mma_f64(&self, warp: &mut Warp, mma: &Mma, active: u32) {
         let row =
             |list: u32, i: u32| *warp.s64(self.kernel, self.kernel.lists[(list + i) as usize]);
@@ -120,8 +120,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives each element of a fragment of `rows` x `k`: lane `l` holds, in each register,
-    /// neighbours of row `l / 4`; the registers go down by 8 rows first, then to the right.
+    /// Calls `f` for each element of a fragment of `rows` x `k`. Each register of lane `l` holds
+    /// adjacent elements of row `l / 4`; the registers advance by 8 rows first, then by columns.
     fn input(
         &self,
         warp: &Warp,
@@ -147,8 +147,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives each element of the accumulator's fragment: pairs of neighbours of row `l / 4`,
-    /// then of the row 8 below.
+    /// Calls `f` for each element of the accumulator fragment: pairs of adjacent elements of row
+    /// `l / 4`, then of the row 8 below.
     fn accumulator(&self, warp: &Warp, mma: &Mma, mut put: impl FnMut(usize, usize, u32)) {
         let pairs = mma.m as usize / 8;
         for pair in 0..pairs {
@@ -183,7 +183,7 @@ impl Machine<'_> {
     }
 }
 
-/// Adds the products to the sums, in ascending order of k. A product is exact, so that a fused
+/// Adds the products to the sums, in ascending order of k. Products are exact, so a fused
 /// multiply-add gives the same as a product and a sum.
 #[inline(always)]
 fn product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize, fused: bool) {
@@ -198,7 +198,7 @@ fn product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize, fused: bool) {
     }
 }
 
-/// `product` by the processor's widest instructions.
+/// Computes `product` with the widest instructions of the processor.
 fn fast_product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -208,7 +208,7 @@ fn fast_product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
         }
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
         {
-            // SAFETY: the processor has the features.
+            // SAFETY: the features were detected.
             return unsafe { wide(a, b, sums, k) };
         }
     }

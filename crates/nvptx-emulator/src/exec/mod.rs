@@ -1,8 +1,7 @@
-//! Runs a grid: blocks one after the other, the warps of a block in turn from barrier to
-//! barrier.
+//! Runs a grid: blocks one after the other, the warps of a block in turns from barrier to barrier.
 //!
-//! The lowest position of a warp runs first, so threads that went different ways meet again.
-//! Findings never stop a block, except where no thread can go on.
+//! The threads of a warp at the lowest position run first, so that divergent threads reconverge.
+//! Findings do not stop a block, unless no thread can continue.
 
 mod access;
 mod alu;
@@ -20,29 +19,29 @@ use self::warp::Warp;
 use crate::counters::{Counters, InstructionCount};
 use crate::decode::op::{Kernel, Special};
 use crate::memory::{Access, ByteSet, Memory};
-use crate::report::{Finding, Findings, Kind, Place};
+use crate::report::{Finding, FindingKind, Findings, Place};
 use crate::shadow::{Race, Shadow, Stamp};
 
-/// What the executor needs to know of a launch.
+/// The parameters of a launch.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_bytes: u32,
     pub params: Vec<u8>,
-    /// The order of blocks and warps is shuffled by this seed.
+    /// The seed that shuffles the order of blocks and warps.
     pub seed: Option<u64>,
-    /// The most thread instructions to execute.
+    /// The largest number of thread instructions.
     pub limit: u64,
 }
 
-/// The outcome of a launch before it becomes a report.
+/// The outcome of a launch, of which a report is made.
 pub(crate) struct Outcome {
     pub findings: Vec<Finding>,
     pub counters: Counters,
 }
 
-/// Counts of one instruction while it runs.
+/// The counts of an instruction.
 #[derive(Clone, Copy, Default)]
 struct Count {
     warps: u64,
@@ -53,17 +52,17 @@ struct Count {
     ideal_sectors: u64,
 }
 
-/// Everything but the warps: what an instruction can reach.
+/// The state of a launch except for the warps.
 struct Machine<'a> {
     kernel: &'a Kernel,
     setup: &'a Setup,
     memory: &'a mut Memory,
-    /// The shadows of the buffers that can be written, by their index in the memory.
+    /// The shadows of the writable buffers, by their index in the memory.
     shadows: Vec<Option<Shadow>>,
     shared: Shared,
     counts: Vec<Count>,
     findings: Findings,
-    /// The block that runs: its place in the grid and its number in the order of execution.
+    /// The running block: its place in the grid and its number in the order of execution.
     block_at: [u32; 3],
     block_number: u64,
     executed: u64,
@@ -77,12 +76,12 @@ struct Shared {
     mapped: ByteSet,
     init: ByteSet,
     shadow: Shadow,
-    /// The thread (plus one) whose copy to this word of 4 bytes is in flight.
+    /// For each word of 4 bytes: the thread plus 1 whose copy to it is in flight.
     in_flight: Vec<u16>,
     copies: u32,
 }
 
-/// Runs the kernel; the memory holds the results.
+/// Runs the kernel. The results are in the memory.
 pub(crate) fn run(kernel: &Kernel, setup: &Setup, memory: &mut Memory) -> Outcome {
     let shared = Shared::new(kernel, setup.dynamic_bytes);
     let shadows = (0..memory.count())
@@ -231,7 +230,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The coordinates of a thread of the block.
+    /// Returns the coordinates of a thread of the block.
     fn thread(&self, tid: u32) -> [u32; 3] {
         let [x, y, _] = self.setup.block;
         [tid % x, tid / x % y, tid / (x * y)]
@@ -248,10 +247,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a finding; the message goes on after the names of the thread and the instruction.
+    /// Adds a finding; the message follows the names of thread and instruction.
     fn find(
         &mut self,
-        kind: Kind,
+        kind: FindingKind,
         warp: &Warp,
         lane: u32,
         pc: u32,
@@ -279,9 +278,9 @@ impl Machine<'_> {
         place.other_line = self.kernel.code.get(other_pc as usize).map(|i| i.line);
         let same_block = other.block() == self.block_number;
         let kind = match (is_shared, same_block) {
-            (true, _) => Kind::SharedRace,
-            (false, true) => Kind::GlobalRace,
-            (false, false) => Kind::BlockRace,
+            (true, _) => FindingKind::SharedRace,
+            (false, true) => FindingKind::GlobalRace,
+            (false, false) => FindingKind::BlockRace,
         };
         let (now, before) = match race {
             Race::ReadAfterWrite => ("reads", "wrote"),
@@ -331,7 +330,7 @@ fn show([x, y, z]: [u32; 3]) -> String {
     format!("({x}, {y}, {z})")
 }
 
-/// An order of `0..count`: the natural one, or one that a seed decides.
+/// Returns an order of `0..count`: ascending, or shuffled by a seed.
 struct Order {
     count: u64,
     step: u64,
@@ -343,8 +342,8 @@ impl Order {
         let Some(seed) = seed else {
             return Order { count, step: 1, start: 0 };
         };
-        // A step without a common divisor visits everything once; one near the end goes
-        // backwards.
+        // A step without a common divisor with the count visits each number once; a step near the
+        // count runs backwards.
         let mut step = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % count.max(1);
         step = count.max(1) - 1 - step / 2;
         while step > 1 && gcd(step, count) != 1 {

@@ -1,15 +1,15 @@
-//! What the threads of a warp do together: shuffles, votes, reductions, warp barriers.
+//! Warp-wide instructions: shuffles, votes, reductions, warp barriers.
 
 use super::Machine;
 use super::atomic::combine;
 use super::turn::lanes;
 use super::warp::Warp;
 use crate::decode::op::{Op, ShuffleKind, VoteKind};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::ty::Ty;
 
 impl Machine<'_> {
-    /// The lanes that must take part in a warp-wide instruction.
+    /// Returns the lanes that must take part in a warp-wide instruction.
     pub(super) fn members(&self, warp: &Warp, op: &Op, active: u32) -> u32 {
         let row = match *op {
             Op::WarpBarrier { members }
@@ -27,7 +27,7 @@ impl Machine<'_> {
         let members = self.members(warp, op, active);
         let outside = active & !members;
         if outside != 0 {
-            self.find(Kind::DivergentWarp, warp, outside.trailing_zeros(), pc, || {
+            self.find(FindingKind::DivergentWarp, warp, outside.trailing_zeros(), pc, || {
                 format!("is not in the member mask {members:#010x}")
             });
         }
@@ -118,7 +118,7 @@ impl Machine<'_> {
         warp.set32(d, active, &out);
         warp.set_pred(p, active, valid);
         if let Some((lane, source)) = dead {
-            self.find(Kind::DivergentWarp, warp, lane, pc, || {
+            self.find(FindingKind::DivergentWarp, warp, lane, pc, || {
                 format!("takes the value of lane {source}, which does not take part")
             });
         }

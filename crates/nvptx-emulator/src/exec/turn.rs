@@ -1,29 +1,28 @@
-//! One turn of a warp: instructions until all its threads wait or have exited.
+//! A turn of a warp: runs instructions until all its threads wait or have exited.
 
 use super::barrier::Arrival;
 use super::warp::{Group, State, Warp};
 use super::{Machine, show};
 use crate::decode::op::{Op, Use};
-use crate::report::Kind;
+use crate::report::FindingKind;
 use crate::shadow::MAX_CLOCK;
 
-/// Warp instructions before another warp has its turn, so that a loop that waits for another
-/// warp ends.
+/// The largest number of warp instructions in a turn: a loop may wait for another warp.
 const TURN: u64 = 1 << 18;
 
-/// Why a turn ended.
+/// The reason for the end of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Yield,
-    /// Threads came to the barrier of this number.
+    /// Threads arrived at the barrier with this number.
     Barrier(u32),
     /// Threads exited, which can complete a barrier.
     Exit,
 }
 
-/// How the run of a group goes on after a special instruction.
+/// How a group continues after a special instruction.
 enum Then {
-    /// The group goes on at the next instruction.
+    /// The group continues at the next instruction.
     Next,
     /// The groups have changed.
     Select,
@@ -46,7 +45,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a group until it meets another one or splits; Some ends the turn.
+    /// Runs a group until it reaches another one or splits; `Some` ends the turn.
     fn run_group(&mut self, warp: &mut Warp, group: Group, left: &mut u64) -> Option<Event> {
         let kernel = self.kernel;
         let (mut pc, mask) = (group.pc, group.mask);
@@ -77,7 +76,7 @@ impl Machine<'_> {
             let count = &mut self.counts[pc as usize];
             count.warps += 1;
             count.threads += threads;
-            // An instruction for no thread takes time too, or a loop of such never ended.
+            // Counts instructions without active threads, too: a loop of these must end.
             self.executed += threads.max(1);
             if active == 0 {
                 pc += 1;
@@ -106,7 +105,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Instructions that move threads or need all of them.
+    /// Runs control flow and warp-wide instructions.
     fn special(
         &mut self,
         warp: &mut Warp,
@@ -122,7 +121,7 @@ impl Machine<'_> {
                 for lane in lanes(active) {
                     let at = index[lane as usize];
                     if at >= *count {
-                        self.find(Kind::OutOfBounds, warp, lane, pc, || {
+                        self.find(FindingKind::OutOfBounds, warp, lane, pc, || {
                             format!("branches to target {at} of {count}")
                         });
                         warp.live &= !(1 << lane);
@@ -136,7 +135,7 @@ impl Machine<'_> {
             Op::Exit | Op::Trap => {
                 if matches!(op, Op::Trap) {
                     let lane = active.trailing_zeros();
-                    self.find(Kind::Trap, warp, lane, pc, || "runs `trap`".to_string());
+                    self.find(FindingKind::Trap, warp, lane, pc, || "runs `trap`".to_string());
                 }
                 warp.live &= !active;
                 warp.insert(pc + 1, mask & !active);
@@ -164,7 +163,7 @@ impl Machine<'_> {
                 let gone = members & warp.start & !warp.live;
                 if gone != 0 && missing == 0 {
                     let lane = active.trailing_zeros();
-                    self.find(Kind::DivergentWarp, warp, lane, pc, || {
+                    self.find(FindingKind::DivergentWarp, warp, lane, pc, || {
                         format!("names lane {} that has exited", gone.trailing_zeros())
                     });
                 }
@@ -174,7 +173,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The group of the lowest position that waits for members that cannot come goes on.
+    /// Releases the group at the lowest position that waits for members that cannot arrive.
     fn force_parked(&mut self, warp: &mut Warp) -> bool {
         let parked = (0..warp.groups.len()).filter(|i| warp.groups[*i].state == State::Parked);
         let Some(at) = parked.min_by_key(|i| warp.groups[*i].pc) else {
@@ -182,7 +181,7 @@ impl Machine<'_> {
         };
         warp.groups[at].state = State::Forced;
         let Group { pc, mask, .. } = warp.groups[at];
-        self.find(Kind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
+        self.find(FindingKind::DivergentWarp, warp, mask.trailing_zeros(), pc, || {
             format!(
                 "runs this with lanes {mask:#010x} of its warp, \
                  while its other members are elsewhere"
@@ -208,10 +207,10 @@ impl Machine<'_> {
     fn uninitialised(&mut self, warp: &mut Warp, used: Use, missing: u32, pc: u32) {
         let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
         let name = name.map_or("a register", |(_, n)| n.as_str());
-        self.find(Kind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
-            format!("reads {name}, which nothing has written")
+        self.find(FindingKind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
+            format!("reads {name}, which was not written")
         });
-        // Once is enough for each register and thread.
+        // Reports each register and thread once.
         match used {
             Use::R32(row) => warp.init32[row as usize] |= missing,
             Use::R64(row) => warp.init64[row as usize] |= missing,
@@ -219,24 +218,24 @@ impl Machine<'_> {
         }
     }
 
-    /// Stops the launch where it has executed too much; asked after each turn.
+    /// Stops the launch at its limit of instructions; called after each turn.
     pub(super) fn check_limit(&mut self, warp: &Warp) {
         if self.executed > self.setup.limit && !self.is_stopped {
             let limit = self.setup.limit;
             let pc = warp.groups.first().map_or(0, |g| g.pc);
-            self.find(Kind::NoProgress, warp, 0, pc, || {
+            self.find(FindingKind::NoProgress, warp, 0, pc, || {
                 format!("is here when the launch has executed its limit of {limit} instructions")
             });
             self.is_stopped = true;
         }
     }
 
-    /// The clock of a warp advances; beyond the last value races cannot be told any more.
+    /// Advances the clock of a warp. After the last value, races cannot be detected.
     pub(super) fn tick(&mut self, warp: &mut Warp, pc: u32) {
         let clock = &mut warp.clocks[warp.index as usize];
         *clock += 1;
         if *clock >= MAX_CLOCK {
-            self.find(Kind::NoProgress, warp, 0, pc, || {
+            self.find(FindingKind::NoProgress, warp, 0, pc, || {
                 format!("passes more than {MAX_CLOCK} barriers")
             });
             self.is_stopped = true;
@@ -249,18 +248,24 @@ impl Machine<'_> {
                 let State::Barrier(id) = group.state else { continue };
                 let arrived = self.barriers[id as usize].arrived;
                 let warp_at = show(self.thread(warp.index * 32));
-                self.find(Kind::NoProgress, warp, group.mask.trailing_zeros(), group.pc, || {
-                    format!(
-                        "waits for ever at barrier {id}, where {arrived} threads have come \
+                self.find(
+                    FindingKind::NoProgress,
+                    warp,
+                    group.mask.trailing_zeros(),
+                    group.pc,
+                    || {
+                        format!(
+                            "waits for ever at barrier {id}, where {arrived} threads have come \
                          (warp of thread {warp_at})"
-                    )
-                });
+                        )
+                    },
+                );
             }
         }
     }
 }
 
-/// The lanes of a mask.
+/// Returns the lanes of a mask.
 pub(super) fn lanes(mask: u32) -> impl Iterator<Item = u32> {
     let mut rest = mask;
     std::iter::from_fn(move || {

@@ -5,7 +5,7 @@ use crate::lanes::{R32, R64};
 use crate::memory::ByteSet;
 use crate::shadow::Clocks;
 
-/// Threads of a warp that stand at one position together.
+/// Threads of a warp at the same position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub pc: u32,
@@ -16,11 +16,11 @@ pub(super) struct Group {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Ready,
-    /// Waits at the barrier of this number.
+    /// Waits at the barrier with this number.
     Barrier(u32),
     /// Waits at a warp-wide instruction for other members.
     Parked,
-    /// Need not wait any longer: the members cannot come.
+    /// Does not wait any longer: the members cannot arrive.
     Forced,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub lane: u32,
-    /// The number of the thread's group.
+    /// The number of the group of its thread.
     pub group: u32,
     pub offset: u32,
     pub bytes: u32,
@@ -48,13 +48,13 @@ pub(super) struct Warp {
     /// The carry flag of `add.cc`.
     pub carry: u32,
     pub groups: Vec<Group>,
-    /// Threads that have not exited.
+    /// The threads that have not exited.
     pub live: u32,
-    /// Threads of the block in this warp.
+    /// The threads of the block in this warp.
     pub start: u32,
     pub clocks: Clocks,
     pub pending: Vec<Pending>,
-    /// Committed groups of each thread.
+    /// The number of committed groups of each thread.
     pub committed: [u32; 32],
     pub local: Vec<u8>,
     pub local_init: ByteSet,
@@ -77,7 +77,7 @@ impl Warp {
         }
     }
 
-    /// Back to the start of the kernel, for the threads of `mask`.
+    /// Resets the warp to the start of the kernel, for the threads of `mask`.
     pub fn restart(&mut self, mask: u32) {
         self.init32.fill(0);
         self.init64.fill(0);
@@ -168,7 +168,7 @@ impl Warp {
         self.init_preds[dst as usize] |= mask;
     }
 
-    /// Puts threads at a position; those that wait there for company go with them.
+    /// Moves threads to a position and joins them with those that wait there.
     pub fn insert(&mut self, pc: u32, mask: u32) {
         if mask == 0 {
             return;
@@ -183,7 +183,7 @@ impl Warp {
         self.groups.push(Group { pc, mask, state: State::Ready });
     }
 
-    /// Takes the group of the lowest position that can run.
+    /// Removes and returns the group at the lowest position that can run.
     pub fn take_ready(&mut self) -> Option<Group> {
         let ready = |g: &Group| matches!(g.state, State::Ready | State::Forced);
         let at = (0..self.groups.len())
@@ -196,7 +196,7 @@ impl Warp {
         self.groups.iter().any(|g| !matches!(g.state, State::Barrier(_)))
     }
 
-    /// The position at which a running group would meet another one.
+    /// Returns the position at which a running group reaches another one.
     pub fn meeting_point(&self, after: u32) -> u32 {
         self.groups
             .iter()

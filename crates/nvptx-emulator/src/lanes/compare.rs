@@ -63,7 +63,7 @@ macro_rules! floats {
     };
 }
 
-/// The comparison `op` of two values of type `ty`.
+/// Returns the comparison `op` of two values of type `ty`.
 pub(crate) fn compare(op: &str, ty: Ty, ftz: bool) -> Option<CompareFn> {
     use CompareFn::{C32, C64};
     let is_unsigned = matches!(ty, Ty::U16 | Ty::U32 | Ty::U64);

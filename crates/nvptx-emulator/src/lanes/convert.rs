@@ -1,20 +1,19 @@
 //! `cvt`: every pair of types, rounding, `.ftz` and `.sat`.
 //!
-//! The common conversions have lane functions of their own; the others go through one scalar
-//! function.
+//! Frequent conversions have their own lane functions; the others use one scalar function.
 
 use super::{LaneFn, half, lanes};
 use crate::float::{self, BF16, F16, F32, NAN16, NAN32, Round, TF32};
 use crate::ty::Ty;
 
-/// A conversion as the opcode names it.
+/// A conversion, as specified by an opcode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Convert {
     pub to: Ty,
     pub from: Ty,
-    /// Rounding of a float result, or the rounding to an integral value.
+    /// The rounding of a float result, or to an integral value.
     pub round: Round,
-    /// The rounding is to an integral value (`.rni` and the like).
+    /// Whether the rounding is to an integral value, such as `.rni`.
     pub integral: bool,
     pub ftz: bool,
     pub sat: bool,
@@ -22,7 +21,7 @@ pub(crate) struct Convert {
 }
 
 impl Convert {
-    /// A function for whole rows, where the pair of types is a common one.
+    /// Returns a function for whole rows, for frequent pairs of types.
     pub fn lanes(&self) -> Option<LaneFn> {
         use Ty::*;
         if self.sat || self.ftz || self.relu {
@@ -50,7 +49,7 @@ impl Convert {
         })
     }
 
-    /// The conversion of one value: operand and result as their bits.
+    /// Converts a value; operand and result are bits.
     pub fn scalar(&self, bits: u64) -> u64 {
         if self.to.is_float() {
             return if self.from.is_float() { self.float(bits) } else { self.int_to_float(bits) };
@@ -58,7 +57,7 @@ impl Convert {
         if self.from.is_float() { self.float_to_int(bits) } else { self.int(bits) }
     }
 
-    /// Two floats to one packed register, the first in the upper half.
+    /// Packs two floats into a register, the first one in the upper half.
     pub fn pack(&self, high: u64, low: u64) -> u64 {
         let to = if self.to == Ty::BF16x2 { Ty::BF16 } else { Ty::F16 };
         let part = Convert { to, ..*self };
@@ -73,7 +72,7 @@ impl Convert {
 
     fn int_to_float(&self, bits: u64) -> u64 {
         let value = int_value(self.from, bits);
-        // Rounded to odd in 53 bits, an integer keeps what a directed rounding has to know.
+        // An integer rounded to odd in 53 bits keeps what a directed rounding needs.
         let near = value as f64;
         let rest = value - near as i128;
         let odd = if rest == 0 || near.to_bits() & 1 == 1 {
@@ -95,7 +94,7 @@ impl Convert {
         self.finish(value)
     }
 
-    /// The value of a float operand, flushed where `.ftz` applies to an `f32` one.
+    /// Returns the value of a float operand; `.ftz` flushes subnormal `f32`.
     fn input(&self, bits: u64) -> f64 {
         match self.from {
             Ty::F64 => f64::from_bits(bits),
@@ -134,8 +133,8 @@ impl Convert {
         }
     }
 
-    /// Out of range saturates. NaN gives zero, but half the range for `f64` operands and 64-bit
-    /// results.
+    /// Converts to an integer, saturating. NaN gives 0, but for `f64` operands and 64-bit results
+    /// the middle of the range.
     fn float_to_int(&self, bits: u64) -> u64 {
         let value = self.input(bits);
         if value.is_nan() {
@@ -147,7 +146,7 @@ impl Convert {
     }
 }
 
-/// Two `f32` to a pair of 8-bit floats, the first in the upper half, saturating.
+/// Converts two `f32` to a pair of 8-bit floats, saturating; the first is in the upper half.
 pub(crate) fn to_float8(to: Ty) -> Option<LaneFn> {
     fn both(a: u32, b: u32, f: impl Fn(f64) -> u32) -> u32 {
         let value = |v: u32| f64::from(f32::from_bits(v));
@@ -160,7 +159,7 @@ pub(crate) fn to_float8(to: Ty) -> Option<LaneFn> {
     }
 }
 
-/// A pair of 8-bit floats to a pair of `f16`.
+/// Converts a pair of 8-bit floats to a pair of `f16`.
 pub(crate) fn from_float8(from: Ty) -> Option<LaneFn> {
     fn both(a: u32, f: impl Fn(u32) -> f32) -> u32 {
         let half = |bits: u32| match f(bits) {

@@ -1,8 +1,8 @@
 //! `f32` and `f64` arithmetic.
 //!
-//! Results are the IEEE ones; a NaN result of an `f32` operation is 0x7fffffff. `.ftz` makes
-//! subnormal operands and results zeros of their sign. The `.approx` instructions are computed in
-//! `f64` and rounded to nearest, so they are better than the hardware's.
+//! Results follow IEEE 754; a NaN result of an `f32` operation is 0x7fffffff. `.ftz` flushes
+//! subnormal operands and results to zeros of their sign. `.approx` instructions are computed in
+//! `f64` and rounded to nearest, so they are more precise than the hardware.
 
 use super::{LaneFn, R32, lanes};
 use crate::float::{self, F32, NAN32, Round};
@@ -15,7 +15,7 @@ pub(crate) struct Mode {
     pub sat: bool,
 }
 
-/// Picks the instance of a scalar function `<FTZ, SAT>` or `<RM, FTZ, SAT>`.
+/// Selects the instance of a scalar function `<FTZ, SAT>` or `<RM, FTZ, SAT>`.
 macro_rules! instance {
     ($shape:ident $f:ident, $mode:expr) => {
         match ($mode.ftz, $mode.sat) {
@@ -208,7 +208,8 @@ fn input<const FTZ: bool>(a: u32) -> f32 {
     f32::from_bits(if FTZ { float::flush(a) } else { a })
 }
 
-/// The result's bits: the one NaN, saturated to 0..1 where `SAT`, subnormals flushed where `FTZ`.
+/// Returns the bits of a result: the canonical NaN, saturated to 0..1 if `SAT`, subnormals flushed
+/// if `FTZ`.
 #[inline]
 fn output<const FTZ: bool, const SAT: bool>(v: f32) -> u32 {
     if SAT {
@@ -219,7 +220,7 @@ fn output<const FTZ: bool, const SAT: bool>(v: f32) -> u32 {
     if FTZ { float::flush(out) } else { out }
 }
 
-/// The result of an exact (rounded to odd) value under rounding mode `RM`.
+/// Rounds an exact value, or one rounded to odd, by mode `RM`.
 fn directed<const RM: u8, const FTZ: bool, const SAT: bool>(exact: f64) -> u32 {
     let mode = [Round::Rn, Round::Rz, Round::Rm, Round::Rp][RM as usize];
     output::<FTZ, SAT>(f32::from_bits(F32.round(exact, mode) as u32))
@@ -253,8 +254,8 @@ fn fma<const FTZ: bool, const SAT: bool>(a: u32, b: u32, c: u32) -> u32 {
     output::<FTZ, SAT>(f32::mul_add(input::<FTZ>(a), input::<FTZ>(b), input::<FTZ>(c)))
 }
 
-/// A sum of zeros is exact, and its sign depends on the direction: minus zero only towards minus
-/// infinity, where the terms do not agree.
+/// Returns the sum of zeros. If their signs differ, it is minus zero only when rounding towards
+/// minus infinity.
 fn sum_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: f64, b: f64) -> u32 {
     let sum = float::add_odd(a, b);
     if sum == 0.0 && RM == 2 && (a.is_sign_negative() || b.is_sign_negative()) {
@@ -300,7 +301,7 @@ fn rsqrt(a: f64) -> f64 {
     1.0 / a.sqrt()
 }
 
-/// An ordering of floats where minus zero is less than zero.
+/// Orders floats, with minus zero less than zero.
 fn key(a: u32) -> i32 {
     (a ^ ((a as i32 >> 31) as u32 >> 1)) as i32
 }
@@ -309,7 +310,7 @@ fn is_nan(a: u32) -> bool {
     a & !(1 << 31) > 0x7f80_0000
 }
 
-/// A NaN loses against a number.
+/// Prefers a number to a NaN.
 fn min(a: u32, b: u32) -> u32 {
     match (is_nan(a), is_nan(b)) {
         (false, false) => {
@@ -360,8 +361,7 @@ fn pick64(a: u64, b: u64, smaller: bool) -> u64 {
     if less == smaller { a } else { b }
 }
 
-/// The one instruction worth its own code: without the processor's `fma`, `f32::mul_add` is a
-/// call for each lane.
+/// `fma` with the instruction of the processor; without it, `f32::mul_add` is a call for each lane.
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use super::{NAN32, R32};
@@ -370,9 +370,9 @@ mod simd {
         std::arch::is_x86_feature_detected!("fma") && std::arch::is_x86_feature_detected!("avx2")
     }
 
-    /// Picked only where `has_fma` holds.
+    /// Must be selected only if `has_fma` holds.
     pub(super) fn fma(a: &R32, b: &R32, c: &R32) -> R32 {
-        // SAFETY: the processor has the features, `fma32` has asked.
+        // SAFETY: `fma32` detected the features.
         unsafe { fma_avx(a, b, c) }
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn unary(op: &str, ty: Ty) -> Option<LaneFn> {
     })
 }
 
-/// The value of the bits of either format.
+/// Returns the value of bits of either format.
 pub(crate) fn value(is_bf16: bool, bits: u32) -> f32 {
     if is_bf16 { bf16_to_f32(bits) } else { f16_to_f32(bits) }
 }
@@ -153,7 +153,7 @@ fn min_max<const B: bool, const MIN: bool, const NAN: bool>(a: u32, b: u32) -> u
     }
 }
 
-/// For `bf16` the instruction has `.ftz`: a subnormal result is zero.
+/// `ex2` of `bf16` has `.ftz`: it flushes a subnormal result to zero.
 fn ex2<const B: bool>(a: u32) -> u32 {
     let out = to::<B, 0>(from::<B>(a).exp2());
     if B && out < 0x80 { 0 } else { out }

@@ -34,7 +34,7 @@ pub(crate) fn unary(op: &str, ty: Ty) -> Option<LaneFn> {
     })
 }
 
-/// Two operands of one type; `mul` and the like carry their part, `mul.lo`.
+/// Operations on two operands of one type; opcodes such as `mul.lo` include the part.
 pub(crate) fn binary(op: &str, ty: Ty) -> Option<LaneFn> {
     use Ty::*;
     Some(match (op, ty) {
@@ -230,7 +230,7 @@ fn mulhi_u64(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
-/// Division by zero is undefined and reported elsewhere; here it gives all ones.
+/// Division by zero, which the caller reports, gives all ones.
 fn div_s32(a: u32, b: u32) -> u32 {
     if b == 0 { !0 } else { (a as i32).wrapping_div(b as i32) as u32 }
 }

@@ -1,9 +1,9 @@
 //! The arithmetic of one warp: functions over rows of 32 lanes.
 //!
-//! The decoder picks a function by opcode, type and modifiers; the executor applies it to whole
-//! rows and writes the active lanes. A function therefore must be defined for any bits, since
-//! inactive lanes hold anything. 16-bit values lie in the low half of a 32-bit lane, the upper
-//! half is zero.
+//! The decoder selects a function by opcode, type and modifiers. The executor applies it to whole
+//! rows and writes the active lanes. A function must be defined for all bits, because inactive
+//! lanes have arbitrary values. 16-bit values are in the low half of a 32-bit lane; the upper half
+//! is zero.
 
 pub(crate) mod compare;
 pub(crate) mod convert;
@@ -11,12 +11,12 @@ pub(crate) mod float;
 pub(crate) mod half;
 pub(crate) mod int;
 
-/// A row of 32-bit registers, one lane a thread.
+/// A row of 32-bit registers, a lane for each thread.
 pub(crate) type R32 = [u32; 32];
 /// A row of 64-bit registers.
 pub(crate) type R64 = [u64; 32];
 
-/// A lane function by the files of its result and operands.
+/// A lane function, by the register files of result and operands.
 #[derive(Clone, Copy)]
 pub(crate) enum LaneFn {
     /// 32-bit result of one, two, three 32-bit operands.
@@ -40,14 +40,14 @@ pub(crate) enum LaneFn {
     Insert(fn(&R64, &R64, &R32, &R32) -> R64),
 }
 
-/// A comparison: a mask of the lanes where it holds.
+/// A comparison; returns the mask of the lanes in which it is true.
 #[derive(Clone, Copy)]
 pub(crate) enum CompareFn {
     C32(fn(&R32, &R32) -> u32),
     C64(fn(&R64, &R64) -> u32),
 }
 
-/// Makes a lane function of a scalar one; the letter names the shape.
+/// Makes a lane function from a scalar one; the letter names the shape.
 macro_rules! lanes {
     (A1 $f:expr) => {
         $crate::lanes::LaneFn::A1(|a| {

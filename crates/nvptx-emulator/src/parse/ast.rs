@@ -1,4 +1,4 @@
-//! What the parser hands to the decoder: directives and statements, nothing resolved yet.
+//! The syntax tree of PTX: directives and statements, without name resolution.
 
 use crate::ty::Ty;
 
@@ -31,7 +31,7 @@ pub(crate) struct Var {
     /// Size in bytes; 0 for an `.extern .shared` array without a length.
     pub bytes: u64,
     pub is_extern: bool,
-    /// The initial bytes, where the text gives some; the rest of the variable is zero then.
+    /// The initial bytes, if the text has some; the rest of the variable is zero.
     pub init: Option<Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Param {
     pub name: String,
     pub align: u32,
     pub bytes: u32,
-    /// Whether it was declared as one 64-bit value, so that an address can be passed in it.
+    /// Whether it is a single 64-bit value, which can hold an address.
     pub is_pointer_size: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Stmt {
 pub(crate) enum StmtKind {
     Label(String),
     Inst(RawInst),
-    /// `.reg .b32 %r<8>, %x;`: names and, for a range, its count.
+    /// `.reg .b32 %r<8>, %x;`: names and the counts of ranges.
     Regs(Ty, Vec<(String, Option<u32>)>),
     Var(Var),
     /// `{` opens a scope of registers, variables and labels.
@@ -77,21 +77,21 @@ pub(crate) enum StmtKind {
     Targets(String, Vec<String>),
 }
 
-/// An instruction as written.
+/// An instruction.
 #[derive(Debug)]
 pub(crate) struct RawInst {
-    /// The predicate's name and whether it is negated.
+    /// The name of the predicate, and whether it is negated.
     pub guard: Option<(String, bool)>,
     /// The opcode with its modifiers, `ld.global.v4.f32`.
     pub op: String,
     pub args: Vec<Arg>,
 }
 
-/// An operand as written.
+/// An operand.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Arg {
     Name(String),
-    /// An integer constant, as its 64-bit pattern.
+    /// An integer constant as a 64-bit pattern.
     Int(u64),
     /// `0f3F800000`.
     F32(u32),
@@ -106,6 +106,6 @@ pub(crate) enum Arg {
     Pair(Box<Arg>, Box<Arg>),
     /// `!p`.
     Not(Box<Arg>),
-    /// `_`, a result that is not wanted.
+    /// `_`, a discarded result.
     Sink,
 }

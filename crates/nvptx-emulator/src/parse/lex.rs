@@ -1,8 +1,7 @@
 //! Splits PTX text into tokens with their line numbers.
 //!
-//! A word is anything that starts like an identifier, a directive, a register or a label and may
-//! hold dots and double colons, so `ld.global.L1::no_allocate.v4.f32`, `%tid.x` and `.reg` are one
-//! word each.
+//! A word begins like an identifier, a directive, a register or a label, and may contain dots and
+//! double colons: `ld.global.L1::no_allocate.v4.f32`, `%tid.x` and `.reg` are one word each.
 
 use crate::error::{Error, Result};
 
@@ -15,7 +14,7 @@ pub(crate) enum Tok<'a> {
     Punct(char),
 }
 
-/// A token and the line it stands on (from 1).
+/// A token with its line, from 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub tok: Tok<'a>,
@@ -94,8 +93,8 @@ fn word_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The end of a number: digits, letters (hexadecimal, `0f`, `U`, exponents) and one point; a sign
-/// belongs to it only after the `e` of a decimal number.
+/// Returns the end of a number: digits, letters (hexadecimal, `0f`, `U`, exponents) and one point.
+/// A sign belongs to the number only after the `e` of a decimal number.
 fn number_end(bytes: &[u8], start: usize) -> usize {
     let hex = bytes[start] == b'0'
         && matches!(bytes.get(start + 1), Some(b'x' | b'X' | b'f' | b'F' | b'd' | b'D'));

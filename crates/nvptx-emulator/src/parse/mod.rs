@@ -1,8 +1,7 @@
-//! The parser: PTX text to [`ast::File`].
+//! Parses PTX text to [`ast::File`].
 //!
-//! The world is closed: a directive or a character that is not known here is an error with its
-//! line, never skipped. Instructions are only split into opcode and operands; the decoder knows
-//! them.
+//! An unknown directive or character is an error with its line. Instructions are only split into
+//! opcode and operands; the decoder checks them.
 
 pub(crate) mod ast;
 mod lex;
@@ -91,7 +90,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A directive of the module.
+    /// Parses a directive of the module.
     fn item(&mut self, file: &mut File) -> Result<()> {
         let line = self.line();
         match self.word()? {
@@ -139,7 +138,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Debug sections hold data for debuggers only.
+    /// Skips debug sections, which have data for debuggers only.
     fn skip_section(&mut self) -> Result<()> {
         self.word()?;
         self.expect('{')?;
@@ -149,7 +148,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `.shared .align 16 .b8 name[64] = {...};` from its state space on.
+    /// Parses `.shared .align 16 .b8 name[64] = {...};` after its state space.
     fn variable(&mut self) -> Result<Var> {
         let line = self.line();
         let space = match self.word()? {
@@ -193,7 +192,8 @@ impl<'a> Parser<'a> {
         Ok(Var { line, space, name, align, bytes, is_extern: false, init })
     }
 
-    /// `[4][8]`: the number of elements, and whether the first dimension has no length.
+    /// Parses `[4][8]`: returns the number of elements, and whether the first dimension has no
+    /// length.
     fn dimensions(&mut self) -> Result<(u64, bool)> {
         let (mut count, mut open) = (1u64, false);
         while self.eat('[') {
@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
                         return Err(self.error(format!("parameter of {bytes} bytes")));
                     }
                     let is_pointer_size = ty.bytes() == 8 && count == 1;
-                    // The alignment of a pointer parameter is that of what it points to.
+                    // The alignment of a pointer parameter is that of its target.
                     let align = if is_pointer_size { 8 } else { align.unwrap_or(ty.bytes()) };
                     let name = name.to_string();
                     return Ok(Param { name, align, bytes: bytes as u32, is_pointer_size });
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The statements up to the closing brace of the kernel.
+    /// Parses the statements up to the closing brace of the kernel.
     fn body(&mut self, out: &mut Vec<Stmt>) -> Result<()> {
         let mut depth = 0;
         loop {
@@ -468,7 +468,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `+4`, `-4` or `+-4` after a name.
+    /// Parses `+4`, `-4` or `+-4` after a name.
     fn offset(&mut self) -> Result<Option<i64>> {
         let minus = match self.peek() {
             Some(Tok::Punct('+')) => false,
@@ -505,8 +505,8 @@ fn show(tok: &Tok<'_>) -> String {
     }
 }
 
-/// The value of a number of PTX: decimal, hexadecimal, octal, binary, `0f`, `0d` or a decimal
-/// fraction, which is a double.
+/// Parses a number: decimal, hexadecimal, octal, binary, `0f`, `0d`, or a decimal fraction, which
+/// is a double.
 fn number(text: &str) -> Option<Arg> {
     let lower = text.to_ascii_lowercase();
     if let Some(hex) = lower.strip_prefix("0f") {

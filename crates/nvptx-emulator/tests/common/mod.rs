@@ -1,4 +1,4 @@
-//! Helpers of the tests: launches of the hand-made kernels with reference results.
+//! Test helpers: launches of the hand-made kernels with reference results.
 
 #![allow(dead_code)]
 
@@ -9,7 +9,7 @@ pub const SGEMM: &str = include_str!("../data/sgemm.ptx");
 pub const BF16_MMA: &str = include_str!("../data/bf16_mma.ptx");
 pub const BF16_LDMATRIX: &str = include_str!("../data/bf16_ldmatrix.ptx");
 
-/// Numbers between -1 and 1 from a small generator.
+/// Returns pseudo-random numbers between -1 and 1.
 pub fn numbers(count: usize, mut state: u64) -> Vec<f32> {
     let mut next = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -18,7 +18,7 @@ pub fn numbers(count: usize, mut state: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The product of row-major matrices, by fused multiply-adds in ascending order.
+/// Returns the product of row-major matrices, by fused multiply-adds in ascending order.
 pub fn product(a: &[f32], b: &[f32], m: usize, n: usize, k: usize) -> Vec<f32> {
     let mut c = vec![0f32; m * n];
     for i in 0..m {
@@ -39,7 +39,7 @@ pub fn max_error(a: &[f32], b: &[f32]) -> f32 {
         .fold(0.0, |m, e| if e > m || e.is_nan() { e } else { m })
 }
 
-/// Runs the float32 product; gives the report and the largest error.
+/// Runs the float32 product; returns the report and the largest error.
 pub fn sgemm(text: &str, m: usize, n: usize, k: usize) -> (Report, f32) {
     let module = Module::parse(text).unwrap();
     let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
@@ -60,7 +60,7 @@ pub fn sgemm(text: &str, m: usize, n: usize, k: usize) -> (Report, f32) {
     (report, error)
 }
 
-/// Runs one of the bf16 products; B is given row by row or transposed, as the kernel wants it.
+/// Runs a bf16 product; B is row-major or transposed, depending on the kernel.
 pub fn bf16_product(text: &str, m: usize, n: usize, k: usize) -> (Report, f32) {
     let module = Module::parse(text).unwrap();
     let name = module.kernels().next().unwrap().to_string();
@@ -86,13 +86,13 @@ pub fn bf16_product(text: &str, m: usize, n: usize, k: usize) -> (Report, f32) {
     (report, max_error(&memory.read(pc), &expected))
 }
 
-/// The text with one line replaced, the `nth` (from 0) that contains `old`.
+/// Replaces a line of the text: the `nth`, from 0, that contains `old`.
 pub fn replace_nth(text: &str, old: &str, new: &str, nth: usize) -> String {
     let at = text.match_indices(old).nth(nth).expect("the text is there").0;
     format!("{}{new}{}", &text[..at], &text[at + old.len()..])
 }
 
-/// The number (from 1) of the `nth` line that contains the text.
+/// Returns the number, from 1, of the `nth` line that contains the text.
 pub fn line_of(text: &str, what: &str, nth: usize) -> u32 {
     let found = text.lines().enumerate().filter(|(_, l)| l.contains(what)).nth(nth);
     found.expect("the text is there").0 as u32 + 1
