@@ -230,9 +230,9 @@ fn dropped_prefetches_are_told() {
         (stderr(&output), std::fs::read_to_string(&out).expect("a listing"))
     };
     for (schedule, target, told) in [
-        ("scalar", "x86-64", "x86-64 has no prefetch; those of `one` are dropped"),
-        ("vector", "aarch64", "aarch64 has no prefetch; those of `one` are dropped"),
-        ("scalar", "x86-avx2", "those of `one` outside are dropped"),
+        ("scalar", "x86-64", "x86-64 does not support prefetches; those of `one` are dropped"),
+        ("vector", "aarch64", "aarch64 does not support prefetches; those of `one` are dropped"),
+        ("scalar", "x86-avx2", "the others of `one` are dropped"),
     ] {
         let (message, listing) = build(schedule, target);
         assert!(message.contains(told), "{schedule} {target}: {message}");
@@ -245,7 +245,7 @@ fn dropped_prefetches_are_told() {
     }
 }
 
-/// Likewise for stores past the caches.
+/// Likewise for nontemporal stores.
 #[test]
 fn ordinary_stores_are_told() {
     let dir = scratch();
@@ -257,10 +257,18 @@ fn ordinary_stores_are_told() {
     let file = write(dir.path(), "one.te", text);
     let out = path(dir.path(), "one.s");
     for (schedule, target, told) in [
-        ("scalar", "x86-64", "x86-64 has no stores past the caches; `one` has ordinary ones"),
-        ("vector", "aarch64", "aarch64 has no stores past the caches; `one` has ordinary ones"),
-        ("scalar", "x86-avx2", "`one` outside of them has ordinary stores"),
-        ("bound", "nvptx-sm_80", "nvptx-sm_80 has no stores past the caches"),
+        (
+            "scalar",
+            "x86-64",
+            "x86-64 does not support nontemporal stores; `one` uses ordinary stores",
+        ),
+        (
+            "vector",
+            "aarch64",
+            "aarch64 does not support nontemporal stores; `one` uses ordinary stores",
+        ),
+        ("scalar", "x86-avx2", "elsewhere `one` uses ordinary stores"),
+        ("bound", "nvptx-sm_80", "nvptx-sm_80 does not support nontemporal stores"),
         ("vector", "x86-avx2", ""),
         ("vector", "x86-avx512", ""),
     ] {

@@ -2,7 +2,7 @@
 
 use super::options::{CompileArgs, front};
 use super::report::{Error, Reporter, print, show_trace};
-use crate::driver::{self, Options};
+use crate::driver::{self, Options, PassId};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
 use crate::schedule::{Origin, Placed, print_tree};
@@ -41,7 +41,7 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
         return print(&trees(&kernels));
     }
     let (style, last) = match args.simple {
-        true => (Style::Simple, Some(driver::LAST_READABLE_PASS)),
+        true => (Style::Simple, Some(PassId::LAST_READABLE)),
         false => (Style::Full, None),
     };
     let mut text = String::new();

@@ -4,7 +4,7 @@ use super::report::Error;
 use super::tune::best::put_best;
 use super::tune::edit;
 use crate::diag::Diag;
-use crate::driver::{self, Failure, FpContract, Options, Trace};
+use crate::driver::{self, Dump, Failure, FpContract, Options, PassId, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::module::input;
@@ -106,14 +106,19 @@ impl CompileArgs {
 
     /// A trace that watches what was asked for.
     pub fn trace(&self) -> Result<Trace, Error> {
-        let names = driver::pass_names();
-        match &self.dump {
-            Some(dump) if dump != "all" && !names.contains(&dump.as_str()) => {
-                let all = names.join(", ");
-                Err(Error::Usage(format!("unknown pass `{dump}`; passes: all, {all}")))
-            }
-            dump => Ok(Trace { dump: dump.clone(), ..Trace::default() }),
-        }
+        let dump = match self.dump.as_deref() {
+            None => None,
+            Some("all") => Some(Dump::All),
+            Some(name) => match PassId::parse(name) {
+                Some(pass) => Some(Dump::After(pass)),
+                None => {
+                    let names: Vec<&str> = PassId::ALL.iter().map(|pass| pass.name()).collect();
+                    let text = format!("unknown pass `{name}`; passes: all, {}", names.join(", "));
+                    return Err(Error::Usage(text));
+                }
+            },
+        };
+        Ok(Trace { dump, ..Trace::default() })
     }
 }
 
