@@ -35,8 +35,7 @@ fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
     let mut bytes = 0;
     for param in &kernel.params {
         let Param::Tensor { buffer, .. } = param else { continue };
-        let count: i64 = shape_of(kernel, buffer, vars)?.iter().product();
-        bytes += count as u64 * buffer.dtype.bytes();
+        bytes += count_elements(&shape_of(buffer, vars)?) * buffer.dtype.bytes();
     }
     Ok(bytes)
 }
@@ -73,7 +72,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     for param in &kernel.params {
         args.push(match param {
             Param::Tensor { buffer, output, .. } => {
-                let shape = shape_of(kernel, buffer, &vars)?;
+                let shape = shape_of(buffer, &vars)?;
                 let known = given.tensors.iter().find(|(name, _)| *name == buffer.name);
                 Value::Tensor(match known {
                     Some((_, tensor)) if tensor.shape == shape => tensor.clone(),
@@ -140,8 +139,11 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     Ok(vars)
 }
 
-/// A tensor's extents for these values of the run-time integers.
-pub fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
+/// The largest extent, and the largest size of a tensor in bytes, that is run.
+const MAX_SIZE: i128 = 1 << 40;
+
+/// The extents of a tensor for these values of the run-time integers.
+pub fn shape_of(buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
     let mut shape = Vec::new();
     for extent in &buffer.shape {
         let value = substitute(extent, &mut |var| {
@@ -149,20 +151,31 @@ pub fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result
         });
         let value = simplify_expr(&value, &Facts::new());
         match value.as_int() {
-            Some(extent) if (0..=1 << 40).contains(&extent) => shape.push(extent as i64),
+            Some(extent) if (0..=MAX_SIZE).contains(&extent) => shape.push(extent as i64),
             Some(extent) => {
                 let text = format!("an extent of `{}` would be {extent}", buffer.name);
                 return Err(Box::new(Diag::global("E0543", text)));
             }
-            None => crate::bug!("shape of {} in {} is not constant", buffer.name, kernel.name),
+            // Simplification keeps an operation whose result does not fit.
+            None => {
+                let text = format!("an extent of `{}` overflows", buffer.name);
+                return Err(Box::new(Diag::global("E0543", text)));
+            }
         }
     }
-    let bytes = shape.iter().try_fold(buffer.dtype.bytes() as i64, |n, e| n.checked_mul(*e));
-    if bytes.is_none_or(|bytes| bytes > 1 << 40) {
+    let bytes = buffer.dtype.bytes() as i128;
+    let bytes = shape.iter().try_fold(bytes, |bytes, extent| bytes.checked_mul(*extent as i128));
+    let is_empty = shape.contains(&0);
+    if !is_empty && bytes.is_none_or(|bytes| bytes > MAX_SIZE) {
         let text = format!("`{}` of shape {shape:?} is too large to run", buffer.name);
         return Err(Box::new(Diag::global("E0543", text)));
     }
     Ok(shape)
+}
+
+/// The number of elements of a shape. The product of the other extents may overflow if one is 0.
+fn count_elements(shape: &[i64]) -> u64 {
+    if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() as u64 }
 }
 
 fn scalar_value(var: &Var, dtype: DType, given: &Given, random: &mut ChaCha8Rng) -> Result<Value> {
@@ -196,8 +209,7 @@ fn round_to(dtype: DType, value: f64) -> f64 {
 
 /// Zeros for `buffer`, whose extents are `shape`.
 pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
-    let count: i64 = shape.iter().product();
-    let bytes = count as usize * buffer.dtype.bytes() as usize;
+    let bytes = (count_elements(&shape) * buffer.dtype.bytes()) as usize;
     let mut data = Vec::new();
     // The process may have less than the system.
     if data.try_reserve_exact(bytes).is_err() {
@@ -262,6 +274,24 @@ pub fn summary(name: &str, tensor: &Tensor) -> String {
     let mean = values().sum::<f64>() / count as f64;
     let nans = if nans > 0 { format!("  {nans} NaN") } else { String::new() };
     format!("{head}  min {min:.6}  max {max:.6}  mean {mean:.6}{nans}")
+}
+
+/// The outputs among a kernel's arguments, with their names.
+pub fn outputs<'a>(
+    kernel: &'a Kernel,
+    values: &'a [Value],
+) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
+    kernel.params.iter().zip(values).filter_map(|(param, value)| match (param, value) {
+        (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
+            Some((buffer.name.as_str(), tensor))
+        }
+        _ => None,
+    })
+}
+
+/// A line about each output.
+pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
+    outputs(kernel, values).map(|(name, tensor)| summary(name, tensor) + "\n").collect()
 }
 
 /// How two results differ.

@@ -1,11 +1,10 @@
 //! NumPy files: `--input A=a.npy`, `--output C=c.npy`.
 
 use super::data::available_memory;
-use super::options::io_text;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;
-use crate::module::input;
+use crate::module::input::{self, io_text};
 use crate::module::write::OutputFile;
 use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use std::io::{BufReader, Read};

@@ -158,7 +158,7 @@ pub fn print(text: &str) -> Result<(), Error> {
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Error::BrokenPipe,
         _ => Diag::global("E0501", {
-            let why = super::options::io_text(&error);
+            let why = crate::module::input::io_text(&error);
             format!("cannot write to standard output: {why}")
         })
         .into(),

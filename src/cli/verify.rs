@@ -1,8 +1,7 @@
 //! `tec run --verify`: results beside those of the reference interpreter.
 
-use super::data;
+use super::data::{self, outputs};
 use super::report::{Error, Reporter};
-use super::run::outputs;
 use super::session::Source;
 use super::tune::verify::bound;
 use crate::diag::Diag;

@@ -1,6 +1,7 @@
 //! Writing files so that they appear complete or not at all: into a temporary file beside the
 //! target, which then takes its name.
 
+use super::input::io_text;
 use crate::diag::{Diag, Result};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -79,12 +80,4 @@ impl<'a> Pending<'a> {
 
 fn cannot_write(path: &Path, why: &str) -> Box<Diag> {
     Box::new(Diag::global("E0501", format!("cannot write `{}`: {why}", path.display())))
-}
-
-/// The system's words without the error's number.
-fn io_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    // `tempfile` adds the name of its own file, which means nothing to the user.
-    text.split(" at path").next().unwrap_or_default().to_lowercase()
 }
