@@ -59,8 +59,28 @@ fn names(directory: &Path) -> Vec<String> {
 fn help_and_version_go_to_stdout() {
     assert!(succeeds(&["--help"]).contains("Examples:"));
     assert!(succeeds(&["--version"]).starts_with("tec "));
-    for command in ["build", "lower", "check", "run", "bench", "inspect", "targets"] {
-        assert!(succeeds(&[command, "--help"]).contains("Usage:"), "{command}");
+    let commands = [
+        "build",
+        "check",
+        "run",
+        "lower",
+        "explain",
+        "bench",
+        "tune",
+        "best",
+        "records",
+        "inspect",
+        "targets",
+        "explain-error",
+        "completions",
+    ];
+    let actions = ["show", "merge", "prune", "replay"].map(|action| vec!["records", action]);
+    for command in commands.map(|command| vec![command]).into_iter().chain(actions) {
+        let help = succeeds(&[&command[..], &["--help"]].concat());
+        let headings = ["Options:", "Kernel arguments:", "Compilation options:", "Global options:"];
+        let places = headings.iter().filter_map(|heading| help.find(&format!("\n{heading}")));
+        assert!(places.is_sorted(), "{command:?}: {help}");
+        assert!(help.contains("\nUsage: tec ") && help.contains("\nExamples:\n"), "{command:?}");
     }
 }
 
@@ -285,7 +305,10 @@ fn ordinary_stores_are_told() {
         let output = tec(&args);
         assert!(output.status.success(), "{output:?}");
         let (message, listing) = (stderr(&output), std::fs::read_to_string(&out).expect("written"));
-        assert!(message.contains(told) && message.contains("past") != told.is_empty(), "{message}");
+        assert!(
+            message.contains(told) && message.contains("nontemporal") != told.is_empty(),
+            "{message}"
+        );
         assert_eq!(listing.contains("        vmovntps "), told.is_empty(), "{schedule} {target}");
     }
 }

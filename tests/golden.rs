@@ -119,7 +119,7 @@ fn parse_head(text: &str) -> Result<Head, String> {
         seed: 0,
         targets: Vec::new(),
     };
-    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is no number"));
+    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a number"));
     for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {

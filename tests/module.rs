@@ -547,7 +547,7 @@ fn manifests_are_in_every_form() {
     let path = built.write("y.so", b"\x7fELF");
     let error = read_manifest(&path).unwrap_err();
     assert_eq!(error.code, "E0523");
-    assert!(error.message.ends_with("is no module of tec"), "{}", error.message);
+    assert!(error.message.ends_with("is not a module of tec"), "{}", error.message);
     let error = read_manifest(&built.path("none.so")).unwrap_err();
     assert!(error.message.ends_with("no such file or directory"), "{}", error.message);
     let newer = expected.to_json().replacen("\"tec_manifest\": 1", "\"tec_manifest\": 9", 1);

@@ -81,7 +81,7 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    // `Trace::phase` catches panics and reports them as bugs, with the pass.
+    // `driver::Trace` catches panics and reports them as bugs, with the pass.
     std::panic::set_hook(Box::new(|info| {
         if let Some(place) = info.location() {
             eprintln!("tec stopped at {place}");

@@ -24,7 +24,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     };
     let Some(text) = text else {
         return Err(Box::new(
-            Diag::global("E0523", format!("`{name}` is no module of tec"))
+            Diag::global("E0523", format!("`{name}` is not a module of tec"))
                 .note("modules are `.so`, `.o`, `.tar` and `.ptx` files that `tec build` made"),
         ));
     };

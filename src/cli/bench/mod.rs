@@ -37,6 +37,8 @@ Examples:
   tec bench matmul.te -D n=64..2048*2 --plot matmul.svg # a curve over the size
   tec bench matmul.te -D matmul.block.tx=8,16,32,64     # values of a knob";
 
+const SCHEDULE: &str = "Schedules to measure, such as `reorder,block`; also `default` and `auto`";
+
 /// Measure the run time of kernels.
 ///
 /// Warms up, then times batches of calls. GFLOP/s and GB/s are rates of the median time; they count
@@ -46,6 +48,7 @@ Examples:
 /// measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
 pub struct Args {
     /// Source files, or modules of `tec build`.
     #[arg(value_name = "FILE.te|MODULE.so", required = true)]
