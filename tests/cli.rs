@@ -314,6 +314,32 @@ fn ordinary_stores_are_told() {
 }
 
 #[test]
+fn a_directive_of_an_unknown_stage_has_one_error() {
+    let dir = scratch();
+    let text = "kernel f(n = 64) {\n    input A: float32[n]\n    output B[i: n] = A[i]\n}\n\
+                schedule f { i.vectorize() }\n";
+    let file = write(dir.path(), "f.te", text);
+    let message = fails(&["check", &file], 1, "error[E0306]: unknown stage `i`");
+    assert_eq!(message.matches("error[").count(), 1, "{message}");
+}
+
+#[test]
+fn extents_that_overflow_are_refused_unless_the_tensor_is_empty() {
+    let dir = scratch();
+    let product = "kernel f(n: var, m: var) {\n    input A: float32[n * m]\n    \
+                   output B[i: n, j: m] = A[i * m + j]\n}\n";
+    let file = write(dir.path(), "f.te", product);
+    let large = ["--var", "n=4294967296", "--var", "m=4294967296"];
+    fails(&[&["run", &file[..]][..], &large].concat(), 1, "an extent of `A` overflows");
+    let copy = "kernel g(n: var, m: var, k: var) {\n    input A: float32[n, m, k]\n    \
+                output B[i: n, j: m, l: k] = A[i, j, l]\n}\n";
+    let file = write(dir.path(), "g.te", copy);
+    let empty = ["--var", "n=1000000000000", "--var", "m=1000000000000", "--var", "k=0"];
+    let told = succeeds(&[&["run", &file[..]][..], &empty].concat());
+    assert!(told.contains("B: float32[1000000000000, 1000000000000, 0]  empty"), "{told}");
+}
+
+#[test]
 fn wide_nests_are_explained() {
     let dir = scratch();
     let text = "kernel sums(n = 64) {\n    input A: float32[n]\n    \

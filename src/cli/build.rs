@@ -80,8 +80,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         };
         for name in packed.into_iter().filter(|name| !asked(name)) {
             trace.notes.push(format!(
-                "`{kernel}` packs the `layout_free` input `{name}` in each call; `--prepack {name}` \
-                 packs it once"
+                "`{kernel}` packs the `layout_free` input `{name}` in each call; \
+                 `--prepack {name}` packs it once"
             ));
         }
     }

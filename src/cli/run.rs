@@ -17,7 +17,7 @@ Examples:
   tec run matmul.te --verify                         # random inputs, compared bit by bit
   tec run matmul.so --input A=a.npy --output C=c.npy # a module, with NumPy files
   tec run rows.te --var n=10 --scalar alpha=0.5      # a run-time integer and a scalar
-  tec run conv.te --target nvptx-sm_80 --emulate     # without a GPU: races, bank conflicts, counts";
+  tec run conv.te --target nvptx-sm_80 --emulate     # without a GPU: races, bank conflicts";
 
 /// Run kernels, and optionally verify their results.
 ///

@@ -1,4 +1,4 @@
-//! A module loaded into this process, from a `.te` file or from a module file, for `run` and `bench`.
+//! A module that `run` or `bench` loaded, from a `.te` file or from a module file.
 
 use super::compile::{build_module, schedule_file};
 use super::data::{self, Given};

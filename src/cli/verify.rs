@@ -74,9 +74,9 @@ fn has_intrinsic(body: &Stmt, fits: &dyn Fn(&str) -> bool) -> bool {
     found
 }
 
-/// Runs the program in the interpreter on the same inputs, in the source's order of reduction terms.
-/// If the schedule changes the order, also runs it in the schedule's order. Returns a line for each
-/// comparison, and whether all results are right.
+/// Runs the program in the interpreter on the same inputs, in the source's order of reduction
+/// terms. If the schedule changes the order, also runs it in the schedule's order. Returns a line
+/// for each comparison, and whether all results are right.
 pub fn verify(
     source: &Source,
     kernel: &Kernel,

@@ -1,5 +1,5 @@
-//! The error codes. `build.rs` embeds the page of each, `docs/errors/CODE.md`; a new code needs only
-//! its page.
+//! The error codes. `build.rs` embeds the page of each, `docs/errors/CODE.md`; a new code needs
+//! only its page.
 //!
 //! E01xx syntax and files · E02xx names, types and values · E03xx schedules · E04xx targets and
 //! code generation · E05xx modules, files written, arguments of `tec run`.

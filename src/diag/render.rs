@@ -1,7 +1,7 @@
 //! Diagnostics as text: `file:line:column`, the source line, a caret, notes, help.
 //!
-//! The renderer gets only the lines that it shows, long ones cut around the caret, so that a message
-//! costs at most one pass over the text.
+//! The renderer gets only the lines that it shows, long ones cut around the caret, so that a
+//! message costs at most one pass over the text.
 
 use super::{Diag, Sources, Span};
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Renderer, Snippet};

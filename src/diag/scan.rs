@@ -1,5 +1,5 @@
-//! A tokenizer that accepts any text. It serves to find deep nesting before the parser recurses, and
-//! to name the token at an error.
+//! A tokenizer that accepts any text. It finds deep nesting before the parser recurses, and the
+//! token at an error.
 
 /// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

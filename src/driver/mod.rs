@@ -16,10 +16,11 @@ pub use trace::{Dump, Failure, Trace, panic_text};
 use crate::codegen::Object;
 use crate::codegen::clif::{self, ObjectOptions};
 use crate::codegen::ptx::{self, PtxModule};
-use crate::diag::{Diag, Sources, hints};
+use crate::diag::{Diag, Sources, Span, hints};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, interp};
+use crate::lang::ast::Item;
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
@@ -188,7 +189,35 @@ pub fn check_schedules(
     diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
     let mut seen = FxHashSet::default();
     diags.retain(|diag| seen.insert((diag.code, diag.span)));
+    drop_errors_after_unknown_stages(program, &mut diags);
     if diags.is_empty() { Ok(()) } else { Err(errors(program, diags)) }
+}
+
+/// Drops the other errors of directives whose stage is unknown (E0306): their arguments are those
+/// of a misspelt directive, such as `i.vectorize()` for `C.vectorize(i)`.
+fn drop_errors_after_unknown_stages(program: &Program, diags: &mut Vec<Diag>) {
+    let statement_of = |span: Span| {
+        let items = &program.files[span.file as usize].items;
+        let schedules = items.iter().filter_map(|item| match item {
+            Item::Schedule(schedule) => Some(schedule),
+            _ => None,
+        });
+        let found = schedules.filter_map(|schedule| schedule.statement_at(span.start)).next();
+        found.map(|stmt| stmt.span)
+    };
+    let unknown: Vec<Span> = diags
+        .iter()
+        .filter(|diag| diag.code == "E0306")
+        .filter_map(|diag| statement_of(diag.span?))
+        .collect();
+    diags.retain(|diag| {
+        diag.code == "E0306"
+            || !diag.span.is_some_and(|span| {
+                unknown.iter().any(|stmt| {
+                    stmt.file == span.file && (stmt.start..stmt.end).contains(&span.start)
+                })
+            })
+    });
 }
 
 /// The errors of a program, with hints.

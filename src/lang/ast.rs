@@ -341,6 +341,25 @@ pub struct Schedule {
     pub span: Span,
 }
 
+impl Schedule {
+    /// The innermost statement around a byte of the file; none outside of the body.
+    pub fn statement_at(&self, byte: u32) -> Option<&ScheduleStmt> {
+        fn find(body: &[ScheduleStmt], byte: u32) -> Option<&ScheduleStmt> {
+            let around = |stmt: &&ScheduleStmt| (stmt.span.start..stmt.span.end).contains(&byte);
+            let stmt = body.iter().find(around)?;
+            let inner = match &stmt.kind {
+                ScheduleStmtKind::If { then, otherwise, .. } => {
+                    find(then, byte).or_else(|| find(otherwise, byte))
+                }
+                ScheduleStmtKind::For { body, .. } => find(body, byte),
+                _ => None,
+            };
+            inner.or(Some(stmt))
+        }
+        find(&self.body, byte)
+    }
+}
+
 /// A statement of a schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScheduleStmt {

@@ -115,7 +115,7 @@ impl<'t, 'p> Match<'t, 'p> {
         is_literal(element, token.text) && self.fits(rest, at + 1)
     }
 
-    /// Adds a capture and matches the rest. A name that was captured before must have the same text.
+    /// Adds a capture and matches the rest. A repeated name must have captured the same text.
     fn fits_captured(&mut self, name: &'p str, value: String, rest: &[&'p str], at: usize) -> bool {
         if let Some((_, known)) = self.captures.iter().find(|(other, _)| *other == name) {
             return *known == value && self.fits(rest, at);

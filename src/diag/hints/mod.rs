@@ -1,6 +1,6 @@
 //! Hints for newcomers who write syntax of TVM, NumPy, Halide, C or Python: what to write instead.
-//! [`TABLE`] lists them. A row has the error codes that it applies to, a pattern of the source around
-//! the error, and the help, which repeats names that the pattern matched.
+//! [`TABLE`] lists them. A row has the error codes that it applies to, a pattern of the source
+//! around the error, and the help, which repeats names that the pattern matched.
 //!
 //! A pattern is a list of elements, separated by spaces:
 //!
@@ -13,7 +13,7 @@
 //! | `#x` | a number |
 //! | `'x` | a string, in single or double quotes; `x` is its text |
 //! | `%x` | an operand: a name, a number or parentheses, with its indices and arguments |
-//! | `*x` | one or more tokens, as few as possible, brackets balanced; at the end, all of the line |
+//! | `*x` | one or more tokens, few if possible, brackets balanced; at the end, all of the line |
 //! | `**` | any number of tokens, up to the next statement |
 //! | `<t>` | the name of an element type in any language; `t` is its `.te` name |
 //! | `\@`, `\**` | the signs `@` and `**` |

@@ -38,8 +38,8 @@ const fn hint(
 
 const TEXT: &str = "a file is a list of `import`, `def`, `reducer`, `kernel` and `schedule`";
 const REDUCED: &str = "a reduction axis is declared by `reduce {k}: {a}..{b}`";
-const SORTED: &str = "there is no sort: the best of a row is `argmax((k, A[i, k]), axis=k)`, the next \
-    one the same with a `where=` that leaves the first out; more of it belongs to the caller";
+const SORTED: &str = "there is no sort: the best of a row is `argmax((k, A[i, k]), axis=k)`, the \
+    next one the same with a `where=` that leaves the first out; a full sort belongs to the caller";
 const SCANNED: &str = "a stage does not read itself. A running sum is a reduction: \
     `reduce k: 0..n`, then `output {s}[i: n] = sum(A[k], axis=k, where=k <= i)`; each step of \
     another recurrence is a stage of its own, or a call";

@@ -7,8 +7,8 @@ use crate::diag::{Diag, Result, Span};
 const MAX_DEPTH: usize = 256;
 
 /// Refuses a text that is nested deeper than [`MAX_DEPTH`]. Brackets, nested `if`s and consecutive
-/// prefix operators count. Counting ends at an unmatched closing bracket, where the parser reports an
-/// error.
+/// prefix operators count. Counting ends at an unmatched closing bracket, where the parser reports
+/// an error.
 pub(super) fn check_nesting(text: &str, file: u32) -> Result<()> {
     let mut nesting = Nesting::default();
     for token in tokens(text, 0) {

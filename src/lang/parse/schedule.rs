@@ -47,7 +47,7 @@ impl Builder {
         Ok(ScheduleStmt { kind, span })
     }
 
-    /// `let_stmt`: a directive if its value is a call of a dotted name other than `target.lanes(T)`.
+    /// `let_stmt`: a directive if its value calls a dotted name other than `target.lanes(T)`
     fn schedule_let(&self, pair: Pair) -> Result<ScheduleStmtKind> {
         let (names, value) = self.let_stmt(pair, true)?;
         let is_directive = match &*value.kind {
