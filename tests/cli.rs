@@ -56,35 +56,6 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn help_and_version_go_to_stdout() {
-    assert!(succeeds(&["--help"]).contains("Examples:"));
-    assert!(succeeds(&["--version"]).starts_with("tec "));
-    let commands = [
-        "build",
-        "check",
-        "run",
-        "lower",
-        "explain",
-        "bench",
-        "tune",
-        "best",
-        "records",
-        "inspect",
-        "targets",
-        "explain-error",
-        "completions",
-    ];
-    let actions = ["show", "merge", "prune", "replay"].map(|action| vec!["records", action]);
-    for command in commands.map(|command| vec![command]).into_iter().chain(actions) {
-        let help = succeeds(&[&command[..], &["--help"]].concat());
-        let headings = ["Options:", "Kernel arguments:", "Compilation options:", "Global options:"];
-        let places = headings.iter().filter_map(|heading| help.find(&format!("\n{heading}")));
-        assert!(places.is_sorted(), "{command:?}: {help}");
-        assert!(help.contains("\nUsage: tec ") && help.contains("\nExamples:\n"), "{command:?}");
-    }
-}
-
-#[test]
 fn a_wrong_command_line_is_status_2() {
     fails(&[], 2, "Usage");
     fails(&["frobnicate"], 2, "unrecognized subcommand");
@@ -314,16 +285,6 @@ fn ordinary_stores_are_told() {
 }
 
 #[test]
-fn a_directive_of_an_unknown_stage_has_one_error() {
-    let dir = scratch();
-    let text = "kernel f(n = 64) {\n    input A: float32[n]\n    output B[i: n] = A[i]\n}\n\
-                schedule f { i.vectorize() }\n";
-    let file = write(dir.path(), "f.te", text);
-    let message = fails(&["check", &file], 1, "error[E0306]: unknown stage `i`");
-    assert_eq!(message.matches("error[").count(), 1, "{message}");
-}
-
-#[test]
 fn extents_that_overflow_are_refused_unless_the_tensor_is_empty() {
     let dir = scratch();
     let product = "kernel f(n: var, m: var) {\n    input A: float32[n * m]\n    \
@@ -362,7 +323,7 @@ fn wide_nests_are_explained() {
     for (args, text) in [
         (["--target", "x86-64"].as_slice(), "x86-64 has no vectors wider than 128 bits"),
         (&["--target", "aarch64"], "aarch64 has no vectors wider than 128 bits"),
-        (&["--target", "x86-avx2", "--opt", "0"], "`--opt 0` leaves all to Cranelift"),
+        (&["--target", "x86-avx2", "--opt", "0"], "`--opt 0` Cranelift compiles all"),
         (&["--target", "x86-avx2", "--schedule", "default"], "# halves\nno vectorized nest\n"),
     ] {
         let told = explain(args);
