@@ -305,19 +305,10 @@ fn compare(file: &Path, text: &str, actual: &str, bless: bool) -> Result<(), Str
     Err(format!("{}\nto accept it: {accept}", diff(&expected, &actual)))
 }
 
-/// A line-by-line difference around the common head and tail.
+/// The difference between two texts, given as lines, in unified form.
 fn diff(expected: &[&str], actual: &[&str]) -> String {
-    let head = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();
-    let tails = expected[head..].iter().rev().zip(actual[head..].iter().rev());
-    let tail = tails.take_while(|(a, b)| a == b).count();
-    let mut text = format!("from expected line {}:\n", head + 1);
-    for line in &expected[head..expected.len() - tail] {
-        text.push_str(&format!("  - {line}\n"));
-    }
-    for line in &actual[head..actual.len() - tail] {
-        text.push_str(&format!("  + {line}\n"));
-    }
-    text
+    let diff = similar::TextDiff::from_slices(expected, actual);
+    diff.unified_diff().context_radius(2).header("expected", "actual").to_string()
 }
 
 /// The diagnostics of a program are exactly its `#~` marks.
