@@ -1,4 +1,4 @@
-//! `tec`: an ahead-of-time compiler for tensor expressions. `docs/ARCHITECTURE.md` is the map.
+//! `tec`: an ahead-of-time compiler for tensor expressions. Start at `docs/ARCHITECTURE.md`.
 
 pub mod diag;
 pub mod target;

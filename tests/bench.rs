@@ -289,7 +289,7 @@ fn sweeps_that_cannot_be_are_refused() {
     let args = ["build", MATMUL, "--schedule", "reorder,block"];
     let output = tec(Path::new("/nonexistent"), &args);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("one schedule at a time"));
+    assert!(text(&output.stderr).contains("--schedule takes one schedule here"));
 }
 
 /// The limits are measured once; a damaged file is as good as none, and is replaced.

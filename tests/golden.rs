@@ -37,7 +37,7 @@ use support::judge;
 use tec::codegen::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};
-use tec::driver::{self, Failure, FpContract, Options, Trace};
+use tec::driver::{self, Failure, FpContract, Options, PassId, Trace};
 use tec::ir::Kernel;
 use tec::ir::print::{Style, print_kernel};
 use tec::lang::Loader;
@@ -119,7 +119,7 @@ fn parse_head(text: &str) -> Result<Head, String> {
         seed: 0,
         targets: Vec::new(),
     };
-    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is no number"));
+    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a number"));
     for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -185,12 +185,10 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
         true => Style::Full,
         false => Style::Simple,
     };
-    let pass_named = |key: &str| -> Result<Option<&str>, String> {
+    let pass_named = |key: &str| -> Result<Option<PassId>, String> {
         let name = head.args.iter().find_map(|arg| arg.strip_prefix(key));
-        match name {
-            Some(name) if !driver::pass_names().contains(&name) => Err(format!("no pass `{name}`")),
-            name => Ok(name),
-        }
+        let parse = |name| PassId::parse(name).ok_or_else(|| format!("no pass `{name}`"));
+        name.map(parse).transpose()
     };
     let (after, around) = (pass_named("after=")?, pass_named("pass=")?);
     let mut trace = Trace::default();
@@ -204,10 +202,10 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
             text.push_str(&format!("{}\n", graph.schedule.text));
             continue;
         }
-        let mut through = |last: &str| {
+        let mut through = |last: PassId| {
             driver::lower(graph, &head.options, Some(last), &mut trace).map_err(failure_text)
         };
-        let kernel = through(around.or(after).unwrap_or(driver::LAST_READABLE_PASS))?;
+        let kernel = through(around.or(after).unwrap_or(PassId::LAST_READABLE))?;
         if graphs.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
         }
@@ -223,11 +221,11 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
 }
 
 /// The pass in front of one.
-fn pass_before(pass: &str) -> Result<&'static str, String> {
-    let names = driver::pass_names();
-    let at = names.iter().position(|name| *name == pass).expect("a pass");
-    let before = at.checked_sub(1).ok_or_else(|| format!("nothing is lowered before `{pass}`"))?;
-    Ok(names[before])
+fn pass_before(pass: PassId) -> Result<PassId, String> {
+    let at = PassId::ALL.iter().position(|id| *id == pass).expect("a pass");
+    let before = at.checked_sub(1);
+    let before = before.ok_or_else(|| format!("nothing is lowered before `{}`", pass.name()))?;
+    Ok(PassId::ALL[before])
 }
 
 /// Both kernels, or one where the pass changed nothing.
@@ -307,19 +305,10 @@ fn compare(file: &Path, text: &str, actual: &str, bless: bool) -> Result<(), Str
     Err(format!("{}\nto accept it: {accept}", diff(&expected, &actual)))
 }
 
-/// A line-by-line difference around the common head and tail.
+/// The difference between two texts, given as lines, in unified form.
 fn diff(expected: &[&str], actual: &[&str]) -> String {
-    let head = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();
-    let tails = expected[head..].iter().rev().zip(actual[head..].iter().rev());
-    let tail = tails.take_while(|(a, b)| a == b).count();
-    let mut text = format!("from expected line {}:\n", head + 1);
-    for line in &expected[head..expected.len() - tail] {
-        text.push_str(&format!("  - {line}\n"));
-    }
-    for line in &actual[head..actual.len() - tail] {
-        text.push_str(&format!("  + {line}\n"));
-    }
-    text
+    let diff = similar::TextDiff::from_slices(expected, actual);
+    diff.unified_diff().context_radius(2).header("expected", "actual").to_string()
 }
 
 /// The diagnostics of a program are exactly its `#~` marks.

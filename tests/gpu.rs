@@ -4,7 +4,7 @@
 
 use crate::support::Disk;
 use std::path::PathBuf;
-use tec::driver::{self, Failure, Options, PASSES, Trace, with_stack};
+use tec::driver::{self, Failure, Options, PassId, Trace, with_stack};
 use tec::ir::interp::{Order, Tensor, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
@@ -148,17 +148,18 @@ fn check(case: &Case) -> Result<(), String> {
     let graph = &placed.schedule.graph;
     let naive = driver::lower_naively(graph, &options.target).map_err(failure_text)?;
     let mut expected = run(&naive, "naive", Order::Ascending)?;
-    let names = PASSES.iter().map(|pass| pass.name).take_while(|name| *name != "hoist_invariants");
-    for name in ["build_loops"].into_iter().chain(names).chain(["expand_math"]) {
+    let passes = PassId::ALL.iter().copied().take_while(|pass| *pass != PassId::HoistInvariants);
+    for pass in passes.chain([PassId::ExpandMath]) {
+        let name = pass.name();
         let mut trace = Trace::default();
-        let kernel = driver::lower(&placed, &options, Some(name), &mut trace);
+        let kernel = driver::lower(&placed, &options, Some(pass), &mut trace);
         let kernel = kernel.map_err(failure_text)?;
         // Functions are those of the naive form.
         let kernel = tec::lower::expand_math::expand_math(kernel, &options.target)
             .map_err(|diag| diag.to_string())?;
-        let order = if name == "build_loops" { Order::Ascending } else { Order::Shuffled(7) };
+        let order = if pass == PassId::BuildLoops { Order::Ascending } else { Order::Shuffled(7) };
         let actual = run(&kernel, name, order)?;
-        if kernel.reassociated && name == "build_loops" {
+        if kernel.reassociated && pass == PassId::BuildLoops {
             expected = actual;
         } else if actual != expected {
             return Err(format!("{name}: other results\n{}", print_kernel(&kernel, Style::Full)));

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use support::Random;
 use support::judge;
 use support::judge::{Case, Verdict};
-use tec::driver::{self, Options, Trace};
+use tec::driver::{self, Options, PassId, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::lang::Program;
 use tec::schedule::infer_bounds;
@@ -523,7 +523,7 @@ fn the_space_has_the_like_of_the_samples_schedules() {
                 let mut trace = Trace::default();
                 let placed = driver::schedule(&program, vec![graph], &options, &mut trace);
                 let placed = placed.expect("it is legal");
-                let last = Some(driver::LAST_READABLE_PASS);
+                let last = Some(PassId::LAST_READABLE);
                 let kernel = driver::lower(&placed[0], &options, last, &mut trace);
                 let kernel = kernel.expect("it is lowered");
                 tec::ir::print::print_kernel(&kernel, tec::ir::print::Style::Simple)

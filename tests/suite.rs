@@ -13,6 +13,7 @@ mod dot;
 mod fast_math;
 mod gpu;
 mod gpu_model;
+mod help;
 mod launches;
 mod math;
 mod measure;

@@ -115,7 +115,7 @@ fn layers() -> Vec<(String, BTreeSet<String>)> {
     layers
 }
 
-/// `te` of `src/te/bounds/mod.rs`, `driver` of `src/driver.rs`.
+/// `te` of `src/te/bounds/mod.rs`, `emulate` of `src/emulate.rs`.
 fn component(path: &str) -> &str {
     let path = path.strip_prefix("src/").expect("a path in src");
     path.split('/').next().expect("a name").trim_end_matches(".rs")

@@ -1,28 +1,38 @@
-//! `tec check`: parses and checks; silence is success.
+//! `tec check`: parses and checks files; prints nothing on success.
 
-use super::options::{CompileArgs, check};
+use super::compile::check_file;
+use super::options::CompileArgs;
 use super::report::{Error, Reporter, show_trace};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec check matmul.te                      # every kernel and every schedule
+  tec check *.te                           # several files
+  tec check matmul.te --schedule block     # one schedule
+  tec check matmul.te --target nvptx-sm_80 # the schedules for a GPU";
 
 /// Check files without compiling them.
 ///
-/// Syntax, names, types, shapes and bounds of every kernel, and every schedule: those for other
-/// targets are checked as far as bounds and rules go; prints nothing if all is well.
+/// Checks syntax, names, types, shapes and bounds of every kernel, and applies every schedule.
+/// Schedules for other targets are checked up to bounds inference. Prints nothing if there is no
+/// error.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The `.te` files.
-    #[arg(required = true, value_name = "FILE")]
+    /// Source files.
+    #[arg(required = true, value_name = "FILE.te")]
     files: Vec<String>,
     #[command(flatten)]
     compile: CompileArgs,
 }
 
-/// Runs the command: every file is checked, whatever became of the one before.
+/// Runs the command. An error in one file does not keep the others from being checked.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let mut failed = false;
     for file in &args.files {
-        match check(file, &options, &mut trace) {
+        match check_file(file, &options, &mut trace) {
             Ok(()) => {}
             Err(error @ Error::Compile(_, crate::driver::Failure::Bug { .. })) => {
                 return Err(error);

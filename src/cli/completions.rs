@@ -1,12 +1,19 @@
-//! `tec completions`: scripts for shells.
+//! `tec completions`: completion scripts for shells.
 
 use super::report::{Error, print};
 use clap::CommandFactory;
 
-/// Print a shell's completion script.
+const EXAMPLES: &str = "\
+Examples:
+  tec completions bash > ~/.local/share/bash-completion/completions/tec
+  tec completions zsh > ~/.zfunc/_tec
+  tec completions fish > ~/.config/fish/completions/tec.fish";
+
+/// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The shell.
+    /// Shell.
     shell: clap_complete::Shell,
 }
 

@@ -1,5 +1,5 @@
-//! Arguments for kernels that are run from the command line: values of run-time integers, random
-//! tensors, and what to say about results.
+//! Values for kernels that run from the command line: run-time integers, random tensors, and the
+//! comparison and summary of results.
 
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
@@ -10,7 +10,7 @@ use crate::ir::{Buffer, DType, Expr, Kernel, Param, Var};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What the command line gives: tensors by name, run-time integers, scalars as written, the seed.
+/// The arguments given on the command line; tensors are read, scalars are as written.
 #[derive(Debug, Default)]
 pub struct Given {
     /// `--input A=a.npy`, read.
@@ -23,26 +23,25 @@ pub struct Given {
     pub seed: u64,
 }
 
-/// Values of the run-time integers, with which every tensor has a size.
+/// Returns the values of the run-time integers; every tensor has a valid size with them.
 pub fn find_sizes(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     let vars = find_vars(kernel, given)?;
     tensor_bytes(kernel, &vars)?;
     Ok(vars)
 }
 
-/// Bytes of all tensors.
+/// The size of all tensors, in bytes.
 fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
     let mut bytes = 0;
     for param in &kernel.params {
         let Param::Tensor { buffer, .. } = param else { continue };
-        let count: i64 = shape_of(kernel, buffer, vars)?.iter().product();
-        bytes += count as u64 * buffer.dtype.bytes();
+        bytes += count_elements(&shape_of(buffer, vars)?) * buffer.dtype.bytes();
     }
     Ok(bytes)
 }
 
-/// Refuses what takes more memory than there is: without it the process would be ended somewhere.
-/// The arguments are there `copies` times.
+/// Refuses arguments, `copies` times, that need more memory than is free: the system would end the
+/// process later.
 pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
     let bytes = tensor_bytes(kernel, &find_vars(kernel, given)?)?.saturating_mul(copies);
     let Some(free) = available_memory().filter(|free| *free < bytes) else { return Ok(()) };
@@ -57,14 +56,14 @@ pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
     Err(Box::new(Diag::global("E0543", text).help("give smaller sizes, with `-D` or `--var`")))
 }
 
-/// Bytes that the system can give; none where it does not tell.
+/// Free memory in bytes; none if the system does not report it.
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// Arguments for `kernel` in the order of its parameters; outputs are zero.
+/// Returns the arguments of `kernel` in the order of its parameters; outputs are zero.
 pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     check_memory(kernel, given, 1)?;
     let vars = find_vars(kernel, given)?;
@@ -73,7 +72,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     for param in &kernel.params {
         args.push(match param {
             Param::Tensor { buffer, output, .. } => {
-                let shape = shape_of(kernel, buffer, &vars)?;
+                let shape = shape_of(buffer, &vars)?;
                 let known = given.tensors.iter().find(|(name, _)| *name == buffer.name);
                 Value::Tensor(match known {
                     Some((_, tensor)) if tensor.shape == shape => tensor.clone(),
@@ -98,7 +97,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     Ok(args)
 }
 
-/// That every given tensor has as many dimensions as the kernel's: else it tells no extents.
+/// Refuses a given tensor whose rank is not that of the parameter; its shape would give no extents.
 fn check_ranks(kernel: &Kernel, given: &Given) -> Result<()> {
     for param in &kernel.params {
         let Param::Tensor { buffer, .. } = param else { continue };
@@ -140,8 +139,11 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     Ok(vars)
 }
 
-/// A tensor's extents for these values of the run-time integers.
-pub fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
+/// The largest extent, and the largest size of a tensor in bytes, that is run.
+const MAX_SIZE: i128 = 1 << 40;
+
+/// The extents of a tensor for these values of the run-time integers.
+pub fn shape_of(buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
     let mut shape = Vec::new();
     for extent in &buffer.shape {
         let value = substitute(extent, &mut |var| {
@@ -149,20 +151,31 @@ pub fn shape_of(kernel: &Kernel, buffer: &Buffer, vars: &[(Var, i64)]) -> Result
         });
         let value = simplify_expr(&value, &Facts::new());
         match value.as_int() {
-            Some(extent) if (0..=1 << 40).contains(&extent) => shape.push(extent as i64),
+            Some(extent) if (0..=MAX_SIZE).contains(&extent) => shape.push(extent as i64),
             Some(extent) => {
                 let text = format!("an extent of `{}` would be {extent}", buffer.name);
                 return Err(Box::new(Diag::global("E0543", text)));
             }
-            None => crate::bug!("shape of {} in {} is not constant", buffer.name, kernel.name),
+            // Simplification keeps an operation whose result does not fit.
+            None => {
+                let text = format!("an extent of `{}` overflows", buffer.name);
+                return Err(Box::new(Diag::global("E0543", text)));
+            }
         }
     }
-    let bytes = shape.iter().try_fold(buffer.dtype.bytes() as i64, |n, e| n.checked_mul(*e));
-    if bytes.is_none_or(|bytes| bytes > 1 << 40) {
+    let bytes = buffer.dtype.bytes() as i128;
+    let bytes = shape.iter().try_fold(bytes, |bytes, extent| bytes.checked_mul(*extent as i128));
+    let is_empty = shape.contains(&0);
+    if !is_empty && bytes.is_none_or(|bytes| bytes > MAX_SIZE) {
         let text = format!("`{}` of shape {shape:?} is too large to run", buffer.name);
         return Err(Box::new(Diag::global("E0543", text)));
     }
     Ok(shape)
+}
+
+/// The number of elements of a shape. The product of the other extents may overflow if one is 0.
+fn count_elements(shape: &[i64]) -> u64 {
+    if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() as u64 }
 }
 
 fn scalar_value(var: &Var, dtype: DType, given: &Given, random: &mut ChaCha8Rng) -> Result<Value> {
@@ -175,7 +188,7 @@ fn scalar_value(var: &Var, dtype: DType, given: &Given, random: &mut ChaCha8Rng)
         });
     };
     let wrong = || {
-        let text = format!("`{text}` is no value for the {dtype} scalar `{name}`");
+        let text = format!("`{text}` is not a value of the {dtype} scalar `{name}`");
         Box::new(Diag::global("E0543", text))
     };
     if dtype.is_float() {
@@ -194,12 +207,11 @@ fn round_to(dtype: DType, value: f64) -> f64 {
     Expr::float(dtype, value).as_float().expect("a float constant")
 }
 
-/// Zeros for `buffer`, whose extents are `shape`.
+/// A tensor of zeros for `buffer`.
 pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
-    let count: i64 = shape.iter().product();
-    let bytes = count as usize * buffer.dtype.bytes() as usize;
+    let bytes = (count_elements(&shape) * buffer.dtype.bytes()) as usize;
     let mut data = Vec::new();
-    // The process may have less than the system.
+    // The limit of the process may be lower than the free memory of the system.
     if data.try_reserve_exact(bytes).is_err() {
         let text = format!("no memory for `{}` of shape {shape:?}, {bytes} bytes", buffer.name);
         let help = "give smaller sizes, with `-D` or `--var`";
@@ -209,7 +221,7 @@ pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
     Ok(Tensor { dtype: buffer.dtype, data, shape })
 }
 
-/// Uniform in [0, 1) for floats, 0 to 99 for integers.
+/// A random tensor: floats uniform in [0, 1), integers from 0 to 99.
 fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Result<Tensor> {
     let dtype = buffer.dtype;
     let mut tensor = zeros(buffer, shape)?;
@@ -232,7 +244,7 @@ fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> R
     Ok(tensor)
 }
 
-/// The value of an element, for statistics; integers beyond 2^53 are rounded.
+/// The value of an element; integers beyond 2^53 are rounded.
 pub fn element(tensor: &Tensor, index: usize) -> f64 {
     let size = tensor.dtype.bytes() as usize;
     let mut bits = [0u8; 8];
@@ -247,7 +259,7 @@ pub fn element(tensor: &Tensor, index: usize) -> f64 {
     }
 }
 
-/// One line about a result: type, shape, smallest, largest, mean.
+/// One line about a tensor: type, shape, minimum, maximum, mean.
 pub fn summary(name: &str, tensor: &Tensor) -> String {
     let extents: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
     let head = format!("{name}: {}[{}]", tensor.dtype, extents.join(", "));
@@ -264,6 +276,24 @@ pub fn summary(name: &str, tensor: &Tensor) -> String {
     format!("{head}  min {min:.6}  max {max:.6}  mean {mean:.6}{nans}")
 }
 
+/// The outputs among a kernel's arguments, with their names.
+pub fn outputs<'a>(
+    kernel: &'a Kernel,
+    values: &'a [Value],
+) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
+    kernel.params.iter().zip(values).filter_map(|(param, value)| match (param, value) {
+        (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
+            Some((buffer.name.as_str(), tensor))
+        }
+        _ => None,
+    })
+}
+
+/// A line about each output.
+pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
+    outputs(kernel, values).map(|(name, tensor)| summary(name, tensor) + "\n").collect()
+}
+
 /// How two results differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Difference {
@@ -271,7 +301,7 @@ pub struct Difference {
     pub elements: usize,
     /// Largest absolute difference.
     pub absolute: f64,
-    /// Largest distance in units of the last place (floats) or of 1 (integers).
+    /// Largest distance, in ULP (floats) or units (integers).
     pub ulp: f64,
 }
 
@@ -295,7 +325,7 @@ pub fn compare(actual: &Tensor, expected: &Tensor) -> Difference {
     difference
 }
 
-/// How many elements differ by more than `bound` times those of `scale`.
+/// Counts the elements that differ by more than `bound` times the same element of `scale`.
 pub fn beyond(actual: &Tensor, expected: &Tensor, scale: &Tensor, bound: f64) -> usize {
     let count = actual.data.len() / actual.dtype.bytes() as usize;
     let far = |index: &usize| {
@@ -306,8 +336,8 @@ pub fn beyond(actual: &Tensor, expected: &Tensor, scale: &Tensor, bound: f64) ->
     (0..count).filter(far).count()
 }
 
-/// How many elements differ by more than `bound` times the largest finite magnitude of what is
-/// expected; by anything, where they are no floats.
+/// Counts the elements that differ by more than `bound` times the largest finite magnitude in
+/// `expected`. Integers must be equal.
 pub fn beyond_largest(actual: &Tensor, expected: &Tensor, bound: f64) -> usize {
     let count = expected.data.len() / expected.dtype.bytes() as usize;
     let magnitudes = (0..count).map(|at| element(expected, at).abs());
@@ -316,13 +346,13 @@ pub fn beyond_largest(actual: &Tensor, expected: &Tensor, bound: f64) -> usize {
     beyond(actual, expected, &ones(expected), bound)
 }
 
-/// A scale of 1 for each element.
+/// A tensor of ones, a scale for [`beyond`].
 pub fn ones(tensor: &Tensor) -> Tensor {
     let count = tensor.data.len() / tensor.dtype.bytes() as usize;
     Tensor { dtype: DType::Bool, shape: tensor.shape.clone(), data: vec![1; count] }
 }
 
-/// The values with their signs taken away.
+/// The absolute values of floats; integers are copied.
 pub fn absolute(values: &[Value]) -> Vec<Value> {
     let tensor = |tensor: &Tensor| {
         let mut tensor = tensor.clone();

@@ -1,18 +1,18 @@
-//! `tec run --emulate`: kernels for GPUs in the PTX emulator, with what it finds and counts.
+//! `tec run --emulate`: runs kernels for GPUs in the PTX emulator, with the emulator's report.
 
-use super::data;
-use super::options::front;
+use super::compile::schedule_file;
+use super::data::{self, summaries};
 use super::report::{Error, Reporter, print, show_trace};
-use super::run::{Args, check_outputs, summaries, write_outputs};
+use super::run::{Args, check_outputs, write_outputs};
 use super::session::Source;
 use super::verify::verify;
 use crate::driver;
 use crate::emulate::{Emulator, Orders};
 use crate::ir::Kernel;
 
-/// Compiles a file and runs its kernels; whether the results are the interpreter's, if that was
-/// asked for, and nothing was found.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
+/// Compiles a file and runs its kernels. Fails if the emulator finds a defect or, with `--verify`,
+/// if the results differ from the interpreter's.
+pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options_to_run()?;
     if !options.target.is_gpu() {
         let text = format!("--emulate is for GPUs, not for {}", options.target);
@@ -23,7 +23,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
     }
     let mut trace = args.compile.trace()?;
     let (program, placed) =
-        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let kernels = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
@@ -57,5 +57,5 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<bool, Error> {
         print(&text)?;
         write_outputs(args, kernel, &values, (&all, Some(&source)), reporter)?;
     }
-    Ok(right)
+    if right { Ok(()) } else { Err(Error::Silent) }
 }

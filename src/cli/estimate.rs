@@ -1,10 +1,11 @@
-//! `tec explain`: what the cost model expects of a kernel, term by term.
+//! `tec explain`: the cost model's estimate of a kernel, term by term.
 
 use super::bench::machine;
-use super::options::{CompileArgs, front};
+use super::compile::schedule_file;
+use super::options::CompileArgs;
 use super::report::{Error, print, show_trace};
-use super::run::MOST_THREADS;
-use super::threads;
+use super::text::duration;
+use super::threads::{self, MAX_THREADS};
 use crate::driver::{self, Options};
 use crate::schedule::Free;
 use crate::target::Target;
@@ -13,30 +14,30 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  tec explain matmul.te                             # what takes the time, and where
-  tec explain matmul.te --schedule block -D n=512   # of one schedule
-  tec explain matmul.te --machine typical --json    # by the target's table, for programs";
+  tec explain matmul.te                             # the cost of each part, and its loop
+  tec explain matmul.te --schedule block -D n=512   # under one schedule
+  tec explain matmul.te --machine typical --json    # for a typical machine, as JSON";
 
-/// Estimate kernels without running them, and say what takes the time.
+/// Estimate the run time of kernels with the cost model.
 ///
-/// The estimate is the cost model's, by which `tec tune` chooses what to measure and `--schedule
-/// auto` what to build: it ranks schedules of a kernel, and is a rough prediction of seconds. Each
-/// line is a part of the total: of what happens at once, that which takes longest counts in full,
-/// the rest as far as it is not hidden (docs/COST-MODEL.md).
+/// Prints each term of the estimate with its share of the total. `tec tune` and `--schedule auto`
+/// use the same model to rank schedules; as a prediction of seconds it is rough. Of terms that
+/// overlap in time, the longest counts in full and the others as far as they are not hidden
+/// (docs/COST-MODEL.md).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The `.te` file.
+    /// Source file.
+    #[arg(value_name = "FILE.te")]
     file: String,
-    /// Threads that run parallel loops; without it $TEC_NUM_THREADS, or one for each CPU.
+    /// Threads for parallel loops, 512 at most [default: $TEC_NUM_THREADS, else one per CPU]
     #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_THREADS))]
     threads: Option<u32>,
-    /// Whose speed: what `tec bench` measured on this machine, or a typical one of the target. By
-    /// default `measured` where code for the target runs here and there is a measurement.
+    /// Machine to estimate for [default: measured, if `tec bench` measured this machine]
     #[arg(long, value_enum, value_name = "WHICH")]
     machine: Option<Which>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -46,9 +47,9 @@ pub struct Args {
 /// `--machine`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Which {
-    /// This one.
+    /// This machine, with the limits that `tec bench` measured or measures now.
     Measured,
-    /// One like most.
+    /// A typical machine of the target.
     Typical,
 }
 
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
     let (program, placed) =
-        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut all = Vec::new();
     for one in &placed {
@@ -86,23 +87,23 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// What is said of a kernel.
+/// The estimate of a kernel.
 struct Explained {
     kernel: String,
     schedule: String,
-    /// Of a call.
+    /// The estimate of a call.
     estimate: Estimate,
-    /// The inputs whose layout is free and which the call packs, and its seconds if it did not.
+    /// The `layout_free` inputs that the call packs, and its seconds without the packing.
     ahead: Option<(Vec<String>, f64)>,
 }
 
-/// What `tec build` is told to pack these inputs ahead.
+/// The options of `tec build` that pack these inputs ahead.
 pub fn prepack_options(inputs: &[String]) -> String {
     let options: Vec<String> = inputs.iter().map(|name| format!("--prepack {name}")).collect();
     options.join(" ")
 }
 
-/// The machine to estimate for, and whether it was measured.
+/// The machine to estimate for, and whether its limits were measured.
 fn machine_of(
     which: Option<Which>,
     target: &Target,
@@ -147,9 +148,9 @@ fn as_text(all: &[Explained], options: &Options, threads: usize, from: &str) -> 
         if let Some((inputs, seconds)) = ahead {
             let less = 100.0 * (1.0 - seconds / estimate.seconds);
             text.push_str(&format!(
-                "packed ahead, by `tec build {}`: {}, {less:.1} % less\n",
+                "with `tec build {}`: {}, {less:.1} % less\n",
                 prepack_options(inputs),
-                time(*seconds)
+                duration(*seconds)
             ));
         }
     }
@@ -163,7 +164,7 @@ pub fn table(estimate: &Estimate) -> String {
     let line = |name: &str, seconds: f64, share: f64, alone: &str, about: &str| {
         let line = format!(
             "{name:width$}  {:>10}  {:>5.1} %  {alone:>10}  {about}",
-            time(seconds),
+            duration(seconds),
             100.0 * share
         );
         line.trim_end().to_string() + "\n"
@@ -172,7 +173,7 @@ pub fn table(estimate: &Estimate) -> String {
         format!("{:width$}  {:>10}  {:>7}  {:>10}  where\n", "", "time", "share", "alone");
     for term in &estimate.terms {
         let share = term.seconds / estimate.seconds;
-        text.push_str(&line(term.name, term.seconds, share, &time(term.alone), &term.about));
+        text.push_str(&line(term.name, term.seconds, share, &duration(term.alone), &term.about));
     }
     text + &line("total", estimate.seconds, 1.0, "", "")
 }
@@ -200,13 +201,4 @@ fn as_json(all: &[Explained], options: &Options, threads: usize, from: &str) -> 
         "kernels": all.iter().map(kernel).collect::<Vec<_>>(),
     });
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
-}
-
-/// Seconds with a unit.
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.3} s"),
-        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
-        s => format!("{:.3} us", s * 1e6),
-    }
 }

@@ -1,12 +1,18 @@
-//! `tec explain-error`: the long form of an error message.
+//! `tec explain-error`: prints the page of an error code.
 
 use super::report::{Error, print};
 use crate::diag::{Diag, codes};
 
+const EXAMPLES: &str = "\
+Examples:
+  tec explain-error E0204
+  tec explain-error e0332";
+
 /// Explain an error code, with an example.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The code, such as E0204.
+    /// Error code, as in `error[E0204]`.
     code: String,
 }
 
@@ -16,7 +22,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     match codes::explain(&code) {
         Some(text) => print(text),
         None => {
-            let text = format!("there is no error code `{}`", args.code);
+            let text = format!("unknown error code `{}`", args.code);
             Err(Diag::global("E0541", text).into())
         }
     }

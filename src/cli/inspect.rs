@@ -1,4 +1,4 @@
-//! `tec inspect`: what a module holds.
+//! `tec inspect`: prints the manifest of a module.
 
 use super::report::{Error, Reporter, print};
 use crate::module::extent::Extent;
@@ -6,12 +6,18 @@ use crate::module::manifest::{KernelManifest, LaunchManifest, Manifest, PrepackM
 use crate::module::read::read_manifest;
 use std::path::PathBuf;
 
-/// Show what a module holds, from its own manifest.
+const EXAMPLES: &str = "\
+Examples:
+  tec inspect matmul.so          # target, kernels, schedules, operations, workspace
+  tec inspect matmul.tar --json  # the manifest (docs/MANIFEST.md)";
+
+/// Print the manifest of a module.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A `.so`, `.o`, `.tar` or `.ptx` that `tec build` made.
+    /// Module of `tec build`: `.so`, `.o`, `.tar` or `.ptx`.
     module: PathBuf,
-    /// The manifest, as JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -1,28 +1,38 @@
-//! `tec lower`: prints the loop IR, or what is said of it.
+//! `tec lower`: prints the loop IR, the schedule tree, or which nests the SIMD back end compiles.
 
-use super::options::{CompileArgs, front};
+use super::compile::schedule_file;
+use super::options::CompileArgs;
 use super::report::{Error, Reporter, print, show_trace};
-use crate::driver::{self, Options};
+use crate::driver::{self, Options, PassId};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
 use crate::schedule::{Origin, Placed, print_tree};
 
-/// Print the loops that a kernel becomes.
+const EXAMPLES: &str = "\
+Examples:
+  tec lower matmul.te --simple                          # the loops, as pseudo-C
+  tec lower matmul.te --schedule block --schedule-tree  # stages, loops and attachments
+  tec lower matmul.te --schedule auto --schedule-tree   # the automatic schedule
+  tec lower matmul.te --explain-simd --schedule block   # which nests use wide vectors
+  tec lower matmul.te --dump vectorize_loops            # the loop IR after one pass";
+
+/// Print the loops of each kernel.
 ///
-/// Without options: the loop IR as the back end receives it, with types, arguments and entry
-/// checks. With --simple: pseudo-C of the loops as written and scheduled, before functions are
-/// expanded and invariants hoisted.
+/// Prints the loop IR that the back end receives, with types, arguments and entry checks. Kernels
+/// without a schedule get the default schedule.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The `.te` file.
+    /// Source file.
+    #[arg(value_name = "FILE.te")]
     file: String,
-    /// Pseudo-C.
+    /// Print pseudo-C, before math functions are expanded and invariants hoisted.
     #[arg(long)]
     simple: bool,
-    /// The stages with their loops and attachments.
+    /// Print the stages with their loops, extents, annotations and attached stages.
     #[arg(long)]
     schedule_tree: bool,
-    /// Which vectorized nests get vectors wider than 128 bits, and why not the rest.
+    /// Print which vectorized nests use vectors of 256 or 512 bits, and why others do not.
     #[arg(long, conflicts_with_all = ["simple", "schedule_tree"])]
     explain_simd: bool,
     #[command(flatten)]
@@ -35,13 +45,13 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     trace.nests = args.explain_simd.then(Vec::new);
     let (program, kernels) =
-        front(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     if args.schedule_tree {
         show_trace(&trace, args.compile.time);
         return print(&trees(&kernels));
     }
     let (style, last) = match args.simple {
-        true => (Style::Simple, Some(driver::LAST_READABLE_PASS)),
+        true => (Style::Simple, Some(PassId::LAST_READABLE)),
         false => (Style::Full, None),
     };
     let mut text = String::new();
@@ -66,15 +76,17 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
 }
 
-/// A line for each vectorized nest, and how many are taken.
+/// A line for each vectorized nest, and the share of those that the SIMD back end compiles.
 fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     let target = &options.target;
     if target.simd().is_none() {
-        return format!("{target} has no vectors wider than 128 bits; Cranelift compiles all\n");
+        return format!(
+            "{target} has no vectors wider than 128 bits; Cranelift compiles all nests\n"
+        );
     }
     if kernels.is_empty() {
         let opt = options.opt;
-        return format!("`--opt {opt}` leaves all to Cranelift, at 128 bits\n");
+        return format!("with `--opt {opt}` Cranelift compiles all nests, at 128 bits\n");
     }
     let bits = 8 * target.vector_bytes;
     let (mut taken, mut all) = (0, 0);
@@ -105,8 +117,8 @@ fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     text
 }
 
-/// The trees of all kernels, each under its name where there are several; before the tree of a
-/// schedule that the compiler made its text, and the tree as a comment.
+/// The trees of all kernels, with the names of the kernels if there are several. The text of an
+/// automatic schedule precedes its tree, which is then a comment.
 fn trees(kernels: &[Placed]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {

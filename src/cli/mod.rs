@@ -1,9 +1,12 @@
-//! The command line: one file per command. Results go to stdout, messages to stderr. Exit status:
-//! 0 fine, 1 the program is wrong, 2 the command line is, 101 a bug of `tec`.
+//! The command line: one file per command. Results go to stdout, messages to stderr. The exit
+//! status is 0 for success, 1 for an error in the program, 2 for an error on the command line, 101
+//! for a bug of `tec`.
 
+mod arguments;
 mod bench;
 mod build;
 mod check;
+mod compile;
 mod completions;
 mod data;
 mod emulate;
@@ -18,29 +21,38 @@ mod report;
 mod run;
 mod session;
 mod targets;
+mod text;
 mod threads;
 mod tune;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  tec build matmul.te                        # matmul.so, matmul.json, matmul.h
+  tec build matmul.te                        # writes matmul.so, matmul.json, matmul.h
   tec build matmul.te -D n=512 -o mm512.so   # another size
-  tec lower matmul.te --simple               # the loops, as pseudo-C
   tec run matmul.te --verify                 # random inputs, compared with the interpreter
-  tec bench matmul.te                        # GFLOP/s and GB/s
-  tec explain-error E0204                    # what an error means";
+  tec lower matmul.te --simple               # the loops, as pseudo-C
+  tec bench matmul.te                        # time of a call, GFLOP/s and GB/s
+  tec tune matmul.te                         # searches one minute for the fastest schedule
+  tec explain-error E0204                    # explains an error code
+
+`tec help COMMAND` describes a command.";
 
 /// An ahead-of-time compiler for tensor expressions.
 #[derive(Debug, Parser)]
 #[command(name = "tec", version, about, after_help = EXAMPLES, max_term_width = 100)]
+#[command(disable_help_flag = true)]
 struct Cli {
-    /// Colours in messages.
+    /// Colour messages: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    #[arg(hide_possible_values = true, help_heading = "Global options")]
     color: report::Color,
+    /// Print help; `-h` prints a summary.
+    #[arg(short, long, global = true, action = ArgAction::Help, help_heading = "Global options")]
+    help: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
@@ -48,19 +60,19 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Build(build::Args),
-    Lower(lower::Args),
     Check(check::Args),
     Run(run::Args),
+    Lower(lower::Args),
+    Explain(estimate::Args),
     Bench(bench::Args),
     Tune(tune::command::Args),
-    Inspect(inspect::Args),
-    Targets(targets::Args),
-    Explain(estimate::Args),
-    ExplainError(explain::Args),
-    Completions(completions::Args),
     Best(tune::best::Args),
     Records(tune::manage::Args),
-    /// Compiles, runs and times candidates for a search that talks to it.
+    Inspect(inspect::Args),
+    Targets(targets::Args),
+    ExplainError(explain::Args),
+    Completions(completions::Args),
+    /// Compile, run and time candidates for the search that started this process.
     #[command(hide = true)]
     TuneWorker,
     #[command(hide = true)]
@@ -69,7 +81,7 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    // A panic is a bug: it is reported once, with the pass at work, by whoever catches it.
+    // `driver::Trace` catches panics and reports them as bugs, with the pass.
     std::panic::set_hook(Box::new(|info| {
         if let Some(place) = info.location() {
             eprintln!("tec stopped at {place}");
@@ -79,7 +91,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let status = if error.use_stderr() { 2 } else { 0 };
-            // A closed pipe is no reason to fail while printing help.
+            // A closed pipe is not an error while help is printed.
             let _ = error.print();
             return ExitCode::from(status);
         }
@@ -99,18 +111,19 @@ pub fn main() -> ExitCode {
 fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Error> {
     match command {
         Command::Build(args) => build::run(args, reporter),
+        Command::Check(args) => check::run(args, reporter),
+        Command::Run(args) if args.emulate => emulate::run(args, reporter),
         Command::Run(args) => run::run(args, reporter),
+        Command::Lower(args) => lower::run(args, reporter),
+        Command::Explain(args) => estimate::run(args),
         Command::Bench(args) => bench::run(args, reporter),
         Command::Tune(args) => tune::command::run(args, reporter),
-        Command::Inspect(args) => inspect::run(args, reporter),
-        Command::Lower(args) => lower::run(args, reporter),
-        Command::Check(args) => check::run(args, reporter),
-        Command::Targets(args) => targets::run(args, reporter),
-        Command::Explain(args) => estimate::run(args),
-        Command::ExplainError(args) => explain::run(args),
-        Command::Completions(args) => completions::run(args),
         Command::Best(args) => tune::best::run(args, reporter),
         Command::Records(args) => tune::manage::run(args, reporter),
+        Command::Inspect(args) => inspect::run(args, reporter),
+        Command::Targets(args) => targets::run(args, reporter),
+        Command::ExplainError(args) => explain::run(args),
+        Command::Completions(args) => completions::run(args),
         Command::TuneWorker => tune::worker::run(),
         Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }

@@ -1,17 +1,16 @@
 //! NumPy files: `--input A=a.npy`, `--output C=c.npy`.
 
 use super::data::available_memory;
-use super::options::io_text;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;
-use crate::module::input;
+use crate::module::input::{self, io_text};
 use crate::module::write::OutputFile;
 use npyz::{Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Reads a tensor of the given element type. `what` names the argument in messages.
+/// Reads a tensor of the given element type. Messages call it `what`.
 pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let wrong = |text: String| Box::new(Diag::global("E0542", format!("{path}: {text}")));
     let file = input::open(Path::new(path)).map_err(wrong)?;
@@ -28,9 +27,11 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let bytes = header.shape().iter().try_fold(dtype.bytes(), |n, extent| n.checked_mul(*extent));
     let bytes = bytes.ok_or_else(|| wrong(format!("shape {shape:?} overflows")))?;
     if let Some(free) = available_memory().filter(|free| *free < bytes) {
-        return Err(wrong(format!("the array takes {bytes} bytes, of memory {free} are free")));
+        return Err(wrong(format!(
+            "the array takes {bytes} bytes, but only {free} bytes of memory are free"
+        )));
     }
-    // Not allocated in advance: a damaged header may claim any size.
+    // Not allocated in advance, because a damaged header may claim any size.
     let mut data = Vec::new();
     let mut part = reader.take(bytes);
     let read = part.read_to_end(&mut data).map_err(|e| wrong(io_text(&e)))?;
@@ -44,7 +45,7 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     Ok(Tensor { dtype, shape, data })
 }
 
-/// What the file holds instead, if it is not `dtype`.
+/// Fails with the element type of the file if it is not `dtype`.
 fn check_dtype(header: &NpyHeader, dtype: DType) -> std::result::Result<(), String> {
     let npyz::DType::Plain(found) = header.dtype() else {
         return Err("a structured type".to_string());
@@ -82,7 +83,7 @@ fn type_string(dtype: DType) -> &'static str {
     }
 }
 
-/// The file of a tensor.
+/// The `.npy` file of a tensor.
 pub fn to_file(path: &str, tensor: &Tensor) -> OutputFile {
     let shape: Vec<u64> = tensor.shape.iter().map(|extent| *extent as u64).collect();
     let dtype = type_string(tensor.dtype).parse().expect("a valid type string");

@@ -1,56 +1,59 @@
-//! Options of every command that compiles.
+//! The options of every command that compiles.
 
 use super::report::Error;
-use super::tune::best::put_best;
-use super::tune::edit;
 use crate::diag::Diag;
-use crate::driver::{self, Failure, FpContract, Options, Trace};
-use crate::lang::ast::Item;
-use crate::lang::{Loader, Program};
-use crate::module::input;
-pub use crate::module::input::io_text;
-use crate::schedule::{Fallback, Placed};
+use crate::driver::{Dump, FpContract, Options, PassId, Trace};
+use crate::schedule::Fallback;
 use crate::target::Target;
-use crate::te::Graph;
-use std::path::Path;
 
 /// What to compile, and how.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Compilation")]
+#[command(next_help_heading = "Compilation options")]
 pub struct CompileArgs {
-    /// Only this kernel (repeatable); all by default.
+    /// Compile only this kernel (repeatable) [default: all kernels]
     #[arg(long, value_name = "NAME")]
     pub kernel: Vec<String>,
-    /// The machine to compile for: `tec targets` lists them.
+    /// Target to compile for; `tec targets` lists them.
     #[arg(long, default_value = "native", value_name = "TARGET")]
     pub target: String,
-    /// A parameter's value: n=512, or matmul.n=512 (repeatable).
-    #[arg(short = 'D', value_name = "[KERNEL.]NAME=VALUE")]
+    /// Set a parameter, such as `-D n=512` (repeatable).
+    ///
+    /// `-D matmul.n=512` sets a parameter of one kernel, `-D matmul.block.tx=8` a parameter or knob
+    /// of one schedule. A run-time integer becomes a constant.
+    #[arg(short = 'D', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// The schedule to use; `default` is the plain loop nest, `auto` one that the compiler makes.
-    /// `tec bench` compares several.
-    #[arg(long, value_name = "[KERNEL.]NAME", value_delimiter = ',')]
+    /// Schedule to use: a name, `default` or `auto`.
+    ///
+    /// `KERNEL.NAME` applies to one kernel only. `default` computes every stage by itself, with the
+    /// loops in declaration order; `auto` is the schedule that the compiler writes. Without this
+    /// option a kernel gets its schedule `tuned`, else its unnamed schedule, else `auto` (`lower`
+    /// and `check`: `default`).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub schedule: Vec<String>,
-    /// Build with the best schedules that `tec tune` recorded there for these kernels. `tec tune`
-    /// itself keeps its trials there.
-    #[arg(long, value_name = "FILE.records.jsonl")]
+    /// Use the best schedules that `tec tune` recorded in this file.
+    #[arg(long, value_name = "FILE")]
     pub records: Option<String>,
-    /// Whether products and sums fuse; by default where the target can.
+    /// Fuse products and sums, or not [default: fast; off on targets without FMA]
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,
-    /// nvptx: float32 division, square roots and functions by approximating instructions; results
-    /// are then those of the GPU, within the bounds of docs/MATH.md.
+    /// GPUs: compute float32 functions approximately.
+    ///
+    /// Division, square roots and math functions use approximate instructions; docs/MATH.md gives
+    /// their error bounds.
     #[arg(long)]
     pub fast_math: bool,
-    /// 0: no optimisation. 1: simplified indices, Cranelift's optimiser. 2: storage sharing and
-    /// accumulators in registers. 3: invariants hoisted. None changes a result.
+    /// Optimisation level; it never changes a result.
+    ///
+    /// 0: no optimisation. 1: simplified indices, vectors of 256 and 512 bits, Cranelift's
+    /// optimiser. 2: also shared storage and accumulators in registers. 3: also hoisted loop
+    /// invariants.
     #[arg(long, default_value_t = 3, value_name = "0-3")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub opt: u8,
-    /// Print the loop IR after a pass, or after `all` of them, to standard error.
+    /// Print the loop IR after this pass, or after `all` passes, to stderr.
     #[arg(long, value_name = "PASS|all")]
     pub dump: Option<String>,
-    /// Print the milliseconds of each phase to standard error.
+    /// Print the time of each phase to stderr, in milliseconds.
     #[arg(long)]
     pub time: bool,
 }
@@ -58,14 +61,14 @@ pub struct CompileArgs {
 /// `--fp-contract`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Contract {
-    /// Each operation alone.
-    Off,
-    /// Fused as the language reference says.
+    /// Fuse where the language says so (docs/LANGUAGE.md).
     Fast,
+    /// Round each operation.
+    Off,
 }
 
 impl CompileArgs {
-    /// The driver's options.
+    /// The driver's options. Kernels without a schedule get the default schedule.
     pub fn options(&self) -> Result<Options, Error> {
         let mut options = Options::new(Target::parse(&self.target)?);
         options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
@@ -76,7 +79,7 @@ impl CompileArgs {
             [one] => Some(split_kernel(one)),
             several => {
                 let names = several.join("`, `");
-                let text = format!("one schedule at a time, not `{names}`");
+                let text = format!("--schedule takes one schedule here, not `{names}`");
                 return Err(Error::Usage(text + "; `tec bench` compares several"));
             }
         };
@@ -85,7 +88,7 @@ impl CompileArgs {
             let Some(gpu) = &mut options.target.gpu else {
                 let text = format!("`--fast-math` is for GPUs, not for {}", options.target);
                 return Err(Diag::global("E0405", text)
-                    .note("on CPUs functions are the same bits everywhere, and nearly as fast")
+                    .note("on CPUs all math functions are bit-exact")
                     .help("leave it out, or give a target such as `--target nvptx-sm_80`")
                     .into());
             };
@@ -99,149 +102,46 @@ impl CompileArgs {
         Ok(options)
     }
 
-    /// The same for machine code: a kernel without a schedule has one made.
+    /// The driver's options for machine code. Kernels without a schedule get an automatic one.
     pub fn options_to_run(&self) -> Result<Options, Error> {
         Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
-    /// A trace that watches what was asked for.
+    /// A trace that records what `--dump` asks for.
     pub fn trace(&self) -> Result<Trace, Error> {
-        let names = driver::pass_names();
-        match &self.dump {
-            Some(dump) if dump != "all" && !names.contains(&dump.as_str()) => {
-                let all = names.join(", ");
-                Err(Error::Usage(format!("unknown pass `{dump}`; passes: all, {all}")))
-            }
-            dump => Ok(Trace { dump: dump.clone(), ..Trace::default() }),
-        }
+        let dump = match self.dump.as_deref() {
+            None => None,
+            Some("all") => Some(Dump::All),
+            Some(name) => match PassId::parse(name) {
+                Some(pass) => Some(Dump::After(pass)),
+                None => {
+                    let names: Vec<&str> = PassId::ALL.iter().map(|pass| pass.name()).collect();
+                    let text = format!("unknown pass `{name}`; passes: all, {}", names.join(", "));
+                    return Err(Error::Usage(text));
+                }
+            },
+        };
+        Ok(Trace { dump, ..Trace::default() })
     }
 }
 
 fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
-    let Some((name, value)) = text.split_once('=') else {
-        return Err(Error::Usage(format!("`-D {text}` has no value: write `-D {text}=VALUE`")));
-    };
+    let (name, value) = split_value("-D", text)?;
     let (kernel, name) = split_kernel(name);
     Ok((kernel, name, value.to_string()))
 }
 
-/// The kernel, if there is one before a dot, and the name behind it.
+/// Splits the `NAME=VALUE` of an option.
+pub fn split_value<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Error> {
+    text.split_once('=').ok_or_else(|| {
+        Error::Usage(format!("`{option} {text}` has no value: write `{option} {text}=VALUE`"))
+    })
+}
+
+/// Splits `[KERNEL.]NAME`.
 pub fn split_kernel(text: &str) -> (Option<String>, String) {
     match text.split_once('.') {
         Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
         None => (None, text.to_string()),
-    }
-}
-
-/// Imports come from the disk.
-pub struct DiskLoader;
-
-impl Loader for DiskLoader {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        input::read(Path::new(path), input::SOURCE)
-    }
-}
-
-/// Reads a file, elaborates and schedules its kernels, of which there is at least one; with the
-/// best schedules of `records`, if that is given.
-pub fn front(
-    path: &str,
-    options: &Options,
-    records: Option<&str>,
-    trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
-    if records.is_some() && options.schedule.is_some() {
-        let text = "--records and --schedule both say which schedule to use; give one of them";
-        return Err(Error::Usage(text.to_string()));
-    }
-    let (program, graphs) = elaborate(path, options, trace)?;
-    if graphs.is_empty() {
-        let diag = no_kernel(path, &program);
-        return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
-    }
-    if let Some(records) = records {
-        return front_recorded(path, (program, graphs), options, records, trace);
-    }
-    match driver::schedule(&program, graphs, options, trace) {
-        Ok(kernels) => Ok((program, kernels)),
-        Err(failure) => Err(Error::Compile(program.sources, failure)),
-    }
-}
-
-/// That there is nothing to compile, and why.
-pub fn no_kernel(path: &str, program: &Program) -> Diag {
-    let is_kernel = |item: &Item| matches!(item, Item::Kernel(_));
-    if !program.files[0].items.iter().any(is_kernel) {
-        return Diag::global("E0540", format!("{path} has no kernel"));
-    }
-    Diag::global("E0540", format!("{path} has no kernel that can be built"))
-        .note("a kernel whose parameter has no value is not built by itself")
-        .help("give the value with `-D name=value`")
-}
-
-/// The same as if the recorded schedules stood in the file.
-fn front_recorded(
-    path: &str,
-    (program, graphs): (Program, Vec<Graph>),
-    options: &Options,
-    records: &str,
-    trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
-    let source = &program.sources.files[0].text;
-    let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
-    trace.notes.extend(notes);
-    let loader = EditedLoader { path: path.to_string(), text };
-    let loaded = driver::load(path, &loader, trace);
-    let program = loaded.map_err(|(sources, failure)| Error::Compile(sources, failure))?;
-    let tuned = Some((None, edit::NAME.to_string()));
-    let options = Options { schedule: tuned, ..options.clone() };
-    let scheduled = driver::elaborate(&program, &options, trace)
-        .and_then(|graphs| driver::schedule(&program, graphs, &options, trace));
-    match scheduled {
-        Ok(kernels) => Ok((program, kernels)),
-        Err(Failure::User(mut diags)) => {
-            // What the file of the user does not have is shown as if it stood there.
-            let note = format!("the schedule `{}` comes from {records}", edit::NAME);
-            diags.iter_mut().for_each(|diag| diag.notes.push(note.clone()));
-            Err(Error::Compile(program.sources, Failure::User(diags)))
-        }
-        Err(failure) => Err(Error::Compile(program.sources, failure)),
-    }
-}
-
-/// The disk, but for one file.
-struct EditedLoader {
-    path: String,
-    text: String,
-}
-
-impl Loader for EditedLoader {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        if path == self.path { Ok(self.text.clone().into_bytes()) } else { DiskLoader.read(path) }
-    }
-}
-
-/// Reads a file and elaborates its kernels, if it has any that can be built; applies every
-/// schedule.
-pub fn check(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
-    let (program, graphs) = elaborate(path, options, trace)?;
-    let checked = match &options.schedule {
-        Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
-        None => driver::check_schedules(&program, &graphs, options, trace),
-    };
-    checked.map_err(|failure| Error::Compile(program.sources, failure))
-}
-
-/// Reads a file and elaborates its kernels.
-pub fn elaborate(
-    path: &str,
-    options: &Options,
-    trace: &mut Trace,
-) -> Result<(Program, Vec<Graph>), Error> {
-    let program = driver::load(path, &DiskLoader, trace)
-        .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
-    match driver::elaborate(&program, options, trace) {
-        Ok(graphs) => Ok((program, graphs)),
-        Err(failure) => Err(Error::Compile(program.sources, failure)),
     }
 }

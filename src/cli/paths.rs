@@ -1,6 +1,6 @@
-//! That no file which a command writes is one that it reads, or writes twice. Every command with an
-//! output asks [`check`] before it writes anything; files are the same through links and other
-//! spellings of a path, too.
+//! The check that no command overwrites a file that it reads, or one of its outputs with another.
+//! Every command with outputs runs it before it writes anything. Links and different spellings of a
+//! path are resolved.
 
 use super::report::Error;
 use crate::diag::Diag;
@@ -10,23 +10,23 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The files of a command.
+/// The files that a command reads and writes.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// What is read, in words, with its path.
+    /// Inputs: a description and the path.
     inputs: Vec<(String, PathBuf)>,
-    /// What is written: the option, and where.
+    /// Outputs: the option and the path.
     outputs: Vec<(String, PathBuf)>,
 }
 
 impl Files {
-    /// A file that is read.
+    /// Adds an input.
     pub fn input(mut self, what: &str, path: impl AsRef<Path>) -> Files {
         self.inputs.push((what.to_string(), path.as_ref().to_path_buf()));
         self
     }
 
-    /// The files of a program: the source, and what it imports.
+    /// Adds the source and its imports.
     pub fn program(mut self, program: &Program) -> Files {
         for (at, file) in program.sources.files.iter().enumerate() {
             let what = if at == 0 { "the source" } else { "an import of the source" };
@@ -35,7 +35,7 @@ impl Files {
         self
     }
 
-    /// The files that options name as `NAME=PATH`.
+    /// Adds the inputs of options of the form `NAME=PATH`.
     pub fn named_inputs(mut self, texts: &[String]) -> Files {
         for (name, path) in texts.iter().filter_map(|text| text.split_once('=')) {
             self = self.input(&format!("the input `{name}`"), path);
@@ -43,14 +43,14 @@ impl Files {
         self
     }
 
-    /// A file that is written, if it is.
+    /// Adds an output, if there is one.
     pub fn output(mut self, option: &str, path: Option<impl AsRef<Path>>) -> Files {
         let path = path.map(|path| path.as_ref().to_path_buf());
         self.outputs.extend(path.map(|path| (option.to_string(), path)));
         self
     }
 
-    /// Refuses an output that is one of the inputs, or another output.
+    /// Fails if an output is an input or another output.
     pub fn check(&self) -> Result<(), Error> {
         let known = |(what, path): &(String, PathBuf)| Some((what.clone(), Place::of(path)?));
         let mut taken: Vec<(String, Place)> = self.inputs.iter().filter_map(known).collect();
@@ -68,21 +68,21 @@ impl Files {
     }
 }
 
-/// What makes a file the same file.
+/// The identity of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// One that is there: its device and number.
+    /// An existing file: device and inode.
     There(u64, u64),
-    /// One that is not there yet: its folder's, and its name.
+    /// A new file: device and inode of its folder, and its name.
     New(u64, u64, OsString),
 }
 
 impl Place {
-    /// Of a regular file, there or not yet. What is written to a pipe or a device is lost to
-    /// nobody, and what has no folder cannot be written.
+    /// The identity of a regular file, which need not exist. None for pipes and devices, which may
+    /// be written twice, and for files in no existing folder, which cannot be written.
     fn of(path: &Path) -> Option<Place> {
         let mut path = path.to_path_buf();
-        // As many links as the system follows.
+        // Linux follows 40 links.
         for _ in 0..40 {
             if let Ok(meta) = fs::metadata(&path) {
                 return meta.is_file().then(|| Place::There(meta.dev(), meta.ino()));
@@ -91,7 +91,7 @@ impl Place {
                 Some(folder) if !folder.as_os_str().is_empty() => folder.to_path_buf(),
                 _ => PathBuf::from("."),
             };
-            // A link to what is not there leads to the file that will be.
+            // A dangling link names the file that will be created.
             let Ok(target) = fs::read_link(&path) else {
                 let meta = fs::metadata(&folder).ok()?;
                 return Some(Place::New(meta.dev(), meta.ino(), path.file_name()?.to_os_string()));

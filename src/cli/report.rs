@@ -1,14 +1,14 @@
-//! How a command ends: diagnostics, bugs, plain errors, and their exit status.
+//! Messages and exit statuses, and files written by commands.
 
 use crate::diag::{Diag, Sources, render};
 use crate::driver::{Failure, Trace};
 use crate::module::write::{OutputFile, write_files};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-
-/// Nobody reads more errors of one file than this, and each costs a pass over its text.
-const MAX_SHOWN: usize = 100;
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// The largest number of errors shown: each costs a pass over the text of its file.
+const MAX_SHOWN: usize = 100;
 
 /// When messages are coloured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -24,15 +24,15 @@ pub enum Color {
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The compiler refused, or has a bug.
+    /// A compilation failed: status 1, or 101 for a bug.
     Compile(Sources, Failure),
-    /// Anything else: what went wrong, status 1.
+    /// Another error: status 1.
     Plain(Box<Diag>),
-    /// Everything was said already; status 1.
+    /// An error that was printed already: status 1.
     Silent,
-    /// The command line contradicts itself: status 2.
+    /// An error on the command line: status 2.
     Usage(String),
-    /// Nobody reads our output any more.
+    /// The reader closed the pipe of stdout: status 0.
     BrokenPipe,
 }
 
@@ -52,12 +52,12 @@ impl From<Box<Diag>> for Error {
 #[derive(Debug)]
 pub struct Reporter {
     color: bool,
-    /// Held while files are written, so that Ctrl-C waits for them; made with its handler.
+    /// Held while files are written, so that Ctrl-C waits for them. Created with the handler.
     writing: OnceLock<Arc<Mutex<()>>>,
 }
 
 impl Reporter {
-    /// Decides about colours once.
+    /// Decides whether messages are coloured.
     pub fn new(color: Color) -> Reporter {
         let color = match color {
             Color::Always => true,
@@ -69,12 +69,12 @@ impl Reporter {
         Reporter { color, writing: OnceLock::new() }
     }
 
-    /// Writes files, all or none. Ctrl-C takes effect before or after, not in between.
+    /// Writes all files or none. Ctrl-C takes effect before or after.
     pub fn write(&self, files: &[OutputFile]) -> Result<(), Error> {
         let writing = self.writing.get_or_init(|| {
             let writing = Arc::new(Mutex::new(()));
             let waiting = writing.clone();
-            // Without a handler the process just dies, as it did before.
+            // Without a handler Ctrl-C ends the process at once.
             let _ = ctrlc::set_handler(move || {
                 let _done = waiting.lock();
                 std::process::exit(130);
@@ -85,7 +85,7 @@ impl Reporter {
         Ok(write_files(files)?)
     }
 
-    /// A sign of life on a terminal for work that may last; the caller clears it.
+    /// A spinner on a terminal; the caller clears it.
     pub fn spinner(&self, text: String) -> indicatif::ProgressBar {
         if !std::io::stderr().is_terminal() {
             return indicatif::ProgressBar::hidden();
@@ -95,7 +95,7 @@ impl Reporter {
         spinner
     }
 
-    /// A bar over so many steps, with a message, on a terminal; the caller clears it.
+    /// A progress bar over `steps` steps on a terminal; the caller clears it.
     pub fn progress(&self, steps: usize) -> indicatif::ProgressBar {
         if steps < 2 {
             return self.spinner(String::new());
@@ -110,7 +110,7 @@ impl Reporter {
         bar
     }
 
-    /// Says what went wrong and gives the exit status.
+    /// Prints an error and returns the exit status.
     pub fn fail(&self, error: Error) -> ExitCode {
         match error {
             Error::Silent => ExitCode::from(1),
@@ -146,26 +146,26 @@ impl Reporter {
     }
 
     fn show(&self, diag: &Diag, sources: &Sources) {
-        // Standard error may be closed; there is nowhere left to say so.
+        // If stderr is closed, the message is lost.
         let _ = write!(std::io::stderr(), "{}", render(diag, sources, self.color));
     }
 }
 
-/// Writes to stdout; a reader that went away ends the command quietly.
+/// Writes to stdout.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Error::BrokenPipe,
         _ => Diag::global("E0501", {
-            let why = super::options::io_text(&error);
+            let why = crate::module::input::io_text(&error);
             format!("cannot write to standard output: {why}")
         })
         .into(),
     })
 }
 
-/// Notes, and what `--dump` and `--time` asked for, on stderr.
+/// Prints the notes, dumps and times of a trace to stderr.
 pub fn show_trace(trace: &Trace, time: bool) {
     for note in &trace.notes {
         eprintln!("note: {note}");

@@ -1,8 +1,8 @@
-//! A loaded module, from a `.te` file or from a module file: what `run` and `bench` work on.
+//! A module that `run` or `bench` loaded, from a `.te` file or from a module file.
 
-use super::build::build;
+use super::compile::{build_module, schedule_file};
 use super::data::{self, Given};
-use super::options::{CompileArgs, front};
+use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, show_trace};
 use crate::diag::Diag;
@@ -20,29 +20,29 @@ use crate::schedule::Placed;
 use crate::target::Target;
 use std::path::Path;
 
-/// A module in this process.
+/// A loaded module.
 pub struct Session {
-    /// What it holds.
+    /// Its manifest.
     pub manifest: Manifest,
-    /// Its kernels.
+    /// Its code.
     pub module: LoadedModule,
-    /// Where they run, if not on the CPU.
+    /// The GPU that its kernels run on, if any.
     pub gpu: Option<Gpu>,
-    /// Where it was compiled from, if it was compiled here.
+    /// What it was compiled from; none for a module file.
     pub source: Option<Source>,
 }
 
-/// A program that was compiled for a session.
+/// A program that was compiled in this process.
 pub struct Source {
-    /// Its texts, for messages.
+    /// The syntax trees and texts.
     pub program: Program,
     /// Its kernels, scheduled, in the order of the manifest.
     pub placed: Vec<Placed>,
-    /// How they were compiled.
+    /// The options that they were compiled with.
     pub options: Options,
 }
 
-/// The files that a session reads: the file with what it imports, and those of options.
+/// The files that a session reads: the file with its imports, and those of options.
 pub fn files(
     file: &str,
     source: Option<&Source>,
@@ -65,7 +65,7 @@ pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     if file.ends_with(".te") { open_source(file, compile) } else { open_module(file, compile) }
 }
 
-/// Refuses kernels for GPUs, for a command that times the CPU.
+/// Refuses kernels for GPUs, for an option that only CPUs have.
 pub fn require_cpu(
     file: &str,
     compile: &CompileArgs,
@@ -94,7 +94,7 @@ fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     Ok(Session { manifest, module, gpu, source: None })
 }
 
-/// Code that is there cannot follow what says how to compile.
+/// Refuses options that affect compilation, for a module file.
 fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Result<(), Error> {
     let target = &compile.target;
     let other = target != "native" && *target != manifest.target.name;
@@ -108,7 +108,7 @@ fn refuse_options(file: &str, compile: &CompileArgs, manifest: &Manifest) -> Res
         other.then(|| format!("--target {target}")),
     ];
     let Some(option) = given.into_iter().flatten().next() else { return Ok(()) };
-    let text = format!("`{option}` comes too late for {file}, which is compiled");
+    let text = format!("`{option}` has no effect on {file}, which is already compiled");
     let diag = Diag::global("E0547", text);
     Err(diag.help("give the option to `tec build`, or give the `.te` file here").into())
 }
@@ -121,16 +121,16 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, placed) = front(file, &options, compile.records.as_deref(), &mut trace)?;
+    let (program, placed) = schedule_file(file, &options, compile.records.as_deref(), &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build(&program, &placed, &options, &name, kind, &mut trace);
+    let built = build_module(&program, &placed, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
     let manifest = Manifest::from_json(&built.manifest, file)?;
-    // The loader wants a file; it may vanish as soon as it is mapped.
+    // `dlopen` needs a file. The directory may be removed as soon as the file is mapped.
     let directory = tempfile::tempdir().map_err(|error| {
-        let why = super::options::io_text(&error);
+        let why = crate::module::input::io_text(&error);
         Diag::global("E0501", format!("cannot make a temporary directory: {why}"))
     })?;
     let path = directory.path().join(format!("{name}.so"));
@@ -141,14 +141,14 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 }
 
 impl Source {
-    /// A kernel with its schedule.
+    /// A kernel under its schedule.
     pub fn placed_as(&self, kernel: &str) -> Option<&Placed> {
         self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
     }
 }
 
 impl Session {
-    /// The kernels that `--kernel` asks for; all by default.
+    /// The kernels of that names, for `--kernel`; all if there are none.
     pub fn kernels(&self, wanted: &[String]) -> Result<Vec<&KernelManifest>, Error> {
         let all = &self.manifest.kernels;
         for name in wanted {
@@ -172,7 +172,7 @@ impl Session {
         Ok(())
     }
 
-    /// A kernel, its parameters and arguments for it.
+    /// A kernel of the module, its parameters, and arguments for it.
     pub fn prepare(
         &self,
         manifest: &KernelManifest,

@@ -1,13 +1,19 @@
-//! `tec targets`: what code can be made for.
+//! `tec targets`: lists the targets.
 
 use super::report::{Error, Reporter, print};
 use crate::ir::DType;
 use crate::target::{Gpu, Target};
 
-/// List the targets, with lanes and required CPU features; `*` marks the native one.
+const EXAMPLES: &str = "\
+Examples:
+  tec targets         # `*` marks the native target
+  tec targets --json";
+
+/// List the targets with their lanes and features.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

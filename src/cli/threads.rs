@@ -1,14 +1,16 @@
-//! How many threads run parallel loops where `--threads` does not say: the same for every command
-//! as for a module that is called by a program (`src/runtime/threads.c`).
+//! The number of threads for parallel loops without `--threads`. It is the same as in a module
+//! that a program calls (`src/runtime/threads.c`).
 
 use super::bench::machine::cpu;
-use super::run::MOST_THREADS;
 
-/// The number in `TEC_NUM_THREADS`, else one for each CPU that this process may use.
+/// The largest number of threads in the pool of a module (`src/runtime/pool.c`).
+pub const MAX_THREADS: i64 = 512;
+
+/// The number in `TEC_NUM_THREADS`, else one per CPU that this process may use.
 pub fn usual() -> usize {
     let named = std::env::var("TEC_NUM_THREADS").ok();
     let named = named.as_deref().and_then(parse);
-    named.unwrap_or_else(cpu::count).min(MOST_THREADS as usize)
+    named.unwrap_or_else(cpu::count).min(MAX_THREADS as usize)
 }
 
 /// A decimal number from 1 to 65536, as the runtime reads it.

@@ -1,8 +1,7 @@
-//! `tec run --verify`: results beside those of the reference interpreter.
+//! `tec run --verify`: compares results with those of the reference interpreter.
 
-use super::data;
+use super::data::{self, outputs};
 use super::report::{Error, Reporter};
-use super::run::outputs;
 use super::session::Source;
 use super::tune::verify::bound;
 use crate::diag::Diag;
@@ -15,41 +14,40 @@ use crate::ir::visit::{substitute, walk_stmt};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{Expr, Kernel, Param, Stmt, Var};
 
-/// How far a sum on tensor cores may be from the interpreter's, as a part of the sum of its
-/// absolute terms: 2^-13. A product of matrices adds its terms in an order of its own and cuts
-/// them off.
+/// Bound on the error of a sum on tensor cores, relative to the sum of its absolute terms: 2^-13.
+/// Tensor cores add terms in an unspecified order and truncate them.
 const WARP_BOUND: f64 = 1.0 / 8192.0;
 
-/// How far an element may be off under `--fast-math`, as a part of the largest magnitude among its
-/// output's: 2^-10. The coarsest instruction has errors of 2^-11.
+/// Bound on the error of an element under `--fast-math`, relative to the largest magnitude of its
+/// output: 2^-10. The least precise instruction has errors of 2^-11.
 const FAST_BOUND: f64 = 1.0 / 1024.0;
 
-/// How far an element may be off where `vdpbf16ps` adds: 2^-96. The instruction takes subnormal
-/// numbers, which are below 2^-126, for 0, and is exact otherwise.
-const PAIRS_BOUND: f64 = 1.262177448353619e-29;
+/// Absolute bound on the error of an element that `vdpbf16ps` computes: 2^-96. The instruction
+/// flushes subnormal numbers, which are below 2^-126, to 0, and is exact otherwise.
+const DOT2_BF16_BOUND: f64 = 1.262177448353619e-29;
 
-/// The intrinsic that this instruction computes.
-const PAIRS: &str = "dot2_bf16";
+/// The intrinsic of `vdpbf16ps`.
+const DOT2_BF16: &str = "dot2_bf16";
 
-/// What a result may differ by from the interpreter in the same order of terms.
+/// The allowed difference from the interpreter that uses the same order of reduction terms.
 enum Allowed {
-    /// Nothing: the bits are the same.
+    /// None: the bits must be equal.
     Nothing,
-    /// `PAIRS_BOUND`.
+    /// `DOT2_BF16_BOUND`.
     Subnormals,
-    /// `WARP_BOUND` of the absolute terms, which these are, one for each output.
+    /// `WARP_BOUND` times the sums of absolute terms, one tensor for each output.
     PartOfTerms(Vec<Tensor>),
-    /// `FAST_BOUND` of the largest.
+    /// `FAST_BOUND` times the largest magnitude.
     PartOfLargest,
 }
 
 impl Allowed {
-    /// The elements of an output that are farther off than that, and the bound in words.
+    /// Counts the elements of an output beyond the bound, and describes the bound.
     fn beyond(&self, at: usize, actual: &Tensor, expected: &Tensor) -> Option<(usize, String)> {
         Some(match self {
             Allowed::Nothing => return None,
             Allowed::Subnormals => {
-                let far = data::beyond(actual, expected, &data::ones(expected), PAIRS_BOUND);
+                let far = data::beyond(actual, expected, &data::ones(expected), DOT2_BF16_BOUND);
                 (far, "2^-96".to_string())
             }
             Allowed::PartOfTerms(terms) => {
@@ -64,7 +62,7 @@ impl Allowed {
     }
 }
 
-/// Whether a nest that is tensorized as an intrinsic of such a name is in it.
+/// Whether `body` has a tensorized nest whose intrinsic `fits`.
 fn has_intrinsic(body: &Stmt, fits: &dyn Fn(&str) -> bool) -> bool {
     let mut found = false;
     let mut see = |stmt: &Stmt| {
@@ -76,9 +74,9 @@ fn has_intrinsic(body: &Stmt, fits: &dyn Fn(&str) -> bool) -> bool {
     found
 }
 
-/// Runs the program in the interpreter on the same inputs: in the order of the source, or, where
-/// the schedule changes the order of terms, in its order, and then in the source's, too. A line per
-/// comparison, and whether every result is as it has to be.
+/// Runs the program in the interpreter on the same inputs, in the source's order of reduction
+/// terms. If the schedule changes the order, also runs it in the schedule's order. Returns a line
+/// for each comparison, and whether all results are right.
 pub fn verify(
     source: &Source,
     kernel: &Kernel,
@@ -120,7 +118,7 @@ pub fn verify(
         Allowed::PartOfLargest
     } else if has_intrinsic(body, &adds_floats) {
         Allowed::PartOfTerms(tensors(&interpret(&naive, data::absolute(&inputs))?))
-    } else if has_intrinsic(body, &|name| name == PAIRS) {
+    } else if has_intrinsic(body, &|name| name == DOT2_BF16) {
         Allowed::Subnormals
     } else {
         Allowed::Nothing
@@ -146,11 +144,11 @@ pub fn verify(
     Ok(all)
 }
 
-/// Bytes that the interpreter needs for an element: its value, and whether it was written.
+/// Bytes that the interpreter needs for an element: its value and whether it was written.
 const ELEMENT_BYTES: u64 = 9;
 
-/// Refuses what takes the interpreter more memory than there is: the system might end the process.
-/// Its temporaries are those of the plain program, which may be larger than the schedule's.
+/// Refuses a kernel for which the interpreter needs more memory than is free: the system would end
+/// the process. The temporaries of the default schedule may be larger than those of the schedule.
 fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     let value_of = |var: &Var| {
         let at = kernel.params.iter().position(|param| match param {
@@ -162,7 +160,7 @@ fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
             _ => None,
         })
     };
-    // What depends on a loop is part of a tensor.
+    // An extent that depends on a loop is that of a part of a tensor: it counts as 1.
     let extent = |extent: &Expr| {
         let value = simplify_expr(&substitute(extent, &mut |var| value_of(var)), &Facts::new());
         value.as_int().map_or(1, |value| u64::try_from(value).unwrap_or(0))
@@ -202,14 +200,14 @@ fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     }
 }
 
-/// `what` is too large for the interpreter.
+/// The error for a kernel that the interpreter has no memory for.
 fn no_memory(kernel: &Kernel, what: &str) -> Box<Diag> {
     let text = format!("the interpreter cannot run `{}`: {what}", kernel.name);
     let help = "give smaller sizes, with `-D` or `--var`, or leave `--verify` out";
     Box::new(Diag::global("E0543", text).help(help))
 }
 
-/// A line about an output beside the interpreter's, and whether it is what it has to be.
+/// Compares an output with the interpreter's: a line, and whether it is right.
 fn compare(
     name: &str,
     actual: &Tensor,
@@ -233,8 +231,8 @@ fn compare(
     }
 }
 
-/// A line about an output in the schedule's order of terms beside the source's order, and whether
-/// it is near enough.
+/// Compares an output in the schedule's order of terms with that in the source's order: a line, and
+/// whether they are near enough.
 fn compare_orders(
     name: &str,
     of_schedule: &Tensor,
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_right_within_the_bound_only() {
+    fn another_order_must_be_within_the_bound() {
         let source = tensor(&[1.0, -8.0, f32::NAN]);
         let near = tensor(&[1.0 + 1e-6, -8.0, f32::NAN]);
         let of = |tensor: &Tensor, bound| compare_orders("Y", tensor, &source, bound);
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_to_be_the_same_but_for_what_an_instruction_does() {
+    fn bits_must_be_equal_except_for_inexact_instructions() {
         let expected = tensor(&[1.0, 0.0]);
         let tiny = tensor(&[1.0, f32::MIN_POSITIVE / 2.0]);
         let of = |actual: &Tensor, allowed: Allowed| {

@@ -1,5 +1,5 @@
-//! The error codes. `docs/errors/CODE.md` is the long explanation of each, embedded here by
-//! `build.rs`: a file there is all that a new code needs.
+//! The error codes. `build.rs` embeds the page of each, `docs/errors/CODE.md`; a new code needs
+//! only its page.
 //!
 //! E01xx syntax and files · E02xx names, types and values · E03xx schedules · E04xx targets and
 //! code generation · E05xx modules, files written, arguments of `tec run`.
@@ -7,8 +7,7 @@
 /// Each code with its page, sorted.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_codes.rs"));
 
-/// The long explanation of a code, as Markdown: `# E0101: title`, what it means, an example, the
-/// way out.
+/// The page of a code, as Markdown: `# E0101: title`, the meaning, an example, the remedy.
 pub fn explain(code: &str) -> Option<&'static str> {
     PAGES.binary_search_by_key(&code, |(code, _)| code).ok().map(|i| PAGES[i].1)
 }
@@ -29,7 +28,7 @@ mod tests {
     #[test]
     fn pages_have_a_title_and_an_example() {
         for (code, page) in PAGES {
-            assert!(code.len() == 5 && code.starts_with('E'), "{code}.md is no error page");
+            assert!(code.len() == 5 && code.starts_with('E'), "{code}.md is not an error page");
             assert!(page.starts_with(&format!("# {code}: ")), "the title of {code}.md");
             assert!(page.contains("\n```"), "{code}.md shows no example");
         }

@@ -66,19 +66,19 @@ impl Sources {
 pub struct Diag {
     /// `E0312`; [`codes::explain`] has the long form.
     pub code: &'static str,
-    /// What the caret stands under; none for errors without a place in a file.
+    /// The marked source text; none for errors without a place in a file.
     pub span: Option<Span>,
-    /// Lower case, no final period, the user's own names and values.
+    /// Lower case, no final period, with the names and values of the program.
     pub message: String,
-    /// Text beside the caret, if more than the message is to be said there.
+    /// Text beside the caret.
     pub label: Option<String>,
-    /// Other places that matter, each with a text.
+    /// Other places, each with a text.
     pub related: Vec<(Span, String)>,
-    /// More lines: the values that show it, the conditions known there.
+    /// Further lines, such as values that violate a condition.
     pub notes: Vec<String>,
-    /// What to write instead, where it is known.
+    /// What to write instead.
     pub help: Option<String>,
-    /// The pattern of the row of [`hints::TABLE`] that `help` comes from, if it does.
+    /// The pattern of the row of [`hints::TABLE`] that `help` comes from, if any.
     pub hint: Option<&'static str>,
 }
 
@@ -130,34 +130,20 @@ impl std::error::Error for Diag {}
 /// The result of a phase that stops at the first error.
 pub type Result<T> = std::result::Result<T, Box<Diag>>;
 
-/// A defect of `tec` itself: panics with a text that says so. The driver adds the pass and the IR.
+/// Panics because of a bug of `tec`. The driver reports it with the pass and its IR.
 #[macro_export]
 macro_rules! bug {
     ($($arg:tt)*) => { panic!("bug in tec: {}", format_args!($($arg)*)) };
 }
 
-/// The closest of `names` to a misspelt `name`, for "did you mean".
+/// The name closest to a misspelt one by edit distance, for "did you mean"; none if all differ in
+/// more than a third of their letters.
 pub fn closest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()
-        .map(|candidate| (edit_distance(name, candidate), candidate))
+        .map(|candidate| (strsim::levenshtein(name, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len().max(name.len()) / 3 + 1)
         .filter(|(distance, candidate)| *distance < candidate.len())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }

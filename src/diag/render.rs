@@ -1,19 +1,19 @@
 //! Diagnostics as text: `file:line:column`, the source line, a caret, notes, help.
 //!
-//! Only the lines needed are given to the renderer, long ones cut around the caret, so that a
-//! message costs one pass over the text at most, however large the file is.
+//! The renderer gets only the lines that it shows, long ones cut around the caret, so that a
+//! message costs at most one pass over the text.
 
 use super::{Diag, Sources, Span};
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Renderer, Snippet};
 use std::ops::Range;
 
-/// The characters of a line that are shown around a caret.
+/// The largest number of characters of a line that are shown.
 const MAX_COLUMNS: usize = 120;
 
-/// How many of them stand before it.
+/// The largest number of characters that are shown before the caret.
 const COLUMNS_BEFORE: usize = 40;
 
-/// A span of more bytes is shown by its first line alone.
+/// The largest span that is shown whole; of a larger one the first line is shown.
 const MAX_BYTES: usize = 4096;
 
 /// The text of one diagnostic, with a final newline; ANSI colours if `color`.
@@ -87,8 +87,8 @@ impl Excerpt {
     }
 }
 
-/// Ends a position that was written by [`Excerpt`]: what the renderer appends to it counts from the
-/// beginning of a line that may be cut, and goes away.
+/// Ends the position that [`Excerpt`] writes. The renderer appends its own, which is wrong if the
+/// line is cut; [`own_positions`] removes it.
 const POSITION_END: char = '\u{e000}';
 
 fn own_positions(text: &str) -> String {
@@ -99,7 +99,7 @@ fn own_positions(text: &str) -> String {
     })
 }
 
-/// The nearest place at or before a byte where a character begins.
+/// The start of the character at a byte.
 fn boundary(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     (0..=at).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
@@ -110,7 +110,7 @@ fn end_of_line(text: &str, at: usize) -> usize {
     if text[at..end].ends_with('\r') { end - 1 } else { end }
 }
 
-/// The part of a long line around the marked bytes, which are cut to it too.
+/// The part of a long line around the marked bytes, and the marked bytes in it.
 fn cut(line: &str, marked: Range<usize>) -> (String, Range<usize>) {
     let back = |(i, _): (usize, char)| i;
     let first = line[..marked.start].char_indices().rev().map(back).nth(COLUMNS_BEFORE);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diagnostic_has_position_line_caret_notes_and_help() {
+    fn diagnostics_show_position_line_caret_notes_and_help() {
         let text = "kernel f() {\n    let x = y\n}\n";
         let diag = Diag::new("E0201", span(25, 26), "unknown name `y`")
             .label("here")
@@ -172,21 +172,21 @@ note: in this kernel
     }
 
     #[test]
-    fn a_span_of_lines_is_marked_as_one() {
+    fn a_span_of_several_lines_is_marked() {
         let text = "let x = (\n    a\n)\n";
         let shown = show(&Diag::new("E0201", span(8, 17), "too deep"), text);
         assert!(shown.contains("1 |   let x = (\n") && shown.contains("3 | | )\n"), "{shown}");
     }
 
     #[test]
-    fn tabs_and_wide_characters_keep_the_caret_in_place() {
+    fn carets_are_right_after_tabs_and_wide_characters() {
         let shown = show(&Diag::new("E0201", span(6, 7), "no"), "\té = x\n");
         assert!(shown.contains("a.te:1:6\n"), "{shown}");
         assert!(shown.contains("1 |     é = x\n  |         ^\n"), "{shown}");
     }
 
     #[test]
-    fn long_lines_are_cut_and_large_files_are_quick() {
+    fn long_lines_are_cut() {
         let line = format!("{}!{}", "x".repeat(5_000_000), "y".repeat(5_000_000));
         let text = format!("{}{line}\n", "# comment\n".repeat(100_000));
         let at = 1_000_000 + 5_000_000;
@@ -202,7 +202,7 @@ note: in this kernel
     }
 
     #[test]
-    fn no_span_and_no_text_make_it_panic() {
+    fn rendering_never_panics() {
         for text in ["", "\n", "a", "é\r\n\r\nb", "\t\u{0}\u{202e}\u{200b}", "日本語\n\n"] {
             for start in 0..=text.len() + 2 {
                 for end in 0..=text.len() + 2 {

@@ -1,16 +1,16 @@
-//! A rough look at a text: words, numbers, strings, signs, without the grammar. It finds deep
-//! nesting before the parser recurses into it, and names what stands at the place of an error.
+//! A tokenizer that accepts any text. It finds deep nesting before the parser recurses, and the
+//! token at an error.
 
-/// What a token looks like.
+/// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// An identifier or a reserved word.
     Word,
-    /// What begins with a digit and goes on like a number, also a malformed one.
+    /// A number, well-formed or not: a digit and all that follows without a gap.
     Number,
     /// A string in double quotes.
     String,
-    /// A string that its line does not close.
+    /// A string that is not closed on its line.
     OpenString,
     /// Anything else.
     Sign,
@@ -19,7 +19,7 @@ pub enum Kind {
 /// A token.
 #[derive(Clone, Copy, Debug)]
 pub struct Token<'i> {
-    /// What it looks like.
+    /// Its kind.
     pub kind: Kind,
     /// Its first byte.
     pub start: usize,
@@ -34,7 +34,7 @@ impl Token<'_> {
     }
 }
 
-/// Signs of more than one character, those of other languages included.
+/// Signs of more than one character, including those of other languages.
 const SIGNS: [&str; 20] = [
     "==", "!=", "<=", ">=", "<<", ">>", "//", "/*", "..", "&&", "||", "->", "=>", "**", "+=", "-=",
     "*=", "/=", ":=", "::",
@@ -71,7 +71,7 @@ pub const RESERVED: [&str; 27] = [
     "auto_inline_injective",
 ];
 
-/// All tokens of a text from the byte `at` on, which begins one.
+/// The tokens of a text from byte `at` on, which must be the start of a token.
 pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
     let mut at = at;
     std::iter::from_fn(move || {
@@ -97,7 +97,7 @@ pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
     })
 }
 
-/// Past white space and comments.
+/// Skips white space and comments.
 fn skip_blank(text: &str, mut at: usize) -> usize {
     let bytes = text.as_bytes();
     while let Some(byte) = bytes.get(at) {
@@ -118,7 +118,7 @@ fn word_length(text: &str) -> usize {
     text.bytes().take_while(is_word_byte).count()
 }
 
-/// A number with everything that is stuck to it: `12abc`, `1.`, `1e+`.
+/// The length of a number with all that follows without a gap: `12abc`, `1.`, `1e+`.
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut length = word_length(text);

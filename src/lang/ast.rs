@@ -1,4 +1,4 @@
-//! The syntax tree of a `.te` file: what was written, where, and nothing of what it means.
+//! The syntax tree of a `.te` file, with source spans. Names are not resolved.
 
 use crate::diag::Span;
 
@@ -38,7 +38,7 @@ pub enum Item {
 pub struct Import {
     /// The text between the quotes.
     pub path: String,
-    /// What stands before the names of its items, if they are not used as they are.
+    /// `name` of `as name`: the prefix of the names of its items.
     pub alias: Option<Name>,
     /// The quoted text.
     pub span: Span,
@@ -66,9 +66,9 @@ pub struct Reducer {
     pub rhs: Vec<Name>,
     /// Combined value, one expression per component.
     pub result: Vec<Expr>,
-    /// Neutral value, one expression per component.
+    /// Identity, one expression per component.
     pub identity: Vec<Expr>,
-    /// What holds for every value that is combined, over the components of `lhs`.
+    /// `where`: a condition over the components of `lhs` that every combined value satisfies.
     pub domain: Option<Expr>,
     /// The whole item.
     pub span: Span,
@@ -94,7 +94,7 @@ pub struct Kernel {
 pub struct Param {
     /// Name.
     pub name: Name,
-    /// What it stands for.
+    /// Its kind.
     pub kind: ParamKind,
     /// Default value.
     pub default: Option<Expr>,
@@ -298,7 +298,7 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// How it is written.
+    /// The operator in source text.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
@@ -339,6 +339,25 @@ pub struct Schedule {
     pub body: Vec<ScheduleStmt>,
     /// The whole item.
     pub span: Span,
+}
+
+impl Schedule {
+    /// The innermost statement around a byte of the file; none outside of the body.
+    pub fn statement_at(&self, byte: u32) -> Option<&ScheduleStmt> {
+        fn find(body: &[ScheduleStmt], byte: u32) -> Option<&ScheduleStmt> {
+            let around = |stmt: &&ScheduleStmt| (stmt.span.start..stmt.span.end).contains(&byte);
+            let stmt = body.iter().find(around)?;
+            let inner = match &stmt.kind {
+                ScheduleStmtKind::If { then, otherwise, .. } => {
+                    find(then, byte).or_else(|| find(otherwise, byte))
+                }
+                ScheduleStmtKind::For { body, .. } => find(body, byte),
+                _ => None,
+            };
+            inner.or(Some(stmt))
+        }
+        find(&self.body, byte)
+    }
 }
 
 /// A statement of a schedule.
@@ -382,7 +401,7 @@ pub enum ScheduleStmtKind {
     },
     /// `for (S, L) in [(AS, AL)] { … }`.
     For {
-        /// Loop names: one, or as many as each tuple has parts.
+        /// Loop names: one, or one for each component of the tuples.
         names: Vec<Name>,
         /// The list's elements.
         items: Vec<Expr>,
@@ -395,7 +414,7 @@ pub enum ScheduleStmtKind {
     Knob {
         /// Name.
         name: Name,
-        /// Value without a record.
+        /// The value if no other is chosen.
         default: Expr,
         /// All values.
         choices: Vec<Expr>,

@@ -1,17 +1,17 @@
-//! The operators that come with `tec`: the files of `lib/`, embedded.
+//! The library of `tec`: the embedded files of `lib/`.
 
 use super::source::{Loader, Program, load_program};
 
-/// Each file's name, as `import` says it, and its text.
+/// The name of each file, as in `import`, and its text.
 pub(super) const LIB: &[(&str, &str)] = &[
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
     ("nn.te", include_str!("../../lib/nn.te")),
 ];
 
-/// The names under which messages show those files.
+/// The paths of the files in messages.
 pub const LIBRARY: [&str; 2] = ["lib/intrinsics.te", "lib/nn.te"];
 
-/// `lib/intrinsics.te`: a kernel for each intrinsic that `tensorize` knows.
+/// Parses `lib/intrinsics.te`, which declares each intrinsic of `tensorize` as a kernel.
 pub fn intrinsics() -> Program {
     let (program, errors) = load_program("lib/intrinsics.te", &Embedded);
     if !errors.is_empty() {

@@ -1,4 +1,4 @@
-//! From text to syntax tree. Syntax knows no semantics: nothing here looks a name up.
+//! From text to syntax tree. No names are resolved here.
 
 pub mod ast;
 mod library;

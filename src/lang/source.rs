@@ -1,20 +1,20 @@
-//! Reading a file and everything it imports.
+//! Reads a file and all that it imports.
 //!
-//! Paths are compared as text, after `.` and `..` are worked out: the loader is the only one who
-//! knows a file system.
+//! Paths are compared as text, after `.` and `..` are resolved, because only the loader accesses a
+//! file system.
 
 use super::library::LIB;
 use super::{ast, parse_file};
 use crate::diag::{Diag, SourceFile, Sources, Span, closest};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// How imports are found; the command line gives one that reads the disk, tests one in memory.
+/// Reads files: from the disk for the command line, from memory in tests.
 pub trait Loader {
-    /// The bytes of the file `path`, or why not, as the operating system says it.
+    /// Returns the bytes of a file, or the message of the operating system.
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
 }
 
-/// Where an item is: its file, and its index in it.
+/// The position of an item: the index of its file, and its index in the file.
 type Place = (usize, usize);
 
 /// The parsed files.
@@ -22,13 +22,13 @@ type Place = (usize, usize);
 pub struct Program {
     /// The texts.
     pub sources: Sources,
-    /// Parsed, by the same index; the first is the file given to `tec`.
+    /// The syntax trees, by the same index; the first is the file given to `tec`.
     pub files: Vec<ast::File>,
-    /// What each file imports itself.
+    /// The direct imports of each file.
     pub imports: Vec<Vec<Imported>>,
-    /// The schedules that name a kernel, in source order: file and item.
+    /// The schedules of each kernel, in source order.
     schedules: FxHashMap<String, Vec<Place>>,
-    /// Those of a name, or of none.
+    /// The schedules of each kernel and name (`None` for unnamed ones).
     named: FxHashMap<(String, Option<String>), Vec<Place>>,
 }
 
@@ -50,12 +50,12 @@ impl Program {
         Program { sources, files, imports, schedules, named }
     }
 
-    /// The schedules that name a kernel, in source order.
+    /// The schedules of a kernel, in source order.
     pub fn schedules_of(&self, kernel: &str) -> impl Iterator<Item = &ast::Schedule> {
         self.at(self.schedules.get(kernel))
     }
 
-    /// Those of a name, or those without one.
+    /// The schedules of a kernel that have this name, or no name.
     pub fn schedules_named(
         &self,
         kernel: &str,
@@ -102,10 +102,10 @@ pub fn load_program(path: &str, loader: &dyn Loader) -> (Program, Vec<Diag>) {
     (Program::new(reading.sources, reading.files, reading.imports), reading.errors)
 }
 
-/// What makes a file the same file.
+/// The identity of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
-    /// A path, normalised.
+    /// A normalized path.
     Disk(String),
     /// A file of the embedded library.
     Embedded(&'static str),
@@ -120,13 +120,13 @@ struct Reading<'a> {
     keys: Vec<Key>,
     /// The index of each.
     known: FxHashMap<Key, u32>,
-    /// The files whose imports are being read, outermost first.
+    /// The files whose imports are being read, from the outermost to the innermost.
     open: Vec<u32>,
     errors: Vec<Diag>,
 }
 
 impl Reading<'_> {
-    /// Parses a file and reads its imports; its index.
+    /// Parses a file, reads its imports, and returns its index.
     fn add(&mut self, key: Key, path: String, bytes: Vec<u8>) -> u32 {
         let index = self.keys.len() as u32;
         self.known.insert(key.clone(), index);
@@ -158,7 +158,7 @@ impl Reading<'_> {
         index
     }
 
-    /// The index of an imported file, which is read now if it was not before.
+    /// Returns the index of an imported file and reads it if necessary.
     fn import(&mut self, importer: u32, import: &ast::Import) -> Option<u32> {
         let (key, path, bytes) = self.find(importer, import)?;
         let Some(&known) = self.known.get(&key) else {
@@ -176,7 +176,7 @@ impl Reading<'_> {
         None
     }
 
-    /// A file's path in quotes, as seen from the folder of the file given to `tec`.
+    /// The path of a file in quotes, relative to the folder of the file given to `tec`.
     fn shown(&self, file: u32) -> String {
         let files = &self.sources.files;
         let folder = files[0].path.rfind('/').map_or("", |slash| &files[0].path[..=slash]);
@@ -184,7 +184,7 @@ impl Reading<'_> {
         format!("`{}`", path.strip_prefix(folder).unwrap_or(path))
     }
 
-    /// Where an imported file is: its key, the path to show, and its bytes unless it is known.
+    /// Finds an imported file: its key, its path in messages, and its bytes unless it was read.
     fn find(
         &mut self,
         importer: u32,
@@ -207,7 +207,7 @@ impl Reading<'_> {
             let path = format!("lib/{name}");
             return Some((Key::Embedded(name), path, Some(text.as_bytes().to_vec())));
         }
-        notes.push(format!("the library that comes with tec has no `{name}`"));
+        notes.push(format!("the library of tec has no `{name}`"));
         let message = format!("cannot find the file `{}`", import.path);
         let mut diag = Diag { notes, ..Diag::new("E0120", import.span, message) };
         diag.help = closest(&name, LIB.iter().map(|(known, _)| *known))
@@ -224,7 +224,7 @@ fn import(item: &ast::Item) -> Option<&ast::Import> {
     }
 }
 
-/// The text of a file without its byte order mark, and what is wrong with it.
+/// Decodes a file and removes its byte order mark; returns the text and the error, if any.
 fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
@@ -247,7 +247,7 @@ fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
     }
 }
 
-/// The path of a file named in another one.
+/// The path of a file that another file imports.
 fn join(importer: &str, path: &str) -> String {
     match importer.rfind('/') {
         Some(slash) if !path.starts_with('/') => {
@@ -257,7 +257,7 @@ fn join(importer: &str, path: &str) -> String {
     }
 }
 
-/// The same path without empty parts, `.` and, where it can be worked out, `..`.
+/// Removes empty parts, `.` and, if possible, `..` from a path.
 fn normalize(path: &str) -> String {
     let is_absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_are_found_beside_the_file_and_read_once() {
+    fn imports_are_relative_and_read_once() {
         let (program, errors) = load(&[
             ("a/main.te", "import \"x.te\" import \"../b/y.te\" import \"./x.te\""),
             ("a/x.te", "import \"../b/y.te\""),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_comes_after_the_folder() {
+    fn files_of_the_folder_hide_the_library() {
         let (program, errors) = load(&[("main.te", "import \"nn.te\"")]);
         assert_eq!(errors, []);
         assert_eq!(program.sources.files[1].path, "lib/nn.te");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_shown() {
+    fn import_cycles_are_errors() {
         let cycle = [
             ("main.te", "import \"a.te\""),
             ("a.te", "import \"b.te\""),
@@ -339,14 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_says_where_it_was_looked_for() {
+    fn a_missing_file_lists_the_places_searched() {
         let (_, errors) = load(&[("a/main.te", "import \"nm.te\"")]);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].to_string(), "E0120: cannot find the file `nm.te`");
         assert_eq!(errors[0].span, Some(Span { file: 0, start: 7, end: 14 }));
         assert_eq!(
             errors[0].notes,
-            ["`a/nm.te`: no such file", "the library that comes with tec has no `nm.te`"]
+            ["`a/nm.te`: no such file", "the library of tec has no `nm.te`"]
         );
         assert_eq!(errors[0].help.as_deref(), Some("the library has `nn.te`"));
         let missing = load_program("none.te", &Memory(FxHashMap::default())).1;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings() {
+    fn files_must_be_utf8() {
         let bytes = b"def a() = 1\n# caf\xe9\n".to_vec();
         let (program, errors) =
             load_program("x.te", &Memory(FxHashMap::from_iter([("x.te", bytes)])));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_normalised() {
+    fn paths_are_normalized() {
         for (path, normal) in [
             ("./a//b.te", "a/b.te"),
             ("a/../../b.te", "../b.te"),

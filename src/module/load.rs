@@ -312,7 +312,8 @@ impl TensorView {
             }
             _ => return None,
         };
-        let elements: i64 = shape.iter().product();
+        // The product of the other extents may overflow if one is 0.
+        let elements = if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() };
         assert!(elements as u64 * dtype.bytes() <= bytes as u64, "tensor of {bytes} bytes");
         Some(TensorView {
             data,

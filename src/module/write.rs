@@ -1,7 +1,7 @@
 //! Writes files so that they appear complete or not at all: each goes to a temporary file beside
 //! the target, which is then renamed.
 
-use super::input;
+use super::input::io_text;
 use crate::diag::{Diag, Result};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -81,10 +81,4 @@ impl<'a> Pending<'a> {
 
 fn cannot_write(path: &Path, why: &str) -> Box<Diag> {
     Box::new(Diag::global("E0501", format!("cannot write `{}`: {why}", path.display())))
-}
-
-/// The operating system's message, without the name of the temporary file that `tempfile` appends.
-fn io_text(error: &io::Error) -> String {
-    let text = input::io_text(error);
-    text.split(" at path").next().unwrap_or_default().to_string()
 }

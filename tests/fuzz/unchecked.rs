@@ -3,7 +3,7 @@
 use crate::data::{Data, make_args};
 use crate::judge::{Case, Judged, compare, has_race, load, run};
 use crate::rewrite::backwards;
-use tec::driver::{self, Failure, Options, Trace};
+use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::ir::verify::verify_kernel;
 use tec::lower::expand_math::expand_math;
 
@@ -37,7 +37,7 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
     let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(stop)?;
     let graph = &placed[0].schedule.graph;
     let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
-    let built = driver::lower(&placed[0], &options, Some("build_loops"), &mut trace);
+    let built = driver::lower(&placed[0], &options, Some(PassId::BuildLoops), &mut trace);
     let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
     if verify_kernel(&built).is_err() {
         return Err(Shown::Wrong("cannot be built"));

@@ -3,7 +3,7 @@
 
 use super::data::{Data, make_args};
 use super::rewrite::{backwards, with_owners};
-use tec::driver::{self, Failure, Options, Trace};
+use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
@@ -131,7 +131,8 @@ pub fn interpret_damaged(
         bug => failed(bug),
     };
     let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
-    let built = driver::lower(&placed, &options, Some("build_loops"), &mut trace).or_else(late)?;
+    let built =
+        driver::lower(&placed, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
     let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
     let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
     for kernel in [&naive, &built, &kernel] {
@@ -337,7 +338,10 @@ pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict>
     if !wide {
         return Ok(Vec::new());
     }
-    let before = if options.opt > 1 { "promote_accumulators" } else { "simplify_again" };
+    let before = match options.opt {
+        0 | 1 => PassId::SimplifyAgain,
+        _ => PassId::PromoteAccumulators,
+    };
     let kernel = driver::lower(&judged.placed, options, Some(before), &mut Trace::default());
     Ok(outline_simd::explain(&kernel.or_else(failed)?, &options.target))
 }

@@ -12,9 +12,9 @@ pub mod stats;
 mod sweep;
 pub mod work;
 
+use super::arguments::Arguments;
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
-use super::run::Arguments;
 use super::session::{self, Session};
 use crate::module::manifest::KernelManifest;
 use crate::module::write::OutputFile;
@@ -30,39 +30,40 @@ use work::{Roof, Work};
 
 const EXAMPLES: &str = "\
 Examples:
-  tec bench matmul.te                                   # time, rates, part of the roofline
-  tec bench matmul.te --schedule reorder,block          # two schedules in turns
-  tec bench before.so after.so                          # two modules in turns
-  tec bench matmul.te --schedule fast --roofline        # the FMA loop in turns with the kernel
+  tec bench matmul.te                                   # time, rates, share of the roofline
+  tec bench matmul.te --schedule reorder,block          # compare two schedules
+  tec bench before.so after.so                          # compare two modules
+  tec bench matmul.te --schedule block --roofline       # measure the limit interleaved
   tec bench matmul.te -D n=64..2048*2 --plot matmul.svg # a curve over the size
-  tec bench matmul.te -D matmul.block.tx=8,16,32,64     # a knob's values";
+  tec bench matmul.te -D matmul.block.tx=8,16,32,64     # values of a knob";
 
-/// Time kernels of files or modules.
+const SCHEDULE: &str = "Schedules to measure, such as `reorder,block`; also `default` and `auto`";
+
+/// Measure the run time of kernels.
 ///
-/// Warms up, then times batches of calls for at least --min-time seconds in all. The rates are
-/// those of the median: arithmetic operations of the source, bytes of all arguments. Several
-/// files, or several schedules, are measured in turns and compared with the first. A list of
-/// values, `-D n=32,64,128`, or a range, `-D n=64..2048*2` or `-D n=64..512+64`, is measured value
-/// by value; so is one of --var.
+/// Warms up, then times batches of calls. GFLOP/s and GB/s are rates of the median time; they count
+/// the arithmetic operations of the source and the bytes of all arguments. Several files or
+/// schedules are measured interleaved and compared with the first. `-D` and `--var` accept a list
+/// of values, `-D n=32,64,128`, or a range, `-D n=64..2048*2` or `-D n=64..512+64`; each value is
+/// measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
 pub struct Args {
-    /// `.te` files, or `.so` that `tec build` made.
+    /// Source files, or modules of `tec build`.
     #[arg(value_name = "FILE.te|MODULE.so", required = true)]
     files: Vec<String>,
-    /// Seconds of measurement of each kernel, schedule and value.
+    /// Shortest time to measure each kernel, schedule and value, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     min_time: f64,
-    /// The machine's limits: as measured before (`cached`), measured anew and kept (`fresh`),
-    /// the one that binds measured in turns with the kernel (`beside`, or no value), or not at
-    /// all (`off`).
+    /// Limits of the machine to compare with [default without a value: beside]
     #[arg(long, value_enum, default_value = "cached", value_name = "WHEN")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "beside")]
     roofline: Roofline,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draw the rates over the values of `-D` or `--var`.
+    /// Draw the rates over the values of `-D` or `--var` as SVG.
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<String>,
     #[command(flatten)]
@@ -74,13 +75,13 @@ pub struct Args {
 /// `--roofline`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Roofline {
-    /// Measured once, and kept.
+    /// The limits measured earlier; they are measured if there are none.
     Cached,
-    /// Measured now, and kept.
+    /// Measure the limits again.
     Fresh,
-    /// The limit that binds in turns with the kernel.
+    /// Also measure the limit that binds, interleaved with the kernels.
     Beside,
-    /// Nothing of it.
+    /// No limits.
     Off,
 }
 

@@ -80,7 +80,7 @@ fn columns(results: &Results) -> Vec<Column> {
             }
             None => "-".to_string(),
         };
-        columns.push(column("of it, in turns", true, &beside));
+        columns.push(column("of limit, interleaved", true, &beside));
     }
     if rows.iter().any(|row| row.speedup.is_some()) {
         let speedup = |row: &Row| match &row.speedup {

@@ -44,7 +44,7 @@ impl Ahead {
             for param in &kernel.params {
                 args.push(match param {
                     Param::Tensor { buffer, output: true, .. } => {
-                        Value::Tensor(zeros(buffer, shape_of(kernel, buffer, &vars)?)?)
+                        Value::Tensor(zeros(buffer, shape_of(buffer, &vars)?)?)
                     }
                     other => known()
                         .find(|(param, _)| param.name() == other.name())

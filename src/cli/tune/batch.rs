@@ -15,12 +15,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Measure the candidates of a batch: the job that `tec tune --runner` makes.
+/// Measure the candidates of a batch, as a job of `tec tune --runner`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The batch, JSON.
+    /// Batch of candidates, as JSON.
     input: PathBuf,
-    /// Where the outcomes go, JSON.
+    /// Write the outcomes here, as JSON.
     output: PathBuf,
 }
 
@@ -61,7 +61,7 @@ fn lines_of(output: &Path) -> PathBuf {
 fn measure(pool: &mut Pool, jobs: &[Job], output: &Path) -> Result<Compared, Error> {
     let path = lines_of(output);
     let cannot = |error: std::io::Error| {
-        let why = super::super::options::io_text(&error);
+        let why = crate::module::input::io_text(&error);
         Error::from(Diag::global("E0602", format!("cannot write {}: {why}", path.display())))
     };
     let mut file = File::create(&path).map_err(cannot)?;

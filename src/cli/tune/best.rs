@@ -2,8 +2,8 @@
 
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
+use super::super::text::{duration, plural};
 use super::log::machine;
-use super::report::{duration, plural};
 use super::{edit, records};
 use crate::diag::{Diag, Result};
 use crate::module::input;
@@ -16,25 +16,26 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  tec best matmul_add.records.jsonl                            # prints the best schedule
-  tec best matmul_add.records.jsonl --write-back matmul_add.te # puts it into the file
-  tec build matmul_add.te                                      # with that schedule";
+  tec best matmul.records.jsonl                         # prints the best schedules
+  tec best matmul.records.jsonl --write-back matmul.te  # writes them into the source
+  tec build matmul.te                                   # builds with them";
 
-/// Print the best recorded schedule of each kernel.
+/// Print the fastest recorded schedule of each kernel.
 ///
-/// Where leaders were measured in turns it is the fastest of them, by those times. Records of this
-/// machine's CPU come before others.
+/// Times of interleaved measurements count before others, and records of this machine's CPU before
+/// those of other CPUs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Records that `tec tune` wrote.
+    /// Records of `tec tune`.
     #[arg(value_name = "FILE.records.jsonl")]
     records: PathBuf,
     #[command(flatten)]
     which: Which,
-    /// Put the schedules into this file, each as its kernel's `tuned`, which is what the kernel is
-    /// then built with on that target; one of that name for the same target is replaced, nothing
-    /// else is touched.
+    /// Write the schedules into this file, each as the schedule `tuned` of its kernel.
+    ///
+    /// `tec build` then uses `tuned` for that target. A schedule of that name for the same target
+    /// is replaced; nothing else changes.
     #[arg(long, value_name = "FILE.te")]
     write_back: Option<PathBuf>,
 }
@@ -45,10 +46,10 @@ pub struct Which {
     /// Only this kernel.
     #[arg(long, value_name = "NAME")]
     pub kernel: Option<String>,
-    /// Only for this target.
+    /// Only this target.
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
-    /// Only with so many threads.
+    /// Only this number of threads.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 }

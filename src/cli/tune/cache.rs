@@ -44,7 +44,7 @@ pub fn store(key: &str, how: &str, outputs: &[Tensor]) -> Result<(), String> {
     }
     let directory = path.parent().expect("a file in a directory");
     std::fs::create_dir_all(directory).map_err(|error| {
-        let why = super::super::options::io_text(&error);
+        let why = crate::module::input::io_text(&error);
         format!("cannot make {}: {why}", directory.display())
     })?;
     make_room(directory, bytes);

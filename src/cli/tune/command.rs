@@ -11,13 +11,14 @@ use super::report::{self, Report};
 use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use super::worker::LONGER;
+use crate::cli::arguments::Arguments;
 use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roof, Work};
+use crate::cli::compile::{elaborate_file, no_kernel};
 use crate::cli::data;
-use crate::cli::options::{CompileArgs, elaborate, no_kernel};
+use crate::cli::options::CompileArgs;
 use crate::cli::paths::Files;
 use crate::cli::report::{Error, Reporter, print};
-use crate::cli::run::Arguments;
 use crate::cli::threads;
 use crate::diag::{self, Diag};
 use crate::driver::{self, Failure, Options};
@@ -39,56 +40,56 @@ use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
-  tec tune matmul.te                              # a minute for all its kernels
-  tec tune matmul.te -D n=512 --trials 200        # one size, 200 candidates
-  tec tune matmul.te >> matmul.te                 # the best schedules into the file
-  tec tune matmul.te --schedule fast              # the knobs of one schedule
-  tec tune matmul.te --dag                        # what there is to compute
-  tec tune matmul.te --runner 'srun sh {}'        # measured by a job system
-  tec tune matmul.te --target nvptx-sm_80         # for a GPU, by the model where there is none
+  tec tune matmul.te                        # one minute for all kernels
+  tec tune matmul.te -D n=512 --trials 200  # one size, 200 candidates
+  tec tune matmul.te >> matmul.te           # append the best schedules to the file
+  tec tune matmul.te --schedule block       # the knobs of one schedule
+  tec tune matmul.te --dag                  # the stages of each kernel
+  tec tune matmul.te --runner 'srun sh {}'  # measure with a job system
+  tec tune matmul.te --target nvptx-sm_80   # for a GPU; without one, by the cost model
   tec build matmul.te --records matmul.records.jsonl";
 
-/// Search for the best schedule of each kernel.
+/// Search for the fastest schedule of each kernel.
 ///
-/// Candidates come from rules (or, with --schedule, from a schedule's knobs); a cost model and what
-/// was learned from the trials choose which are measured; each result is compared with the plain
-/// loops' before its time counts. Trials are kept in the records, and another run goes on from
-/// them. The best schedule is printed in the language, ready to be pasted into the file; what is
-/// said about it stands in comments. For a GPU that this machine does not have the cost model
-/// alone decides, which is said, and nothing is recorded. See docs/TUNING.md.
+/// Rules (or, with --schedule, the knobs of a schedule) generate candidates. A cost model, which
+/// learns from the trials, selects those that are measured. A candidate counts only if its results
+/// equal those of the default schedule. Trials are kept in a file of records, and the next run
+/// continues from them. The best schedule is printed in the language, with comments, ready to be
+/// pasted into the source. Without a GPU for a GPU target the cost model alone decides; nothing is
+/// measured or recorded, and a note says so (docs/TUNING.md).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
-#[command(mut_arg("schedule", |arg| arg.help(SCHEDULE)))]
+#[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
 #[command(mut_arg("records", |arg| arg.help(RECORDS)))]
 #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
 #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
 pub struct Args {
-    /// The `.te` file.
+    /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
-    /// Candidates to measure, all kernels together; as many as the budget allows by default.
+    /// Candidates to measure, for all kernels together [default: limited by --budget only]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     trials: Option<usize>,
-    /// How long to search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
+    /// Time of the search, such as 60s, 5m or 1h [default: 1m; no limit with --trials]
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     budget: Option<Duration>,
-    /// Let a job system measure: `{}` stands for the script of a batch.
+    /// Measure with this command, which runs the script of a batch in place of `{}`.
     #[arg(long, value_name = "COMMAND {}")]
     runner: Option<String>,
-    /// Let candidates change the order of sums as if the kernels said `reassociate`.
+    /// Allow candidates to reorder reduction terms, as `reassociate` in the source does.
     #[arg(long)]
     reassociate: bool,
-    /// Measure nothing: the best schedule by the cost model alone.
+    /// Choose the schedule by the cost model alone, without measuring.
     #[arg(long, conflicts_with = "runner")]
     estimate: bool,
-    /// Draw the best rate over the seconds of the search.
+    /// Draw the best rate over the time of the search.
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<String>,
-    /// Print what the kernels compute, and search nothing.
+    /// Print the stages of each kernel instead of searching.
     #[arg(long, conflicts_with_all = ["plot", "json"])]
     dag: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -98,11 +99,12 @@ pub struct Args {
 }
 
 // What options of other commands mean here.
-const THREADS: &str = "Threads of parallel loops: the schedules are for so many; by default as \
-                       many as a module has, $TEC_NUM_THREADS or one for each CPU";
-const SEED: &str = "Of the search, and where the random inputs begin";
-const SCHEDULE: &str = "Search the knobs of this schedule, instead of what the rules can write";
-const RECORDS: &str = "Where trials are kept, and taken up from; FILE.records.jsonl by default";
+const THREADS: &str = "Threads for parallel loops, which the schedules are made for, 512 at most \
+                       [default: $TEC_NUM_THREADS, else one per CPU]";
+const SEED: &str = "Seed of the search and of the random inputs";
+const SCHEDULE: &str = "Search the knobs of this schedule instead of the space of the rules";
+const RECORDS: &str =
+    "Keep trials in this file, and continue from it [default: FILE.records.jsonl]";
 
 /// Candidates of a batch.
 const BATCH: usize = 16;
@@ -120,7 +122,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     };
     let seconds = number * unit;
     if !(0.1..=1e7).contains(&seconds) {
-        return Err("a tenth of a second at least, and not for ever".to_string());
+        return Err("the budget must be between 0.1 s and 1e7 s".to_string());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -132,7 +134,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     check_options(&args.compile)?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
-    let (program, graphs) = elaborate(&args.file, &options, &mut trace)?;
+    let (program, graphs) = elaborate_file(&args.file, &options, &mut trace)?;
     if graphs.is_empty() {
         return Err(no_kernel(&args.file, &program).into());
     }

@@ -1,14 +1,15 @@
-//! `tec records`: looks at files of records, joins them, thins them out, measures them again.
+//! `tec records`: shows, merges, prunes and replays files of records.
 
-use super::super::options::{self, CompileArgs};
+use super::super::arguments::Arguments;
+use super::super::compile;
+use super::super::options::CompileArgs;
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
-use super::super::run::Arguments;
+use super::super::text::{duration, plural};
 use super::best::Which;
 use super::command::check_options;
 use super::log::{Log, context, machine, owner};
 use super::protocol::Setup;
-use super::report::{duration, plural};
 use super::{open, pool, records};
 use crate::diag::Diag;
 use crate::driver::{self, Trace};
@@ -25,12 +26,32 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  tec records show matmul_add.records.jsonl
+  tec records show matmul.records.jsonl
   tec records merge a.records.jsonl b.records.jsonl -o all.records.jsonl
   tec records prune all.records.jsonl --keep 20
-  tec records replay old.records.jsonl matmul_add.te --threads 2";
+  tec records replay old.records.jsonl matmul.te --threads 2";
 
-/// Look at, join, thin out or measure again what `tec tune` recorded.
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  tec records show matmul.records.jsonl
+  tec records show matmul.records.jsonl --kernel matmul --threads 2";
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  tec records merge a.records.jsonl b.records.jsonl -o all.records.jsonl";
+
+const PRUNE_EXAMPLES: &str = "\
+Examples:
+  tec records prune all.records.jsonl            # the 10 fastest, in place
+  tec records prune all.records.jsonl --keep 20 -o few.records.jsonl";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  tec records replay old.records.jsonl matmul.te                     # on this machine
+  tec records replay old.records.jsonl matmul.te -o new.records.jsonl
+  tec records replay old.records.jsonl matmul.te --runner 'srun sh {}'";
+
+/// Show, merge, prune or replay tuning records.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -38,43 +59,51 @@ pub struct Args {
     action: Action,
 }
 
-const THREADS: &str = "Threads of parallel loops; as recorded by default";
+const THREADS: &str = "Threads for parallel loops, 512 at most [default: as recorded]";
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// A line for each record.
+    /// Print one line for each record.
+    #[command(after_help = SHOW_EXAMPLES)]
     Show {
-        /// Records.
+        /// File of records.
         #[arg(value_name = "FILE.records.jsonl")]
         file: PathBuf,
         #[command(flatten)]
         which: Which,
     },
-    /// One file of several; a record that is in two of them comes once.
+    /// Merge several files into one, without duplicates.
+    #[command(after_help = MERGE_EXAMPLES)]
     Merge {
-        /// Records.
+        /// Files of records.
         #[arg(value_name = "FILE.records.jsonl", required = true)]
         files: Vec<PathBuf>,
-        /// Where they go.
+        /// Write the records here.
         #[arg(short, long, value_name = "OUT")]
         output: PathBuf,
     },
-    /// Keep the fastest records of each workload, target, CPU and number of threads, and those
-    /// that are wrong.
+    /// Keep only the fastest records.
+    ///
+    /// Keeps the fastest records of each workload, target, CPU and number of threads, and all
+    /// records of wrong results.
+    #[command(after_help = PRUNE_EXAMPLES)]
     Prune {
-        /// Records.
+        /// File of records.
         #[arg(value_name = "FILE.records.jsonl")]
         file: PathBuf,
-        /// How many of each.
+        /// Records to keep of each workload, target, CPU and number of threads.
         #[arg(long, default_value_t = 10, value_name = "N")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
-        /// Where they go; the same file by default.
+        /// Write the records here [default: the same file]
         #[arg(short, long, value_name = "OUT")]
         output: Option<PathBuf>,
     },
-    /// Measure recorded schedules of a file's kernels on this machine, with this version, and add
-    /// the results; what was measured so already is left out.
+    /// Measure recorded schedules again, on this machine with this version.
+    ///
+    /// Adds the results to the records. Schedules that this version measured on this machine are
+    /// skipped.
+    #[command(after_help = REPLAY_EXAMPLES)]
     #[command(mut_arg("threads", |arg| arg.help(THREADS)))]
     #[command(mut_arg("schedule", |arg| arg.hide(true)), mut_arg("records", |arg| arg.hide(true)))]
     #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
@@ -85,19 +114,19 @@ enum Action {
 /// `tec records replay`.
 #[derive(Debug, clap::Args)]
 struct Replay {
-    /// Records.
+    /// File of records.
     #[arg(value_name = "FILE.records.jsonl")]
     old: PathBuf,
-    /// The file with the kernels.
+    /// Source file with the kernels.
     #[arg(value_name = "FILE.te")]
     file: String,
-    /// Where the results go; the same file by default.
+    /// Write the results here [default: the file of records]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Measure by this command, which runs the script that `{}` stands for.
-    #[arg(long, value_name = "COMMAND")]
+    /// Measure with this command, which runs the script of a batch in place of `{}`.
+    #[arg(long, value_name = "COMMAND {}")]
     runner: Option<String>,
-    /// A call that takes longer is ended.
+    /// Longest time of a call, in seconds; longer calls are ended.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", allow_negative_numbers = true)]
     limit: f64,
     #[command(flatten)]
@@ -175,9 +204,9 @@ fn replay(args: &Replay) -> Result<(), Error> {
     let parsed = records::read(&args.old)?;
     records::show_notes(&args.old, &parsed);
     let options = args.compile.options()?;
-    let (program, graphs) = options::elaborate(&args.file, &options, &mut Trace::default())?;
+    let (program, graphs) = compile::elaborate_file(&args.file, &options, &mut Trace::default())?;
     if graphs.is_empty() {
-        return Err(options::no_kernel(&args.file, &program).into());
+        return Err(compile::no_kernel(&args.file, &program).into());
     }
     let files = Files::default().program(&program).named_inputs(&args.arguments.input);
     files.output("-o", Some(args.output.as_ref().unwrap_or(&args.old))).check()?;

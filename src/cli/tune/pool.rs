@@ -231,7 +231,7 @@ struct Worker {
 impl Worker {
     fn spawn() -> Result<Worker, String> {
         let cannot = |error: std::io::Error| {
-            format!("cannot start a worker: {}", super::super::options::io_text(&error))
+            format!("cannot start a worker: {}", crate::module::input::io_text(&error))
         };
         let program = std::env::current_exe().map_err(cannot)?;
         let mut command = Command::new(program);

@@ -1,8 +1,8 @@
 //! What is said between a search and those who measure for it: a worker process over pipes, or a
 //! runner through files. JSON, one message a line.
 
+use super::super::arguments::Arguments;
 use super::super::options::{CompileArgs, Contract};
-use super::super::run::Arguments;
 use crate::driver::{FpContract, Options};
 use crate::tune::records::Machine;
 use crate::tune::{Job, Outcome};

@@ -103,7 +103,7 @@ fn unreadable(path: &Path, why: &str) -> Box<Diag> {
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Box<Diag> {
-    let why = super::super::options::io_text(error);
+    let why = crate::module::input::io_text(error);
     let diag = Diag::global("E0604", format!("cannot {what} records in {}: {why}", path.display()));
     Box::new(match error.kind() {
         ErrorKind::StorageFull => {

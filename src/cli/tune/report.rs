@@ -6,6 +6,7 @@ use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::estimate::prepack_options;
 use crate::cli::report::Reporter;
+use crate::cli::text::{duration, plural};
 use crate::driver::{self, Options};
 use crate::schedule::Free;
 use crate::target::Target;
@@ -178,20 +179,6 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
         lines.push(format!("{count} {kind}, for example: {short}{dots}"));
     }
     lines
-}
-
-/// What a plural ends in.
-pub fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
-/// Seconds with a unit.
-pub fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.3} s"),
-        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
-        s => format!("{:.3} us", s * 1e6),
-    }
 }
 
 /// The same for programs.

@@ -55,7 +55,7 @@ impl Runner {
     }
 
     fn run(&self, jobs: &[Job], in_turns: Option<f64>) -> Result<BatchOut, String> {
-        let io = |error: std::io::Error| super::super::options::io_text(&error);
+        let io = |error: std::io::Error| crate::module::input::io_text(&error);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(place(&self.owner))
@@ -201,7 +201,7 @@ fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
 fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| {
-            let why = super::super::options::io_text(&error);
+            let why = crate::module::input::io_text(&error);
             Box::new(Diag::global("E0603", format!("{}: {why}", path.display())))
         })
     };

@@ -4,11 +4,12 @@
 //! of the estimate, and can be pasted into the file like what was measured.
 
 use super::edit;
-use super::report::{Packed, duration, plural};
+use super::report::Packed;
 use super::task::Judge;
 use crate::cli::bench::work::Work;
 use crate::cli::estimate::table;
 use crate::cli::report::Reporter;
+use crate::cli::text::{duration, plural};
 use crate::driver::{self, Failure, Options};
 use crate::tune::Space;
 use crate::tune::model::{Estimate, MachineModel};

@@ -5,8 +5,8 @@
 //! the one that started it, and a candidate that wants more memory than it may have fails alone.
 
 use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
+use super::super::compile;
 use super::super::data::{self, Given};
-use super::super::options;
 use super::super::report::Error;
 use super::ahead::Ahead;
 use super::leaders::Lead;
@@ -152,7 +152,7 @@ impl Bench {
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
         let options = Options { free: Free::All, ..options };
-        let elaborated = options::elaborate(&setup.file, &options, &mut trace);
+        let elaborated = compile::elaborate_file(&setup.file, &options, &mut trace);
         let (program, mut graphs) = elaborated.map_err(text_of)?;
         if graphs.len() != 1 {
             return Err(format!("{} has no kernel `{}`", setup.file, setup.kernel).into());
@@ -505,7 +505,7 @@ fn time(call: &mut Timed<'_>, first: f64, best: Option<f64>) -> crate::diag::Res
 /// Loads a module from its bytes: the loader wants a file, which may vanish once it is mapped.
 fn load(bytes: Vec<u8>) -> Result<LoadedModule, String> {
     let directory = tempfile::tempdir().map_err(|error| {
-        format!("cannot make a temporary directory: {}", options::io_text(&error))
+        format!("cannot make a temporary directory: {}", crate::module::input::io_text(&error))
     })?;
     let path = directory.path().join("candidate.so");
     write_files(&[OutputFile { path: path.clone(), bytes, executable: true }])

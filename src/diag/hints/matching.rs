@@ -3,22 +3,22 @@
 use super::table::{MODULES, TYPES};
 use crate::diag::scan::{Kind, RESERVED, Token, tokens};
 
-/// How far before the error a pattern may begin.
+/// The largest number of tokens from the beginning of a pattern to the error.
 const MAX_BEFORE: usize = 200;
 
-/// Elements tried for one pattern.
+/// The largest number of elements that are tried for one pattern.
 const MAX_STEPS: usize = 20_000;
 
-/// The longest text that a help repeats.
+/// The largest number of characters of a capture that a help repeats.
 const MAX_SHOWN: usize = 60;
 
-/// Words that begin a statement: no run of tokens goes past one.
+/// Words that begin a statement; `*x` and `**` end before them.
 const STATEMENTS: [&str; 14] = [
     "import", "def", "reducer", "kernel", "schedule", "input", "reduce", "compute", "output",
     "let", "assume", "assert", "use", "knob",
 ];
 
-/// A pattern that fits, with what its elements stand for.
+/// A match of a pattern, with its captures.
 pub struct Match<'t, 'p> {
     text: &'t str,
     tokens: &'t [Token<'t>],
@@ -28,7 +28,7 @@ pub struct Match<'t, 'p> {
 }
 
 impl<'t, 'p> Match<'t, 'p> {
-    /// The pattern around the token `at`, from the nearest beginning.
+    /// Matches a pattern around the token `at`, from the nearest possible beginning.
     pub fn find(
         pattern: &'p str,
         text: &'t str,
@@ -53,7 +53,7 @@ impl<'t, 'p> Match<'t, 'p> {
         None
     }
 
-    /// The text of a help.
+    /// Returns a help with the captures filled in.
     pub fn fill(&self, help: &str) -> String {
         let mut text = help.to_string();
         for (name, value) in &self.captures {
@@ -115,7 +115,7 @@ impl<'t, 'p> Match<'t, 'p> {
         is_literal(element, token.text) && self.fits(rest, at + 1)
     }
 
-    /// The rest with a name for what was matched, which is the same wherever the name stands.
+    /// Adds a capture and matches the rest. A repeated name must have captured the same text.
     fn fits_captured(&mut self, name: &'p str, value: String, rest: &[&'p str], at: usize) -> bool {
         if let Some((_, known)) = self.captures.iter().find(|(other, _)| *other == name) {
             return *known == value && self.fits(rest, at);
@@ -145,7 +145,7 @@ impl<'t, 'p> Match<'t, 'p> {
         let mut end = at;
         while let Some(next) = balanced_end(self.tokens, end).filter(|n| *n <= at + MAX_BEFORE) {
             end = next;
-            // The last element of a pattern takes what there is on the line.
+            // The last element of a pattern takes the rest of the line.
             if rest.is_empty() && balanced_end(self.tokens, end).is_some() && !self.ends_line(end) {
                 continue;
             }
@@ -173,7 +173,7 @@ impl<'t, 'p> Match<'t, 'p> {
         self.fits(rest, end) || (end > at && self.fits(rest, at))
     }
 
-    /// One past a string in double, single or typographic quotes.
+    /// The end of a string in double, single or typographic quotes.
     fn string_end(&self, at: usize) -> Option<usize> {
         if self.tokens[at].kind == Kind::String {
             return Some(at + 1);
@@ -184,7 +184,7 @@ impl<'t, 'p> Match<'t, 'p> {
         is_quote(&self.tokens[at]).then_some(at + length + 2)
     }
 
-    /// The text of tokens as a help repeats it.
+    /// The text of a capture.
     fn shown(&self, from: usize, to: usize) -> String {
         let Some((first, last)) = self.tokens.get(from).zip(self.tokens[..to].last()) else {
             return String::new();
@@ -204,7 +204,7 @@ fn named(element: &str, sign: char) -> Option<&str> {
     element.strip_prefix(sign).filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
-/// `\` before an element takes its meaning away.
+/// Removes `\`, which makes an element literal.
 fn is_literal(element: &str, text: &str) -> bool {
     let element = element.strip_prefix('\\').unwrap_or(element);
     element == text || (!element.contains("||") && element.split('|').any(|one| one == text))
@@ -218,8 +218,8 @@ fn is_closed(token: &Token) -> bool {
     matches!(token.text, ")" | "]" | "}")
 }
 
-/// One past the token at `at`, or past the bracket that closes it; none where a bracket around it
-/// or the statement ends.
+/// The end of the token at `at`, or of its bracket; none if it closes an outer bracket or begins a
+/// statement.
 fn balanced_end(tokens: &[Token], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     if is_closed(token) || STATEMENTS.contains(&token.text) {
@@ -239,7 +239,7 @@ fn balanced_end(tokens: &[Token], at: usize) -> Option<usize> {
     None
 }
 
-/// One past an operand.
+/// The end of an operand.
 fn operand_end(tokens: &[Token], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     let mut end = match token.kind {
@@ -254,7 +254,7 @@ fn operand_end(tokens: &[Token], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// A text that `as` may stand behind.
+/// Whether `as` may follow a text without parentheses.
 fn as_operand(text: &str) -> String {
     let tokens: Vec<Token> = tokens(text, 0).collect();
     match operand_end(&tokens, 0) == Some(tokens.len()) || text == "…" {

@@ -1,26 +1,25 @@
-//! Hints for newcomers: what is written in TVM, NumPy, Halide, C or Python, and what to write
-//! instead. [`TABLE`] is the only list of them. A row says for which errors it is, what stands in
-//! the source around the place of the error, and the help that is shown then, in the user's own
-//! names.
+//! Hints for newcomers who write syntax of TVM, NumPy, Halide, C or Python: what to write instead.
+//! [`TABLE`] lists them. A row has the error codes that it applies to, a pattern of the source
+//! around the error, and the help, which repeats names that the pattern matched.
 //!
-//! A pattern is a row of elements with spaces between them:
+//! A pattern is a list of elements, separated by spaces:
 //!
 //! | element | matches |
 //! |---|---|
-//! | `@` | nothing: here is the place of the error; without one, it is at the pattern's beginning |
-//! | `word`, `a\|b` | this token; one of these |
-//! | `$x` | a name or a number; the same text wherever `$x` stands again |
-//! | `$x:f` | a name or a number that ends in `f`; `x` is what stands before that |
+//! | `@` | nothing; marks the place of the error, which is otherwise the pattern's beginning |
+//! | `word`, `a\|b` | this token; one of these tokens |
+//! | `$x` | a name or a number; the same text at each `$x` |
+//! | `$x:f` | a name or a number that ends in `f`; `x` is the text before `f` |
 //! | `#x` | a number |
-//! | `'x` | a string, in whatever quotes; `x` is its text |
+//! | `'x` | a string, in single or double quotes; `x` is its text |
 //! | `%x` | an operand: a name, a number or parentheses, with its indices and arguments |
-//! | `*x` | one or more tokens, as few as possible, brackets in pairs; at the end all on a line |
-//! | `**` | any tokens, none too, up to the next statement |
-//! | `<t>` | the word for an element type in any language; `t` is ours |
+//! | `*x` | one or more tokens, few if possible, brackets balanced; at the end, all of the line |
+//! | `**` | any number of tokens, up to the next statement |
+//! | `<t>` | the name of an element type in any language; `t` is its `.te` name |
 //! | `\@`, `\**` | the signs `@` and `**` |
 //! | `<m>` | a module and a dot before a name, such as `np.` or `tvm.te.`, or nothing |
 //!
-//! A help shows what was matched as `{x}`, as `{(x)}` in parentheses where `as` needs them.
+//! A help repeats a match as `{x}`, or as `{(x)}` in parentheses if `as` needs them.
 
 mod matching;
 mod table;
@@ -33,11 +32,11 @@ pub use table::TABLE;
 /// One row of the table.
 #[derive(Debug)]
 pub struct Hint {
-    /// Where the error is.
+    /// The part of the file that the error must be in.
     pub place: Place,
-    /// The codes that it is for; with `?`, only where the error has no help of its own.
+    /// The error codes; `?` after a code: only if the error has no help of its own.
     pub codes: &'static str,
-    /// What stands there.
+    /// The pattern of the source around the error.
     pub pattern: &'static str,
     /// What to write instead.
     pub help: &'static str,
@@ -50,18 +49,18 @@ pub enum Place {
     File,
     /// From the word `kernel` to its last brace.
     Kernel,
-    /// The same of `schedule`.
+    /// From the word `schedule` to its last brace.
     Schedule,
-    /// Any of these.
+    /// Any part of a file.
     Anywhere,
-    /// No file: the value of an option.
+    /// The value of an option instead of a file.
     Option,
 }
 
-/// Among many errors only the first ones have hints: each looks at the text around its place.
+/// The largest number of errors that get hints: each costs time.
 const MAX_HINTED: usize = 100;
 
-/// Gives each error the hint that fits what stands at its place.
+/// Gives each error the hint that matches the source around it.
 pub fn give(diags: &mut [Diag], sources: &Sources) {
     let mut files: Vec<Option<Vec<Token>>> = vec![None; sources.files.len()];
     for diag in diags.iter_mut().take(MAX_HINTED) {
@@ -77,7 +76,7 @@ pub fn give(diags: &mut [Diag], sources: &Sources) {
     }
 }
 
-/// Gives an error the hint that fits the value of an option.
+/// Gives an error the hint that matches the value of an option.
 pub fn give_option(diag: &mut Diag, value: &str) {
     let tokens: Vec<Token> = tokens(value, 0).collect();
     attach(diag, value, &tokens, 0, Place::Option);
@@ -92,7 +91,7 @@ impl Hint {
     }
 }
 
-/// The first row that fits counts.
+/// Uses the first row that matches.
 fn attach(diag: &mut Diag, text: &str, tokens: &[Token], at: usize, place: Place) {
     for hint in TABLE {
         let is_there = match hint.place {
@@ -110,7 +109,7 @@ fn attach(diag: &mut Diag, text: &str, tokens: &[Token], at: usize, place: Place
     }
 }
 
-/// The kernel or schedule that is open at a token, by its braces.
+/// Finds the part of the file that a token is in by counting braces.
 fn place_of(tokens: &[Token], at: usize) -> Place {
     let before = &tokens[..at];
     let Some(start) = before.iter().rposition(|t| matches!(t.text, "kernel" | "schedule")) else {

@@ -1,9 +1,9 @@
-//! The hints, the first that fits before the others.
+//! The table of hints. The first row that matches is used.
 
 use super::Hint;
 use super::Place::{self, Anywhere, File, Kernel, Option, Schedule};
 
-/// Words for element types, and what they are here; nothing where they are the same.
+/// Names of element types in other languages, and the `.te` name; empty if it is the same.
 pub const TYPES: [(&str, &str); 15] = [
     ("float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool", ""),
     ("float f32 fp32 single Float32 float32_t real32", "float32"),
@@ -22,7 +22,7 @@ pub const TYPES: [(&str, &str); 15] = [
     ("int4 uint4", "int8"),
 ];
 
-/// Modules whose functions are written with a dot in Python, or `::` in C++.
+/// Modules whose functions have a prefix in Python or C++.
 pub const MODULES: [&str; 14] = [
     "np", "numpy", "te", "tir", "tvm", "topi", "T", "torch", "F", "jnp", "math", "std", "tl", "hl",
 ];
@@ -38,8 +38,8 @@ const fn hint(
 
 const TEXT: &str = "a file is a list of `import`, `def`, `reducer`, `kernel` and `schedule`";
 const REDUCED: &str = "a reduction axis is declared by `reduce {k}: {a}..{b}`";
-const SORTED: &str = "nothing sorts: the best of a row is `argmax((k, A[i, k]), axis=k)`, the next \
-    one the same with a `where=` that leaves the first out; more of it belongs to the caller";
+const SORTED: &str = "there is no sort: the best of a row is `argmax((k, A[i, k]), axis=k)`, the \
+    next one the same with a `where=` that leaves the first out; a full sort belongs to the caller";
 const SCANNED: &str = "a stage does not read itself. A running sum is a reduction: \
     `reduce k: 0..n`, then `output {s}[i: n] = sum(A[k], axis=k, where=k <= i)`; each step of \
     another recurrence is a stage of its own, or a call";
@@ -47,8 +47,8 @@ const BOUNDS: &str = "bounds are the same for all elements: take the whole range
     out by `sum(…, axis={z}, where={z} < {e})`";
 const OPERAND: &str = "as an operand, `if` and `not` need parentheses";
 const POWER: &str = "a power is `pow({x}, {y})`";
-const NO_PREFIX: &str = "functions of the language stand alone: `{f}(…)`";
-const EXTENT: &str = "an extent is called by the parameter that `input {X}` is declared with";
+const NO_PREFIX: &str = "functions have no prefix: `{f}(…)`";
+const EXTENT: &str = "an extent is a parameter in the declaration `input {X}`";
 
 /// Every hint.
 pub const TABLE: &[Hint] = &[
@@ -76,9 +76,9 @@ pub const TABLE: &[Hint] = &[
         File,
         "E0101",
         "import @ $m as $n",
-        "the file stands in quotes: `import \"{m}.te\" as {n}`",
+        "write the file in quotes: `import \"{m}.te\" as {n}`",
     ),
-    hint(File, "E0101", "import @ $m", "the file stands in quotes: `import \"{m}.te\"`"),
+    hint(File, "E0101", "import @ $m", "write the file in quotes: `import \"{m}.te\"`"),
     hint(File, "E0101", "from", "write `import \"FILE.te\"`, or `import \"FILE.te\" as NAME`"),
     hint(File, "E0101", "$f = lambda *p : *e", "write `def {f}({p}) = {e}`"),
     hint(File, "E0101", "fn|func|function|fun $f ( *p )", "write `def {f}({p}) = …`"),
@@ -111,13 +111,18 @@ pub const TABLE: &[Hint] = &[
         "a compile-time integer is `{n} = 1`, a run-time integer `{n}: var`; tensors and scalars \
          are declared in the kernel by `input`",
     ),
-    hint(Kernel, "E0101", "input <t> @ $X [ *e ]", "the type stands behind: `input {X}: {t}[{e}]`"),
-    hint(Kernel, "E0101", "input <t> @ $x", "the type stands behind: `input {x}: {t}`"),
+    hint(
+        Kernel,
+        "E0101",
+        "input <t> @ $X [ *e ]",
+        "the type follows the name: `input {X}: {t}[{e}]`",
+    ),
+    hint(Kernel, "E0101", "input <t> @ $x", "the type follows the name: `input {x}: {t}`"),
     hint(Kernel, "E0101", "input $X @ [ *e ] : <t>", "write `input {X}: {t}[{e}]`"),
     hint(Kernel, "E0101", "Float @ ( #b )", "write `float{b}`"),
     hint(Kernel, "E0101", "Int @ ( #b )", "write `int{b}`"),
     hint(Kernel, "E0101", "UInt @ ( #b )", "write `uint{b}`"),
-    hint(Kernel, "E0101 E0106", ": @ 's", "a type stands without quotes: `{s}`"),
+    hint(Kernel, "E0101 E0106", ": @ 's", "write a type without quotes: `{s}`"),
     hint(Kernel, "E0101", "<t> $X [ *e ]", "an input is declared by `input {X}: {t}[{e}]`"),
     hint(Kernel, "E0101", "<t> $x = *v", "a constant is declared by `let {x} = …`"),
     hint(Kernel, "E0101", "const|var|val|auto|static", "a constant is declared by `let x = …`"),
@@ -133,7 +138,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "reduce ** $k : ( *a , *b ) @",
-        "a range stands without parentheses: `{k}: {a}..{b}`",
+        "write a range without parentheses: `{k}: {a}..{b}`",
     ),
     hint(Kernel, "E0101", "reduce ** $k @ in %a .. %b", "write `reduce {k}: {a}..{b}`"),
     hint(Kernel, "E0101", "reduce ** $k @ in range ( %n )", "write `reduce {k}: 0..{n}`"),
@@ -141,7 +146,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "reduce ** $k : %a @ : %b",
-        "two points stand between the ends: `{k}: {a}..{b}`",
+        "write two points between the ends: `{k}: {a}..{b}`",
     ),
     hint(Kernel, "E0101", "reduce ** $k : %n @", "a range has two ends: `{k}: 0..{n}`"),
     hint(
@@ -152,19 +157,9 @@ pub const TABLE: &[Hint] = &[
          `sum(…, axis={z}, where={z} as int64 < {e} as int64)`",
     ),
     hint(Kernel, "E0201?", "reduce ** $z : %a .. ** @ $e", BOUNDS),
-    hint(Kernel, "E0224", "axis = @ ( *k )", "several axes stand in brackets: `axis=[{k}]`"),
-    hint(
-        Kernel,
-        "E0224",
-        "axis = @ #k",
-        "axes are called by their names: `reduce k: 0..m`, then `axis=k`",
-    ),
-    hint(
-        Kernel,
-        "E0224",
-        "axis = @ - #k",
-        "axes are called by the names that `reduce` gives them: `axis=k`",
-    ),
+    hint(Kernel, "E0224", "axis = @ ( *k )", "write several axes in brackets: `axis=[{k}]`"),
+    hint(Kernel, "E0224", "axis = @ #k", "axes are given by name: `reduce k: 0..m`, then `axis=k`"),
+    hint(Kernel, "E0224", "axis = @ - #k", "axes are given by name: `axis=k`"),
     hint(
         Kernel,
         "E0216",
@@ -189,7 +184,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "output|compute $C @ = <m> compute (",
-        "axes and extents stand together: `{C}[i: n, j: m] = …`",
+        "write axes and extents together: `{C}[i: n, j: m] = …`",
     ),
     hint(
         Kernel,
@@ -207,7 +202,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "$C = <m> compute (",
-        "axes and extents stand together: `compute {C}[i: n, j: m] = …`, or `output`",
+        "write axes and extents together: `compute {C}[i: n, j: m] = …`, or `output`",
     ),
     hint(
         Kernel,
@@ -244,7 +239,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "output|compute $C @ (",
-        "axes stand in brackets, each with an extent: `{C}[i: n, j: m]`",
+        "write axes in brackets, each with an extent: `{C}[i: n, j: m]`",
     ),
     hint(
         Kernel,
@@ -282,7 +277,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0101",
         "$f ( *i ) =|+=",
-        "axes stand in brackets, each with an extent: `compute {f}[i: n, j: m] = …`, or `output`",
+        "write axes in brackets, each with an extent: `compute {f}[i: n, j: m] = …`, or `output`",
     ),
     hint(Kernel, "E0101", "return", "a result is declared by `output C[i: n] = …`"),
     hint(
@@ -304,7 +299,7 @@ pub const TABLE: &[Hint] = &[
         "if *c @ : %a else %b",
         "a choice of values is `if {c} then {a} else {b}`",
     ),
-    hint(Kernel, "E0101", "if *c @ :", "the statements of an `if` stand in braces: `if {c} { … }`"),
+    hint(Kernel, "E0101", "if *c @ :", "write the statements of an `if` in braces: `if {c} { … }`"),
     hint(
         Kernel,
         "E0101",
@@ -312,12 +307,12 @@ pub const TABLE: &[Hint] = &[
         "name the value in a stage of its own: `compute {x}[…] = {e}`",
     ),
     // Values.
-    hint(Kernel, "E0214?", "$A ( *i )", "indices stand in brackets: `{A}[{i}]`"),
+    hint(Kernel, "E0214?", "$A ( *i )", "write indices in brackets: `{A}[{i}]`"),
     hint(
         Kernel,
         "E0101",
         "$A [ *i ] @ [ *j ]",
-        "all indices stand in one pair of brackets: `{A}[{i}, {j}]`",
+        "write all indices in one pair of brackets: `{A}[{i}, {j}]`",
     ),
     hint(Kernel, "E0101", "%x @ . astype|to|cast|view ( 't )", "a cast is `{(x)} as {t}`"),
     hint(Kernel, "E0101", "%x @ . astype|to|cast|view ( <m> <t> )", "a cast is `{(x)} as {t}`"),
@@ -435,7 +430,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0201 E0109",
         "<m> nan|NAN|NaN",
-        "there is no constant for it: `inf(float32) - inf(float32)` is NaN",
+        "there is no NaN constant: `inf(float32) - inf(float32)` is NaN",
     ),
     hint(Kernel, "E0201 E0109", "<m> pi|PI|M_PI", "write the number: `3.141592653589793`"),
     hint(Kernel, "E0201 E0109", "std|np|te|tir|tvm|topi|T|torch|F|jnp|math|hl . $f (", NO_PREFIX),
@@ -461,12 +456,7 @@ pub const TABLE: &[Hint] = &[
     hint(Anywhere, "E0101", "+|-|*|/|//|%|<<|>>|&|^|==|!=|<|<=|>|>= @ if|not", OPERAND),
     hint(Anywhere, "E0201 E0312", "True", "write `true`"),
     hint(Anywhere, "E0201 E0312", "False", "write `false`"),
-    hint(
-        Kernel,
-        "E0201",
-        "None|null|nullptr|NULL",
-        "every element has a value; 0 where nothing else is",
-    ),
+    hint(Kernel, "E0201", "None|null|nullptr|NULL", "every element has a value: write 0"),
     // Schedules.
     hint(Schedule, "E0101", "elif|elseif|elsif @", "write `else if`"),
     hint(
@@ -485,9 +475,9 @@ pub const TABLE: &[Hint] = &[
         Schedule,
         "E0101",
         ". bind ( *i , te . thread_axis ( @ 's",
-        "an index of threads stands without quotes: `bind({i}, {s})`",
+        "write a thread index without quotes: `bind({i}, {s})`",
     ),
-    hint(Schedule, "E0101 E0106", ". $d ( ** @ 's", "names stand without quotes: `{s}`"),
+    hint(Schedule, "E0101 E0106", ". $d ( ** @ 's", "write names without quotes: `{s}`"),
     hint(
         Schedule,
         "E0101",
@@ -504,7 +494,7 @@ pub const TABLE: &[Hint] = &[
         Schedule,
         "E0109",
         "$C . op . axis|reduce_axis [ #n ]",
-        "an axis is called by its name in the kernel: `{C}.split(i, factor=4)`",
+        "an axis is given by its name in the kernel: `{C}.split(i, factor=4)`",
     ),
     hint(
         Schedule,
@@ -559,27 +549,27 @@ pub const TABLE: &[Hint] = &[
         Schedule,
         "E0309",
         "$C . reorder ( @ [ *a ]",
-        "the axes stand without brackets: `{C}.reorder({a})`",
+        "write the axes without brackets: `{C}.reorder({a})`",
     ),
     // Numbers and signs.
     hint(Anywhere, "E0103", "$n:.f", "write `{n}.0`"),
     hint(Anywhere, "E0103", "$n:.F", "write `{n}.0`"),
-    hint(Anywhere, "E0103", "$n:f", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0103", "$n:F", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0103", "$n:UL", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0103", "$n:L", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0103", "$n:u", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0103", "$n:U", "a constant takes the type of what stands beside it: `{n}`"),
-    hint(Anywhere, "E0106", ";", "statements need no semicolons"),
+    hint(Anywhere, "E0103", "$n:f", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0103", "$n:F", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0103", "$n:UL", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0103", "$n:L", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0103", "$n:u", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0103", "$n:U", "a constant takes the type of the other operand: `{n}`"),
+    hint(Anywhere, "E0106", ";", "statements end without a semicolon"),
     hint(Anywhere, "E0106", "&&", "write `and`"),
     hint(Anywhere, "E0106", "||", "write `or`"),
     hint(Anywhere, "E0106", "!", "write `not`"),
     hint(Anywhere, "E0106", "%x @ \\** %y", POWER),
     hint(Kernel, "E0209", "%x @ ^ %y", POWER),
     hint(Anywhere, "E0106", "?", "a choice of values is `if c then a else b`"),
-    hint(Anywhere, "E0106", "'", "a string stands in double quotes"),
+    hint(Anywhere, "E0106", "'", "a string is written in double quotes"),
     hint(Anywhere, "E0106", "+=|-=|*=|/=", "a value is computed once, by `=`"),
-    hint(Anywhere, "E0106", "/*", "a comment begins with `#` and ends with its line"),
+    hint(Anywhere, "E0106", "/*", "a comment begins with `#` and ends at the end of the line"),
     hint(Anywhere, "E0106", "//", "a comment begins with `#`"),
     hint(Anywhere, "E0101", "// $w @ $v", "a comment begins with `#`"),
     hint(Anywhere, "E0201?", "// @ $w", "if this is a comment, it begins with `#`"),
@@ -589,13 +579,13 @@ pub const TABLE: &[Hint] = &[
     hint(Anywhere, "E0106", "≥", "write `>=`"),
     hint(Anywhere, "E0106", "≠", "write `!=`"),
     hint(Anywhere, "E0106", "–|—|−", "write `-`"),
-    hint(Anywhere, "E0106", "“|”|‘|’|„", "a string stands in double quotes: `\"`"),
+    hint(Anywhere, "E0106", "“|”|‘|’|„", "a string is written in double quotes: `\"`"),
     hint(Anywhere, "E0101", "else|}|{ @ elif|elseif|elsif", "write `else if`"),
     hint(
         Kernel,
         "E0227",
         "$f ( @ *x , axis = $k )",
-        "a pair of position and value is reduced: `{f}(({k}, {x}), axis={k})`",
+        "reduce pairs of position and value: `{f}(({k}, {x}), axis={k})`",
     ),
     hint(Kernel, "E0260?", "$A [ - #k ]", "indices count from 0, not from the end: `{A}[n - {k}]`"),
     hint(Anywhere, "E0101", "\"\"", "a comment begins with `#`"),

@@ -1,10 +1,10 @@
-//! The table itself; what each row gives is in `tests/golden/error/hint_*.te`.
+//! Tests of the table; `tests/golden/error/hint_*.te` test each row.
 
 use super::*;
 use rustc_hash::FxHashSet;
 
 #[test]
-fn every_help_repeats_only_what_its_pattern_matches() {
+fn helps_refer_only_to_captures_of_their_pattern() {
     for hint in TABLE {
         let mut rest = hint.help;
         while let Some((_, after)) = rest.split_once('{') {
@@ -27,10 +27,10 @@ fn every_help_repeats_only_what_its_pattern_matches() {
 }
 
 #[test]
-fn patterns_are_told_apart() {
+fn patterns_are_unique_and_well_formed() {
     let mut seen = FxHashSet::default();
     for hint in TABLE {
-        assert!(seen.insert(hint.pattern), "`{}` stands twice", hint.pattern);
+        assert!(seen.insert(hint.pattern), "`{}` is twice in the table", hint.pattern);
         assert!(hint.pattern.split(' ').filter(|element| *element == "@").count() <= 1);
         assert!(!hint.pattern.split(' ').any(str::is_empty), "`{}`", hint.pattern);
     }

@@ -1,14 +1,14 @@
-//! How deep a text is nested, found before the parser recurses into it.
+//! Finds the nesting depth of a text before the parser recurses into it.
 
 use crate::diag::scan::{Kind, Token, tokens};
 use crate::diag::{Diag, Result, Span};
 
-/// The deepest nesting that is parsed.
+/// The largest nesting depth that is parsed.
 const MAX_DEPTH: usize = 256;
 
-/// Refuses a text that is nested deeper than [`MAX_DEPTH`]: by brackets, by `if`s without brackets,
-/// and by prefix operators in a row. Counting ends at a closing bracket that closes nothing: there
-/// the parser finds an error.
+/// Refuses a text that is nested deeper than [`MAX_DEPTH`]. Brackets, nested `if`s and consecutive
+/// prefix operators count. Counting ends at an unmatched closing bracket, where the parser reports
+/// an error.
 pub(super) fn check_nesting(text: &str, file: u32) -> Result<()> {
     let mut nesting = Nesting::default();
     for token in tokens(text, 0) {
@@ -26,23 +26,23 @@ pub(super) fn check_nesting(text: &str, file: u32) -> Result<()> {
     Ok(())
 }
 
-/// The error for a text nested too deep.
+/// The error for a text that is nested too deep.
 pub(super) fn too_deep(span: Span) -> Diag {
     let message = format!("nested deeper than {MAX_DEPTH} levels");
     Diag::new("E0102", span, message)
-        .help("name a part of it: a constant by `let`, a value by a `compute` stage")
+        .help("name a part of it: a constant with `let`, a value with a `compute` stage")
 }
 
-/// The open constructs at a place of a text.
+/// The constructs that are open at a place of a text.
 #[derive(Default)]
 struct Nesting {
-    /// The brackets, each with the `if`s around it that are in the same pair of brackets.
+    /// The open brackets, each with the number of open `if`s directly inside the bracket around it.
     open: Vec<(u8, usize)>,
-    /// The open `if`s, all together.
+    /// The number of open `if`s.
     ifs: usize,
-    /// Those in the innermost brackets.
+    /// The number of open `if`s directly inside the innermost bracket.
     ifs_here: usize,
-    /// Prefix operators directly before this place.
+    /// The number of prefix operators directly before this place.
     prefixes: usize,
 }
 
@@ -51,7 +51,7 @@ impl Nesting {
         self.open.len() + self.ifs + self.prefixes
     }
 
-    /// Goes past a token; false if it closes nothing that is open.
+    /// Reads a token; returns false for an unmatched closing bracket.
     fn read(&mut self, token: &Token) -> bool {
         let is_prefix = matches!(token.text, "-" | "~" | "not");
         self.prefixes = if is_prefix { self.prefixes + 1 } else { 0 };
@@ -70,8 +70,7 @@ impl Nesting {
                 self.ifs += 1;
                 self.ifs_here += 1;
             }
-            // What follows `else` is not nested in brackets of the parser's making: `else if` goes
-            // on with the same `if`.
+            // The parser does not recurse for `else if`, so `else` closes an `if`.
             (Kind::Word, "else") => {
                 let closed = self.ifs_here.min(1);
                 self.ifs -= closed;

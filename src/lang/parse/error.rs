@@ -1,5 +1,5 @@
-//! pest's syntax errors in the words of the language: what was expected, what was found, and what
-//! may have been meant. What is written in other languages has its hints in `diag::hints`.
+//! Turns syntax errors of pest into messages: what was expected, what was found, and a suggestion.
+//! `diag::hints` has the suggestions for syntax of other languages.
 
 use super::Rule;
 use super::depth::too_deep;
@@ -7,11 +7,11 @@ use crate::diag::scan::{Kind, RESERVED, Token, tokens};
 use crate::diag::{Diag, Span, closest};
 use pest::error::{Error, ErrorVariant, InputLocation};
 
-/// What stands at the place of the error, and what should.
+/// Returns the diagnostic for a syntax error.
 pub(super) fn syntax_error(text: &str, file: u32, error: &Error<Rule>) -> Diag {
     let (InputLocation::Pos(at) | InputLocation::Span((at, _))) = error.location;
     let ErrorVariant::ParsingError { positives, .. } = &error.variant else {
-        // The parser found the stack at its end: a thread smaller than those that `tec` makes.
+        // The stack is full, which happens only on a thread with a smaller stack than `tec` uses.
         return too_deep(Span { file, start: at as u32, end: at as u32 });
     };
     let place = Place::find(text, file, at, positives);
@@ -29,11 +29,11 @@ pub(super) fn syntax_error(text: &str, file: u32, error: &Error<Rule>) -> Diag {
 struct Place<'a> {
     file: u32,
     text: &'a str,
-    /// What stands there; none at the end of the file.
+    /// The token at the error; none at the end of the file.
     found: Option<Token<'a>>,
-    /// What stands before it.
+    /// The token before it.
     before: Option<Token<'a>>,
-    /// What stands before that.
+    /// The token before that one.
     before_that: Option<Token<'a>>,
     /// The innermost open bracket.
     opener: Option<Token<'a>>,
@@ -103,7 +103,7 @@ impl<'a> Place<'a> {
         self.expects(Rule::item) || self.expects(Rule::file)
     }
 
-    /// Whether a line ends between two places.
+    /// Whether there is a line break between two places.
     fn breaks_line(&self, from: usize, to: usize) -> bool {
         self.text[from..to].contains('\n')
     }
@@ -164,7 +164,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A token in backquotes; control characters become visible and long ones are cut.
+/// A token in back quotes, cut if it is long; control characters are escaped.
 fn quote(token: &str) -> String {
     let mut text: String = token.chars().take(40).flat_map(visible).collect();
     if token.chars().nth(40).is_some() {
@@ -182,24 +182,24 @@ fn visible(c: char) -> impl Iterator<Item = char> {
     shown.chars().collect::<Vec<_>>().into_iter()
 }
 
-/// Characters that show nothing, or change the direction of the text around them.
+/// Whether a character is invisible or changes the direction of text.
 fn is_invisible(c: char) -> bool {
     let ranges = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}'];
     c == '\u{feff}' || ranges.iter().any(|range| range.contains(&c))
 }
 
-/// Rules that may follow where an expression may be missing too.
+/// Rules that are named beside `an expression`.
 fn is_after_expression(rule: Rule) -> bool {
     matches!(rule, Rule::rparen | Rule::rbracket | Rule::rbrace)
 }
 
-/// Rules that only continue an operand that stands there already: where something else is expected
-/// they are not worth naming.
+/// Rules that only continue the operand before the error. They are not named if something else is
+/// expected.
 fn continues_operand(rule: Rule) -> bool {
     matches!(rule, Rule::lparen | Rule::lbracket | Rule::dot | Rule::as_kw | Rule::assign)
 }
 
-/// A rule in the words of the language; none for operators.
+/// The name of a rule in messages; none for operators.
 fn word(rule: Rule) -> Option<&'static str> {
     Some(match rule {
         Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel` or `schedule`",
@@ -242,7 +242,7 @@ fn wrong_number(place: &Place) -> Option<Diag> {
         let number = tokens(place.text, found.end()).next()?;
         let span = Span { end: number.end() as u32, ..place.span() };
         let message = format!("malformed number `.{}`", number.text);
-        let help = format!("a digit stands before the point too: `0.{}`", number.text);
+        let help = format!("write a digit before the point: `0.{}`", number.text);
         return Some(Diag::new("E0103", span, message).help(help));
     }
     if found.kind != Kind::Number || !place.expects_expression() {
@@ -252,11 +252,11 @@ fn wrong_number(place: &Place) -> Option<Diag> {
     let (number, rest) = text.split_at(digits);
     let help = match rest.bytes().next() {
         _ if text.starts_with("0x") => "hexadecimal digits follow `0x`, nothing else".to_string(),
-        Some(b'.') if rest.len() == 1 => format!("digits stand behind the point too: `{text}0`"),
+        Some(b'.') if rest.len() == 1 => format!("write digits after the point: `{text}0`"),
         Some(b'.') => "a number has one point, with digits on both sides".to_string(),
         Some(b'_') => "digits are written without `_`".to_string(),
         Some(b'e' | b'E') => format!("an exponent has digits: `{number}e5`, `{number}e-5`"),
-        _ => format!("no letter follows a number directly; a product is `{number} * {rest}`"),
+        _ => format!("a letter cannot follow a number; a product is `{number} * {rest}`"),
     };
     Some(Diag::new("E0103", place.span(), format!("malformed number {}", quote(text))).help(help))
 }
@@ -284,7 +284,7 @@ const FOREIGN: [&str; 20] = [
     "*=", "/=", "/*",
 ];
 
-/// `;`, `&&`, `!` and other signs that the language does not have.
+/// `;`, `&&`, `!` and other signs of other languages
 fn foreign_sign(place: &Place) -> Option<Diag> {
     let found = place.found.filter(|token| token.kind == Kind::Sign)?;
     let is_comment =
@@ -297,7 +297,7 @@ fn foreign_sign(place: &Place) -> Option<Diag> {
     let diag = Diag::new("E0106", place.span(), message);
     Some(match found.text.is_ascii() {
         true => diag,
-        false => diag.help("outside comments and strings a file is ASCII"),
+        false => diag.help("only comments and strings may contain other characters than ASCII"),
     })
 }
 
@@ -327,8 +327,8 @@ fn reserved_name(place: &Place) -> Option<Diag> {
     if place.expects_expression() && is_operator {
         return None;
     }
-    let message = format!("`{}` is a reserved word and no name", found.text);
-    let help = format!("choose another name, `{}_` for example", found.text);
+    let message = format!("`{}` is a reserved word, not a name", found.text);
+    let help = format!("choose another name, such as `{}_`", found.text);
     Some(Diag::new("E0104", place.span(), message).help(help))
 }
 
@@ -342,7 +342,7 @@ fn starts_statement(word: &str) -> bool {
     word == "if" || KERNEL_STATEMENTS.contains(&word) || SCHEDULE_STATEMENTS.contains(&word)
 }
 
-/// What to write instead, for slips that leave a plain syntax error.
+/// A suggestion for common mistakes.
 fn help(place: &Place) -> Option<String> {
     let found = place.found();
     if place.expects_expression() {
@@ -362,7 +362,7 @@ fn help(place: &Place) -> Option<String> {
         }
         let statement = KERNEL_STATEMENTS.contains(&found) || found == "if";
         return match closest(found, ITEMS) {
-            _ if statement => Some(format!("`{found}` stands inside a kernel")),
+            _ if statement => Some(format!("`{found}` is allowed only in a kernel")),
             Some(item) if place.found?.kind == Kind::Word => {
                 Some(format!("did you mean `{item}`?"))
             }
@@ -375,7 +375,7 @@ fn help(place: &Place) -> Option<String> {
     None
 }
 
-/// What to write instead of a wrong beginning of a statement.
+/// A suggestion for a wrong beginning of a statement.
 fn statement_help(place: &Place, found: &str) -> Option<String> {
     let word = place.found.filter(|token| token.kind == Kind::Word)?;
     if ITEMS.contains(&found) {
@@ -386,7 +386,7 @@ fn statement_help(place: &Place, found: &str) -> Option<String> {
         false => (&KERNEL_STATEMENTS[..], &SCHEDULE_STATEMENTS[..], "schedule"),
     };
     if others.contains(&found) {
-        return Some(format!("`{found}` stands only in a {other_place}"));
+        return Some(format!("`{found}` is allowed only in a {other_place}"));
     }
     let mut after = tokens(place.text, word.end());
     let next = after.next().map_or("", |token| token.text);
@@ -397,7 +397,7 @@ fn statement_help(place: &Place, found: &str) -> Option<String> {
         return Some(format!("a stage is declared by `compute {found}[…] = …` or `output`"));
     }
     if next == "." && !place.in_schedule {
-        return Some("directives stand in a `schedule`".to_string());
+        return Some("directives belong in a `schedule`".to_string());
     }
     let is_operand = |token: Token| matches!(token.kind, Kind::Word | Kind::Number);
     let same_line = place.before.is_some_and(|t| !place.breaks_line(t.end(), word.start));

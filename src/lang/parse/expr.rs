@@ -1,4 +1,4 @@
-//! Expressions: the row of operands and operators of an `expr` becomes a tree.
+//! Expressions: builds a tree from the operands and operators of an `expr`.
 
 use super::super::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
 use super::{Builder, Pair, Parts, Rule, end_of};
@@ -6,7 +6,7 @@ use crate::bug;
 use crate::diag::{Diag, Result, Span};
 use pest::pratt_parser::{Assoc, Op, PrattParser};
 
-/// The table of operators, loosest first.
+/// The operators by precedence, lowest first.
 pub(super) fn operators() -> PrattParser<Rule> {
     let left = |rule| Op::infix(rule, Assoc::Left);
     PrattParser::new()
@@ -29,8 +29,7 @@ pub(super) fn operators() -> PrattParser<Rule> {
         .op(Op::postfix(Rule::cast))
 }
 
-/// An expression and its text with the parentheses around it, from which the spans of larger
-/// expressions are made.
+/// An expression and its span including parentheses, which the spans of larger expressions contain.
 struct Operand {
     expr: Expr,
     outer: Span,
@@ -41,12 +40,13 @@ impl Operand {
         Operand { expr: Expr { kind: Box::new(kind), span }, outer: span }
     }
 
-    /// Itself, unless it is a tuple.
+    /// Refuses a tuple.
     fn scalar(self) -> Result<Operand> {
         match *self.expr.kind {
             ExprKind::Tuple(_) => Err(Box::new(
-                Diag::new("E0109", self.outer, "a tuple stands only as an argument")
-                    .help("a tuple is what a reduction takes: `argmax((k, A[i, k]), axis=k)`"),
+                Diag::new("E0109", self.outer, "a tuple is allowed only as an argument").help(
+                    "write it as the argument of a reduction: `argmax((k, A[i, k]), axis=k)`",
+                ),
             )),
             _ => Ok(self),
         }
@@ -54,12 +54,12 @@ impl Operand {
 }
 
 impl Builder {
-    /// `expr`, which is no tuple.
+    /// `expr` that is not a tuple
     pub(super) fn expr(&self, pair: Pair, in_schedule: bool) -> Result<Expr> {
         Ok(self.operand(pair, in_schedule)?.scalar()?.expr)
     }
 
-    /// `expr (identity)` of a reducer with `count` components: a tuple unless it is one.
+    /// An `expr` of a reducer with `count` components: a tuple if there are several.
     pub(super) fn tuple(&self, pair: Pair, count: usize, reducer: &Name) -> Result<Vec<Expr>> {
         let operand = self.operand(pair, false)?;
         let values = match *operand.expr.kind {
@@ -70,7 +70,7 @@ impl Builder {
             return Ok(values);
         }
         let message = format!(
-            "reducer `{}` combines {count} components, but {} stand here",
+            "reducer `{}` combines {count} components, but {} are given",
             reducer.text,
             values.len()
         );
@@ -191,7 +191,7 @@ impl Builder {
         let index = index.map(|pair| self.exprs(pair, in_schedule)).transpose()?;
         let args = args.map(|pair| self.args(pair, in_schedule)).transpose()?;
         if let ([module, item], Some(_), false) = (&path[..], &args, in_schedule) {
-            // An item of a file that is imported under a name.
+            // An item of a file that was imported with `as`.
             let text = format!("{}.{}", module.text, item.text);
             path = vec![Name { text, span: module.span.to(item.span) }];
         }
@@ -200,8 +200,8 @@ impl Builder {
             let text: Vec<&str> = path.iter().map(|name| name.text.as_str()).collect();
             let text = text.join(".");
             let message = match index {
-                Some(_) => format!("`{text}` is not indexed"),
-                None => format!("the dotted word `{text}` stands only in a schedule"),
+                Some(_) => format!("`{text}` cannot be indexed"),
+                None => format!("the dotted name `{text}` is allowed only in a schedule"),
             };
             return Err(Box::new(Diag::new("E0109", span, message)));
         }
@@ -223,10 +223,10 @@ impl Builder {
             let arg = self.arg(pair, in_schedule)?;
             if let (None, Some(before), false) = (&arg.name, &named, is_flag(&arg)) {
                 let message =
-                    format!("an argument without a name after the named one `{}`", before.text);
+                    format!("a positional argument after the named argument `{}`", before.text);
                 return Err(Box::new(
                     Diag::new("E0110", span, message)
-                        .help("arguments by position come first, those with a name after them"),
+                        .help("positional arguments come before named ones"),
                 ));
             }
             if arg.name.is_some() {
@@ -246,7 +246,7 @@ impl Builder {
         let value = match value.as_rule() {
             Rule::star if in_schedule => Expr { kind: Box::new(ExprKind::Star), span },
             Rule::star => {
-                let message = "`*` as an argument stands only in a directive of a schedule";
+                let message = "`*` is an argument of schedule directives only";
                 return Err(Box::new(Diag::new("E0109", span, message)));
             }
             Rule::list => {
@@ -265,7 +265,7 @@ impl Builder {
     }
 }
 
-/// `reassociate`, which stands anywhere among the arguments of a reduction.
+/// Whether an argument is `reassociate`, which may follow named arguments of a reduction.
 fn is_flag(arg: &Arg) -> bool {
     matches!(&*arg.value.kind, ExprKind::Name(name) if name.text == "reassociate")
 }

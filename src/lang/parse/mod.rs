@@ -1,7 +1,8 @@
-//! The parser: `grammar/te.pest`, whose parse tree is turned into the syntax tree of `ast`.
+//! The parser. pest generates it from `grammar/te.pest`; this module turns the parse tree into the
+//! syntax tree of `ast`.
 //!
-//! Functions are named after the grammar's rules. A parse tree is linear in the file and so is its
-//! reading: positions are byte offsets, lines and columns are counted when an error is shown.
+//! Functions are named after the grammar's rules. Time is linear in the file: positions are byte
+//! offsets, and lines and columns are counted when an error is shown.
 
 mod depth;
 mod error;
@@ -17,31 +18,31 @@ use crate::diag::{Diag, Result, Span};
 use pest::Parser;
 use pest::pratt_parser::PrattParser;
 
-/// The parser that pest makes of the grammar.
+/// The parser that pest generates from the grammar.
 #[derive(pest_derive::Parser)]
 #[grammar = "../grammar/te.pest"]
 struct Grammar;
 
 type Pair<'i> = pest::iterators::Pair<'i, Rule>;
 
-/// Parses one file; `file` is its index for spans. One syntax error per file.
+/// Parses a file; `file` is its index in spans. Stops at the first syntax error.
 pub fn parse_file(text: &str, file: u32) -> Result<File> {
     depth::check_nesting(text, file)?;
     let mut pairs = Grammar::parse(Rule::file, text)
         .map_err(|err| Box::new(error::syntax_error(text, file, &err)))?;
-    let root = pairs.next().unwrap_or_else(|| bug!("a parse tree without a root"));
+    let root = pairs.next().unwrap_or_else(|| bug!("the parse tree has no root"));
     let builder = Builder { file, operators: expr::operators() };
     let items = root.into_inner().filter(|pair| pair.as_rule() == Rule::item);
     Ok(File { items: items.map(|pair| builder.item(pair)).collect::<Result<_>>()? })
 }
 
-/// Turns pairs of the parse tree into the syntax tree.
+/// Builds the syntax tree from the pairs of the parse tree.
 struct Builder {
     file: u32,
     operators: PrattParser<Rule>,
 }
 
-/// The children of a pair, signs and reserved words left out, taken in order.
+/// The children of a pair in order, without signs and reserved words.
 struct Parts<'i> {
     pairs: std::iter::Peekable<std::vec::IntoIter<Pair<'i>>>,
 }
@@ -52,12 +53,12 @@ impl<'i> Parts<'i> {
         Parts { pairs: pairs.into_iter().peekable() }
     }
 
-    /// The next child, if it is of this rule.
+    /// Takes the next child if it has this rule.
     fn take(&mut self, rule: Rule) -> Option<Pair<'i>> {
         self.pairs.next_if(|pair| pair.as_rule() == rule)
     }
 
-    /// The next child, which the grammar says is there.
+    /// Takes the next child, which the grammar guarantees.
     fn next(&mut self) -> Pair<'i> {
         self.pairs.next().unwrap_or_else(|| bug!("the parse tree lacks a child"))
     }
@@ -67,13 +68,13 @@ impl<'i> Parts<'i> {
         self.pairs.peek().is_none()
     }
 
-    /// All further children of this rule.
+    /// Takes all next children that have this rule.
     fn all(mut self, rule: Rule) -> impl Iterator<Item = Pair<'i>> {
         std::iter::from_fn(move || self.take(rule))
     }
 }
 
-/// Signs and reserved words that say nothing which the rule around them does not say.
+/// Whether a rule is a sign or reserved word that is implied by the rule around it.
 fn is_sign(rule: Rule) -> bool {
     use Rule::*;
     matches!(
@@ -113,8 +114,8 @@ fn is_sign(rule: Rule) -> bool {
     )
 }
 
-/// One past the last byte of a pair's text, without the white space that pest counts in where an
-/// optional end is missing.
+/// The end of a pair's text, without the trailing white space that pest includes if an optional
+/// part is missing.
 fn end_of(pair: &Pair) -> usize {
     match pair.clone().into_inner().next_back() {
         Some(last) => end_of(&last),
@@ -229,7 +230,7 @@ impl Builder {
             "bool" => ParamKind::Bool,
             other => {
                 let param = &param.text;
-                let message = format!("`{other}` is no kind of parameter");
+                let message = format!("unknown parameter kind `{other}`");
                 return Err(Box::new(Diag::new("E0108", self.span(&pair), message).help(format!(
                     "write `{param} = 1` for a compile-time integer, `{param}: var` for a \
                      run-time integer, or `dtype`, `real` or `bool` in place of `{other}`"
@@ -343,7 +344,7 @@ impl Builder {
             None => Vec::new(),
             Some(block) => self.block(block)?,
         };
-        // The last branch is the innermost; the first one begins at its `if`.
+        // The last branch is the innermost; the span of the first one begins at its `if`.
         for (i, (start, cond, then)) in branches.into_iter().enumerate().rev() {
             let span = Span { start: if i == 0 { span.start } else { start }, ..span };
             otherwise = vec![Stmt { kind: StmtKind::If { cond, then, otherwise }, span }];

@@ -1,4 +1,4 @@
-//! Schedules.
+//! Parsing of schedules.
 
 use super::super::ast::{ExprKind, Name, Schedule, ScheduleStmt, ScheduleStmtKind};
 use super::{Builder, Pair, Parts, Rule};
@@ -47,8 +47,7 @@ impl Builder {
         Ok(ScheduleStmt { kind, span })
     }
 
-    /// `let_stmt`, a directive if its value is the call of a dotted name; `target.lanes(T)` alone
-    /// is a number.
+    /// `let_stmt`: a directive if its value calls a dotted name other than `target.lanes(T)`
     fn schedule_let(&self, pair: Pair) -> Result<ScheduleStmtKind> {
         let (names, value) = self.let_stmt(pair, true)?;
         let is_directive = match &*value.kind {
@@ -65,7 +64,7 @@ impl Builder {
                 let (stage, directive) = stage_and_directive(path);
                 Ok(ScheduleStmtKind::Directive { results: names, stage, directive, args })
             }
-            _ => bug!("a directive that is no call"),
+            _ => bug!("a directive must be a call"),
         }
     }
 

@@ -64,7 +64,7 @@ impl<'a> Elaborator<'a> {
             let span = span.expect("it is one of them").span;
             let message = format!("`{name}` is `int64` here, and `{dtype}` is needed");
             let diag = Diag::new("E0207", span, message);
-            let related = format!("nothing gives `{name}` a type, so it is `int64`");
+            let related = format!("`{name}` has no declared type, so it is `int64`");
             let help = format!("give it the type where it is declared: `{name}[…]: {dtype} = …`");
             self.error(diag.related(declared, related).help(help));
         }
@@ -294,7 +294,7 @@ impl<'a> Elaborator<'a> {
             Value::Scalar(typed) if typed.ty == SourceType::Index => {
                 if has_bit_operation(&typed.expr) {
                     let message = format!("{what} has no bit operations on run-time integers");
-                    let help = "arithmetic says the same: `*`, `//`, `%`, `-`";
+                    let help = "use arithmetic instead: `*`, `//`, `%`, `-`";
                     self.error(Diag::new("E0211", expr.span, message).help(help));
                     return None;
                 }

@@ -60,13 +60,13 @@ impl<'a> Elaborator<'a> {
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
             ExprKind::Tuple(_) => {
-                let message =
-                    "a tuple stands only in a tuple reduction, as in `argmax((k, A[k]), axis=k)`";
+                let message = "a tuple is allowed only in a tuple reduction, as in \
+                               `argmax((k, A[k]), axis=k)`";
                 self.error(Diag::new("E0227", expr.span, message));
                 Value::Poison
             }
             ExprKind::List(_) => {
-                let message = "a list stands only as an argument, as in `axis=[k, l]`";
+                let message = "a list is allowed only as an argument, as in `axis=[k, l]`";
                 self.error(Diag::new("E0214", expr.span, message));
                 Value::Poison
             }
@@ -126,7 +126,7 @@ impl<'a> Elaborator<'a> {
     fn bad_number(&mut self, error: NumberError, text: &str, span: Span) -> Value {
         let message = match error {
             NumberError::TooLarge => "a constant of more than 4096 bits".to_string(),
-            NumberError::Malformed => format!("`{text}` is no number"),
+            NumberError::Malformed => format!("`{text}` is not a number"),
         };
         self.error(Diag::new("E0212", span, message));
         Value::Poison

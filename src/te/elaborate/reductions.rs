@@ -209,7 +209,7 @@ impl<'a> Elaborator<'a> {
             }
             Some((Value::Poison, _)) => None,
             Some((_, entry)) => {
-                let message = format!("`{text}` is no reduction axis");
+                let message = format!("`{text}` is not a reduction axis");
                 let diag = Diag::new("E0224", item.span, message);
                 self.error(diag.related(entry.span, format!("it is this {}", entry.what)));
                 None

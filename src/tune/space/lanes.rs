@@ -96,7 +96,9 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
     }
     let stage = plan.name.clone();
     if planner.asker.pick(&stage, "stores", &["cached", "streamed"], &"cached") == "streamed" {
-        planner.text.rule("stores", "nobody reads soon what is larger than a cache");
+        planner
+            .text
+            .rule("stores", "the tensor is larger than a cache, so it is not read again soon");
         planner.text.push(format!("{stage}.store_nontemporal()"));
     }
 }

@@ -18,7 +18,7 @@ pub fn store(machine: &Machine) -> Result<(), String> {
     let Some(path) = path(machine.isa, machine.threads) else { return Ok(()) };
     let directory = path.parent().expect("a file in a directory");
     std::fs::create_dir_all(directory).map_err(|error| {
-        let why = super::super::super::options::io_text(&error);
+        let why = crate::module::input::io_text(&error);
         format!("cannot make {}: {why}", directory.display())
     })?;
     let text = serde_json::to_string_pretty(machine).expect("plain data") + "\n";

@@ -1,0 +1,112 @@
+//! The options that give a kernel its arguments: `--input`, `--var`, `--scalar`, `--threads`.
+
+use super::data::Given;
+use super::npy;
+use super::options::split_value;
+use super::report::Error;
+use super::threads::{self, MAX_THREADS};
+use crate::diag::{Diag, closest};
+use crate::ir::{DType, Kernel, Param};
+
+/// The arguments that a kernel is called with.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Kernel arguments")]
+pub struct Arguments {
+    /// Read an input from a NumPy file (repeatable) [default: random values]
+    #[arg(long, value_name = "A=a.npy")]
+    pub input: Vec<String>,
+    /// Set a run-time integer that no shape of an `--input` gives (repeatable).
+    #[arg(long, value_name = "n=100")]
+    pub var: Vec<String>,
+    /// Set a scalar input (repeatable) [default: a random value]
+    #[arg(long, value_name = "alpha=0.5")]
+    pub scalar: Vec<String>,
+    /// Seed of the random inputs.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Threads for parallel loops, 512 at most [default: $TEC_NUM_THREADS, else one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=MAX_THREADS))]
+    pub threads: Option<i32>,
+}
+
+impl Arguments {
+    /// Reads the arguments of `kernel`. An argument may belong to another one of `kernels`; a name
+    /// that none of them has is an error.
+    pub fn read(&self, kernel: &Kernel, kernels: &[&Kernel]) -> Result<Given, Error> {
+        let mut given = Given { seed: self.seed, ..Given::default() };
+        for text in &self.input {
+            let (name, path) = split_value("--input", text)?;
+            let is_tensor = |param: &Param| matches!(param, Param::Tensor { output: false, .. });
+            if let Some(dtype) = find("input tensor", name, kernel, kernels, &is_tensor)? {
+                given.tensors.push((name.to_string(), npy::read(path, name, dtype)?));
+            }
+        }
+        for text in &self.var {
+            let (name, value) = split_value("--var", text)?;
+            let is_var = |param: &Param| matches!(param, Param::Runtime { .. });
+            find("run-time integer", name, kernel, kernels, &is_var)?;
+            let value = value.parse().map_err(|_| {
+                Diag::global("E0543", format!("`--var {text}`: `{value}` is not an integer"))
+            })?;
+            given.vars.push((name.to_string(), value));
+        }
+        for text in &self.scalar {
+            let (name, value) = split_value("--scalar", text)?;
+            let is_scalar = |param: &Param| matches!(param, Param::Scalar { .. });
+            find("scalar input", name, kernel, kernels, &is_scalar)?;
+            given.scalars.push((name.to_string(), value.to_string()));
+        }
+        Ok(given)
+    }
+
+    /// The number of threads for parallel loops.
+    pub fn threads(&self) -> usize {
+        self.threads.map_or_else(threads::usual, |threads| threads as usize)
+    }
+
+    /// The arguments that a kernel has parameters for.
+    pub fn of(&self, kernel: &Kernel) -> Arguments {
+        let has = |text: &&String| {
+            let name = text.split('=').next().unwrap_or_default();
+            kernel.params.iter().any(|param| param.name() == name)
+        };
+        let own = |all: &[String]| all.iter().filter(has).cloned().collect();
+        let [input, var, scalar] = [&self.input, &self.var, &self.scalar].map(|all| own(all));
+        Arguments { input, var, scalar, ..self.clone() }
+    }
+}
+
+/// The element type of the parameter `name` of `kernel`; none if only another one of `kernels` has
+/// it.
+pub fn find(
+    what: &str,
+    name: &str,
+    kernel: &Kernel,
+    kernels: &[&Kernel],
+    fits: &dyn Fn(&Param) -> bool,
+) -> Result<Option<DType>, Error> {
+    let named = |kernel: &Kernel| {
+        let params = kernel.params.iter();
+        params.filter(|param| fits(param)).find(|param| param.name() == name).cloned()
+    };
+    if let Some(param) = named(kernel) {
+        return Ok(Some(match param {
+            Param::Tensor { buffer, .. } => buffer.dtype,
+            Param::Scalar { dtype, .. } => dtype,
+            Param::Runtime { .. } => DType::Index,
+        }));
+    }
+    if kernels.iter().any(|kernel| named(kernel).is_some()) {
+        return Ok(None);
+    }
+    let all = kernel.params.iter().filter(|param| fits(param)).map(Param::name);
+    let all: Vec<&str> = all.collect();
+    let text = format!("`{}` has no {what} `{name}`", kernel.name);
+    let mut diag = Diag::global("E0543", text);
+    if let Some(close) = closest(name, all.iter().copied()) {
+        diag = diag.help(format!("did you mean `{close}`?"));
+    } else if !all.is_empty() {
+        diag = diag.note(format!("it has: {}", all.join(", ")));
+    }
+    Err(diag.into())
+}

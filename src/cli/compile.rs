@@ -1,0 +1,164 @@
+//! From a file to scheduled kernels and to a module, for every command that compiles.
+
+use super::report::Error;
+use super::tune::best::put_best;
+use super::tune::edit;
+use crate::diag::Diag;
+use crate::driver::{self, Failure, Options, Trace};
+use crate::lang::ast::Item;
+use crate::lang::{Loader, Program};
+use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
+use crate::schedule::Placed;
+use crate::te::Graph;
+use std::path::Path;
+
+/// Reads a file and elaborates its kernels.
+pub fn elaborate_file(
+    path: &str,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
+    let program = driver::load(path, &DiskLoader, trace)
+        .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
+    match driver::elaborate(&program, options, trace) {
+        Ok(graphs) => Ok((program, graphs)),
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}
+
+/// Reads a file and applies every schedule of its kernels, or the one of `options`.
+pub fn check_file(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
+    let (program, graphs) = elaborate_file(path, options, trace)?;
+    let checked = match &options.schedule {
+        Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
+        None => driver::check_schedules(&program, &graphs, options, trace),
+    };
+    checked.map_err(|failure| Error::Compile(program.sources, failure))
+}
+
+/// Reads a file, elaborates its kernels and applies the schedules that they are built with: those
+/// of the file, or the best ones of a file of records. The result has at least one kernel.
+pub fn schedule_file(
+    path: &str,
+    options: &Options,
+    records: Option<&str>,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Placed>), Error> {
+    if records.is_some() && options.schedule.is_some() {
+        let text = "--records and --schedule both choose the schedule; give one of them";
+        return Err(Error::Usage(text.to_string()));
+    }
+    let (program, graphs) = elaborate_file(path, options, trace)?;
+    if graphs.is_empty() {
+        let diag = no_kernel(path, &program);
+        return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
+    }
+    if let Some(records) = records {
+        return schedule_recorded(path, (program, graphs), options, records, trace);
+    }
+    match driver::schedule(&program, graphs, options, trace) {
+        Ok(kernels) => Ok((program, kernels)),
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}
+
+/// The error for a file without a kernel that can be compiled.
+pub fn no_kernel(path: &str, program: &Program) -> Diag {
+    let is_kernel = |item: &Item| matches!(item, Item::Kernel(_));
+    if !program.files[0].items.iter().any(is_kernel) {
+        return Diag::global("E0540", format!("{path} has no kernel"));
+    }
+    Diag::global("E0540", format!("{path} has no kernel that can be built"))
+        .note("a kernel is built only if every parameter has a value")
+        .help("give the value with `-D name=value`")
+}
+
+/// Compiles the file as if the recorded schedules were in it.
+fn schedule_recorded(
+    path: &str,
+    (program, graphs): (Program, Vec<Graph>),
+    options: &Options,
+    records: &str,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Placed>), Error> {
+    let source = &program.sources.files[0].text;
+    let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
+    trace.notes.extend(notes);
+    let loader = EditedLoader { path: path.to_string(), text };
+    let loaded = driver::load(path, &loader, trace);
+    let program = loaded.map_err(|(sources, failure)| Error::Compile(sources, failure))?;
+    let tuned = Some((None, edit::NAME.to_string()));
+    let options = Options { schedule: tuned, ..options.clone() };
+    let scheduled = driver::elaborate(&program, &options, trace)
+        .and_then(|graphs| driver::schedule(&program, graphs, &options, trace));
+    match scheduled {
+        Ok(kernels) => Ok((program, kernels)),
+        Err(Failure::User(mut diags)) => {
+            // The message shows lines that the user's file does not have.
+            let note = format!("the schedule `{}` comes from {records}", edit::NAME);
+            diags.iter_mut().for_each(|diag| diag.notes.push(note.clone()));
+            Err(Error::Compile(program.sources, Failure::User(diags)))
+        }
+        Err(failure) => Err(Error::Compile(program.sources, failure)),
+    }
+}
+
+/// Reads files from the disk.
+struct DiskLoader;
+
+impl Loader for DiskLoader {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        input::read(Path::new(path), input::SOURCE)
+    }
+}
+
+/// Reads files from the disk, except one, whose text it holds.
+struct EditedLoader {
+    path: String,
+    text: String,
+}
+
+impl Loader for EditedLoader {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        if path == self.path { Ok(self.text.clone().into_bytes()) } else { DiskLoader.read(path) }
+    }
+}
+
+/// Lowers and compiles scheduled kernels of a program to a module.
+pub fn build_module(
+    program: &Program,
+    placed: &[Placed],
+    options: &Options,
+    module: &str,
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> Result<BuiltModule, Error> {
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let mut kernels = Vec::new();
+    let mut infos = Vec::new();
+    for one in placed {
+        let (schedule, graph) = (&one.schedule, &one.schedule.graph);
+        kernels.push(driver::lower(one, options, None, trace).map_err(failed)?);
+        infos.push(KernelInfo {
+            parameters: graph.params.clone(),
+            schedule: schedule.text.clone(),
+            work: driver::count_work(graph, &options.target).map_err(failed)?,
+            part: one.part.clone(),
+        });
+    }
+    // A module must not depend on the directory that it is built in.
+    let name = |path: &str| match path.strip_prefix("lib/") {
+        Some(_) => path.to_string(),
+        None => path.rsplit('/').next().unwrap_or(path).to_string(),
+    };
+    let files = program.sources.files.iter();
+    let info = BuildInfo {
+        module: module.to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: files.map(|file| (name(&file.path), file.text.clone())).collect(),
+        kernels: infos,
+    };
+    driver::build(&kernels, &info, kind, trace).map_err(failed)
+}

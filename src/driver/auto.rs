@@ -1,0 +1,82 @@
+//! The automatic schedule: the best candidate of the tuner's space by the cost model.
+
+use super::estimate::estimate_texts;
+use super::{Failure, Options, count_work};
+use crate::diag::Result;
+use crate::schedule::{self, Origin, Schedule, infer_bounds};
+use crate::target::Target;
+use crate::te::Graph;
+use crate::tune;
+use crate::tune::model::{Estimate, MachineModel};
+use crate::tune::search::Guess;
+use std::cell::RefCell;
+
+/// The largest number of candidates that are estimated, by default.
+pub(super) const DEFAULT_CANDIDATES: usize = 384;
+/// A small kernel gets one candidate for so many of its operations ...
+const FLOPS_PER_CANDIDATE: f64 = 1e4;
+/// ... and these.
+const MIN_CANDIDATES: usize = 16;
+/// Threads that the schedule is made for. The module does not depend on this machine's number.
+const THREADS: usize = 4;
+
+/// Makes the schedule of a kernel. The estimates are for a typical machine of the target, not for
+/// this one, so that the module is the same everywhere.
+///
+/// If no candidate is legal, returns the default schedule and adds a note.
+pub(super) fn automatic_schedule(
+    graph: &Graph,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Schedule {
+    let target = &options.target;
+    let best = best_by_model(graph, options, notes);
+    let why = match best.map(|text| apply(graph, target, &text)) {
+        Some(Ok(schedule)) => return schedule,
+        Some(Err(diag)) => format!("{}: {}", diag.code, diag.message),
+        None => "every candidate".to_string(),
+    };
+    let name = &graph.name;
+    notes.push(format!(
+        "the automatic schedule of `{name}` was refused ({why}); `{name}` uses the default schedule"
+    ));
+    Schedule::new(graph.clone(), target)
+}
+
+/// Applies the text of an automatic schedule and checks it.
+fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
+    let schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
+    infer_bounds(schedule.clone())?;
+    Ok(Schedule { origin: Origin::Auto, ..schedule })
+}
+
+/// The text of the candidate with the lowest estimate; none if all are refused.
+fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
+    let target = &options.target;
+    let machine = MachineModel::typical(target);
+    let bugs = RefCell::new(Vec::new());
+    let model = |texts: &[&str]| -> Vec<Option<Guess>> {
+        let guess = |estimate| match estimate {
+            Ok(Estimate { seconds, features, .. }) => Some(Guess { seconds, features }),
+            Err(Failure::User(_)) => None,
+            Err(Failure::Bug { pass, message, .. }) => {
+                bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
+                None
+            }
+        };
+        let estimates = estimate_texts(graph, texts, options, &machine, THREADS);
+        estimates.into_iter().map(guess).collect()
+    };
+    let space = tune::space::of_kernel(graph, target, 0);
+    let flops = count_work(graph, target).ok().and_then(|work| work.flops.as_int());
+    let count = flops.map_or(DEFAULT_CANDIDATES, |flops| {
+        MIN_CANDIDATES + (flops as f64 / FLOPS_PER_CANDIDATE) as usize
+    });
+    let count = count.min(options.candidates);
+    let chosen = tune::search::choose_by_model(&space, &model, count, 0);
+    if let Some(bug) = bugs.borrow().first() {
+        let name = &graph.name;
+        notes.push(format!("a candidate for the schedule of `{name}` showed a bug of tec: {bug}"));
+    }
+    chosen.map(|one| one.text)
+}

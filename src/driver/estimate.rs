@@ -1,0 +1,98 @@
+//! The cost model's estimates of kernels under schedules.
+
+use super::passes::{PassId, run_pass};
+use super::{Failure, Options, Trace, lower, with_stack};
+use crate::codegen::ptx;
+use crate::ir::launch::launch_unbound_stages;
+use crate::ir::print::{Style, print_kernel};
+use crate::ir::{Kernel, Part};
+use crate::schedule::{self, Placed, infer_bounds};
+use crate::te::Graph;
+use crate::tune::model::{self, Estimate, MachineModel};
+
+/// Lowers a scheduled kernel to what the cost model reads (`tune::model`): with vectors and with
+/// the nests of the SIMD back end outlined. Unrolled loops stay loops, because writing them out
+/// takes most of the time of lowering and does not change the estimate.
+pub fn lower_to_estimate(
+    placed: &Placed,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
+    let mut kernel = lower(placed, options, Some(PassId::VectorizeLoops), trace)?;
+    for id in [PassId::OutlineSimd, PassId::ExpandMath] {
+        kernel = run_pass(id, kernel, &options.target, options.opt, trace)?;
+    }
+    if options.target.is_gpu() {
+        kernel.body = launch_unbound_stages(ptx::annotate_unrolled(kernel.body));
+    }
+    Ok(kernel)
+}
+
+/// Returns the kernel that takes its `free` inputs packed, if its schedule packs any of them.
+pub fn free_layouts(
+    placed: &Placed,
+    free: &schedule::Free,
+    trace: &mut Trace,
+) -> Result<Option<Placed>, Failure> {
+    let kernels = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
+    Ok(kernels.and_then(|mut kernels| kernels.pop()))
+}
+
+/// The `layout_free` inputs that each call of a kernel packs.
+pub fn packed_in_calls(placed: &Placed, trace: &mut Trace) -> Result<Vec<String>, Failure> {
+    let prepacked = free_layouts(placed, &schedule::Free::All, trace)?;
+    Ok(match prepacked.and_then(|kernel| kernel.part) {
+        Some(Part::Prepacked { inputs, .. }) => inputs,
+        _ => Vec::new(),
+    })
+}
+
+/// The `layout_free` inputs that a schedule given as text packs.
+pub fn packed_ahead(graph: &Graph, text: &str, options: &Options) -> Result<Vec<String>, Failure> {
+    let (target, defines) = (&options.target, &options.defines);
+    let schedule = schedule::apply_text(graph, target, defines, text)?;
+    packed_in_calls(&infer_bounds(schedule)?, &mut Trace::default())
+}
+
+/// Estimates a kernel under a schedule given as text.
+pub fn estimate_text(
+    graph: &Graph,
+    text: &str,
+    options: &Options,
+    machine: &MachineModel,
+    threads: usize,
+) -> Result<Estimate, Failure> {
+    let trace = &mut Trace::default();
+    let (target, defines) = (&options.target, &options.defines);
+    let apply = || {
+        let schedule = schedule::apply_text(graph, target, defines, text)?;
+        infer_bounds(schedule)
+    };
+    let placed = trace.phase("schedule", &String::new, apply)??;
+    let placed = free_layouts(&placed, &options.free, trace)?.unwrap_or(placed);
+    let kernel = lower_to_estimate(&placed, options, trace)?;
+    let print = || print_kernel(&kernel, Style::Full);
+    trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
+}
+
+/// Estimates a kernel under several schedules, on all cores of this machine.
+pub fn estimate_texts(
+    graph: &Graph,
+    texts: &[&str],
+    options: &Options,
+    machine: &MachineModel,
+    threads: usize,
+) -> Vec<Result<Estimate, Failure>> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let one = |text: &&str| estimate_text(graph, text, options, machine, threads);
+    let part = |texts: &[&str]| -> Vec<_> { with_stack(|| texts.iter().map(one).collect()) };
+    let part = &part;
+    std::thread::scope(|scope| {
+        let parts = texts.chunks(texts.len().div_ceil(cores).max(1));
+        let threads: Vec<_> = parts.map(|texts| scope.spawn(move || part(texts))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<_>>| {
+            thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}

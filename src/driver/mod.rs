@@ -1,0 +1,400 @@
+//! The compiler as a list of steps: load, elaborate, schedule, lower, build.
+//!
+//! Nothing here reads or writes files; the command line does.
+
+mod auto;
+mod estimate;
+mod passes;
+mod trace;
+
+pub use estimate::{
+    estimate_text, estimate_texts, free_layouts, lower_to_estimate, packed_ahead, packed_in_calls,
+};
+pub use passes::{PASSES, Pass, PassId, Targets};
+pub use trace::{Dump, Failure, Trace, panic_text};
+
+use crate::codegen::ptx::{self, PtxModule};
+use crate::codegen::{self, Object, ObjectOptions};
+use crate::diag::{Diag, Sources, Span, hints};
+use crate::ir::cost::Work;
+use crate::ir::print::{Style, print_kernel};
+use crate::ir::{Kernel, interp};
+use crate::lang::ast::Item;
+use crate::lang::{Loader, Program, load_program};
+use crate::lower;
+use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
+use crate::schedule::{self, Placed, Schedule, infer_bounds};
+use crate::target::Target;
+use crate::te::{self, Graph};
+use passes::{after_pass, run_pass};
+use rustc_hash::FxHashSet;
+
+/// Whether products and sums fuse (docs/LANGUAGE.md, "Floating point").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FpContract {
+    /// Where the language says so.
+    Fast,
+    /// Never: each operation is rounded.
+    Off,
+}
+
+impl FpContract {
+    /// `fast`, but `off` if the target has no fused multiply-add.
+    pub fn default_for(target: &Target) -> FpContract {
+        if target.fma { FpContract::Fast } else { FpContract::Off }
+    }
+
+    /// The name on the command line and in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            FpContract::Fast => "fast",
+            FpContract::Off => "off",
+        }
+    }
+}
+
+/// What to compile, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The target.
+    pub target: Target,
+    /// The kernels; `None` for all whose parameters have values.
+    pub kernels: Option<Vec<String>>,
+    /// `-D`: kernel (if given), name, value as written.
+    pub defines: Vec<(Option<String>, String, String)>,
+    /// `--schedule [KERNEL.]NAME`.
+    pub schedule: Option<(Option<String>, String)>,
+    /// The largest number of candidates to estimate for an automatic schedule.
+    pub candidates: usize,
+    /// What a kernel without a schedule of its own gets: the default schedule, or an automatic one
+    /// for commands that make machine code.
+    pub fallback: schedule::Fallback,
+    /// The inputs that the cost model takes to be packed ahead.
+    pub free: schedule::Free,
+    /// `--fp-contract`.
+    pub fp_contract: FpContract,
+    /// `--opt`.
+    pub opt: u8,
+}
+
+impl Options {
+    /// The default options for a target.
+    pub fn new(target: Target) -> Options {
+        Options {
+            fp_contract: FpContract::default_for(&target),
+            target,
+            kernels: None,
+            defines: Vec::new(),
+            schedule: None,
+            candidates: auto::DEFAULT_CANDIDATES,
+            fallback: schedule::Fallback::Plain,
+            free: schedule::Free::None,
+            opt: 3,
+        }
+    }
+}
+
+/// Runs `work` on a thread with a stack of 1 GiB (committed as used), which is enough for every
+/// recursion over a program that the parser accepts.
+///
+/// # Panics
+/// If the system refuses the stack. See [`try_with_stack`].
+pub fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    try_with_stack(work).expect("a thread can be started")
+}
+
+/// Like [`with_stack`]; returns the error if the system refuses the stack.
+pub fn try_with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    const STACK_BYTES: usize = 1 << 30;
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+        match builder.spawn_scoped(scope, work)?.join() {
+            Ok(value) => Ok(value),
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    })
+}
+
+/// Reads and parses a file and its imports.
+pub fn load(
+    path: &str,
+    loader: &dyn Loader,
+    trace: &mut Trace,
+) -> Result<Program, (Sources, Failure)> {
+    match trace.phase("parse", &String::new, || load_program(path, loader)) {
+        Ok((program, diags)) if diags.is_empty() => Ok(program),
+        Ok((program, diags)) => {
+            let failure = errors(&program, diags);
+            Err((program.sources, failure))
+        }
+        Err(failure) => Err((Sources::default(), failure)),
+    }
+}
+
+/// Elaborates the kernels of `options`: checks types, shapes and bounds.
+pub fn elaborate(
+    program: &Program,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Vec<Graph>, Failure> {
+    let kernels = options.kernels.as_deref();
+    let graphs = trace
+        .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
+        .map_err(|diags| errors(program, diags))?;
+    trace.phase("contract_floats", &String::new, || match options.fp_contract {
+        FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
+        FpContract::Off => graphs,
+    })
+}
+
+/// Applies the schedule that each kernel is built with, and infers all bounds.
+pub fn schedule(
+    program: &Program,
+    graphs: Vec<Graph>,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Vec<Placed>, Failure> {
+    let chosen = options.schedule.as_ref();
+    let (target, defines) = (&options.target, &options.defines);
+    let kernels = graphs.iter().map(|graph| &graph.name[..]);
+    let mut notes = schedule::without_chosen(program, kernels, target, chosen);
+    let schedules = trace
+        .phase("schedule", &String::new, || {
+            let choice = (chosen, options.fallback);
+            let auto = |graph: &Graph, notes: &mut Vec<String>| {
+                auto::automatic_schedule(graph, options, notes)
+            };
+            let choose = (choice, &auto as &_);
+            schedule::schedule_kernels(program, graphs, target, defines, choose, &mut notes)
+        })?
+        .map_err(|diags| errors(program, diags))?;
+    trace.notes.append(&mut notes);
+    let (placed, diags) = infer_all_bounds(schedules, trace)?;
+    if diags.is_empty() { Ok(placed) } else { Err(errors(program, diags)) }
+}
+
+/// Applies every schedule of the kernels, for this target or others; returns all errors, each once.
+pub fn check_schedules(
+    program: &Program,
+    graphs: &[Graph],
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(), Failure> {
+    let (target, defines) = (&options.target, &options.defines);
+    let (schedules, mut diags) = trace.phase("schedule", &String::new, || {
+        schedule::schedule_all(program, graphs, target, defines)
+    })?;
+    let (placed, more) = infer_all_bounds(schedules, trace)?;
+    diags.extend(more);
+    // `tensorize` is checked against the loops.
+    for one in &placed {
+        let built =
+            trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(one))?;
+        diags.extend(built.err().map(|diag| *diag));
+    }
+    diags.sort_by_key(|diag| diag.span.map(|span| (span.file, span.start)));
+    let mut seen = FxHashSet::default();
+    diags.retain(|diag| seen.insert((diag.code, diag.span)));
+    drop_errors_after_unknown_stages(program, &mut diags);
+    if diags.is_empty() { Ok(()) } else { Err(errors(program, diags)) }
+}
+
+/// Drops the other errors of directives whose stage is unknown (E0306): their arguments are those
+/// of a misspelt directive, such as `i.vectorize()` for `C.vectorize(i)`.
+fn drop_errors_after_unknown_stages(program: &Program, diags: &mut Vec<Diag>) {
+    let statement_of = |span: Span| {
+        let items = &program.files[span.file as usize].items;
+        let schedules = items.iter().filter_map(|item| match item {
+            Item::Schedule(schedule) => Some(schedule),
+            _ => None,
+        });
+        let found = schedules.filter_map(|schedule| schedule.statement_at(span.start)).next();
+        found.map(|stmt| stmt.span)
+    };
+    let unknown: Vec<Span> = diags
+        .iter()
+        .filter(|diag| diag.code == "E0306")
+        .filter_map(|diag| statement_of(diag.span?))
+        .collect();
+    diags.retain(|diag| {
+        diag.code == "E0306"
+            || !diag.span.is_some_and(|span| {
+                unknown.iter().any(|stmt| {
+                    stmt.file == span.file && (stmt.start..stmt.end).contains(&span.start)
+                })
+            })
+    });
+}
+
+/// The errors of a program, with hints.
+fn errors(program: &Program, mut diags: Vec<Diag>) -> Failure {
+    hints::give(&mut diags, &program.sources);
+    Failure::User(diags)
+}
+
+fn infer_all_bounds(
+    schedules: Vec<Schedule>,
+    trace: &mut Trace,
+) -> Result<(Vec<Placed>, Vec<Diag>), Failure> {
+    let (mut placed, mut diags) = (Vec::new(), Vec::new());
+    for schedule in schedules {
+        match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
+            Ok(one) => placed.push(one),
+            Err(diag) => diags.push(*diag),
+        }
+    }
+    Ok((placed, diags))
+}
+
+/// Adds the kernels that pack inputs ahead, and those that take packed inputs.
+pub fn prepack(
+    placed: Vec<Placed>,
+    requests: &[schedule::Request],
+    trace: &mut Trace,
+) -> Result<Vec<Placed>, Failure> {
+    trace
+        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
+        .map_err(Failure::User)
+}
+
+/// Lowers a scheduled kernel through every pass that `--opt` runs; if `last` is given, through the
+/// passes up to and including it.
+pub fn lower(
+    placed: &Placed,
+    options: &Options,
+    last: Option<PassId>,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
+    let built =
+        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(placed));
+    let mut kernel = built??;
+    after_pass(PassId::BuildLoops, None, &kernel, trace)?;
+    let end = last.and_then(|last| PassId::ALL.iter().position(|id| *id == last));
+    for pass in &PASSES[..end.unwrap_or(PASSES.len())] {
+        if pass.runs(&options.target, options.opt) {
+            note_before(pass.id, &kernel, &options.target, trace);
+        }
+        kernel = run_pass(pass.id, kernel, &options.target, options.opt, trace)?;
+    }
+    Ok(kernel)
+}
+
+/// Records what the user can see only in the input of a pass: vectorized nests, dropped hints.
+fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) {
+    match id {
+        PassId::OutlineSimd => {
+            if let Some(nests) = &mut trace.nests {
+                let of_kernel = lower::outline_simd::explain(kernel, target);
+                nests.push((kernel.name.clone(), of_kernel));
+            }
+        }
+        PassId::DropHints => trace.notes.extend(dropped_hints(kernel, target)),
+        _ => {}
+    }
+}
+
+/// The notes about the hints that `drop_hints` drops.
+fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
+    let (name, has_simd) = (&kernel.name, target.simd().is_some());
+    let mut notes = Vec::new();
+    if lower::drop_hints::drops_prefetches(&kernel.body) {
+        notes.push(match has_simd {
+            false => format!("{target} does not support prefetches; those of `{name}` are dropped"),
+            true => format!(
+                "{target} supports prefetches in vectorized nests only; the others of `{name}` are \
+                 dropped"
+            ),
+        });
+    }
+    if lower::drop_hints::drops_nontemporal(&kernel.body) {
+        notes.push(match has_simd {
+            false => format!(
+                "{target} does not support nontemporal stores; `{name}` uses ordinary stores"
+            ),
+            true => format!(
+                "{target} supports nontemporal stores in vectorized nests only; elsewhere `{name}` \
+                 uses ordinary stores"
+            ),
+        });
+    }
+    notes
+}
+
+/// Lowers the default schedule of a kernel without any pass but `expand_math`. All other forms of
+/// the kernel are compared with the result. Math functions are expanded because their operations
+/// are part of the language.
+pub fn lower_naively(graph: &Graph, target: &Target) -> Result<Kernel, Failure> {
+    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
+    Ok(lower::expand_math::expand_math(kernel, target)?)
+}
+
+/// Lowers a scheduled kernel without any pass but `expand_math`. If the schedule changes the order
+/// of reduction terms, machine code is compared with the result.
+pub fn lower_in_order(
+    placed: &Placed,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
+    let kernel = lower(placed, options, Some(PassId::BuildLoops), trace)?;
+    Ok(lower::expand_math::expand_math(kernel, &options.target)?)
+}
+
+fn print_kernels(kernels: &[Kernel]) -> String {
+    let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+    texts.join("\n")
+}
+
+/// Compiles lowered kernels to an object file.
+pub fn compile_object(
+    kernels: &[Kernel],
+    target: &Target,
+    object: &ObjectOptions,
+    trace: &mut Trace,
+) -> Result<Object, Failure> {
+    let compile = || codegen::compile_object(kernels, target, object);
+    Ok(trace.phase("codegen", &|| print_kernels(kernels), compile)??)
+}
+
+/// Compiles lowered kernels to PTX.
+pub fn compile_ptx(
+    kernels: &[Kernel],
+    target: &Target,
+    trace: &mut Trace,
+) -> Result<PtxModule, Failure> {
+    let compile = || ptx::compile_ptx(kernels, target);
+    let mut module = trace.phase("codegen_ptx", &|| print_kernels(kernels), compile)??;
+    trace.notes.append(&mut module.notes);
+    Ok(module)
+}
+
+/// Compiles lowered kernels to a module.
+pub fn build(
+    kernels: &[Kernel],
+    info: &BuildInfo,
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> Result<BuiltModule, Failure> {
+    let print = || print_kernels(kernels);
+    if info.target.is_gpu() {
+        let ptx = compile_ptx(kernels, &info.target, trace)?;
+        let build = || build_gpu_module(kernels, &ptx, info, kind);
+        return Ok(trace.phase("build_module", &print, build)??);
+    }
+    Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+}
+
+/// Counts the arithmetic of a kernel's default schedule.
+pub fn count_work(graph: &Graph, target: &Target) -> Result<Work, Failure> {
+    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
+    Ok(crate::ir::cost::count_work(&kernel))
+}
+
+/// Runs a kernel in the reference interpreter. Its panics are bugs of `tec`; traps are not.
+pub fn interpret(
+    kernel: &Kernel,
+    args: &mut [interp::Value],
+    trace: &mut Trace,
+) -> Result<Result<(), interp::Trap>, Failure> {
+    let print = || print_kernel(kernel, Style::Full);
+    trace.phase("interpret", &print, || interp::run(kernel, args))
+}

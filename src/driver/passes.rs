@@ -1,0 +1,163 @@
+//! The passes over the loop IR, in order.
+
+use super::trace::{Failure, Trace};
+use crate::diag::Result;
+use crate::ir::Kernel;
+use crate::ir::print::{Style, print_kernel};
+use crate::ir::simplify::{join_divisions, simplify_kernel};
+use crate::ir::verify::verify_kernel;
+use crate::lower::*;
+use crate::target::Target;
+
+/// A pass over the loop IR.
+pub struct Pass {
+    /// The pass as a value.
+    pub id: PassId,
+    /// `verb_noun`, as in `--dump`, `--time` and the golden tests.
+    pub name: &'static str,
+    /// The lowest `--opt` that runs it.
+    pub opt: u8,
+    /// The targets that it runs for.
+    pub targets: Targets,
+    /// Rewrites a kernel for a target.
+    pub run: fn(Kernel, &Target) -> Result<Kernel>,
+}
+
+/// The targets that a pass runs for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Targets {
+    /// All targets.
+    All,
+    /// CPUs.
+    Cpus,
+    /// GPUs.
+    Gpus,
+}
+
+impl Pass {
+    /// Whether the pass runs for a target at an `--opt`.
+    pub fn runs(&self, target: &Target, opt: u8) -> bool {
+        let fits = match self.targets {
+            Targets::All => true,
+            Targets::Cpus => !target.is_gpu(),
+            Targets::Gpus => target.is_gpu(),
+        };
+        fits && opt >= self.opt
+    }
+}
+
+/// Declares [`PassId`] and [`PASSES`].
+macro_rules! passes {
+    ($($id:ident, $name:literal, $opt:literal, $targets:ident, $run:expr;)*) => {
+        /// `build_loops`, which makes the loop IR, or one of the passes over it.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[allow(missing_docs)]
+        pub enum PassId { BuildLoops, $($id),* }
+
+        impl PassId {
+            /// All values, in the order in which they run.
+            pub const ALL: &[PassId] = &[PassId::BuildLoops, $(PassId::$id),*];
+
+            /// The name of `--dump`, `--time` and the golden tests.
+            pub fn name(self) -> &'static str {
+                match self {
+                    PassId::BuildLoops => "build_loops",
+                    $(PassId::$id => $name),*
+                }
+            }
+        }
+
+        /// The passes after `build_loops`, in the order in which they run.
+        ///
+        /// `share_storage` compares indices, so it runs after they are flattened and simplified.
+        /// `hoist_invariants` runs before `expand_math` because there a math function is still one
+        /// node.
+        pub const PASSES: &[Pass] = &[$(Pass {
+            id: PassId::$id,
+            name: $name,
+            opt: $opt,
+            targets: Targets::$targets,
+            run: $run,
+        }),*];
+    };
+}
+
+// Each row: the pass, its name, the lowest `--opt`, the targets, the function.
+passes! {
+    InjectVirtualThreads, "inject_virtual_threads", 0, Gpus,
+        inject_virtual_threads::inject_virtual_threads;
+    InjectDoubleBuffer, "inject_double_buffer", 0, All, inject_double_buffer::inject_double_buffer;
+    FlattenStorage, "flatten_storage", 0, All, flatten_storage::flatten_storage;
+    Simplify, "simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel));
+    PartitionLoops, "partition_loops", 1, All, partition_loops::partition_loops;
+    CutBorders, "cut_borders", 1, Cpus, cut_borders::cut_borders;
+    VectorizeLoops, "vectorize_loops", 0, All, vectorize_loops::vectorize_loops;
+    UnrollLoops, "unroll_loops", 1, All, unroll_loops::unroll_loops;
+    SimplifyAgain, "simplify_again", 1, All, |kernel, _| Ok(simplify_kernel(kernel));
+    ShareStorage, "share_storage", 2, All, share_storage::share_storage;
+    HoistThreads, "hoist_threads", 0, Gpus, hoist_threads::hoist_threads;
+    JoinDivisions, "join_divisions", 2, All, |kernel, _| Ok(join_divisions(kernel));
+    PromoteAccumulators, "promote_accumulators", 2, All,
+        promote_accumulators::promote_accumulators;
+    InsertBarriers, "insert_barriers", 0, Gpus, insert_barriers::insert_barriers;
+    OutlineSimd, "outline_simd", 1, Cpus, outline_simd::outline_simd;
+    DropHints, "drop_hints", 0, All, drop_hints::drop_hints;
+    TransposeTiles, "transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles;
+    LegalizeVectors, "legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors;
+    HoistInvariants, "hoist_invariants", 3, All, hoist_invariants::hoist_invariants;
+    SkipEmptyNests, "skip_empty_nests", 0, All, skip_empty_nests::skip_empty_nests;
+    ExpandMath, "expand_math", 0, All, expand_math::expand_math;
+}
+
+impl PassId {
+    /// The last pass whose result resembles the source: `tec lower --simple` shows it.
+    pub const LAST_READABLE: PassId = PassId::ShareStorage;
+
+    /// The pass of that name.
+    pub fn parse(name: &str) -> Option<PassId> {
+        PassId::ALL.iter().copied().find(|id| id.name() == name)
+    }
+
+    /// The entry of [`PASSES`]; none for `build_loops`.
+    fn pass(self) -> Option<&'static Pass> {
+        PASSES.iter().find(|pass| pass.id == self)
+    }
+}
+
+/// Runs a pass if the target and `--opt` have it; verifies and dumps its result.
+pub(super) fn run_pass(
+    id: PassId,
+    kernel: Kernel,
+    target: &Target,
+    opt: u8,
+    trace: &mut Trace,
+) -> std::result::Result<Kernel, Failure> {
+    let Some(pass) = id.pass().filter(|pass| pass.runs(target, opt)) else { return Ok(kernel) };
+    let before = kernel.clone();
+    let print = || print_kernel(&before, Style::Full);
+    let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
+    after_pass(id, Some(&before), &kernel, trace)?;
+    Ok(kernel)
+}
+
+/// Verifies the result of a pass (in debug builds) and dumps it if `--dump` asks for it.
+pub(super) fn after_pass(
+    id: PassId,
+    before: Option<&Kernel>,
+    kernel: &Kernel,
+    trace: &mut Trace,
+) -> std::result::Result<(), Failure> {
+    if cfg!(debug_assertions)
+        && let Err(message) = verify_kernel(kernel)
+    {
+        let ir = print_kernel(kernel, Style::Full);
+        return Err(Failure::Bug { pass: id.name().to_string(), message, ir });
+    }
+    if trace.dump.is_some_and(|dump| dump.shows(id)) {
+        let text = print_kernel(kernel, Style::Full);
+        let unchanged = before.is_some_and(|before| print_kernel(before, Style::Full) == text);
+        let text = (!unchanged).then_some(text);
+        trace.dumps.push((kernel.name.clone(), id.name(), text));
+    }
+    Ok(())
+}

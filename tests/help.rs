@@ -1,0 +1,47 @@
+//! `--help`: every command has examples, and the same sections in the same order.
+
+use std::process::Command;
+
+const COMMANDS: [&str; 17] = [
+    "build",
+    "check",
+    "run",
+    "lower",
+    "explain",
+    "bench",
+    "tune",
+    "best",
+    "records",
+    "records show",
+    "records merge",
+    "records prune",
+    "records replay",
+    "inspect",
+    "targets",
+    "explain-error",
+    "completions",
+];
+
+fn stdout(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
+    assert!(output.status.success(), "tec {args:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn every_command_has_examples_and_the_same_sections() {
+    assert!(stdout(&["--version"]).starts_with("tec "));
+    let overview = stdout(&["--help"]);
+    assert!(overview.contains("\nExamples:\n"), "{overview}");
+    for command in COMMANDS {
+        let mut words: Vec<&str> = command.split(' ').collect();
+        assert!(overview.contains(&format!("\n  {} ", words[0])), "{command}: {overview}");
+        words.push("--help");
+        let help = stdout(&words);
+        assert!(help.contains(&format!("\nUsage: tec {command} ")), "{help}");
+        assert!(help.contains(&format!("\nExamples:\n  tec {command}")), "{help}");
+        let headings = ["Options:", "Kernel arguments:", "Compilation options:", "Global options:"];
+        let places = headings.iter().filter_map(|heading| help.find(&format!("\n{heading}\n")));
+        assert!(places.is_sorted(), "{help}");
+    }
+}
