@@ -20,8 +20,9 @@ pub const ROW_CHUNK_BYTES: u64 = 16;
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;
 
-/// Strides below this bound fit into 32-bit offsets for all lanes of a vector.
+/// Strides below this bound have 32-bit offsets for any number of lanes.
 const MAX_SHORT_STRIDE: i128 = 1 << 20;
+const _: () = assert!(MAX_SHORT_STRIDE * 64 <= i32::MAX as i128);
 
 /// How a unary operation on data is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -309,10 +310,10 @@ pub fn access_form(
             (has_mask && !is_store).then_some(AccessForm::MaskedBroadcast(one))
         }
         _ => {
-            let lanes = u64::from(lanes);
+            let (index_lanes, lanes) = (lanes, u64::from(lanes));
             let indexed = bytes >= 4
                 && bytes * lanes >= MIN_GATHER_BYTES
-                && offset_bytes(index) * lanes <= u64::from(isa.bytes())
+                && offset_bytes(index, index_lanes) * lanes <= u64::from(isa.bytes())
                 && (!is_store || isa == SimdIsa::Avx512);
             // Computing an index of another form may be work that masked lanes must not do.
             let has_mask = !masked || indexed && matches!(index.kind, ExprKind::Ramp(..));
@@ -321,15 +322,22 @@ pub fn access_form(
     }
 }
 
-/// Bytes of an offset in a gather or scatter with this index: 4 for a short constant stride.
-pub fn offset_bytes(index: &Expr) -> u64 {
+/// Bytes of an offset in a gather or scatter of `lanes` lanes: 4 for a constant stride with offsets
+/// that fit into 32 bits.
+pub fn offset_bytes(index: &Expr, lanes: u32) -> u64 {
+    let last = constant_stride(index).and_then(|stride| stride.checked_mul(lanes.into()));
+    if last.is_some_and(|last| i32::try_from(last).is_ok()) { 4 } else { 8 }
+}
+
+/// Whether [`offset_bytes`] is 4 for any number of lanes.
+pub fn has_short_offsets(index: &Expr) -> bool {
+    constant_stride(index).is_some_and(|stride| stride.abs() < MAX_SHORT_STRIDE)
+}
+
+fn constant_stride(index: &Expr) -> Option<i128> {
     match &index.kind {
-        ExprKind::Ramp(_, stride)
-            if stride.as_int().is_some_and(|stride| stride.abs() < MAX_SHORT_STRIDE) =>
-        {
-            4
-        }
-        _ => 8,
+        ExprKind::Ramp(_, stride) => stride.as_int(),
+        _ => None,
     }
 }
 

@@ -92,7 +92,7 @@ impl Selector<'_> {
             && plan::first_index(index).is_some()
         {
             let mem = self.address(buffer, base);
-            let bytes = offset_bytes(index);
+            let bytes = offset_bytes(index, index.ty.lanes);
             let width = Width::of(u64::from(index.ty.lanes) * bytes);
             let offsets = match stride.as_int() {
                 Some(stride) => self.progression(stride as i64, bytes, width),

@@ -4,7 +4,7 @@
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
-    VectorAccess, access_form, element_bytes, lane_count, masks_elements, offset_bytes,
+    VectorAccess, access_form, element_bytes, has_short_offsets, lane_count, masks_elements,
 };
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
@@ -96,9 +96,8 @@ impl LaneSearch {
             _ => {
                 self.maskable = false;
                 // Long offsets are computed as a vector.
-                let offset = offset_bytes(index);
-                if offset == 8 {
-                    self.bytes = self.bytes.max(offset);
+                if !has_short_offsets(index) {
+                    self.bytes = self.bytes.max(8);
                     self.expr(index);
                 }
             }
