@@ -16,7 +16,7 @@ use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::lower::outline_simd::Nest;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
-use crate::schedule::{self, Origin, Placed, Schedule, infer_bounds};
+use crate::schedule::{self, BoundedSchedule, Origin, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use crate::tune;
@@ -301,7 +301,7 @@ pub fn schedule(
     graphs: Vec<Graph>,
     options: &Options,
     trace: &mut Trace,
-) -> std::result::Result<Vec<Placed>, Failure> {
+) -> std::result::Result<Vec<BoundedSchedule>, Failure> {
     let chosen = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
     let kernels = graphs.iter().map(|graph| &graph.name[..]);
@@ -358,10 +358,10 @@ fn wrong(program: &Program, mut diags: Vec<Diag>) -> Failure {
 
 /// Adds the kernels that pack inputs ahead, and those that read them packed.
 pub fn prepack(
-    placed: Vec<Placed>,
+    placed: Vec<BoundedSchedule>,
     requests: &[schedule::Request],
     trace: &mut Trace,
-) -> std::result::Result<Vec<Placed>, Failure> {
+) -> std::result::Result<Vec<BoundedSchedule>, Failure> {
     trace
         .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
         .map_err(Failure::User)
@@ -370,7 +370,7 @@ pub fn prepack(
 fn place(
     schedules: Vec<Schedule>,
     trace: &mut Trace,
-) -> std::result::Result<(Vec<Placed>, Vec<Diag>), Failure> {
+) -> std::result::Result<(Vec<BoundedSchedule>, Vec<Diag>), Failure> {
     let (mut placed, mut diags) = (Vec::new(), Vec::new());
     for schedule in schedules {
         match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
@@ -384,7 +384,7 @@ fn place(
 /// Lowers a scheduled kernel through every pass that `--opt` runs, or through those up to and
 /// including `last`.
 pub fn lower(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     last: Option<&str>,
     trace: &mut Trace,
@@ -412,7 +412,7 @@ pub fn lower(
 /// the nests of the wide back end, but with unrolled loops not written out, which takes most of
 /// the time and tells nothing new.
 pub fn lower_to_estimate(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {
@@ -483,17 +483,17 @@ fn run_pass(
 
 /// A scheduled kernel that reads free inputs as they were packed ahead, if its schedule packs any.
 pub fn free_layouts(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     free: &schedule::Free,
     trace: &mut Trace,
-) -> std::result::Result<Option<Placed>, Failure> {
+) -> std::result::Result<Option<BoundedSchedule>, Failure> {
     let made = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
     Ok(made.and_then(|mut made| made.pop()))
 }
 
 /// The inputs whose layout is free and which each call packs.
 pub fn packed_in_calls(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     trace: &mut Trace,
 ) -> std::result::Result<Vec<String>, Failure> {
     let ahead = free_layouts(placed, &schedule::Free::All, trace)?;
@@ -573,9 +573,10 @@ fn auto(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Schedule {
 
 /// A schedule of the compiler's, applied.
 fn made(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
-    let schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
+    let mut schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
     infer_bounds(schedule.clone())?;
-    Ok(Schedule { origin: Origin::Auto, ..schedule })
+    schedule.origin = Origin::Auto;
+    Ok(schedule)
 }
 
 /// The text of the candidate that the model likes best; none if it refuses all.
@@ -642,7 +643,7 @@ pub fn lower_naively(graph: &Graph, target: &Target) -> std::result::Result<Kern
 /// no pass over them. What machine code is compared with where the schedule changes the order of
 /// terms.
 pub fn lower_in_order(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> std::result::Result<Kernel, Failure> {

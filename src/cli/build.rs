@@ -7,7 +7,7 @@ use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
 use crate::module::write::OutputFile;
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, module_name};
-use crate::schedule::{Free, Placed, Request};
+use crate::schedule::{BoundedSchedule, Free, Request};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -134,7 +134,7 @@ fn output_files(
 /// Lowers and compiles the kernels of a program.
 pub fn build(
     program: &Program,
-    placed: &[Placed],
+    placed: &[BoundedSchedule],
     options: &Options,
     module: &str,
     kind: ModuleKind,

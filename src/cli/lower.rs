@@ -5,7 +5,7 @@ use super::report::{Error, Reporter, print, show_trace};
 use crate::driver::{self, Options};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
-use crate::schedule::{Origin, Placed, print_tree};
+use crate::schedule::{BoundedSchedule, Origin, print_tree};
 
 /// Print the loops that a kernel becomes.
 ///
@@ -107,7 +107,7 @@ fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
 
 /// The trees of all kernels, each under its name where there are several; before the tree of a
 /// schedule that the compiler made its text, and the tree as a comment.
-fn trees(kernels: &[Placed]) -> String {
+fn trees(kernels: &[BoundedSchedule]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {
         if kernels.len() > 1 {

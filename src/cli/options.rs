@@ -9,7 +9,7 @@ use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::module::input;
 pub use crate::module::input::io_text;
-use crate::schedule::{Fallback, Placed};
+use crate::schedule::{BoundedSchedule, Fallback};
 use crate::target::Target;
 use crate::te::Graph;
 use std::path::Path;
@@ -149,7 +149,7 @@ pub fn front(
     options: &Options,
     records: Option<&str>,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     if records.is_some() && options.schedule.is_some() {
         let text = "--records and --schedule both say which schedule to use; give one of them";
         return Err(Error::Usage(text.to_string()));
@@ -186,7 +186,7 @@ fn front_recorded(
     options: &Options,
     records: &str,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     let source = &program.sources.files[0].text;
     let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
     trace.notes.extend(notes);

@@ -17,9 +17,9 @@ use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisId, AxisKind, FEW_STEPS, Factor, Guard, Placed, PrefetchBox, Schedule,
-    Stage, StageBounds, StageId, attach_depth, infer_bounds, loop_min, mark_unrolled, needed,
-    over_loops, strides,
+    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, FEW_STEPS, Factor, Guard,
+    PrefetchRegion, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
+    attach_depth, infer_bounds, loop_min, mark_unrolled, needed_iterations, over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -32,7 +32,7 @@ const CACHE_LINE: i64 = 64;
 const FEW_LINES: i128 = 32;
 
 /// The loops of a placed schedule.
-pub fn build_loops(placed: &Placed) -> Result<Kernel> {
+pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
     let schedule = &placed.schedule;
     let graph = &schedule.graph;
     let nests = Nests::new(placed);
@@ -60,7 +60,7 @@ pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
 
 /// Builds the nests; knows where each buffer is and who is attached where.
 struct Nests<'a> {
-    placed: &'a Placed,
+    placed: &'a BoundedSchedule,
     /// Buffers of attached stages are as large as their boxes.
     boxes: FxHashMap<Buffer, (Buffer, StageId)>,
     /// Per consumer: who is attached inside which of its loops, in order of computation.
@@ -68,7 +68,7 @@ struct Nests<'a> {
 }
 
 impl<'a> Nests<'a> {
-    fn new(placed: &'a Placed) -> Nests<'a> {
+    fn new(placed: &'a BoundedSchedule) -> Nests<'a> {
         let schedule = &placed.schedule;
         let mut boxes = FxHashMap::default();
         let mut attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>> = FxHashMap::default();
@@ -134,7 +134,8 @@ impl<'a> Nests<'a> {
         nest: Stmt,
     ) -> Result<Stmt> {
         let (stage, target) = (self.placed.schedule.stage(id), &self.placed.schedule.target);
-        let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
+        let asked = stage.annotation::<Tensorize>().map(|(_, asked)| asked);
+        let asked = asked.filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
         let intrinsic = &tensorize.intrinsic;
         let name = intrinsic.name.clone();
@@ -157,7 +158,7 @@ impl<'a> Nests<'a> {
 
     /// Whether a loop's iterations are the lanes of an instruction.
     fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
-        stage.tensorize.as_ref().is_some_and(|tensorize| {
+        stage.annotation::<Tensorize>().is_some_and(|(_, tensorize)| {
             tensorize.axis == stage.leaves[at]
                 && self.placed.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
         })
@@ -203,7 +204,7 @@ impl<'a> Nests<'a> {
     }
 
     /// Asks for a box, once per cache line of each row.
-    fn prefetch(&self, ask: &PrefetchBox) -> Stmt {
+    fn prefetch(&self, ask: &PrefetchRegion) -> Stmt {
         let (buffer, producer) = match self.boxes.get(&ask.buffer) {
             Some((buffer, id)) => (buffer, Some(*id)),
             None => (&ask.buffer, None),
@@ -281,7 +282,7 @@ impl<'a> Nests<'a> {
                 let store = |(buffer, value): (&Buffer, &Expr)| {
                     let value = Expr::cast(buffer.dtype, place(value));
                     let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
-                    let nontemporal = stage.nontemporal.is_some();
+                    let nontemporal = stage.annotation::<StoreNontemporal>().is_some();
                     Stmt::Store { buffer, indices, value, mask: None, nontemporal }
                 };
                 let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
@@ -356,7 +357,7 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
 /// of 40 elements makes 40 parts, and `factor=` may be larger than the whole.
 fn steps_that_count(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
-    let needed = needed(&stage.relations, &bounds.extents, leaf);
+    let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
     let Some((needed, factor)) = needed else { return extent };
     let needed = simplify_expr(&needed, &Facts::new());
     let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);

@@ -3,10 +3,10 @@
 //! Before: the parsed schedule and the kernel's graph. After: a [`Schedule`] with every directive
 //! applied. The first error ends it: what comes after a refused directive has no meaning.
 
-use super::arguments::resolve_call;
 use super::directives::Value;
+use super::directives::resolve_call;
 use super::select::candidates;
-use super::state::{Origin, Schedule, Tensor};
+use super::state::{Legality, Origin, Schedule, Tensor};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::Program;
@@ -26,11 +26,24 @@ pub fn apply(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<Schedule> {
-    apply_with_knobs(program, graph, target, defines, item).map(|(schedule, _)| schedule)
+    apply_with_legality(program, graph, target, defines, item, Legality::All)
 }
 
-/// The same, with the knobs that the schedule itself came by, in this order: not those of a
-/// schedule that it uses.
+/// Applies a schedule under a policy for its legality checks, which bounds inference follows too.
+pub fn apply_with_legality(
+    program: &Program,
+    graph: Graph,
+    target: &Target,
+    defines: &Defines,
+    item: &ast::Schedule,
+    legality: Legality,
+) -> Result<Schedule> {
+    let schedule = Schedule { legality, ..Schedule::new(graph, target) };
+    run_statements(program, schedule, defines, item).map(|(schedule, _)| schedule)
+}
+
+/// Applies a schedule and returns the knobs that it executed, in this order. Knobs of a schedule
+/// that it uses are left out.
 pub fn apply_with_knobs(
     program: &Program,
     graph: Graph,
@@ -38,9 +51,18 @@ pub fn apply_with_knobs(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<(Schedule, Vec<Knob>)> {
+    run_statements(program, Schedule::new(graph, target), defines, item)
+}
+
+fn run_statements(
+    program: &Program,
+    schedule: Schedule,
+    defines: &Defines,
+    item: &ast::Schedule,
+) -> Result<(Schedule, Vec<Knob>)> {
+    let (graph, target) = (&schedule.graph, &schedule.target.clone());
     let constants = graph.params.iter().chain(&graph.consts);
     let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
-    let schedule = Schedule::new(graph, target);
     let (scopes, running, knobs, statements) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut evaluator = Evaluator {
         program,
@@ -113,8 +135,8 @@ impl<'a> Evaluator<'a> {
         }
         match &stmt.kind {
             ScheduleStmtKind::Directive { results, stage, directive, args } => {
-                let (run, call) = resolve_call(self, stage, directive, args, stmt.span)?;
-                let values = run(&mut self.schedule, &call)?;
+                let call = resolve_call(self, stage, directive, args, stmt.span)?;
+                let values = call.apply(&mut self.schedule)?;
                 self.name_results(results, values, directive)
             }
             ScheduleStmtKind::Let { names, value } => {
@@ -138,7 +160,7 @@ impl<'a> Evaluator<'a> {
                 false => refuse("E0314", cond.span, text.clone()),
             },
             ScheduleStmtKind::AutoInlineInjective => {
-                super::attach::auto_inline_injective(&mut self.schedule, stmt.span);
+                super::directives::auto_inline_injective(&mut self.schedule, stmt.span);
                 Ok(())
             }
         }

@@ -4,9 +4,9 @@
 //! what a kernel is built with if none is asked for, and the last one of a target replaces those
 //! before it, so that the output of a search may be appended to the file any number of times.
 
-use super::arguments::check_call;
-use super::bounds::infer_bounds;
+use super::directives::check_call;
 use super::evaluate::{apply, suggest};
+use super::phases::infer_bounds;
 use super::state::Schedule;
 use crate::diag::{Diag, Result, Span};
 use crate::lang::Program;

@@ -1,5 +1,6 @@
 //! The state of a schedule: stages with their loops, while directives change them.
 
+use super::annotations::StageAnnotation;
 use crate::diag::{Result, Span};
 use crate::ir::{Buffering, Scope, ThreadIndex, Var};
 use crate::target::Target;
@@ -39,6 +40,19 @@ pub struct Schedule {
     pub text: String,
     /// Who wrote it.
     pub origin: Origin,
+    /// Which legality checks run.
+    pub(super) legality: Legality,
+}
+
+/// Which legality checks of a schedule run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Legality {
+    /// All of them.
+    #[default]
+    All,
+    /// All but those that report this code. The results may then be wrong: for tests that show
+    /// that a check is necessary.
+    AllBut(&'static str),
 }
 
 /// Who wrote a schedule.
@@ -72,29 +86,15 @@ pub struct Stage {
     /// The directive that made it; its declaration if none did.
     pub span: Span,
     /// The last directive that moved reduction axes, with whether it said `reassociate`.
-    pub reordered: Option<(Span, bool)>,
-    /// What `storage_align` asked for, in order: the last one for an axis holds.
-    pub aligns: Vec<StorageAlign>,
-    /// The `store_nontemporal`.
-    pub nontemporal: Option<Span>,
-    /// The `double_buffer`.
-    pub double_buffer: Option<Span>,
-    /// Its loops with a `pipeline`, the number of its stages, and the directive.
-    pub pipelines: Vec<(AxisId, u32, Span)>,
-    /// The stages of the pipeline that fills it, and the directive.
-    pub pipelined: Option<(u32, Span)>,
-    /// What `prefetch` asked for.
-    pub prefetches: Vec<Prefetch>,
-    /// What `pragma` asked for, in order: the last one of a kind for an axis holds.
-    pub pragmas: Vec<Pragma>,
-    /// The `tensorize`.
-    pub tensorize: Option<Tensorize>,
+    pub(super) reordered: Option<(Span, bool)>,
     /// The last `reorder`.
-    pub moved: Option<Span>,
+    pub(super) moved: Option<Span>,
     /// The stage that `cache_write` made to compute what this one copies.
-    pub computed_by: Option<StageId>,
-    /// True once a directive changed it: `auto_inline_injective` leaves it alone.
-    pub touched: bool,
+    pub(super) computed_by: Option<StageId>,
+    /// Whether a directive changed it: `auto_inline_injective` skips such stages.
+    pub(super) touched: bool,
+    /// What directives left for later phases and passes.
+    pub(super) annotations: Vec<StageAnnotation>,
 }
 
 /// An axis of a stage: a root, or what a directive made.
@@ -110,10 +110,6 @@ pub struct Axis {
     pub annotation: Option<(Annotation, Span)>,
     /// The directive that split or fused it, by name, with its place.
     pub replaced: Option<(&'static str, Span)>,
-    /// A `compute_at` that names it.
-    pub attached: Option<Span>,
-    /// Another directive that counts on its iterations, by name, with its place.
-    pub used: Option<(&'static str, Span)>,
 }
 
 /// What an axis enumerates.
@@ -148,63 +144,6 @@ impl Annotation {
             Annotation::Thread(_) => "bind",
         }
     }
-}
-
-/// `storage_align`: the stride of a dimension is `offset` modulo `factor`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StorageAlign {
-    /// A data axis as declared.
-    pub axis: AxisId,
-    /// At least 1.
-    pub factor: i64,
-    /// From 0 to `factor - 1`.
-    pub offset: i64,
-    /// The directive.
-    pub span: Span,
-}
-
-/// `prefetch`: each iteration of `axis` asks for what the one `distance` later reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prefetch {
-    /// What is read.
-    pub tensor: Tensor,
-    /// The loop.
-    pub axis: AxisId,
-    /// At least 1.
-    pub distance: i64,
-    /// The directive.
-    pub span: Span,
-}
-
-/// `pragma`: how loops inside `axis` are written out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pragma {
-    /// The loop.
-    pub axis: AxisId,
-    /// What it says.
-    pub setting: Setting,
-    /// The directive.
-    pub span: Span,
-}
-
-/// What a `pragma` says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Setting {
-    /// `auto_unroll_max_step`.
-    MaxStep(i64),
-    /// `unroll_explicit`.
-    Explicit(bool),
-}
-
-/// `tensorize`: the nest from `axis` inwards is an intrinsic.
-#[derive(Clone, Debug)]
-pub struct Tensorize {
-    /// The outermost loop of the nest.
-    pub axis: AxisId,
-    /// What the intrinsic computes; its name is the graph's.
-    pub intrinsic: Graph,
-    /// The directive.
-    pub span: Span,
 }
 
 /// How an axis came from others.
@@ -289,6 +228,7 @@ impl Schedule {
             reassociated: false,
             text: "default".to_string(),
             origin: Origin::Default,
+            legality: Legality::All,
             graph,
         };
         for stage in schedule.graph.stages.clone() {
@@ -306,12 +246,20 @@ impl Schedule {
         StageId(self.stages.len() - 1)
     }
 
-    /// What a check says, unless it is left out.
+    /// The result of a legality check; success if the policy leaves the check out.
     pub(super) fn checked(&self, result: Result<()>) -> Result<()> {
         match result {
-            Err(diag) if self.graph.unchecked == Some(diag.code) => Ok(()),
+            Err(diag) if self.legality == Legality::AllBut(diag.code) => Ok(()),
             other => other,
         }
+    }
+
+    /// The `compute_at` of a stage that is attached to a loop.
+    pub(super) fn attached_to(&self, consumer: StageId, axis: AxisId) -> Option<Span> {
+        self.stages.iter().find_map(|stage| match stage.attach {
+            Attach::At { stage, axis: at, span } if (stage, at) == (consumer, axis) => Some(span),
+            _ => None,
+        })
     }
 
     /// A stage.
@@ -347,27 +295,22 @@ impl Schedule {
     }
 }
 
+impl Axis {
+    /// An axis without an annotation, named after its variable.
+    pub(super) fn new(var: Var, kind: AxisKind) -> Axis {
+        Axis { name: var.name().to_string(), var, kind, annotation: None, replaced: None }
+    }
+}
+
 impl Stage {
-    /// When its buffer is filled.
+    /// How its buffer is filled: as a whole, or ahead of its readers.
     pub fn buffering(&self) -> Buffering {
-        match (self.double_buffer, self.pipelined) {
-            (Some(_), _) => Buffering::Double,
-            (None, Some((stages, _))) => Buffering::Pipeline(stages),
-            (None, None) => Buffering::Single,
-        }
+        self.annotation().map_or(Buffering::Single, |(_, buffering)| *buffering)
     }
 
     fn new(mut te: te::Stage, span: Span) -> Stage {
         te.refresh_axes();
-        let axis = |axis: &te::Axis, kind| Axis {
-            name: axis.var.name().to_string(),
-            var: axis.var.clone(),
-            kind,
-            annotation: None,
-            replaced: None,
-            attached: None,
-            used: None,
-        };
+        let axis = |axis: &te::Axis, kind| Axis::new(axis.var.clone(), kind);
         let mut axes: Vec<Axis> = te.axes.iter().map(|a| axis(a, AxisKind::Data)).collect();
         axes.extend(te.reduce_axes().iter().map(|a| axis(a, AxisKind::Reduce)));
         let leaves = (0..axes.len()).map(AxisId).collect();
@@ -380,18 +323,22 @@ impl Stage {
             scope: None,
             span,
             reordered: None,
-            aligns: Vec::new(),
-            double_buffer: None,
-            nontemporal: None,
-            pipelines: Vec::new(),
-            pipelined: None,
-            prefetches: Vec::new(),
-            pragmas: Vec::new(),
-            tensorize: None,
             moved: None,
             computed_by: None,
             touched: false,
+            annotations: Vec::new(),
         }
+    }
+
+    /// The loops over reduction terms, outermost first.
+    pub(super) fn reduce_leaves(&self) -> Vec<AxisId> {
+        let is_reduce = |leaf: &AxisId| self.axis(*leaf).kind == AxisKind::Reduce;
+        self.leaves.iter().copied().filter(is_reduce).collect()
+    }
+
+    /// The place of a loop among [`Stage::leaves`].
+    pub(super) fn place_of(&self, axis: AxisId) -> usize {
+        self.leaves.iter().position(|leaf| *leaf == axis).expect("the axis is a loop")
     }
 
     /// An axis.
@@ -427,9 +374,7 @@ impl Stage {
     /// A new axis, not yet a loop. A name that a loop has gets `_2`, `_3` ….
     pub fn add_axis(&mut self, name: &str, kind: AxisKind) -> AxisId {
         let name = self.free_name(name);
-        let var = Var::index(&name[..]);
-        let (annotation, replaced, attached, used) = (None, None, None, None);
-        self.axes.push(Axis { name, var, kind, annotation, replaced, attached, used });
+        self.axes.push(Axis::new(Var::index(name), kind));
         AxisId(self.axes.len() - 1)
     }
 

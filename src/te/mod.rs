@@ -47,9 +47,6 @@ pub struct Graph {
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
     pub checks: Vec<Stmt>,
-    /// The code of a check of schedules that is left out: tests set it, to see that what the check
-    /// refuses is wrong.
-    pub unchecked: Option<&'static str>,
 }
 
 impl Graph {

@@ -7,10 +7,11 @@
 
 mod flow;
 
-use super::bounds::{Placed, infer_bounds};
-use super::cache::redirect;
-use super::state::{Schedule, StageId, Tensor};
-use super::storage::strides;
+use super::derived_stage::redirect;
+use super::directives::prefetch::prefetch_first_input;
+use super::directives::strides;
+use super::phases::{BoundedSchedule, infer_bounds};
+use super::state::{Schedule, StageId};
 use crate::diag::{Diag, Result, closest};
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
@@ -24,9 +25,9 @@ pub type Request = (Option<String>, String);
 /// Adds, behind each kernel that is asked for, the kernels that pack its inputs and the one that
 /// reads them packed.
 pub fn prepack_kernels(
-    placed: Vec<Placed>,
+    placed: Vec<BoundedSchedule>,
     requests: &[Request],
-) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
+) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
     let mut diags: Vec<Diag> =
         requests.iter().filter_map(|request| check_request(&placed, request)).collect();
     let mut all = Vec::new();
@@ -60,7 +61,7 @@ pub enum Free {
 
 /// The kernels that pack the free inputs, as far as the schedule allows it, and behind them the one
 /// that reads them packed; none if there is nothing to pack.
-pub fn prepack_free(placed: &Placed, free: &Free) -> Option<Vec<Placed>> {
+pub fn prepack_free(placed: &BoundedSchedule, free: &Free) -> Option<Vec<BoundedSchedule>> {
     let schedule = &placed.schedule;
     let graph = &schedule.graph;
     let is_free = |at: &usize| match (&graph.inputs[*at], free) {
@@ -101,7 +102,7 @@ fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
 }
 
 /// What is wrong with a request whatever the schedules are.
-fn check_request(placed: &[Placed], request: &Request) -> Option<Diag> {
+fn check_request(placed: &[BoundedSchedule], request: &Request) -> Option<Diag> {
     let (kernel, name) = request;
     let graphs: Vec<&Graph> = placed.iter().map(|one| &one.schedule.graph).collect();
     if let Some(kernel) = kernel
@@ -136,7 +137,7 @@ fn suggest(text: String, name: &str, names: Vec<&str>) -> Diag {
 }
 
 /// No function that is added has the name of another one.
-fn check_names(placed: &[Placed]) -> Result<()> {
+fn check_names(placed: &[BoundedSchedule]) -> Result<()> {
     let mut taken = FxHashSet::default();
     for one in placed {
         let name = &one.schedule.graph.name;
@@ -157,7 +158,10 @@ fn check_names(placed: &[Placed]) -> Result<()> {
 }
 
 /// The kernels that pack these inputs, and the kernel that reads them packed.
-fn prepack(placed: &Placed, inputs: &[usize]) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
+fn prepack(
+    placed: &BoundedSchedule,
+    inputs: &[usize],
+) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
     let schedule = &placed.schedule;
     let name = &schedule.graph.name;
     if schedule.target.is_gpu() {
@@ -186,7 +190,7 @@ fn prepack(placed: &Placed, inputs: &[usize]) -> std::result::Result<Vec<Placed>
 }
 
 /// What is packed can be an argument, and the entry does not need what was not packed.
-fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Packing> {
+fn check_packing(placed: &BoundedSchedule, input: usize, packing: Packing) -> Result<Packing> {
     let schedule = &placed.schedule;
     let stage = schedule.stage(packing.last);
     let (name, packed) = (&tensor(&schedule.graph, input).name, &stage.te.name);
@@ -220,17 +224,13 @@ fn pack_kernel(
     schedule: &Schedule,
     input: usize,
     packing: &Packing,
-) -> std::result::Result<Placed, Vec<Diag>> {
+) -> std::result::Result<BoundedSchedule, Vec<Diag>> {
     let graph = &schedule.graph;
     let source = tensor(graph, input).clone();
     let mut new = schedule.clone();
     new.order.retain(|id| packing.stages.contains(id));
-    // Its only input is the first one.
-    for prefetch in new.stages.iter_mut().flat_map(|stage| &mut stage.prefetches) {
-        if let Tensor::Input(at) = &mut prefetch.tensor {
-            *at = 0;
-        }
-    }
+    // The new kernel has one input.
+    new.stages.iter_mut().for_each(prefetch_first_input);
     let out = if source.name == "out" { "packed" } else { "out" };
     let last = new.stage_mut(packing.last);
     let (dtype, shape) = (last.te.buffers[0].dtype, last.te.buffers[0].shape.clone());
@@ -267,7 +267,7 @@ fn pack_kernel(
 }
 
 /// `NAME_prepacked`: all other stages, with what was packed for inputs.
-fn prepacked_kernel(placed: &Placed, packings: &[(usize, Packing)]) -> Placed {
+fn prepacked_kernel(placed: &BoundedSchedule, packings: &[(usize, Packing)]) -> BoundedSchedule {
     let mut new = placed.clone();
     let old = &placed.schedule.graph;
     let graph = &mut new.schedule.graph;

@@ -5,7 +5,8 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope, ThreadIndex};
-use crate::schedule::bounds::{Placed, StageBounds};
+use crate::schedule::bounds::StageBounds;
+use crate::schedule::phases::BoundedSchedule;
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;
 use crate::te::Graph;
@@ -215,7 +216,7 @@ pub(in crate::schedule) fn check_extents(
 }
 
 /// What the target allows each launch.
-pub(in crate::schedule) fn check_launches(placed: &Placed) -> Result<()> {
+pub(in crate::schedule) fn check_launches(placed: &BoundedSchedule) -> Result<()> {
     let schedule = &placed.schedule;
     let Some(gpu) = schedule.target.gpu.filter(|_| has_launches(schedule)) else { return Ok(()) };
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
@@ -229,7 +230,7 @@ pub(in crate::schedule) fn check_launches(placed: &Placed) -> Result<()> {
 }
 
 /// Threads of a block and blocks of the grid.
-fn check_threads(placed: &Placed, launch: StageId, stages: &[StageId]) -> Result<()> {
+fn check_threads(placed: &BoundedSchedule, launch: StageId, stages: &[StageId]) -> Result<()> {
     let schedule = &placed.schedule;
     let name = &schedule.stage(launch).te.name;
     let mut threads: Vec<(ThreadIndex, i128, Span)> = Vec::new();
@@ -287,7 +288,12 @@ fn check_threads(placed: &Placed, launch: StageId, stages: &[StageId]) -> Result
 }
 
 /// Shared memory of a block and local memory of a thread.
-fn check_memory(placed: &Placed, launch: StageId, stages: &[StageId], gpu: Gpu) -> Result<()> {
+fn check_memory(
+    placed: &BoundedSchedule,
+    launch: StageId,
+    stages: &[StageId],
+    gpu: Gpu,
+) -> Result<()> {
     let schedule = &placed.schedule;
     let name = &schedule.stage(launch).te.name;
     for scope in [Scope::Shared, Scope::Local] {

@@ -9,47 +9,14 @@
 
 mod check;
 
-use super::bounds::{Guard, Placed, StageBounds, attach_depth};
-use super::directives::{Call, Value};
-use super::loops::annotate;
+use super::bounds::{Guard, StageBounds, attach_depth};
+use super::phases::BoundedSchedule;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Origin, Schedule, Stage, StageId};
-use crate::diag::{Diag, Result, Span};
+use crate::diag::Span;
 use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
-
-/// `S.bind(i, INDEX)`: each iteration of `i` is run by the block or thread of that number.
-pub fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    if !schedule.target.is_gpu() {
-        let diag = Diag::new("E0311", call.span, "`bind` needs an nvptx target");
-        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
-    }
-    let word = call.word(1).unwrap_or_default();
-    let Some(index) = ThreadIndex::from_name(word) else {
-        let names = ThreadIndex::ALL.map(ThreadIndex::name);
-        let diag = Diag::new("E0380", call.span_of(1), format!("there is no index `{word}`"));
-        return Err(Box::new(match crate::diag::closest(word, names) {
-            Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag.note(format!("indices: {}", names.join(", "))),
-        }));
-    };
-    let stage = schedule.stage(call.stage());
-    let bound = stage.leaves.iter().find_map(|leaf| match stage.axis(*leaf).annotation {
-        Some((Annotation::Thread(other), span)) if other == index => Some((*leaf, span)),
-        _ => None,
-    });
-    if let (Some((leaf, span)), true) = (bound, index != ThreadIndex::Virtual) {
-        let other = &stage.axis(leaf).name;
-        let text = format!("`{}` of `{}` is bound twice", index.name(), stage.te.name);
-        return Err(Box::new(
-            Diag::new("E0380", call.span, text)
-                .related(span, format!("axis `{other}` is bound to it here"))
-                .help("fuse the two axes, or bind one of them to another index"),
-        ));
-    }
-    annotate(schedule, call, Annotation::Thread(index))
-}
 
 /// The index that a loop of a stage is bound to.
 pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
@@ -94,7 +61,7 @@ fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
 
 /// Gives every attached stage a scope, and all axes of a launch that are bound to one index the
 /// same variable.
-pub(super) fn join_threads(schedule: &mut Schedule) {
+pub(super) fn share_thread_variables(schedule: &mut Schedule) {
     if !has_launches(schedule) {
         return;
     }
@@ -167,7 +134,7 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
                 stage.leaves.iter().any(|leaf| bound_index(stage, *leaf) == Some(index))
             };
             for (index, var, extent) in indices.iter().filter(|(index, ..)| !own(*index)).rev() {
-                if placed.around.iter().all(|(around, ..)| around != var) {
+                if placed.enclosing_loops.iter().all(|(other, ..)| other != var) {
                     threads.insert(0, (*index, var.clone(), extent.clone()));
                 }
                 let cond = Expr::binary(BinOp::Eq, Expr::var(var), Expr::index(0));
@@ -194,7 +161,7 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
 }
 
 /// The indices of threads of the launch that a stage belongs to, as [`thread_loops`] gives them.
-pub fn threads_around(placed: &Placed, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
+pub fn threads_around(placed: &BoundedSchedule, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
     match launch_of(&placed.schedule, id) {
         Some(launch) => thread_loops(&placed.schedule, &placed.bounds, launch),
         None => Vec::new(),

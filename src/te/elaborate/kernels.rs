@@ -92,7 +92,6 @@ pub fn empty_graph() -> Graph {
         reassociate: false,
         dims: Vec::new(),
         checks: Vec::new(),
-        unchecked: None,
     }
 }
 

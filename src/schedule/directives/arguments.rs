@@ -1,26 +1,24 @@
 //! The arguments of a directive, matched with the parameters that the table gives it.
 
-use super::directives::{Argument, Call, DIRECTIVES, Directive, Kind, Param, Value};
-use super::evaluate::{Evaluator, refuse, suggest};
-use super::state::{Attach, Schedule, StageId, Tensor};
+use super::{ArgKind, Argument, Call, DIRECTIVES, Directive, Param, Subject, Value};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
-
-type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
+use crate::schedule::evaluate::{Evaluator, refuse, suggest};
+use crate::schedule::state::{Attach, StageId, Tensor};
 
 /// A directive with its subject and arguments.
-pub(super) fn resolve_call(
+pub(in crate::schedule) fn resolve_call(
     evaluator: &Evaluator,
     path: &[Name],
     name: &Name,
     args: &[Arg],
     span: Span,
-) -> Result<(Run, Call)> {
-    let on_inputs = DIRECTIVES.iter().any(|d| d.name == name.text && d.on_inputs);
+) -> Result<Call> {
+    let on_inputs = DIRECTIVES.iter().any(|d| d.name == name.text && d.subject == Subject::Tensor);
     let (subject, subject_span) = subject(evaluator, path, on_inputs)?;
     let directive = find_directive(name)?;
-    if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
+    if let (Tensor::Input(_), Subject::Stage) = (subject, directive.subject) {
         let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
         return refuse("E0309", subject_span, text);
     }
@@ -28,7 +26,7 @@ pub(super) fn resolve_call(
     let mut values: Vec<Option<Argument>> = Vec::with_capacity(directive.params.len());
     for (param, given) in directive.params.iter().zip(matched) {
         let stage = match (param.kind, subject, values.last()) {
-            (Kind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
+            (ArgKind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
                 Some(*id)
             }
             (_, Tensor::Stage(id), _) => Some(id),
@@ -37,12 +35,12 @@ pub(super) fn resolve_call(
         let resolver = Resolver { evaluator, directive, param, stage };
         values.push(resolver.argument(&given)?);
     }
-    Ok((directive.run, Call { subject, subject_span, span, args: values }))
+    Ok(Call { directive, subject, subject_span, span, args: values })
 }
 
 /// What a call is wrong in whatever the schedule is applied to: the directive, and which arguments
 /// are given.
-pub(super) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
+pub(in crate::schedule) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
     match_arguments(find_directive(name)?, args, name).map(|_| ())
 }
 
@@ -77,7 +75,7 @@ fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor
 }
 
 fn find_directive(name: &Name) -> Result<&'static Directive> {
-    if let Some(directive) = DIRECTIVES.iter().find(|d| d.name == name.text) {
+    if let Some(directive) = DIRECTIVES.iter().copied().find(|d| d.name == name.text) {
         return Ok(directive);
     }
     let diag = Diag::new("E0305", name.span, format!("unknown directive `{}`", name.text));
@@ -105,7 +103,7 @@ fn match_arguments<'e>(
                     return wrong(arg.value.span, text);
                 };
                 given[next].push(&arg.value);
-                next += usize::from(param.kind != Kind::Axes);
+                next += usize::from(param.kind != ArgKind::Axes);
             }
             Some(key) => {
                 let at = directive.params.iter().position(|param| param.name == key.text);
@@ -120,7 +118,7 @@ fn match_arguments<'e>(
             }
         }
     }
-    let required = |param: &Param| !param.optional && param.kind != Kind::Axes;
+    let required = |param: &Param| !param.optional && param.kind != ArgKind::Axes;
     let missing = directive.params.iter().zip(&given).find(|(p, g)| required(p) && g.is_empty());
     match missing {
         Some((param, _)) => {
@@ -143,29 +141,29 @@ impl Resolver<'_, '_> {
     fn argument(&self, given: &[&Expr]) -> Result<Option<Argument>> {
         let Some(first) = given.first() else {
             // All axes that were named, none of them.
-            let empty = self.param.kind == Kind::Axes;
+            let empty = self.param.kind == ArgKind::Axes;
             return Ok(
                 empty.then(|| Argument { value: Value::List(Vec::new()), span: Span::default() })
             );
         };
         let (span, expr) = (first.span, *first);
         let value = match self.param.kind {
-            Kind::Axis | Kind::AxisOfStage => self.axis(expr)?,
-            Kind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
-            Kind::Stage => self.tensor(expr, false)?,
-            Kind::Tensor => self.tensor(expr, true)?,
-            Kind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
-            Kind::Int => self.int(expr)?,
-            Kind::Ints => self.elements(expr, &|expr| self.int(expr))?,
-            Kind::Bool => match self.evaluator.eval(expr)? {
+            ArgKind::Axis | ArgKind::AxisOfStage => self.axis(expr)?,
+            ArgKind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
+            ArgKind::Stage => self.tensor(expr, false)?,
+            ArgKind::Tensor => self.tensor(expr, true)?,
+            ArgKind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
+            ArgKind::Int => self.int(expr)?,
+            ArgKind::Ints => self.elements(expr, &|expr| self.int(expr))?,
+            ArgKind::Bool => match self.evaluator.eval(expr)? {
                 value @ Value::Bool(_) => value,
                 other => return self.wrong(expr, "`true` or `false`", &other),
             },
-            Kind::Setting => match self.evaluator.eval(expr)? {
+            ArgKind::Setting => match self.evaluator.eval(expr)? {
                 value @ (Value::Bool(_) | Value::Int(_)) => value,
                 other => return self.wrong(expr, "an integer or a condition", &other),
             },
-            Kind::Scope => match &self.word(expr)?[..] {
+            ArgKind::Scope => match &self.word(expr)?[..] {
                 "global" => Value::Scope(Scope::Global),
                 "shared" => Value::Scope(Scope::Shared),
                 "local" => Value::Scope(Scope::Local),
@@ -174,8 +172,8 @@ impl Resolver<'_, '_> {
                     return self.wrong(expr, "`global`, `shared` or `local`", &word);
                 }
             },
-            Kind::Word => Value::Word(self.word(expr)?),
-            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
+            ArgKind::Word => Value::Word(self.word(expr)?),
+            ArgKind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
         };
         Ok(Some(Argument { value, span }))
     }
