@@ -74,7 +74,7 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     let diag = if outside.by == consumer {
         diag.note(format!("the start value of `{reader}` is set before its loop `{axis_name}`"))
     } else {
-        diag.note(format!("what is computed in `{axis_name}` is gone after each iteration"))
+        diag.note(format!("the elements that `{axis_name}` computes exist for one iteration only"))
             .related(schedule.stage(outside.by).span, "read here")
     };
     Err(Box::new(diag.help(format!(

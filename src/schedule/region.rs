@@ -1,8 +1,8 @@
-//! The values that an index takes while some loops run and others stand still.
+//! Interval analysis: the values of an index while some loops run and the others stand still.
 //!
 //! Before: `y*2 + ky`, `y = yo*8 + yi`, `yo` fixed, `yi` in 0..8, `ky` in 0..3.
 //! After: from `yo*16`, 16 more.
-//! A [`Interval`] always covers every value taken; for sums of multiples it is exact.
+//! An [`Interval`] covers every value; for sums of multiples of variables it is exact.
 
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -10,7 +10,7 @@ use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use rustc_hash::FxHashMap;
 
-/// `min ..= min + width`: `min` over the fixed variables, `width` over run-time integers only.
+/// The values `min ..= min + width`: `min` over fixed variables, `width` over run-time integers only.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) min: Expr,
@@ -18,22 +18,22 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// One value.
+    /// The interval of one value.
     pub(super) fn point(value: Expr) -> Interval {
         Interval { min: value, width: Expr::index(0) }
     }
 }
 
-/// Where variables run, and what is known of those that stand still.
+/// Evaluates expressions to intervals.
 pub(super) struct IntervalEvaluator<'a> {
-    /// The variables that run, each with all that it covers; every other one is fixed.
+    /// The variables of running loops, with their values. All others are fixed.
     pub(super) moving: &'a FxHashMap<Var, Interval>,
-    /// What is known of the fixed ones.
+    /// Facts about the fixed variables.
     pub(super) facts: &'a Facts,
 }
 
 impl IntervalEvaluator<'_> {
-    /// What `expr` covers; `None` if nothing is known.
+    /// The values of an expression; `None` if they are unknown.
     pub(super) fn interval(&self, expr: &Expr) -> Option<Interval> {
         let mut moves = false;
         let mut opaque = expr.ty != DType::Index.into();
@@ -74,7 +74,7 @@ impl IntervalEvaluator<'_> {
                 let (interval, factor) = match (is_zero(&a.width), is_zero(&b.width)) {
                     (false, true) => (a, b.min),
                     (true, false) => (b, a.min),
-                    // What moves takes one value: a loop of one iteration.
+                    // The running loops have one iteration.
                     (true, true) => {
                         let product = Expr::mul(a.min, b.min);
                         return Some(self.make(product, Expr::index(0)));
@@ -100,9 +100,9 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// A interval times something fixed.
+    /// An interval times a fixed factor.
     fn scale(&self, interval: Interval, factor: Expr) -> Option<Interval> {
-        // A width may not depend on loops.
+        // A width must not depend on loops.
         if !self.is_runtime(&factor) {
             return None;
         }
@@ -121,7 +121,7 @@ impl IntervalEvaluator<'_> {
 
     fn quotient(&self, interval: Interval, divisor: i64) -> Option<Interval> {
         let by = Expr::index(divisor);
-        // With a known remainder of the first value the last one is known too.
+        // The exact width, if the remainder of the first value is constant.
         let rest = self.simple(&Expr::binary(BinOp::FloorMod, interval.min.clone(), by.clone()));
         let most = rest.as_int().map_or(Expr::index(divisor - 1), |_| rest.clone());
         let width = Expr::binary(BinOp::FloorDiv, Expr::add(interval.width, most), by.clone());
@@ -141,7 +141,7 @@ impl IntervalEvaluator<'_> {
         })
     }
 
-    /// The smallest interval known to hold both.
+    /// An interval that covers both, the smallest one that can be proved; `None` if none can.
     pub(super) fn union(&self, a: Interval, b: Interval) -> Option<Interval> {
         let step = self.simple(&Expr::sub(b.min.clone(), a.min.clone()));
         let (low, high) = self.facts.const_bounds(&step);
@@ -164,7 +164,7 @@ impl IntervalEvaluator<'_> {
             let width = Expr::add(max(a.width, b.width), Expr::index(apart));
             return Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width));
         }
-        // Over run-time integers: `step` itself is no loop's.
+        // `step` depends on run-time integers only.
         if self.is_runtime(&step) {
             let zero = Expr::index(0);
             if self.facts.prove(&Expr::le(zero.clone(), step.clone())) {
@@ -179,7 +179,7 @@ impl IntervalEvaluator<'_> {
         None
     }
 
-    /// True if the expression mentions no loop: `facts` binds every fixed one.
+    /// Whether the expression contains no loop variable: `facts` binds every fixed one.
     fn is_runtime(&self, expr: &Expr) -> bool {
         let mut runtime = true;
         walk_expr(expr, &mut |e| {
@@ -210,7 +210,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random index over `vars`, most of it sums of multiples.
+    /// A random index over `vars`, mostly sums of multiples.
     fn index(random: &mut ChaCha8Rng, vars: &[Var], depth: usize) -> Expr {
         let int = |random: &mut ChaCha8Rng, low, high| Expr::index(random.random_range(low..=high));
         if depth == 0 || random.random_range(0..6) == 0 {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_covers_every_value() {
+    fn an_interval_covers_every_value() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let mut exact = 0;
         for _ in 0..2000 {

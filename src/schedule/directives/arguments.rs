@@ -1,4 +1,4 @@
-//! The arguments of a directive, matched with the parameters that the table gives it.
+//! Resolves a directive of the source: its table entry, its subject and its arguments.
 
 use super::{ArgKind, Argument, Call, DIRECTIVES, Directive, Param, Subject, Value};
 use crate::diag::{Diag, Result, Span};
@@ -7,7 +7,7 @@ use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 use crate::schedule::evaluate::{Evaluator, refuse, suggest};
 use crate::schedule::state::{Attach, StageId, Tensor};
 
-/// A directive with its subject and arguments.
+/// Looks up a directive, its subject and its arguments.
 pub(in crate::schedule) fn resolve_call(
     evaluator: &Evaluator,
     path: &[Name],
@@ -38,8 +38,7 @@ pub(in crate::schedule) fn resolve_call(
     Ok(Call { directive, subject, subject_span, span, args: values })
 }
 
-/// What a call is wrong in whatever the schedule is applied to: the directive, and which arguments
-/// are given.
+/// Checks what does not depend on the kernel: that the directive exists and has the parameters.
 pub(in crate::schedule) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
     match_arguments(find_directive(name)?, args, name).map(|_| ())
 }
@@ -48,7 +47,7 @@ fn path_text(path: &[Name]) -> String {
     path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
 }
 
-/// What a directive acts on; `inputs` says whether that may be an input.
+/// Resolves the subject of a directive; `inputs` says whether it may be an input.
 fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor, Span)> {
     let text = path_text(path);
     let span = path[0].span.to(path[path.len() - 1].span);
@@ -58,7 +57,7 @@ fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor
     };
     match found {
         Some(Value::Stage(id)) if !evaluator.schedule.order.contains(&id) => {
-            let diag = Diag::new("E0395", span, format!("`{text}` is part of another stage now"));
+            let diag = Diag::new("E0395", span, format!("`{text}` became part of another stage"));
             Err(Box::new(match evaluator.schedule.stage(id).attach {
                 Attach::Inline { span } => diag.related(span, "here"),
                 _ => diag,
@@ -83,7 +82,7 @@ fn find_directive(name: &Name) -> Result<&'static Directive> {
     Err(Box::new(suggest(diag, &name.text, all, "directives")))
 }
 
-/// The expressions given for each parameter: at most one, but all the rest for `Axes`.
+/// The expressions for each parameter: at most one, except for `Axes`.
 fn match_arguments<'e>(
     directive: &Directive,
     args: &'e [Arg],
@@ -99,7 +98,7 @@ fn match_arguments<'e>(
         match &arg.name {
             None => {
                 let Some(param) = directive.params.get(next) else {
-                    let text = format!("`{}` has one argument too many", directive.name);
+                    let text = format!("`{}` has too many arguments", directive.name);
                     return wrong(arg.value.span, text);
                 };
                 given[next].push(&arg.value);
@@ -128,19 +127,19 @@ fn match_arguments<'e>(
     }
 }
 
-/// Makes values for one parameter.
+/// Evaluates the arguments of one parameter.
 struct Resolver<'e, 'a> {
     evaluator: &'e Evaluator<'a>,
     directive: &'e Directive,
     param: &'e Param,
-    /// Where axes are looked up.
+    /// The stage whose axes the argument can name.
     stage: Option<StageId>,
 }
 
 impl Resolver<'_, '_> {
     fn argument(&self, given: &[&Expr]) -> Result<Option<Argument>> {
         let Some(first) = given.first() else {
-            // All axes that were named, none of them.
+            // An empty list of axes.
             let empty = self.param.kind == ArgKind::Axes;
             return Ok(
                 empty.then(|| Argument { value: Value::List(Vec::new()), span: Span::default() })
@@ -201,7 +200,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// Constants of the schedule become numbers; axes `ax0`, `ax1`, … and the rest stay.
+    /// Replaces constants of the schedule by numbers; axes `ax0`, `ax1`, … stay.
     fn fold(&self, expr: &Expr) -> Expr {
         let kind = match &*expr.kind {
             ExprKind::Name(name) if is_numbered_axis(&name.text) => return expr.clone(),
@@ -254,7 +253,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// A loop of the stage: by what the name stands for, else by the axis' own name.
+    /// A loop of the stage: the one that `let` gave the name, else the one that has the name.
     fn axis(&self, expr: &Expr) -> Result<Value> {
         let ExprKind::Name(name) = &*expr.kind else {
             return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));
@@ -278,7 +277,7 @@ impl Resolver<'_, '_> {
         {
             let done = match how {
                 "fuse" => "fused",
-                "rfactor" => "left to another stage by `rfactor`",
+                "rfactor" => "moved to another stage by `rfactor`",
                 _ => "split",
             };
             let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);

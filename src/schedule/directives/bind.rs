@@ -22,7 +22,7 @@ fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let word = call.word(1).unwrap_or_default();
     let Some(index) = ThreadIndex::from_name(word) else {
         let names = ThreadIndex::ALL.map(ThreadIndex::name);
-        let diag = Diag::new("E0380", call.span_of(1), format!("there is no index `{word}`"));
+        let diag = Diag::new("E0380", call.span_of(1), format!("unknown index `{word}`"));
         return Err(Box::new(match closest(word, names) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
             None => diag.note(format!("indices: {}", names.join(", "))),

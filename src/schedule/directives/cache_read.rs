@@ -89,7 +89,7 @@ fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
         }
         Tensor::Input(at) => {
             let Input::Tensor { buffer, span, .. } = &schedule.graph.inputs[at] else {
-                crate::bug!("a scalar input is no tensor")
+                crate::bug!("a scalar input is not a tensor")
             };
             let (name, buffers) = (buffer.name.clone(), vec![buffer.clone()]);
             Source { name, buffers, axes: Vec::new(), span: *span }

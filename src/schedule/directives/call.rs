@@ -11,7 +11,7 @@ use crate::schedule::state::{AxisId, Schedule, StageId, Tensor};
 pub enum Value {
     /// An integer.
     Int(i64),
-    /// A condition's value.
+    /// `true` or `false`.
     Bool(bool),
     /// A stage.
     Stage(StageId),
@@ -27,16 +27,16 @@ pub enum Value {
     Word(String),
     /// A list.
     List(Vec<Argument>),
-    /// An expression of axes (`layout=`).
+    /// An expression over axes (`layout=`).
     Expr(ast::Expr),
 }
 
-/// A value with its place.
+/// A value with its place in the source.
 #[derive(Clone, Debug)]
 pub struct Argument {
     /// The value, of the parameter's kind.
     pub value: Value,
-    /// Where it stands.
+    /// The place.
     pub span: Span,
 }
 
@@ -66,7 +66,7 @@ impl Call {
         Ok(values)
     }
 
-    /// The stage it acts on.
+    /// The stage that it acts on.
     ///
     /// # Panics
     /// If the directive takes inputs too.
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// Loops, with their places; `None` stands for `*`.
+    /// The loops of a list, with their places; `None` stands for `*`.
     pub fn axes(&self, param: usize) -> Vec<(Option<AxisId>, Span)> {
         let axis = |arg: &Argument| match arg.value {
             Value::Axis(_, axis) => (Some(axis), arg.span),
@@ -94,7 +94,7 @@ impl Call {
         self.list(param).iter().map(axis).collect()
     }
 
-    /// The elements of a list; none if the argument was left out.
+    /// The elements of a list; none if it was left out.
     pub fn list(&self, param: usize) -> &[Argument] {
         match self.value(param) {
             Some(Value::List(items)) => items,
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// An integer.
+    /// An integer; `None` if it was left out.
     pub fn int(&self, param: usize) -> Option<i64> {
         match self.value(param) {
             Some(Value::Int(value)) => Some(*value),
@@ -112,12 +112,12 @@ impl Call {
         }
     }
 
-    /// `true` or `false`; `false` if left out.
+    /// Whether the argument is `true`; `false` if it was left out.
     pub fn flag(&self, param: usize) -> bool {
         matches!(self.value(param), Some(Value::Bool(true)))
     }
 
-    /// A word.
+    /// A word; `None` if it was left out.
     pub fn word(&self, param: usize) -> Option<&str> {
         match self.value(param) {
             Some(Value::Word(word)) => Some(word),
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// The argument's place; the statement's if it was left out.
+    /// The place of an argument; that of the statement if it was left out.
     pub fn span_of(&self, param: usize) -> Span {
         self.args[param].as_ref().map_or(self.span, |arg| arg.span)
     }

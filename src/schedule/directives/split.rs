@@ -44,7 +44,7 @@ fn split(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     if call.args[3].is_some() {
         let factors = call.list(3).iter().map(|arg| match arg.value {
             Value::Int(factor) => check_factor(factor, arg.span),
-            _ => crate::bug!("a factor that is no integer"),
+            _ => crate::bug!("a factor is an integer"),
         });
         let factors: Vec<i64> = factors.collect::<Result<_>>()?;
         if factors.is_empty() {

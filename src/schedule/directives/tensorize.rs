@@ -44,10 +44,10 @@ fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let names: Vec<String> =
         kernel_names(&program, &Vec::new()).into_iter().map(|(name, _)| name).collect();
     if !names.iter().any(|known| known == name) {
-        let diag = Diag::new("E0377", call.span_of(1), format!("there is no intrinsic `{name}`"));
+        let diag = Diag::new("E0377", call.span_of(1), format!("unknown intrinsic `{name}`"));
         return Err(Box::new(match closest(name, names.iter().map(|name| &name[..])) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag.note(format!("there are: {}", names.join(", "))),
+            None => diag.note(format!("intrinsics: {}", names.join(", "))),
         }));
     }
     if let Some(product) = WarpProduct::of(name) {
