@@ -1,5 +1,5 @@
 //! Refused indices and checks on entry, and that both are correct: the interpreter traps
-//! exactly where a check that may refuse was left out.
+//! exactly where a check was left out that could refuse the values.
 
 use crate::diag::Diag;
 use crate::ir::interp::{Tensor, Trap, Value, run};
