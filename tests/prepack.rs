@@ -371,7 +371,7 @@ fn what_cannot_be_packed_is_refused() {
             "let P = A.cache_read(global)\nP.storage_align(ax0, 16, 4)\n",
             &["A"],
             plain,
-            &["E0554", "lie apart", "storage_align"],
+            &["E0554", "have padding", "storage_align"],
         ),
         (
             "let P = I.cache_read(global)\n",

@@ -175,8 +175,8 @@ impl Inference {
                 .entry(read.by)
                 .or_insert_with(|| self.axis_intervals(read.by, fixed, facts));
             let evaluator = IntervalEvaluator { moving: roots, facts };
-            // The index is over the declared axes. An unsplit one has the variable of its loop, which
-            // may have a smaller extent.
+            // The index is over the declared axes. An unsplit one has the variable of its loop,
+            // which may have a smaller extent.
             let mut over_axes = self.facts.clone();
             let reader = &self.bounded.schedule.stage(read.by).te;
             for axis in reader.axes.iter().chain(reader.reduce_axes()) {
@@ -321,7 +321,8 @@ fn covers(interval: &Interval, width: &Expr, facts: &Facts) -> bool {
     facts.prove(&Expr::le(width.clone(), interval.width.clone()))
 }
 
-/// Wider regions are used only if the domain is provably wider: such a width is the range of a type.
+/// Wider regions are used only if the domain is provably wider: such a width is the range of a
+/// type.
 const MAX_WIDTH: i128 = 1 << 20;
 
 /// The interval, or the whole dimension if the interval is as wide.
@@ -404,8 +405,8 @@ fn compute_loops(
 }
 
 /// Removes conditions that follow from the others: the tail of an inner split often implies that of
-/// the outer one, and both imply that the region lies in the domain. A condition on a data axis must
-/// follow from such conditions only, because the stores of start values have no others.
+/// the outer one, and both imply that the region lies in the domain. A condition on a data axis
+/// must follow from such conditions only, because the stores of start values have no others.
 fn drop_implied(conditions: &mut Vec<(Expr, AxisKind, bool)>, facts: &Facts) {
     let mut at = 0;
     while at < conditions.len() && conditions.len() > 1 {

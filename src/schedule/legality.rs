@@ -147,7 +147,8 @@ pub(super) fn check_loops(bounded: &BoundedSchedule, facts: &Facts) -> Result<()
 /// The largest number of lanes of a split whose factor may exceed the axis: idle vectors run too.
 const MAX_IDLE_LANES: i128 = 1 << 20;
 
-/// Refuses a vectorized loop with more than [`MAX_IDLE_LANES`] lanes that may exceed its axis (E0332).
+/// Refuses a vectorized loop with more than [`MAX_IDLE_LANES`] lanes that may exceed its axis
+/// (E0332).
 fn check_lanes(
     stage: &Stage,
     bounds: &StageBounds,
@@ -335,9 +336,9 @@ fn why_order(reduction: &Reduction) -> String {
         name @ ("max" | "min") => {
             let sign = if name == "max" { '>' } else { '<' };
             format!(
-                "`{name}(a, b)` is `if a {sign} b then a else b`: it does not round, but it drops a \
-                 NaN in `a`, and of 0.0 and -0.0 it takes `b`, so with these values another order \
-                 gives another result"
+                "`{name}(a, b)` is `if a {sign} b then a else b`: it does not round, but it drops \
+                 a NaN in `a`, and of 0.0 and -0.0 it takes `b`, so with these values another \
+                 order gives another result"
             )
         }
         _ => "another order rounds differently".to_string(),
@@ -359,8 +360,8 @@ pub(super) fn order_is_free(stage: &Stage, reduction: &Reduction) -> bool {
     reduction.combiner.commutative && stage.te.buffers.iter().all(|b| !b.dtype.is_float())
 }
 
-/// Checks that the reduction loops enumerate the terms in declared order. Otherwise returns two axes
-/// in the wrong order, and the directive if it is a `fuse`.
+/// Checks that the reduction loops enumerate the terms in declared order. Otherwise returns two
+/// axes in the wrong order, and the directive if it is a `fuse`.
 fn declared_order(
     stage: &Stage,
     bounds: &StageBounds,

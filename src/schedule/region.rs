@@ -10,7 +10,8 @@ use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use rustc_hash::FxHashMap;
 
-/// The values `min ..= min + width`: `min` over fixed variables, `width` over run-time integers only.
+/// The values `min ..= min + width`: `min` over fixed variables, `width` over run-time integers
+/// only.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) min: Expr,

@@ -296,9 +296,9 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     }
 }
 
-/// Checks all schedules before any is applied: targets, statements, and that kernel, name and target
-/// identify a schedule. `default` and `auto` are reserved names. A schedule of `tec tune` replaces
-/// earlier ones of the same file.
+/// Checks all schedules before any is applied: targets, statements, and that kernel, name and
+/// target identify a schedule. `default` and `auto` are reserved names. A schedule of `tec tune`
+/// replaces earlier ones of the same file.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen: FxHashMap<_, Span> = FxHashMap::default();
     let mut diags = Vec::new();

@@ -54,7 +54,8 @@ fn head(bounded: &BoundedSchedule, id: StageId) -> String {
     format!("{name}: {output}{}[{}]{scope}", types.join(", "), shape.join(", "))
 }
 
-/// The lines inside a loop of a stage, or around all its loops: attached stages, then the next loop.
+/// The lines inside a loop of a stage, or around all its loops: attached stages, then the next
+/// loop.
 fn loops(bounded: &BoundedSchedule, id: StageId, depth: Option<usize>) -> Vec<Node> {
     let schedule = &bounded.schedule;
     let stage = schedule.stage(id);

@@ -106,8 +106,8 @@ pub enum Input {
 pub struct Stage {
     /// The name: `C`, `P.S` for an inner stage of an operator, or the first name of a tuple.
     pub name: String,
-    /// The tensors that it computes: one, or one for each component of a tuple reduction, all of the
-    /// same shape.
+    /// The tensors that it computes: one, or one for each component of a tuple reduction, all of
+    /// the same shape.
     pub buffers: Vec<Buffer>,
     /// The data axes, each `0 .. extent`.
     pub axes: Vec<Axis>,

@@ -1,11 +1,11 @@
-//! Checks of reducers: that they are associative, that the identity is neutral, and whether they are
-//! commutative.
+//! Checks of reducers: that they are associative, that the identity is neutral, and whether they
+//! are commutative.
 //!
 //! Sums, products, minima, maxima, logical and bitwise operations of each component with its
-//! counterpart are associative and commutative (floats within rounding). All other reducers are tried
-//! on values: small ones in every combination, so that messages have simple numbers, then seeded
-//! random ones with the special values of each type. Floats are compared with a tolerance; results
-//! that are NaN, or that overflow on finite values, are ignored.
+//! counterpart are associative and commutative (floats within rounding). All other reducers are
+//! tried on values: small ones in every combination, so that messages have simple numbers, then
+//! seeded random ones with the special values of each type. Floats are compared with a tolerance;
+//! results that are NaN, or that overflow on finite values, are ignored.
 //!
 //! A reducer with a domain (`where`) is tried on values of the domain only. The domain must contain
 //! the identity and every combination of two of its values.
@@ -305,7 +305,8 @@ fn random_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample
     samples.filter(|sample| domain.admits(sample)).take(count).collect()
 }
 
-/// A random value: sometimes a special value of the type, else a moderate one, often equal to others.
+/// A random value: sometimes a special value of the type, else a moderate one, often equal to
+/// others.
 fn random_value(dtype: DType, random: &mut Random) -> u64 {
     if dtype == DType::Bool {
         return random.below(2);

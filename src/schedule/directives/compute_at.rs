@@ -7,7 +7,8 @@ use crate::diag::{Diag, Result, Span};
 use crate::schedule::state::{Attach, Schedule};
 use crate::te::Body;
 
-/// `S.compute_at(P, i)`: each iteration of loop `i` of `P` computes the region of `S` that it reads.
+/// `S.compute_at(P, i)`: each iteration of loop `i` of `P` computes the region of `S` that it
+/// reads.
 pub(super) static COMPUTE_AT: Directive = Directive {
     name: "compute_at",
     subject: Subject::Stage,

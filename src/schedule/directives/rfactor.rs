@@ -19,7 +19,8 @@ use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
 use crate::te::{self, Body, Reduction};
 
-/// `S.rfactor(k)`: a new stage reduces over all loops but `k`, and `S` reduces its results over `k`.
+/// `S.rfactor(k)`: a new stage reduces over all loops but `k`, and `S` reduces its results over
+/// `k`.
 pub(super) static RFACTOR: Directive = Directive {
     name: "rfactor",
     subject: Subject::Stage,
@@ -147,8 +148,8 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
 
 /// Whether each partial result is one term, so that the terms keep the order of the source.
 fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
-    // A fused sum does not round its products, and a term that `where=` leaves out would be combined
-    // as the identity.
+    // A fused sum does not round its products, and a term that `where=` leaves out would be
+    // combined as the identity.
     let whole = reduction.axes.len() == 1 && stage.reduce_leaves() == [AxisId(stage.rank())];
     whole && !reduction.fused && reduction.condition.is_none()
 }

@@ -12,8 +12,8 @@ use crate::te::Body;
 #[derive(Debug)]
 pub struct StoreNontemporal;
 
-/// `S.store_nontemporal()`: a hint that nothing reads the elements of `S` soon, so that their stores
-/// bypass the caches.
+/// `S.store_nontemporal()`: a hint that nothing reads the elements of `S` soon, so that their
+/// stores bypass the caches.
 pub(super) static STORE_NONTEMPORAL: Directive = Directive {
     name: "store_nontemporal",
     subject: Subject::Stage,

@@ -91,7 +91,10 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
     let text = format!("`{name}` changes the order in which `{stage}` adds its terms");
     Err(Box::new(
         Diag::new("E0333", call.span, text)
-            .note("another order may round differently, and the instruction flushes subnormal numbers to 0")
+            .note(
+                "another order may round differently, and the instruction flushes subnormal \
+                 numbers to 0",
+            )
             .help(format!("allow it: `{stage}.tensorize({axis}, {name}, reassociate=true)`")),
     ))
 }

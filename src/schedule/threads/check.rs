@@ -31,7 +31,8 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Refuses checks of data on entry (E0261): the entry runs on the CPU and cannot read a GPU's memory.
+/// Refuses checks of data on entry (E0261): the entry runs on the CPU and cannot read a GPU's
+/// memory.
 fn check_entry(graph: &Graph) -> Result<()> {
     let loads = |expr: &Expr| {
         let mut found: Option<Buffer> = None;
@@ -97,8 +98,8 @@ fn check_root(stage: &Stage) -> Result<()> {
     ))))
 }
 
-/// Checks an attached stage, which the threads of a block compute together or each thread for itself
-/// (E0380, E0386, E0387).
+/// Checks an attached stage, which the threads of a block compute together or each thread for
+/// itself (E0380, E0386, E0387).
 fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -> Result<()> {
     let name = &stage.te.name;
     for leaf in &stage.leaves {

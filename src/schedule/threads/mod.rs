@@ -59,8 +59,8 @@ fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
     indices
 }
 
-/// Gives every attached stage a scope, and all axes of a launch that are bound to the same index one
-/// variable.
+/// Gives every attached stage a scope, and all axes of a launch that are bound to the same index
+/// one variable.
 pub(super) fn share_thread_variables(schedule: &mut Schedule) {
     if !has_launches(schedule) {
         return;
@@ -115,9 +115,9 @@ pub(super) fn is_private(schedule: &Schedule, var: &Var) -> bool {
 }
 
 /// Adds the conditions that keep threads from repeating each other's work: a stage whose elements
-/// several threads see is computed by thread 0 of each index that it does not bind. Moves conditions
-/// that differ between threads inwards, so that none stands around a `shared` stage, which has
-/// barriers.
+/// several threads see is computed by thread 0 of each index that it does not bind. Moves
+/// conditions that differ between threads inwards, so that none stands around a `shared` stage,
+/// which has barriers.
 pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds>]) {
     if !has_launches(schedule) {
         return;

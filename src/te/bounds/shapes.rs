@@ -179,8 +179,8 @@ fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<Ac
     (checks, dims)
 }
 
-/// Replaces the checks of a parameter's shape by those of `buffer`. Keeps all other checks; none may
-/// read the parameter.
+/// Replaces the checks of a parameter's shape by those of `buffer`. Keeps all other checks; none
+/// may read the parameter.
 pub fn replace_shape(graph: &mut Graph, param: usize, buffer: &Buffer) {
     let (old, kept) = std::mem::take(&mut graph.dims).into_iter().partition(|d| d.param == param);
     let old: Vec<ActualDim> = old;

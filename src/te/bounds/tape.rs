@@ -23,8 +23,8 @@ enum Op {
 }
 
 impl Tape {
-    /// Adds an expression and returns the index of its value. `None` if it loads, calls a function or
-    /// has a variable that is not in `vars`.
+    /// Adds an expression and returns the index of its value. `None` if it loads, calls a function
+    /// or has a variable that is not in `vars`.
     pub(super) fn add(&mut self, expr: &Expr, vars: &[Var]) -> Option<usize> {
         if let Some(&at) = self.memo.get(&expr.id()) {
             return Some(at);

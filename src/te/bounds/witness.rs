@@ -1,5 +1,5 @@
-//! Searches for values of axes that violate a condition: at the corners of the domain, then at every
-//! point of a small domain or at samples of a large one.
+//! Searches for values of axes that violate a condition: at the corners of the domain, then at
+//! every point of a small domain or at samples of a large one.
 
 use super::tape::Tape;
 use crate::ir::{Const, Expr, Var};

@@ -94,7 +94,8 @@ impl<'a> Elaborator<'a> {
         self.grown(Typed::new(ty, Expr::unary(ir_op, expr), size), span)
     }
 
-    /// Evaluates `and` and `or`, whose right side is evaluated only if the left one does not decide.
+    /// Evaluates `and` and `or`, whose right side is evaluated only if the left one does not
+    /// decide.
     fn logical(&mut self, op: BinaryOp, a: Operand<'_, 'a>, b: Operand<'_, 'a>) -> Value {
         let (Some(x), Some(y)) = (self.condition(a), self.condition(b)) else {
             return Value::Poison;

@@ -1,7 +1,7 @@
 //! Types of values: constants that adapt, mixes of types, explicit casts, indices.
 //!
-//! A constant takes the type of the other operand if it is exact in that type; a real constant never
-//! takes an integer type. Any other mix is an error that shows the cast to write.
+//! A constant takes the type of the other operand if it is exact in that type; a real constant
+//! never takes an integer type. Any other mix is an error that shows the cast to write.
 
 use super::Elaborator;
 use super::constants::{self, is_exact};
@@ -17,8 +17,8 @@ use num_traits::{ToPrimitive, Zero};
 pub type Operand<'e, 'a> = (&'e Value, &'a ast::Expr);
 
 impl<'a> Elaborator<'a> {
-    /// The common type of operands: that of the typed ones, else the default of constants. `None` if
-    /// there is none, which is reported, or if an operand is poison.
+    /// The common type of operands: that of the typed ones, else the default of constants. `None`
+    /// if there is none, which is reported, or if an operand is poison.
     pub fn common_type(
         &mut self,
         operands: &[Operand<'_, 'a>],
@@ -226,8 +226,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Converts a value to an element type. A constant is rounded once, to that type. (An operand of
-    /// a 16-bit float type is rounded to `float32`.)
+    /// Converts a value to an element type. A constant is rounded once, to that type. (An operand
+    /// of a 16-bit float type is rounded to `float32`.)
     pub fn adapt_stored(&mut self, operand: Operand<'_, 'a>, dtype: DType) -> Option<Typed> {
         let ty = SourceType::Data(dtype);
         if let Value::Scalar(Typed { choice: Some(choice), size, .. }) = operand.0
@@ -334,7 +334,8 @@ fn has_bit_operation(expr: &Expr) -> bool {
 }
 
 /// The smallest type that holds the values of both types; none for uint64 with a signed type. An
-/// integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to 2048 only.
+/// integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to 2048
+/// only.
 fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     let of = |ty| match ty {
         SourceType::Index => DType::Int64,
@@ -391,7 +392,8 @@ fn constant(value: &Value, ty: SourceType) -> Option<Typed> {
     Some(Typed::new(ty, expr, 0))
 }
 
-/// Evaluates `constant as dtype` exactly; `None` for an integer beyond 64 bits that stays an integer.
+/// Evaluates `constant as dtype` exactly; `None` for an integer beyond 64 bits that stays an
+/// integer.
 fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
     let ty = SourceType::Data(dtype);
     let expr = match value {

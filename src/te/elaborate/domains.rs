@@ -1,7 +1,7 @@
 //! The domain of a user's reducer: the condition (`where`) on every value that it combines.
 //!
-//! `check_reducer` tries the reducer on values of its domain only. A term or start value that may lie
-//! outside is refused here, because another schedule could change its result.
+//! `check_reducer` tries the reducer on values of its domain only. A term or start value that may
+//! lie outside is refused here, because another schedule could change its result.
 
 use super::Elaborator;
 use super::reducers::ReducerKind;
@@ -14,8 +14,8 @@ use crate::ir::{BinOp, Const, Expr, ExprKind, UnOp};
 use crate::te::{Axis, Combiner};
 
 impl<'a> Elaborator<'a> {
-    /// Proves that the values of a reduction are in the domain of its reducer, under the `where=` of
-    /// the reduction (E0236).
+    /// Proves that the values of a reduction are in the domain of its reducer, under the `where=`
+    /// of the reduction (E0236).
     pub fn check_domain(
         &mut self,
         kind: &ReducerKind<'a>,

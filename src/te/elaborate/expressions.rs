@@ -60,7 +60,8 @@ impl<'a> Elaborator<'a> {
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
             ExprKind::Tuple(_) => {
-                let message = "a tuple is allowed only in a tuple reduction, as in `argmax((k, A[k]), axis=k)`";
+                let message = "a tuple is allowed only in a tuple reduction, \
+                               as in `argmax((k, A[k]), axis=k)`";
                 self.error(Diag::new("E0227", expr.span, message));
                 Value::Poison
             }

@@ -1,5 +1,5 @@
-//! The items of all files: the names that each file sees, and the checks that need no kernel: unique
-//! names, names of exported symbols, recursion of `def`s, names in their bodies.
+//! The items of all files: the names that each file sees, and the checks that need no kernel:
+//! unique names, names of exported symbols, recursion of `def`s, names in their bodies.
 //!
 //! A file sees its own items and those of the files that it imports directly. Names of items and
 //! names inside a kernel are separate.
@@ -67,7 +67,8 @@ impl<'a> Item<'a> {
 /// The items that each file sees.
 pub struct Items<'a> {
     program: &'a Program,
-    /// The items by file and name. Items of a file that is imported under a name have a dot: `nn.f`.
+    /// The items by file and name. Items of a file that is imported under a name have a dot:
+    /// `nn.f`.
     visible: Vec<FxHashMap<Cow<'a, str>, Item<'a>>>,
     /// The nodes of the expanded body of each `def`, saturating, by its address; `None` if it is
     /// recursive.

@@ -37,8 +37,8 @@ pub type Defines = [(Option<String>, String, String)];
 /// The largest number of nodes of an expanded expression.
 const MAX_NODES: u64 = 4 << 20;
 
-/// The names of the kernels of the main file, in source order, and whether each can be built because
-/// all its parameters have values.
+/// The names of the kernels of the main file, in source order, and whether each can be built
+/// because all its parameters have values.
 pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)> {
     own_kernels(program)
         .map(|kernel| {
@@ -48,8 +48,8 @@ pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)>
         .collect()
 }
 
-/// Checks every definition of the program and elaborates the named kernels (all that can be built if
-/// `None`). Reports every semantic error, not only the first.
+/// Checks every definition of the program and elaborates the named kernels (all that can be built
+/// if `None`). Reports every semantic error, not only the first.
 pub fn elaborate(
     program: &Program,
     kernels: Option<&[String]>,
@@ -170,8 +170,8 @@ impl<'a> Elaborator<'a> {
         result
     }
 
-    /// Whether an error may still suggest similar names. Only the first errors of a file do, because a
-    /// suggestion compares with all names.
+    /// Whether an error may still suggest similar names. Only the first errors of a file do,
+    /// because a suggestion compares with all names.
     fn has_room(&self) -> bool {
         self.diags.len() < 100
     }

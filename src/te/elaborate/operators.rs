@@ -1,7 +1,7 @@
 //! Operators, that is, kernels that another kernel uses: `let P = padding(X, ph=1)`.
 //!
-//! Before: the syntax of a kernel, tensors by position, parameters by name. After: its stages are in
-//! the graph of the caller as `P.NAME`, its output as `P`, and its assumptions with those of the
+//! Before: the syntax of a kernel, tensors by position, parameters by name. After: its stages are
+//! in the graph of the caller as `P.NAME`, its output as `P`, and its assumptions with those of the
 //! caller. A parameter that is an extent or the element type of an input is inferred from the
 //! argument; an extent can be a run-time integer of the caller.
 
@@ -139,8 +139,8 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Infers the parameters that are an extent or the element type of an input. Inputs inside a
-    /// compile-time `if` are ignored, because they depend on parameters. Clears `fits` if an argument
-    /// has the wrong kind, which is reported when its input is declared.
+    /// compile-time `if` are ignored, because they depend on parameters. Clears `fits` if an
+    /// argument has the wrong kind, which is reported when its input is declared.
     fn infer(
         &mut self,
         kernel: &'a ast::Kernel,
@@ -195,8 +195,8 @@ impl<'a> Elaborator<'a> {
         inferred
     }
 
-    /// Binds every parameter to the argument of its name, the inferred value or the default. Reports a
-    /// missing value only if the arguments fit.
+    /// Binds every parameter to the argument of its name, the inferred value or the default.
+    /// Reports a missing value only if the arguments fit.
     fn bind_operator(
         &mut self,
         frame: &mut Frame<'a>,

@@ -33,8 +33,8 @@ pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
         .help(format!("give it one with `-D {kernel}.{name}={example}`, or write a default"))
 }
 
-/// The value that `-D` gives a parameter. An option with the name of the kernel takes precedence over
-/// one without, a later one over an earlier one.
+/// The value that `-D` gives a parameter. An option with the name of the kernel takes precedence
+/// over one without, a later one over an earlier one.
 fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -> Option<&'d str> {
     let of = |wanted: Option<&str>| {
         let fits = |(k, n, _): &&(Option<String>, String, String)| {
@@ -46,8 +46,8 @@ fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -
 }
 
 impl<'a> Elaborator<'a> {
-    /// Binds every parameter of a kernel that is built. Returns the run-time integers and the values
-    /// for the manifest.
+    /// Binds every parameter of a kernel that is built. Returns the run-time integers and the
+    /// values for the manifest.
     pub fn bind_parameters(&mut self, frame: &mut Frame<'a>) -> (Vec<Var>, Vec<(String, String)>) {
         let mut vars = Vec::new();
         let mut texts = Vec::new();

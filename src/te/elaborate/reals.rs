@@ -1,7 +1,8 @@
 //! Real constants: exact rationals with a signed zero, as floats have.
 //!
-//! `-0.0` differs from `0.0` (`1 / -0.0` is −∞), so a rational does not suffice. Infinity and NaN are
-//! not real constants: they have a type, as `inf(float32)` has, and operations on them use that type.
+//! `-0.0` differs from `0.0` (`1 / -0.0` is −∞), so a rational does not suffice. Infinity and NaN
+//! are not real constants: they have a type, as `inf(float32)` has, and operations on them use that
+//! type.
 
 use super::constants::{self, round_half_even};
 use crate::ir::DType;

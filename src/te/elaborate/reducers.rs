@@ -1,9 +1,9 @@
 //! Combiners: the built-in ones, and `reducer` items instantiated for element types.
 //!
 //! `argmax` and `argmin` keep the first of equal values in reduction order. Their identity is the
-//! pair of index −1 (unsigned types: the largest value) and −∞ or +∞, which is the result of an empty
-//! reduction. A value equal to that of the identity replaces it, so a row of −∞ gives the index of
-//! its first element. NaN is never selected.
+//! pair of index −1 (unsigned types: the largest value) and −∞ or +∞, which is the result of an
+//! empty reduction. A value equal to that of the identity replaces it, so a row of −∞ gives the
+//! index of its first element. NaN is never selected.
 
 use super::Elaborator;
 use super::expressions::{Env, Locals};
@@ -227,8 +227,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Checks an unused reducer: it is correct if it is for some types. A wrong one is reported for the
-    /// first types that it can be instantiated for.
+    /// Checks an unused reducer: it is correct if it is for some types. A wrong one is reported for
+    /// the first types that it can be instantiated for.
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
         let n = reducer.lhs.len();
         let (mut wrong, mut tried) = (None, 0);

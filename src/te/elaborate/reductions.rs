@@ -30,8 +30,8 @@ struct ReductionArgs<'a> {
 }
 
 impl<'a> Elaborator<'a> {
-    /// The reduction that an expression calls, if any. `min`, `max`, `any` and `all` reduce only with
-    /// `axis=`.
+    /// The reduction that an expression calls, if any. `min`, `max`, `any` and `all` reduce only
+    /// with `axis=`.
     pub fn reduction_call(&self, expr: &'a ast::Expr) -> Option<ReductionCall<'a>> {
         let ExprKind::Call(name, args) = &*expr.kind else { return None };
         let kind = match self.items.function(name.span.file, &name.text)? {

@@ -161,8 +161,8 @@ impl<'a> Elaborator<'a> {
         Some(StageParts { dtypes, body, axes, is_untyped: is_index && explicit.is_none() })
     }
 
-    /// Converts a value to its element type. A constant adapts to an explicit type; an `index` becomes
-    /// any explicit integer type if `index_adapts` (a component of a tuple).
+    /// Converts a value to its element type. A constant adapts to an explicit type; an `index`
+    /// becomes any explicit integer type if `index_adapts` (a component of a tuple).
     pub fn element_value(
         &mut self,
         operand: super::casts::Operand<'_, 'a>,

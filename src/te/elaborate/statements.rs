@@ -310,8 +310,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Evaluates a condition. A condition over run-time integers becomes an assumption, which the entry
-    /// verifies.
+    /// Evaluates a condition. A condition over run-time integers becomes an assumption, which the
+    /// entry verifies.
     fn evaluate_promise(
         &mut self,
         frame: &Frame<'a>,

@@ -55,7 +55,8 @@ pub struct Typed {
     pub expr: Expr,
     /// The nodes of `expr` as a tree, saturating.
     pub size: u64,
-    /// The choice, if the value is one of two constants: they adapt to another type as constants do.
+    /// The choice, if the value is one of two constants: they adapt to another type as constants
+    /// do.
     pub choice: Option<Rc<Choice>>,
 }
 
