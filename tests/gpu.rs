@@ -9,7 +9,7 @@ use tec::ir::interp::{Order, Tensor, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, Param};
-use tec::schedule::{Fallback, Placed};
+use tec::schedule::{BoundedSchedule, Fallback};
 use tec::target::Target;
 
 /// A kernel, its schedule, and the options that make it small.
@@ -72,7 +72,7 @@ fn failure_text(failure: Failure) -> String {
 }
 
 /// The kernel of a case under its schedule. A name is the schedule's if that has it.
-fn place(case: &Case, options: &mut Options) -> Result<Placed, String> {
+fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let path = path.join("samples").join(format!("{}.te", case.file));
     let path = path.to_str().expect("a path in UTF-8");

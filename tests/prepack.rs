@@ -10,7 +10,7 @@ use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
 use tec::ir::{Kernel, Param, Part, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::{Free, Placed};
+use tec::schedule::{BoundedSchedule, Free};
 use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::model::MachineModel;
@@ -35,7 +35,7 @@ fn compile(
     text: String,
     options: &Options,
     inputs: &[&str],
-) -> Result<(Graph, Vec<Placed>), Failure> {
+) -> Result<(Graph, Vec<BoundedSchedule>), Failure> {
     let mut trace = Trace::default();
     let program =
         driver::load("k.te", &Memory("k.te", &text), &mut trace).map_err(|(_, failure)| failure)?;
@@ -229,8 +229,8 @@ fn run_packed(
     panic!("no kernel reads what is packed")
 }
 
-fn link(placed: &[Placed], kernels: &[Kernel], options: &Options) -> LoadedModule {
-    let describe = |one: &Placed| KernelInfo {
+fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> LoadedModule {
+    let describe = |one: &BoundedSchedule| KernelInfo {
         parameters: Vec::new(),
         schedule: one.schedule.text.clone(),
         work: driver::count_work(&one.schedule.graph, &options.target).expect("it is counted"),
@@ -293,7 +293,7 @@ fn judge(random: &mut Random, seed: u64) -> bool {
         Err(trap) => panic!("{trap:?}"),
     }
     let expected = &expected[4];
-    let lower = |one: &Placed| driver::lower(one, &options, None, &mut Trace::default());
+    let lower = |one: &BoundedSchedule| driver::lower(one, &options, None, &mut Trace::default());
     let kernels: Vec<Kernel> =
         placed.iter().map(|one| lower(one).expect("it is lowered")).collect();
     let parts: Vec<(Kernel, Option<Part>)> =
@@ -371,7 +371,7 @@ fn what_cannot_be_packed_is_refused() {
             "let P = A.cache_read(global)\nP.storage_align(ax0, 16, 4)\n",
             &["A"],
             plain,
-            &["E0554", "lie apart", "storage_align"],
+            &["E0554", "have padding", "storage_align"],
         ),
         (
             "let P = I.cache_read(global)\n",

@@ -8,7 +8,7 @@ use tec::ir::verify::verify_kernel;
 use tec::ir::{DType, Kernel, interp};
 use tec::lang::load_program;
 use tec::lower::build_loops::{build_loops, build_plain_loops};
-use tec::schedule::directives::{Argument, Call, DIRECTIVES, Kind, Value};
+use tec::schedule::directives::{ArgKind, Argument, Call, DIRECTIVES, Value};
 use tec::schedule::{Schedule, Tensor, infer_bounds};
 use tec::target::Target;
 use tec::te::Graph;
@@ -33,7 +33,7 @@ fn apply(schedule: &mut Schedule, line: &str) -> tec::diag::Result<()> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (subject, name) = words[0].rsplit_once('.').unwrap();
     let subject = schedule.find(subject).unwrap();
-    let directive = DIRECTIVES.iter().find(|directive| directive.name == name).unwrap();
+    let directive = *DIRECTIVES.iter().find(|directive| directive.name == name).unwrap();
     let Tensor::Stage(id) = subject else { panic!("an input") };
     let mut at = id;
     let mut args: Vec<Option<Argument>> = Vec::new();
@@ -44,17 +44,17 @@ fn apply(schedule: &mut Schedule, line: &str) -> tec::diag::Result<()> {
         };
         let axis = |at| Value::Axis(at, schedule.stage(at).find_axis(word).unwrap());
         let value = match param.kind {
-            Kind::Axis => axis(id),
-            Kind::AxisOfStage => axis(at),
-            Kind::Stage | Kind::Tensor => tensor(schedule),
-            Kind::Int => Value::Int(word.parse().unwrap()),
-            Kind::Word => Value::Word(word.to_string()),
-            Kind::Bool => Value::Bool(*word == "true"),
-            Kind::Setting => match word.parse() {
+            ArgKind::Axis => axis(id),
+            ArgKind::AxisOfStage => axis(at),
+            ArgKind::Stage | ArgKind::Tensor => tensor(schedule),
+            ArgKind::Int => Value::Int(word.parse().unwrap()),
+            ArgKind::Word => Value::Word(word.to_string()),
+            ArgKind::Bool => Value::Bool(*word == "true"),
+            ArgKind::Setting => match word.parse() {
                 Ok(value) => Value::Int(value),
                 Err(_) => Value::Bool(*word == "true"),
             },
-            Kind::Axes => {
+            ArgKind::Axes => {
                 let items = word.split(',').map(|name| Argument {
                     value: Value::Axis(id, schedule.stage(id).find_axis(name).unwrap()),
                     span: Span::default(),
@@ -70,8 +70,8 @@ fn apply(schedule: &mut Schedule, line: &str) -> tec::diag::Result<()> {
     }
     args.resize_with(directive.params.len(), || None);
     let span = Span::default();
-    let call = Call { subject, subject_span: span, span, args };
-    (directive.run)(schedule, &call).map(|_| ())
+    let call = Call { directive, subject, subject_span: span, span, args };
+    call.apply(schedule).map(|_| ())
 }
 
 fn build(text: &str, lines: &[&str]) -> tec::diag::Result<Kernel> {

@@ -19,7 +19,7 @@ use tec::ir::{DType, Kernel, Param};
 use tec::lang::{Loader, Program};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::Placed;
+use tec::schedule::BoundedSchedule;
 use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::Space;
@@ -177,7 +177,11 @@ fn graph(args: &Args, program: &Program) -> Result<Graph, String> {
     graphs.into_iter().next().ok_or_else(|| "no kernel".to_string())
 }
 
-fn schedule(args: &Args, program: &Program, source: &Source) -> Result<(Options, Placed), String> {
+fn schedule(
+    args: &Args,
+    program: &Program,
+    source: &Source,
+) -> Result<(Options, BoundedSchedule), String> {
     let mut trace = Trace::default();
     let mut options = options(args);
     let failed = |failure: driver::Failure| match failure {
@@ -256,7 +260,7 @@ fn machine(options: &Options, threads: usize) -> MachineModel {
 }
 
 /// Measures the seconds of a call: the fastest of several batches.
-fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, String> {
+fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f64, String> {
     let mut trace = Trace::default();
     let failed = |failure: driver::Failure| format!("{failure:?}");
     let kernel = driver::lower(placed, options, None, &mut trace).map_err(failed)?;

@@ -8,7 +8,7 @@ use crate::driver::{self, Failure, Options, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
-use crate::schedule::Placed;
+use crate::schedule::BoundedSchedule;
 use crate::te::Graph;
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub fn schedule_file(
     options: &Options,
     records: Option<&str>,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     if records.is_some() && options.schedule.is_some() {
         let text = "--records and --schedule both choose the schedule; give one of them";
         return Err(Error::Usage(text.to_string()));
@@ -80,7 +80,7 @@ fn schedule_recorded(
     options: &Options,
     records: &str,
     trace: &mut Trace,
-) -> Result<(Program, Vec<Placed>), Error> {
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     let source = &program.sources.files[0].text;
     let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
     trace.notes.extend(notes);
@@ -127,7 +127,7 @@ impl Loader for EditedLoader {
 /// Lowers and compiles scheduled kernels of a program to a module.
 pub fn build_module(
     program: &Program,
-    placed: &[Placed],
+    placed: &[BoundedSchedule],
     options: &Options,
     module: &str,
     kind: ModuleKind,

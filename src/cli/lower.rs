@@ -6,7 +6,7 @@ use super::report::{Error, Reporter, print, show_trace};
 use crate::driver::{self, Options, PassId};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
-use crate::schedule::{Origin, Placed, print_tree};
+use crate::schedule::{BoundedSchedule, Origin, print_tree};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,7 +119,7 @@ fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
 
 /// The trees of all kernels, with the names of the kernels if there are several. The text of an
 /// automatic schedule precedes its tree, which is then a comment.
-fn trees(kernels: &[Placed]) -> String {
+fn trees(kernels: &[BoundedSchedule]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {
         if kernels.len() > 1 {

@@ -16,7 +16,7 @@ use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{ModuleKind, module_name};
-use crate::schedule::Placed;
+use crate::schedule::BoundedSchedule;
 use crate::target::Target;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub struct Source {
     /// The syntax trees and texts.
     pub program: Program,
     /// Its kernels, scheduled, in the order of the manifest.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<BoundedSchedule>,
     /// The options that they were compiled with.
     pub options: Options,
 }
@@ -142,7 +142,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 
 impl Source {
     /// A kernel under its schedule.
-    pub fn placed_as(&self, kernel: &str) -> Option<&Placed> {
+    pub fn placed_as(&self, kernel: &str) -> Option<&BoundedSchedule> {
         self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
     }
 }

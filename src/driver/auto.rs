@@ -45,9 +45,10 @@ pub(super) fn automatic_schedule(
 
 /// Applies the text of an automatic schedule and checks it.
 fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
-    let schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
+    let mut schedule = schedule::apply_text(graph, target, &Vec::new(), text)?;
     infer_bounds(schedule.clone())?;
-    Ok(Schedule { origin: Origin::Auto, ..schedule })
+    schedule.origin = Origin::Auto;
+    Ok(schedule)
 }
 
 /// The text of the candidate with the lowest estimate; none if all are refused.

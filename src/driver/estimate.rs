@@ -6,7 +6,7 @@ use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, Part};
-use crate::schedule::{self, Placed, infer_bounds};
+use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel};
 
@@ -14,7 +14,7 @@ use crate::tune::model::{self, Estimate, MachineModel};
 /// the nests of the SIMD back end outlined. Unrolled loops stay loops, because writing them out
 /// takes most of the time of lowering and does not change the estimate.
 pub fn lower_to_estimate(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
@@ -30,16 +30,16 @@ pub fn lower_to_estimate(
 
 /// Returns the kernel that takes its `free` inputs packed, if its schedule packs any of them.
 pub fn free_layouts(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     free: &schedule::Free,
     trace: &mut Trace,
-) -> Result<Option<Placed>, Failure> {
+) -> Result<Option<BoundedSchedule>, Failure> {
     let kernels = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
     Ok(kernels.and_then(|mut kernels| kernels.pop()))
 }
 
 /// The `layout_free` inputs that each call of a kernel packs.
-pub fn packed_in_calls(placed: &Placed, trace: &mut Trace) -> Result<Vec<String>, Failure> {
+pub fn packed_in_calls(placed: &BoundedSchedule, trace: &mut Trace) -> Result<Vec<String>, Failure> {
     let prepacked = free_layouts(placed, &schedule::Free::All, trace)?;
     Ok(match prepacked.and_then(|kernel| kernel.part) {
         Some(Part::Prepacked { inputs, .. }) => inputs,

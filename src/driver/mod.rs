@@ -23,7 +23,7 @@ use crate::lang::ast::Item;
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
-use crate::schedule::{self, Placed, Schedule, infer_bounds};
+use crate::schedule::{self, BoundedSchedule, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use passes::{after_pass, run_pass};
@@ -153,7 +153,7 @@ pub fn schedule(
     graphs: Vec<Graph>,
     options: &Options,
     trace: &mut Trace,
-) -> Result<Vec<Placed>, Failure> {
+) -> Result<Vec<BoundedSchedule>, Failure> {
     let chosen = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
     let kernels = graphs.iter().map(|graph| &graph.name[..]);
@@ -235,7 +235,7 @@ fn errors(program: &Program, mut diags: Vec<Diag>) -> Failure {
 fn infer_all_bounds(
     schedules: Vec<Schedule>,
     trace: &mut Trace,
-) -> Result<(Vec<Placed>, Vec<Diag>), Failure> {
+) -> Result<(Vec<BoundedSchedule>, Vec<Diag>), Failure> {
     let (mut placed, mut diags) = (Vec::new(), Vec::new());
     for schedule in schedules {
         match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
@@ -248,10 +248,10 @@ fn infer_all_bounds(
 
 /// Adds the kernels that pack inputs ahead, and those that take packed inputs.
 pub fn prepack(
-    placed: Vec<Placed>,
+    placed: Vec<BoundedSchedule>,
     requests: &[schedule::Request],
     trace: &mut Trace,
-) -> Result<Vec<Placed>, Failure> {
+) -> Result<Vec<BoundedSchedule>, Failure> {
     trace
         .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
         .map_err(Failure::User)
@@ -260,7 +260,7 @@ pub fn prepack(
 /// Lowers a scheduled kernel through every pass that `--opt` runs; if `last` is given, through the
 /// passes up to and including it.
 pub fn lower(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     last: Option<PassId>,
     trace: &mut Trace,
@@ -331,7 +331,7 @@ pub fn lower_naively(graph: &Graph, target: &Target) -> Result<Kernel, Failure> 
 /// Lowers a scheduled kernel without any pass but `expand_math`. If the schedule changes the order
 /// of reduction terms, machine code is compared with the result.
 pub fn lower_in_order(
-    placed: &Placed,
+    placed: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {

@@ -20,9 +20,9 @@ use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisId, AxisKind, FEW_STEPS, Factor, Guard, Placed, PrefetchBox, Schedule,
-    Stage, StageBounds, StageId, attach_depth, infer_bounds, loop_min, mark_unrolled, needed,
-    over_loops, strides,
+    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, FEW_STEPS, Factor, Guard,
+    PrefetchRegion, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
+    attach_depth, infer_bounds, loop_min, mark_unrolled, needed_iterations, over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -35,7 +35,7 @@ const CACHE_LINE_BYTES: i64 = 64;
 const MAX_UNROLLED_HINTS: i128 = 32;
 
 /// The loops of a placed schedule.
-pub fn build_loops(placed: &Placed) -> Result<Kernel> {
+pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
     let schedule = &placed.schedule;
     let graph = &schedule.graph;
     let nests = Nests::new(placed);
@@ -63,7 +63,7 @@ pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
 
 /// Builds the nests of all stages.
 struct Nests<'a> {
-    placed: &'a Placed,
+    placed: &'a BoundedSchedule,
     /// For the buffer of each stage, the one that is allocated for it, which is as large as the
     /// region of the stage, and the stage.
     boxes: FxHashMap<Buffer, (Buffer, StageId)>,
@@ -73,7 +73,7 @@ struct Nests<'a> {
 }
 
 impl<'a> Nests<'a> {
-    fn new(placed: &'a Placed) -> Nests<'a> {
+    fn new(placed: &'a BoundedSchedule) -> Nests<'a> {
         let schedule = &placed.schedule;
         let mut boxes = FxHashMap::default();
         let mut attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>> = FxHashMap::default();
@@ -140,7 +140,8 @@ impl<'a> Nests<'a> {
         nest: Stmt,
     ) -> Result<Stmt> {
         let (stage, target) = (self.placed.schedule.stage(id), &self.placed.schedule.target);
-        let asked = stage.tensorize.as_ref().filter(|asked| asked.axis == stage.leaves[at]);
+        let asked = stage.annotation::<Tensorize>().map(|(_, asked)| asked);
+        let asked = asked.filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
         let intrinsic = &tensorize.intrinsic;
         let name = intrinsic.name.clone();
@@ -164,7 +165,7 @@ impl<'a> Nests<'a> {
 
     /// Whether the iterations of loop `at` are the lanes of an instruction.
     fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
-        stage.tensorize.as_ref().is_some_and(|tensorize| {
+        stage.annotation::<Tensorize>().is_some_and(|(_, tensorize)| {
             tensorize.axis == stage.leaves[at]
                 && self.placed.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
         })
@@ -211,7 +212,7 @@ impl<'a> Nests<'a> {
     }
 
     /// Returns the prefetches of a region, one for each cache line of each row.
-    fn prefetch(&self, ask: &PrefetchBox) -> Stmt {
+    fn prefetch(&self, ask: &PrefetchRegion) -> Stmt {
         let (buffer, producer) = match self.boxes.get(&ask.buffer) {
             Some((buffer, id)) => (buffer, Some(*id)),
             None => (&ask.buffer, None),
@@ -291,7 +292,7 @@ impl<'a> Nests<'a> {
                 let store = |(buffer, value): (&Buffer, &Expr)| {
                     let value = Expr::cast(buffer.dtype, place(value));
                     let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
-                    let nontemporal = stage.nontemporal.is_some();
+                    let nontemporal = stage.annotation::<StoreNontemporal>().is_some();
                     Stmt::Store { buffer, indices, value, mask: None, nontemporal }
                 };
                 let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
@@ -366,7 +367,7 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
 /// elements makes 40 parts, and `factor=` may be larger than the whole.
 fn needed_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
-    let needed = needed(&stage.relations, &bounds.extents, leaf);
+    let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
     let Some((needed, factor)) = needed else { return extent };
     let needed = simplify_expr(&needed, &Facts::new());
     let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);

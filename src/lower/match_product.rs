@@ -16,14 +16,14 @@ use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::warp::{Element, ThreadPart, WarpProduct, index_at, thread_part};
 use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
-use crate::schedule::{Placed, Stage, StageId, Tensorize, loop_min, threads_around};
+use crate::schedule::{BoundedSchedule, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
 
 /// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part
 /// (E0378).
 pub fn match_product(
     product: WarpProduct,
-    (placed, id, stage): (&Placed, StageId, &Stage),
+    (placed, id, stage): (&BoundedSchedule, StageId, &Stage),
     tensorize: &Tensorize,
     nest: &Stmt,
 ) -> Result<()> {
@@ -50,7 +50,7 @@ pub fn match_product(
 type Matched<T> = std::result::Result<T, String>;
 
 /// The variable of `threadIdx.x`, whose values are the lanes of a warp.
-fn lane_of(placed: &Placed, id: StageId) -> Matched<Var> {
+fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
     let threads = threads_around(placed, id);
     let along_x = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(0));
     match along_x {
@@ -69,7 +69,11 @@ fn lane_of(placed: &Placed, id: StageId) -> Matched<Var> {
 
 /// The facts inside the loops of a stage, and the variables of loops with one iteration with their
 /// values.
-fn enclosing_facts(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(Var, i64)>) {
+fn enclosing_facts(
+    placed: &BoundedSchedule,
+    id: StageId,
+    stage: &Stage,
+) -> (Facts, Vec<(Var, i64)>) {
     let (mut facts, mut fixed) = (Facts::new(), Vec::new());
     placed.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = placed.of(id);
@@ -77,7 +81,7 @@ fn enclosing_facts(placed: &Placed, id: StageId, stage: &Stage) -> (Facts, Vec<(
         let var = stage.axis(*leaf).var.clone();
         (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
     });
-    for (var, min, extent) in bounds.around.iter().cloned().chain(own) {
+    for (var, min, extent) in bounds.enclosing_loops.iter().cloned().chain(own) {
         facts.bind(&var, &min, &extent);
         if let (Some(min), Some(1)) = (min.as_int(), extent.as_int()) {
             fixed.push((var, min as i64));

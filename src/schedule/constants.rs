@@ -1,4 +1,4 @@
-//! Constant expressions of schedules: exact integers of 64 bits, conditions, stages, axes.
+//! Evaluates the expressions of schedules: 64-bit integers, conditions, stages, axes.
 
 use super::directives::Value;
 use super::evaluate::{Evaluator, refuse, same, suggest};
@@ -9,7 +9,7 @@ use crate::target::Gpu;
 use crate::te::Input;
 
 impl Evaluator<'_> {
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(super) fn eval(&self, expr: &Expr) -> Result<Value> {
         match &*expr.kind {
             ExprKind::Int(text) => match parse_int(text) {
@@ -35,13 +35,13 @@ impl Evaluator<'_> {
                 ([target, lanes], [arg]) if target.text == "target" && lanes.text == "lanes" => {
                     self.lanes(arg)
                 }
-                _ => refuse("E0312", expr.span, "a directive is no value here"),
+                _ => refuse("E0312", expr.span, "a directive has no value here"),
             },
-            _ => refuse("E0312", expr.span, "this is no constant of a schedule"),
+            _ => refuse("E0312", expr.span, "this is not a constant of a schedule"),
         }
     }
 
-    /// A condition.
+    /// Evaluates a condition.
     pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
         match self.eval(expr)? {
             Value::Bool(value) => Ok(value),
@@ -52,7 +52,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// An integer, condition or word.
+    /// Evaluates an integer, condition or word.
     pub(super) fn constant(&self, expr: &Expr) -> Result<Value> {
         match self.eval(expr)? {
             value @ (Value::Int(_) | Value::Bool(_) | Value::Word(_)) => Ok(value),
@@ -63,7 +63,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// What a value is, for messages.
+    /// Describes a value, for messages.
     pub(super) fn describe(&self, value: &Value) -> String {
         match value {
             Value::Int(value) => format!("`{value}`"),
@@ -99,8 +99,7 @@ impl Evaluator<'_> {
     fn dotted(&self, path: &[Name], span: Span) -> Result<Value> {
         let words: Vec<&str> = path.iter().map(|name| &name.text[..]).collect();
         match words[..] {
-            // A target says nothing of the machine's cores, so that a module is the same wherever
-            // it is built. A CPU has no threads that share memory of their own.
+            // Independent of the build machine, so that modules are reproducible.
             ["target", "cores"] => Ok(Value::Int(1)),
             ["target", "max_threads"] => {
                 let threads = self.target.gpu.map_or(0, |_| Gpu::MAX_THREADS);
@@ -121,7 +120,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// That there is no stage of that name, nor an input, where `inputs` would do as well.
+    /// The error that no stage has this name, and no input if `inputs`.
     pub(super) fn unknown_tensor(&self, name: &str, span: Span, inputs: bool) -> Box<Diag> {
         let stages = self.schedule.stages.iter().map(|stage| &stage.te.name[..]);
         let tensors = self.schedule.graph.inputs.iter().filter_map(|input| match input {
@@ -171,7 +170,7 @@ impl Evaluator<'_> {
 
     fn binary(&self, op: BinaryOp, a: &Expr, b: &Expr, span: Span) -> Result<Value> {
         let left = self.eval(a)?;
-        // As in every language, the right side is not evaluated if the left one decides.
+        // `and` and `or` evaluate the right side only if the left one does not decide.
         match (op, &left) {
             (BinaryOp::And, Value::Bool(false)) => return Ok(left),
             (BinaryOp::Or, Value::Bool(true)) => return Ok(left),
@@ -197,7 +196,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// Division rounds down and by zero gives 0, as everywhere in the language.
+/// Computes an integer operation. Division rounds down, and division by zero gives 0.
 fn integers(op: BinaryOp, x: i64, y: i64, span: Span) -> Result<Value> {
     let (a, b) = (i128::from(x), i128::from(y));
     let floor =

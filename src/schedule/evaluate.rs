@@ -1,12 +1,12 @@
 //! Runs the statements of a schedule, from top to bottom.
 //!
-//! Before: the parsed schedule and the kernel's graph. After: a [`Schedule`] with every directive
-//! applied. The first error ends it: what comes after a refused directive has no meaning.
+//! Before: the parsed schedule and the kernel's graph.
+//! After: a [`Schedule`] with every directive applied, or the first error.
 
-use super::arguments::resolve_call;
 use super::directives::Value;
+use super::directives::resolve_call;
 use super::select::candidates;
-use super::state::{Origin, Schedule, Tensor};
+use super::state::{Legality, Origin, Schedule, Tensor};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::Program;
@@ -15,7 +15,7 @@ use crate::target::Target;
 use crate::te::{Defines, Graph};
 use rustc_hash::FxHashMap;
 
-/// A schedule may run so many statements, its loops and `use` written out.
+/// The largest number of statements that a schedule executes, loops and `use` included.
 const MAX_STATEMENTS: usize = 100_000;
 
 /// Applies a schedule of the program to a kernel.
@@ -26,11 +26,24 @@ pub fn apply(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<Schedule> {
-    apply_with_knobs(program, graph, target, defines, item).map(|(schedule, _)| schedule)
+    apply_with_legality(program, graph, target, defines, item, Legality::All)
 }
 
-/// The same, with the knobs that the schedule itself came by, in this order: not those of a
-/// schedule that it uses.
+/// Applies a schedule under a policy for its legality checks, which bounds inference follows too.
+pub fn apply_with_legality(
+    program: &Program,
+    graph: Graph,
+    target: &Target,
+    defines: &Defines,
+    item: &ast::Schedule,
+    legality: Legality,
+) -> Result<Schedule> {
+    let schedule = Schedule { legality, ..Schedule::new(graph, target) };
+    run_statements(program, schedule, defines, item).map(|(schedule, _)| schedule)
+}
+
+/// Applies a schedule and returns the knobs that it executed, in this order. Knobs of a schedule
+/// that it uses are left out.
 pub fn apply_with_knobs(
     program: &Program,
     graph: Graph,
@@ -38,9 +51,18 @@ pub fn apply_with_knobs(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<(Schedule, Vec<Knob>)> {
+    run_statements(program, Schedule::new(graph, target), defines, item)
+}
+
+fn run_statements(
+    program: &Program,
+    schedule: Schedule,
+    defines: &Defines,
+    item: &ast::Schedule,
+) -> Result<(Schedule, Vec<Knob>)> {
+    let (graph, target) = (&schedule.graph, &schedule.target.clone());
     let constants = graph.params.iter().chain(&graph.consts);
     let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
-    let schedule = Schedule::new(graph, target);
     let (scopes, running, knobs, statements) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut evaluator = Evaluator {
         program,
@@ -59,35 +81,35 @@ pub fn apply_with_knobs(
     Ok((evaluator.schedule, evaluator.knobs))
 }
 
-/// A knob that a schedule has come by.
+/// A knob that a schedule executed.
 #[derive(Clone, Debug)]
 pub struct Knob {
-    /// Where its name stands.
+    /// The place of its name.
     pub span: Span,
     /// Its value, as written in the language.
     pub value: String,
-    /// All values that it may have.
+    /// All values that it can have.
     pub choices: Vec<String>,
 }
 
-/// What the statements see and change.
+/// The state of a running schedule.
 pub(super) struct Evaluator<'a> {
     program: &'a Program,
     pub(super) target: &'a Target,
     defines: &'a Defines,
-    /// Parameters and constants of the kernel.
+    /// The parameters and constants of the kernel.
     constants: FxHashMap<String, Value>,
     pub(super) schedule: Schedule,
-    /// Names of the running schedule, innermost last.
+    /// The scopes of the running schedule, innermost last.
     scopes: Vec<FxHashMap<&'a str, Value>>,
-    /// The schedules that are running: each uses the next.
+    /// The running schedules; each one uses the next.
     running: Vec<&'a ast::Schedule>,
     knobs: Vec<Knob>,
     statements: usize,
 }
 
 impl<'a> Evaluator<'a> {
-    /// Runs a schedule in a scope of its own; `used` is the `use` that names it.
+    /// Runs a schedule in a new scope; `used` is the `use` that names it.
     fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
         let outer = std::mem::replace(&mut self.scopes, vec![FxHashMap::default()]);
         self.running.push(item);
@@ -113,8 +135,8 @@ impl<'a> Evaluator<'a> {
         }
         match &stmt.kind {
             ScheduleStmtKind::Directive { results, stage, directive, args } => {
-                let (run, call) = resolve_call(self, stage, directive, args, stmt.span)?;
-                let values = run(&mut self.schedule, &call)?;
+                let call = resolve_call(self, stage, directive, args, stmt.span)?;
+                let values = call.apply(&mut self.schedule)?;
                 self.name_results(results, values, directive)
             }
             ScheduleStmtKind::Let { names, value } => {
@@ -125,12 +147,12 @@ impl<'a> Evaluator<'a> {
                 let value = self.eval(value)?;
                 name.as_ref().map_or(Ok(()), |name| self.declare(name, value))
             }
-            // As in a kernel, the braces open no scope.
+            // As in a kernel, `if` opens no scope.
             ScheduleStmtKind::If { cond, then, otherwise } => {
                 let taken = if self.condition(cond)? { then } else { otherwise };
                 self.block(taken)
             }
-            ScheduleStmtKind::For { names, items, body } => self.turns(names, items, body),
+            ScheduleStmtKind::For { names, items, body } => self.for_loop(names, items, body),
             ScheduleStmtKind::Use(name) => self.use_schedule(name),
             ScheduleStmtKind::Knob { name, default, choices } => self.knob(name, default, choices),
             ScheduleStmtKind::Assert(cond, text) => match self.condition(cond)? {
@@ -138,13 +160,14 @@ impl<'a> Evaluator<'a> {
                 false => refuse("E0314", cond.span, text.clone()),
             },
             ScheduleStmtKind::AutoInlineInjective => {
-                super::attach::auto_inline_injective(&mut self.schedule, stmt.span);
+                super::directives::auto_inline_injective(&mut self.schedule, stmt.span);
                 Ok(())
             }
         }
     }
 
-    fn turns(
+    /// Runs a `for` over the elements of a list.
+    fn for_loop(
         &mut self,
         names: &'a [Name],
         items: &'a [Expr],
@@ -197,7 +220,7 @@ impl<'a> Evaluator<'a> {
         Some(&found.2)
     }
 
-    /// A parameter's value: of a schedule that is used, the default.
+    /// The value of a parameter; the default for a schedule that another one uses.
     fn parameter(
         &mut self,
         item: &ast::Schedule,
@@ -260,7 +283,7 @@ impl<'a> Evaluator<'a> {
         self.declare(name, value)
     }
 
-    /// Adds a name to the innermost scope. Axes of several stages may share a name.
+    /// Adds a name to the innermost scope. Axes of several stages can share a name.
     fn declare(&mut self, name: &'a Name, value: Value) -> Result<()> {
         let scope = self.scopes.last_mut().expect("a schedule is running");
         let is_axis = matches!(value, Value::Axis(..));
@@ -317,13 +340,13 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// What a name stands for.
+    /// The value of a name.
     pub(super) fn lookup(&self, name: &str) -> Option<Value> {
         let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
         local.or_else(|| self.tensor(name)).or_else(|| self.constants.get(name).cloned())
     }
 
-    /// The stage or input with that name.
+    /// The stage or input with this name.
     pub(super) fn tensor(&self, name: &str) -> Option<Value> {
         Some(match self.schedule.find(name)? {
             Tensor::Stage(id) => Value::Stage(id),
@@ -331,7 +354,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Every name in sight, for "did you mean".
+    /// Every visible name, for "did you mean".
     pub(super) fn names(&self) -> Vec<&str> {
         let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
         let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
@@ -341,7 +364,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// A value of the command line or of the kernel: what is no integer and no condition is a word.
+/// Parses a value of the command line or of the kernel: an integer, a condition or a word.
 fn parse_value(text: &str) -> Value {
     match (text.parse(), text.parse()) {
         (Ok(int), _) => Value::Int(int),
@@ -350,6 +373,7 @@ fn parse_value(text: &str) -> Value {
     }
 }
 
+/// Whether two constants are equal.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => a == b,
@@ -359,7 +383,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// What `-D` says of the schedule, as comments below its text.
+/// The `-D` options for the schedule, as comments below its text.
 fn settings(item: &ast::Schedule, defines: &Defines) -> String {
     let of = |(kernel, path, value): &(Option<String>, String, String)| {
         let (schedule, name) = path.split_once('.')?;
@@ -380,11 +404,12 @@ pub(super) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Returns an error.
 pub(super) fn refuse<T>(code: &'static str, span: Span, text: impl Into<String>) -> Result<T> {
     Err(Box::new(Diag::new(code, span, text)))
 }
 
-/// Says which names there are, or which is close.
+/// Adds the valid names and a similar one to an error.
 pub(super) fn suggest(diag: Diag, name: &str, names: Vec<&str>, what: &str) -> Diag {
     let close = crate::diag::closest(name, names.iter().copied()).map(str::to_string);
     let diag = match names.is_empty() {

@@ -1,7 +1,7 @@
-//! Inlining: the value of an inlined stage stands where its elements were read.
+//! Inlining: replaces reads of inlined stages by their values.
 //!
 //! Before: `S[i] = A[i] * 2`, `S` inline, `C[i] = S[i + 1] + 1`.  After: `C[i] = A[i + 1] * 2 + 1`.
-//! A value is rounded to the stage's element type as a store and a load would have done, so no bit
+//! The value is cast to the element type of the stage, as a store and a load would do, so no bit
 //! changes.
 
 use super::state::{Attach, Schedule, StageId};
@@ -11,16 +11,16 @@ use crate::ir::{Buffer, Expr, ExprKind};
 use crate::te::Body;
 use rustc_hash::FxHashMap;
 
-/// A body has at most this many nodes after inlining.
+/// The largest number of nodes of a body after inlining.
 const MAX_NODES: usize = 1 << 18;
 
-/// What is read instead of the elements of a buffer.
+/// The value of an inlined stage's buffer.
 struct Inlined {
     stage: StageId,
     value: Expr,
 }
 
-/// Replaces every read of an inlined stage; inlined stages leave the order.
+/// Replaces every read of an inlined stage and removes inlined stages from the order.
 pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     let is_inline = |schedule: &Schedule, id: StageId| {
         matches!(schedule.stage(id).attach, Attach::Inline { .. })
@@ -43,7 +43,7 @@ pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
             && let Some(Attach::Inline { span }) = last.map(|id| schedule.stage(id).attach)
         {
             let name = &schedule.stage(id).te.name;
-            let text = format!("inlined here, the value of `{name}` becomes too large");
+            let text = format!("inlined here, the expression of `{name}` becomes too large");
             return Err(Box::new(
                 Diag::new("E0344", span, text)
                     .note(format!("it has more than {MAX_NODES} operations"))
@@ -63,7 +63,7 @@ pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     Ok(())
 }
 
-/// The expression without reads of inlined stages, and one of them.
+/// The expression without reads of inlined stages, and one of the inlined stages.
 fn inline_expr(
     expr: &Expr,
     values: &FxHashMap<Buffer, Inlined>,
@@ -91,7 +91,7 @@ fn rewrite(
     })
 }
 
-/// Size of the tree, counted up to a little over the limit.
+/// The number of nodes of a tree; counting stops above the limit.
 fn count_nodes(expr: &Expr) -> usize {
     fn count(expr: &Expr, nodes: &mut usize) {
         *nodes += 1;

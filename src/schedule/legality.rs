@@ -1,9 +1,11 @@
-//! What a schedule as a whole must fulfil, with the directive that is to blame.
+//! Legality checks of a whole schedule. Errors point to the directive that is illegal.
 //!
-//! [`check_attachment`] looks at the stages around an attached stage, [`check_placed`] at loops
-//! whose extents are known. What names and kinds tell is checked by the directives themselves.
+//! [`check_attachment`] needs the attachments only, [`check_loops`] the extents of all loops. The
+//! directives themselves check what names and kinds of axes tell.
 
-use super::bounds::{Placed, Reads, StageBounds, attach_depth, is_vectorized, needed, step_of};
+use super::bounds::{StageBounds, attach_depth, is_vectorized, needed_iterations, step_of};
+use super::phases::BoundedSchedule;
+use super::reads::Reads;
 use super::state::{
     Annotation, Attach, AxisId, AxisKind, Factor, Relation, Schedule, Stage, StageId, Tail,
 };
@@ -14,11 +16,11 @@ use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Expr, ThreadIndex};
 use crate::te::{Body, Reduction};
 
-/// Nor are copies with more operations together: to compile them would take many seconds.
+/// The largest number of operations in all unrolled copies of a stage. More take many seconds to
+/// compile.
 const MAX_OPERATIONS: i128 = 131_072;
 
-/// An attached stage stands before and around nothing but those that read it, and around all of
-/// them.
+/// Checks that a stage is attached to a loop that encloses all its readers (E0340 to E0342).
 pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) -> Result<()> {
     let stage = schedule.stage(id);
     let Attach::At { stage: consumer, axis, span } = stage.attach else { return Ok(()) };
@@ -27,7 +29,7 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     let place = |id: StageId| schedule.order.iter().position(|other| *other == id);
     let Some(consumer_place) = place(consumer) else {
         let text =
-            format!("`{}` is inlined, it has no loops to compute `{name}` in", target.te.name);
+            format!("`{}` is inlined and has no loops to compute `{name}` in", target.te.name);
         return Err(Box::new(Diag::new("E0342", span, text)));
     };
     if Some(consumer_place) < place(id) {
@@ -39,7 +41,7 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
         ));
     }
     let depth = attach_depth(target, axis);
-    let point = Point { schedule, stage: consumer, depth };
+    let point = AttachPoint { schedule, stage: consumer, depth };
     let mut inside = 0;
     for read in reads.of_stage(id) {
         if point.encloses(read.by, read.initial) {
@@ -71,7 +73,7 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     let diag = if outside.by == consumer {
         diag.note(format!("the start value of `{reader}` is set before its loop `{axis_name}`"))
     } else {
-        diag.note(format!("what is computed in `{axis_name}` is gone after each iteration"))
+        diag.note(format!("the elements that `{axis_name}` computes exist for one iteration only"))
             .related(schedule.stage(outside.by).span, "read here")
     };
     Err(Box::new(diag.help(format!(
@@ -80,15 +82,15 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     ))))
 }
 
-/// A place inside a loop of a stage.
-pub(super) struct Point<'a> {
+/// The inside of a loop of a stage; of all its loops if `depth` is `None`.
+pub(super) struct AttachPoint<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) stage: StageId,
     pub(super) depth: Option<usize>,
 }
 
-impl Point<'_> {
-    /// Whether the code of `reader` stands inside.
+impl AttachPoint<'_> {
+    /// Whether it encloses the code of a stage, or the start values of its reduction if `initial`.
     pub(super) fn encloses(&self, reader: StageId, initial: bool) -> bool {
         let target = self.schedule.stage(self.stage);
         if reader == self.stage {
@@ -97,7 +99,7 @@ impl Point<'_> {
             return !initial || first.is_none_or(|first| self.depth < Some(first));
         }
         let mut child = reader;
-        // Stages are attached to later ones only, which ends the walk; a cycle is no such chain.
+        // At most as many steps as stages: attachments that form a cycle are refused elsewhere.
         for _ in 0..self.schedule.order.len() {
             let Attach::At { stage, axis, .. } = self.schedule.stage(child).attach else {
                 return false;
@@ -111,6 +113,7 @@ impl Point<'_> {
     }
 }
 
+/// The names of stages for a message: `each of `A`, `B` and `C``.
 fn reader_names(schedule: &Schedule, readers: impl Iterator<Item = StageId>) -> String {
     let mut names: Vec<String> = Vec::new();
     for id in readers {
@@ -126,32 +129,34 @@ fn reader_names(schedule: &Schedule, readers: impl Iterator<Item = StageId>) -> 
     }
 }
 
-/// Checks every stage whose loops have their extents.
-pub(super) fn check_placed(placed: &Placed, facts: &Facts) -> Result<()> {
-    let schedule = &placed.schedule;
+/// Checks the loops of every stage, whose extents are known.
+pub(super) fn check_loops(bounded: &BoundedSchedule, facts: &Facts) -> Result<()> {
+    let schedule = &bounded.schedule;
     for id in schedule.order.iter().copied() {
-        let (stage, bounds) = (schedule.stage(id), placed.of(id));
+        let (stage, bounds) = (schedule.stage(id), bounded.of(id));
         schedule.checked(check_constant_extents(stage, bounds))?;
         schedule.checked(check_nesting(stage))?;
-        check_unrolled(placed, id)?;
+        check_unrolled(bounded, id)?;
         schedule.checked(check_order(schedule, stage, bounds))?;
         schedule.checked(check_tails(stage, bounds, facts))?;
     }
-    super::threads::check_launches(placed)
+    super::threads::check_launches(bounded)
 }
 
-/// Lanes of a split whose factor may be larger than the axis: beyond this they are refused, since
-/// each vector of them runs, if only to find that it is outside.
+/// The largest number of lanes of a split whose factor may exceed the axis: idle vectors run too.
 const MAX_IDLE_LANES: i128 = 1 << 20;
 
-/// A vectorized loop has no absurd number of lanes beyond the axis that it is a part of.
+/// Refuses a vectorized loop with more than [`MAX_IDLE_LANES`] lanes that may exceed its axis
+/// (E0332).
 fn check_lanes(
     stage: &Stage,
     bounds: &StageBounds,
     leaf: AxisId,
     (lanes, span): (i128, Span),
 ) -> Result<()> {
-    if lanes <= MAX_IDLE_LANES || needed(&stage.relations, &bounds.extents, leaf).is_none() {
+    if lanes <= MAX_IDLE_LANES
+        || needed_iterations(&stage.relations, &bounds.extents, leaf).is_none()
+    {
         return Ok(());
     }
     let name = &stage.axis(leaf).name;
@@ -160,7 +165,7 @@ fn check_lanes(
     Err(Box::new(Diag::new("E0332", span, text).help(help)))
 }
 
-/// Lanes and copies are counted at compile time.
+/// Checks that the extents of vectorized and unrolled loops are constant (E0330).
 fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
     for leaf in &stage.leaves {
         let axis = stage.axis(*leaf);
@@ -190,7 +195,7 @@ fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
     Ok(())
 }
 
-/// Inside lanes there are no lanes and no threads.
+/// Refuses vectorized, parallel and bound loops inside a vectorized one (E0331).
 fn check_nesting(stage: &Stage) -> Result<()> {
     let lanes = stage.leaves.iter().position(|leaf| is_vectorized(stage, *leaf));
     let Some(lanes) = lanes else { return Ok(()) };
@@ -219,28 +224,29 @@ fn check_nesting(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
+/// Refuses unrolled loops that would make too many copies of a stage (E0332).
+fn check_unrolled(bounded: &BoundedSchedule, id: StageId) -> Result<()> {
     let mut copies: i128 = 1;
     let mut blame: Option<Span> = None;
     let mut at = Some((id, usize::MAX));
     while let Some((id, depth)) = at {
-        let (stage, bounds) = (placed.schedule.stage(id), placed.of(id));
+        let (stage, bounds) = (bounded.schedule.stage(id), bounded.of(id));
         for leaf in stage.leaves.iter().take(depth) {
             if let Some((Annotation::Unroll, span)) = stage.axis(*leaf).annotation {
                 copies = copies.saturating_mul(bounds.extents[leaf.0].as_int().unwrap_or(1));
-                // The last directive is the one too many.
+                // Blame the last directive.
                 blame = blame.filter(|other| other.start > span.start).or(Some(span));
             }
         }
         at = match stage.attach {
             Attach::At { stage: consumer, axis, .. } => {
-                let depth = attach_depth(placed.schedule.stage(consumer), axis);
+                let depth = attach_depth(bounded.schedule.stage(consumer), axis);
                 Some((consumer, depth.map_or(0, |depth| depth + 1)))
             }
             _ => None,
         };
     }
-    let te = &placed.schedule.stage(id).te;
+    let te = &bounded.schedule.stage(id).te;
     let (name, operations) = (&te.name, count_operations(te));
     match blame {
         Some(span) if copies > MAX_UNROLLED_COPIES => {
@@ -266,7 +272,7 @@ fn check_unrolled(placed: &Placed, id: StageId) -> Result<()> {
     }
 }
 
-/// The operations of one element, with those of its indices; what is shared counts once.
+/// The number of operations of one element and its indices; shared ones count once.
 fn count_operations(stage: &crate::te::Stage) -> i128 {
     let mut seen = NodeSet::default();
     let values = match &stage.body {
@@ -278,7 +284,8 @@ fn count_operations(stage: &crate::te::Stage) -> i128 {
     seen.len() as i128 + 2
 }
 
-/// Every element meets its terms in the order of the source, unless their order cannot matter.
+/// Checks that each element combines its terms in the order of the source, unless the order cannot
+/// change the result or the program allows another one (E0333).
 fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Result<()> {
     let Body::Reduce(reduction) = &stage.te.body else { return Ok(()) };
     let allowed = stage.reordered.is_some_and(|(_, allowed)| allowed)
@@ -293,7 +300,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let (first, second) = (&stage.axis(first).name, &stage.axis(second).name);
     let dtype = stage.te.buffers[0].dtype;
     let text = format!(
-        "with `{second}` outside `{first}`, `{}` meets its terms in another order",
+        "with `{second}` outside `{first}`, `{}` combines its terms in another order",
         stage.te.name
     );
     let before = format!(
@@ -317,14 +324,14 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     }))
 }
 
-/// Why the order shows in the result of a commutative reducer of floats.
+/// Why the order changes the result of a commutative reducer of floats.
 fn why_order(reduction: &Reduction) -> String {
     match reduction.combiner.name.as_str() {
         name @ ("max" | "min") => {
             let sign = if name == "max" { '>' } else { '<' };
             format!(
-                "`{name}(a, b)` is `if a {sign} b then a else b`: it does not round, but after a \
-                 NaN it begins anew, and of 0.0 and -0.0 it takes the later, so with these another \
+                "`{name}(a, b)` is `if a {sign} b then a else b`: it does not round, but it drops \
+                 a NaN in `a`, and of 0.0 and -0.0 it takes `b`, so with these values another \
                  order gives another result"
             )
         }
@@ -332,22 +339,23 @@ fn why_order(reduction: &Reduction) -> String {
     }
 }
 
-/// Whether some stage meets its terms in another order than the source's, and that matters.
-pub(super) fn changes_order(placed: &Placed) -> bool {
-    placed.schedule.order.iter().any(|id| {
-        let stage = placed.schedule.stage(*id);
+/// Whether a stage combines its terms in another order than the source, and that can change the
+/// result.
+pub(super) fn changes_order(bounded: &BoundedSchedule) -> bool {
+    bounded.schedule.order.iter().any(|id| {
+        let stage = bounded.schedule.stage(*id);
         let Body::Reduce(reduction) = &stage.te.body else { return false };
-        !order_is_free(stage, reduction) && declared_order(stage, placed.of(*id)).is_err()
+        !order_is_free(stage, reduction) && declared_order(stage, bounded.of(*id)).is_err()
     })
 }
 
-/// Whether any order of the terms gives the same bits.
+/// Whether every order of the terms gives the same bits.
 pub(super) fn order_is_free(stage: &Stage, reduction: &Reduction) -> bool {
     reduction.combiner.commutative && stage.te.buffers.iter().all(|b| !b.dtype.is_float())
 }
 
-/// Whether the loops over terms run through them in declared order; else two axes that should
-/// be the other way round, and the directive if it is a `fuse`.
+/// Checks that the reduction loops enumerate the terms in declared order. Otherwise returns two
+/// axes in the wrong order, and the directive if it is a `fuse`.
 fn declared_order(
     stage: &Stage,
     bounds: &StageBounds,
@@ -388,8 +396,8 @@ fn declared_order(
     }
 }
 
-/// Per axis: whether it is a reduction axis that takes more than one value. What a loop of one
-/// iteration is split into takes one too, whatever the factor.
+/// Whether each axis is a reduction axis with more than one value. The parts of an axis with one
+/// value have one value too, whatever the factor.
 fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
     let moves = |at: usize, axis: &super::state::Axis| {
         axis.kind == AxisKind::Reduce && bounds.extents[at].as_int() != Some(1)
@@ -410,6 +418,7 @@ fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
     moving
 }
 
+/// Checks `tail=shift` and `tail=mask` of each split (E0334 to E0336).
 fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()> {
     for relation in &stage.relations {
         let Relation::Split { parent, outer, inner, factor, tail, span } = relation else {
@@ -435,7 +444,8 @@ fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()>
     Ok(())
 }
 
-/// The last step computes elements again, which must be harmless and possible.
+/// Checks a split with `tail=shift`, whose last step computes elements again: no term may be added
+/// twice (E0334), a whole step must fit (E0335), and threads must not race (E0334).
 fn check_shift(
     stage: &Stage,
     bounds: &StageBounds,
@@ -446,7 +456,7 @@ fn check_shift(
     let name = &stage.axis(parent).name;
     let extent = &bounds.extents[parent.0];
     let step = step_of(factor, &bounds.extents[inner.0]);
-    // All steps together reach beyond the end, so some of them overlap.
+    // Steps overlap if they are longer than the axis together.
     let reach = Expr::mul(bounds.extents[outer.0].clone(), step.clone());
     let overlap = !facts.prove(&Expr::le(reach, extent.clone()));
     if overlap && adds_twice(stage, parent, outer) {
@@ -465,10 +475,10 @@ fn check_shift(
             Diag::new("E0335", span, text).help("write `tail=guard`, or `assume` that it fits"),
         ));
     }
-    // Threads share elements if they run different steps, or the same part of all steps.
+    // Two threads write the same elements if each runs another step, or another part of all steps.
     let steps: Vec<AxisId> = leaves_of(stage, outer).collect();
     let is_single = |leaf: &AxisId| bounds.extents[leaf.0].as_int() == Some(1);
-    let around = |leaf: &AxisId| {
+    let encloses_steps = |leaf: &AxisId| {
         let mut inside = stage.leaves.iter().skip_while(|other| *other != leaf).skip(1);
         inside.any(|other| steps.contains(other) && !is_single(other))
     };
@@ -480,11 +490,11 @@ fn check_shift(
         };
         at_once && !is_single(leaf)
     };
-    // Those of a GPU do not meet between steps.
+    // Threads of a GPU have no barrier between steps.
     let bound =
         |leaf: &AxisId| matches!(stage.axis(*leaf).annotation, Some((Annotation::Thread(_), _)));
     let shared = leaves_of(stage, inner)
-        .filter(|leaf| around(leaf) || bound(leaf))
+        .filter(|leaf| encloses_steps(leaf) || bound(leaf))
         .chain(steps.iter().copied())
         .find(threads);
     if let (true, Some(leaf)) = (overlap, shared) {
@@ -505,8 +515,8 @@ fn check_shift(
     Ok(())
 }
 
-/// Whether steps of `outer` that overlap add terms again. They do not where each step begins with
-/// the start values of its elements.
+/// Whether overlapping steps of `outer` add terms twice. They do not if each step first stores the
+/// start values of its elements.
 fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
     let reduce = |axis: AxisId| stage.axis(axis).kind == AxisKind::Reduce;
     let first = stage.leaves.iter().position(|leaf| reduce(*leaf));
@@ -516,7 +526,7 @@ fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
         })
 }
 
-/// The loops that an axis became.
+/// The loops that an axis was split or fused into.
 fn leaves_of(stage: &Stage, axis: AxisId) -> impl Iterator<Item = AxisId> {
     let mut axes = vec![axis];
     for relation in &stage.relations {

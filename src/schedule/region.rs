@@ -1,8 +1,8 @@
-//! The values that an index takes while some loops run and others stand still.
+//! Interval analysis: the values of an index while some loops run and the others stand still.
 //!
 //! Before: `y*2 + ky`, `y = yo*8 + yi`, `yo` fixed, `yi` in 0..8, `ky` in 0..3.
 //! After: from `yo*16`, 16 more.
-//! A [`Span`] always covers every value taken; for sums of multiples it is exact.
+//! An [`Interval`] covers every value; for sums of multiples of variables it is exact.
 
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -10,31 +10,32 @@ use crate::ir::visit::{any_expr, walk_expr};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use rustc_hash::FxHashMap;
 
-/// `min ..= min + width`: `min` over the fixed variables, `width` over run-time integers only.
+/// The values `min ..= min + width`: `min` over fixed variables, `width` over run-time integers
+/// only.
 #[derive(Clone, Debug)]
-pub(super) struct Span {
+pub(super) struct Interval {
     pub(super) min: Expr,
     pub(super) width: Expr,
 }
 
-impl Span {
-    /// One value.
-    pub(super) fn point(value: Expr) -> Span {
-        Span { min: value, width: Expr::index(0) }
+impl Interval {
+    /// The interval of one value.
+    pub(super) fn point(value: Expr) -> Interval {
+        Interval { min: value, width: Expr::index(0) }
     }
 }
 
-/// Where variables run, and what is known of those that stand still.
-pub(super) struct Ranges<'a> {
-    /// The variables that run, each with all that it covers; every other one is fixed.
-    pub(super) moving: &'a FxHashMap<Var, Span>,
-    /// What is known of the fixed ones.
+/// Evaluates expressions to intervals.
+pub(super) struct IntervalEvaluator<'a> {
+    /// The variables of running loops, with their values. All others are fixed.
+    pub(super) moving: &'a FxHashMap<Var, Interval>,
+    /// Facts about the fixed variables.
     pub(super) facts: &'a Facts,
 }
 
-impl Ranges<'_> {
-    /// What `expr` covers; `None` if nothing is known.
-    pub(super) fn span(&self, expr: &Expr) -> Option<Span> {
+impl IntervalEvaluator<'_> {
+    /// The values of an expression; `None` if they are unknown.
+    pub(super) fn interval(&self, expr: &Expr) -> Option<Interval> {
         let mut moves = false;
         let mut opaque = expr.ty != DType::Index.into();
         walk_expr(expr, &mut |e| match &e.kind {
@@ -46,53 +47,53 @@ impl Ranges<'_> {
             return None;
         }
         if !moves {
-            return Some(Span::point(self.simple(expr)));
+            return Some(Interval::point(self.simple(expr)));
         }
         match &expr.kind {
             ExprKind::Var(var) => self.moving.get(var).cloned(),
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b),
             ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
-                self.union(self.span(a)?, self.span(b)?)
+                self.union(self.interval(a)?, self.interval(b)?)
             }
             _ => None,
         }
     }
 
-    fn binary(&self, op: BinOp, a: &Expr, b: &Expr) -> Option<Span> {
+    fn binary(&self, op: BinOp, a: &Expr, b: &Expr) -> Option<Interval> {
         match op {
             BinOp::Add => {
-                let (a, b) = (self.span(a)?, self.span(b)?);
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
                 Some(self.make(Expr::add(a.min, b.min), Expr::add(a.width, b.width)))
             }
             BinOp::Sub => {
-                let (a, b) = (self.span(a)?, self.span(b)?);
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
                 let high = Expr::add(b.min, b.width.clone());
                 Some(self.make(Expr::sub(a.min, high), Expr::add(a.width, b.width)))
             }
             BinOp::Mul => {
-                let (a, b) = (self.span(a)?, self.span(b)?);
-                let (span, factor) = match (is_zero(&a.width), is_zero(&b.width)) {
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
+                let (interval, factor) = match (is_zero(&a.width), is_zero(&b.width)) {
                     (false, true) => (a, b.min),
                     (true, false) => (b, a.min),
-                    // What moves takes one value: a loop of one iteration.
+                    // The running loops have one iteration.
                     (true, true) => {
                         let product = Expr::mul(a.min, b.min);
                         return Some(self.make(product, Expr::index(0)));
                     }
                     (false, false) => return None,
                 };
-                self.scale(span, factor)
+                self.scale(interval, factor)
             }
             BinOp::FloorDiv | BinOp::FloorMod => {
                 let divisor = b.as_int().and_then(|b| i64::try_from(b).ok()).filter(|b| *b > 0)?;
-                let span = self.span(a)?;
+                let interval = self.interval(a)?;
                 match op {
-                    BinOp::FloorDiv => self.quotient(span, divisor),
-                    _ => self.remainder(span, divisor),
+                    BinOp::FloorDiv => self.quotient(interval, divisor),
+                    _ => self.remainder(interval, divisor),
                 }
             }
             BinOp::Min | BinOp::Max => {
-                let (a, b) = (self.span(a)?, self.span(b)?);
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
                 let min = Expr::binary(op, a.min, b.min);
                 Some(self.make(min, Expr::binary(BinOp::Max, a.width, b.width)))
             }
@@ -100,49 +101,49 @@ impl Ranges<'_> {
         }
     }
 
-    /// A span times something fixed.
-    fn scale(&self, span: Span, factor: Expr) -> Option<Span> {
-        // A width may not depend on loops.
+    /// An interval times a fixed factor.
+    fn scale(&self, interval: Interval, factor: Expr) -> Option<Interval> {
+        // A width must not depend on loops.
         if !self.is_runtime(&factor) {
             return None;
         }
         let zero = Expr::index(0);
         if self.facts.prove(&Expr::le(zero.clone(), factor.clone())) {
-            let min = Expr::mul(span.min, factor.clone());
-            return Some(self.make(min, Expr::mul(span.width, factor)));
+            let min = Expr::mul(interval.min, factor.clone());
+            return Some(self.make(min, Expr::mul(interval.width, factor)));
         }
         if self.facts.prove(&Expr::le(factor.clone(), zero.clone())) {
-            let high = Expr::add(span.min, span.width.clone());
-            let width = Expr::mul(span.width, Expr::sub(zero, factor.clone()));
+            let high = Expr::add(interval.min, interval.width.clone());
+            let width = Expr::mul(interval.width, Expr::sub(zero, factor.clone()));
             return Some(self.make(Expr::mul(high, factor), width));
         }
         None
     }
 
-    fn quotient(&self, span: Span, divisor: i64) -> Option<Span> {
+    fn quotient(&self, interval: Interval, divisor: i64) -> Option<Interval> {
         let by = Expr::index(divisor);
-        // With a known remainder of the first value the last one is known too.
-        let rest = self.simple(&Expr::binary(BinOp::FloorMod, span.min.clone(), by.clone()));
+        // The exact width, if the remainder of the first value is constant.
+        let rest = self.simple(&Expr::binary(BinOp::FloorMod, interval.min.clone(), by.clone()));
         let most = rest.as_int().map_or(Expr::index(divisor - 1), |_| rest.clone());
-        let width = Expr::binary(BinOp::FloorDiv, Expr::add(span.width, most), by.clone());
-        Some(self.make(Expr::binary(BinOp::FloorDiv, span.min, by), width))
+        let width = Expr::binary(BinOp::FloorDiv, Expr::add(interval.width, most), by.clone());
+        Some(self.make(Expr::binary(BinOp::FloorDiv, interval.min, by), width))
     }
 
-    fn remainder(&self, span: Span, divisor: i64) -> Option<Span> {
+    fn remainder(&self, interval: Interval, divisor: i64) -> Option<Interval> {
         let by = Expr::index(divisor);
-        let rest = self.simple(&Expr::binary(BinOp::FloorMod, span.min.clone(), by.clone()));
-        let wraps = match (self.facts.const_bounds(&rest).1, span.width.as_int()) {
+        let rest = self.simple(&Expr::binary(BinOp::FloorMod, interval.min.clone(), by.clone()));
+        let wraps = match (self.facts.const_bounds(&rest).1, interval.width.as_int()) {
             (Some(rest), Some(width)) => rest + width >= i128::from(divisor),
             _ => true,
         };
         Some(match wraps {
-            false => Span { min: rest, width: span.width },
-            true => Span { min: Expr::index(0), width: Expr::index(divisor - 1) },
+            false => Interval { min: rest, width: interval.width },
+            true => Interval { min: Expr::index(0), width: Expr::index(divisor - 1) },
         })
     }
 
-    /// The smallest span known to hold both.
-    pub(super) fn union(&self, a: Span, b: Span) -> Option<Span> {
+    /// An interval that covers both, the smallest one that can be proved; `None` if none can.
+    pub(super) fn union(&self, a: Interval, b: Interval) -> Option<Interval> {
         let step = self.simple(&Expr::sub(b.min.clone(), a.min.clone()));
         let (low, high) = self.facts.const_bounds(&step);
         let max = |a, b| Expr::binary(BinOp::Max, a, b);
@@ -164,7 +165,7 @@ impl Ranges<'_> {
             let width = Expr::add(max(a.width, b.width), Expr::index(apart));
             return Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width));
         }
-        // Over run-time integers: `step` itself is no loop's.
+        // `step` depends on run-time integers only.
         if self.is_runtime(&step) {
             let zero = Expr::index(0);
             if self.facts.prove(&Expr::le(zero.clone(), step.clone())) {
@@ -179,14 +180,14 @@ impl Ranges<'_> {
         None
     }
 
-    /// True if the expression mentions no loop: `facts` binds every fixed one.
+    /// Whether the expression contains no loop variable: `facts` binds every fixed one.
     fn is_runtime(&self, expr: &Expr) -> bool {
         let is_loop = |var: &Var| self.facts.is_loop(var) || self.moving.contains_key(var);
         !any_expr(expr, &mut |e| e.as_var().is_some_and(is_loop))
     }
 
-    fn make(&self, min: Expr, width: Expr) -> Span {
-        Span { min: self.simple(&min), width: self.simple(&width) }
+    fn make(&self, min: Expr, width: Expr) -> Interval {
+        Interval { min: self.simple(&min), width: self.simple(&width) }
     }
 
     fn simple(&self, expr: &Expr) -> Expr {
@@ -205,7 +206,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random index over `vars`, most of it sums of multiples.
+    /// A random index over `vars`, mostly sums of multiples.
     fn index(random: &mut ChaCha8Rng, vars: &[Var], depth: usize) -> Expr {
         let int = |random: &mut ChaCha8Rng, low, high| Expr::index(random.random_range(low..=high));
         if depth == 0 || random.random_range(0..6) == 0 {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_covers_every_value() {
+    fn an_interval_covers_every_value() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let mut exact = 0;
         for _ in 0..2000 {
@@ -239,16 +240,16 @@ mod tests {
             for (var, size) in fixed.iter().zip(&sizes) {
                 facts.bind(var, &Expr::index(0), &Expr::index(*size));
             }
-            let spans = moving.iter().zip(&sizes[2..]).map(|(var, size)| {
+            let intervals = moving.iter().zip(&sizes[2..]).map(|(var, size)| {
                 let width = Expr::index(size - 1);
-                (var.clone(), Span { min: Expr::index(0), width })
+                (var.clone(), Interval { min: Expr::index(0), width })
             });
-            let spans: FxHashMap<Var, Span> = spans.collect();
+            let intervals: FxHashMap<Var, Interval> = intervals.collect();
             let vars: Vec<Var> = fixed.iter().chain(&moving).cloned().collect();
             let expr = simplify_expr(&index(&mut random, &vars, 4), &facts);
-            let ranges = Ranges { moving: &spans, facts: &facts };
-            let Some(span) = ranges.span(&expr) else { continue };
-            let width = span.width.as_int().expect("all extents are constants");
+            let evaluator = IntervalEvaluator { moving: &intervals, facts: &facts };
+            let Some(interval) = evaluator.interval(&expr) else { continue };
+            let width = interval.width.as_int().expect("all extents are constants");
             let mut tight = false;
             for (f, g) in (0..sizes[0]).flat_map(|f| (0..sizes[1]).map(move |g| (f, g))) {
                 let here = vec![(fixed[0].clone(), f), (fixed[1].clone(), g)];
@@ -263,10 +264,10 @@ mod tests {
                         value(&expr, &at)
                     })
                     .collect();
-                let min = value(&span.min, &here);
+                let min = value(&interval.min, &here);
                 let low = *values.iter().min().expect("not empty");
                 let high = *values.iter().max().expect("not empty");
-                assert!(min <= low && high <= min + width, "{expr:?}: {span:?}");
+                assert!(min <= low && high <= min + width, "{expr:?}: {interval:?}");
                 tight |= min == low && high == min + width;
             }
             exact += u32::from(tight);

@@ -1,12 +1,13 @@
-//! Which schedule a kernel is built with: the longest match of its target, by name or without.
+//! Chooses the schedule of a kernel: the one with the longest match of the target, by name or
+//! without.
 //!
-//! A schedule of the name [`TUNED`] is one that `tec tune` wrote. Where it fits the target it is
-//! what a kernel is built with if none is asked for, and the last one of a target replaces those
-//! before it, so that the output of a search may be appended to the file any number of times.
+//! `tec tune` writes schedules with the name [`TUNED`]. If one fits the target and the user chose
+//! none, the kernel uses it. The last one of a target replaces those before it, so that the output
+//! of `tec tune` can be appended to a file any number of times.
 
-use super::arguments::check_call;
-use super::bounds::infer_bounds;
+use super::directives::check_call;
 use super::evaluate::{apply, suggest};
+use super::phases::infer_bounds;
 use super::state::Schedule;
 use crate::diag::{Diag, Result, Span};
 use crate::lang::Program;
@@ -21,20 +22,19 @@ pub const TUNED: &str = "tuned";
 /// `--schedule [KERNEL.]NAME`.
 pub type Chosen = (Option<String>, String);
 
-/// Makes a schedule for a kernel; what the user should know of it goes to the notes.
+/// Makes a schedule for a kernel, and adds notes for the user.
 pub type Maker<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
 
-/// What a kernel gets that has no schedule for the target.
+/// The schedule of a kernel that has none for the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// The plain loops.
+    /// The default schedule.
     Plain,
-    /// A schedule that the compiler makes.
+    /// The automatic schedule.
     Auto,
 }
 
-/// Every kernel with the schedule that it is built with; what the user should know of those that
-/// the compiler makes goes to `notes`.
+/// Schedules every kernel. Adds notes for the user, about schedules that the compiler makes.
 pub fn schedule_kernels(
     program: &Program,
     graphs: Vec<Graph>,
@@ -59,7 +59,7 @@ pub fn schedule_kernels(
             schedules.push(auto(&graph, notes));
             continue;
         }
-        // A kernel without a schedule of that name is scheduled as if none were asked for.
+        // A kernel without a schedule of this name ignores the option.
         let named = wanted.and_then(|name| pick(program, &graph.name, Some(name), target));
         let tuned = || pick(program, &graph.name, Some(TUNED), target);
         let unnamed = || pick(program, &graph.name, None, target);
@@ -80,8 +80,8 @@ pub fn schedule_kernels(
     if diags.is_empty() { Ok(schedules) } else { Err(diags) }
 }
 
-/// Applies every schedule of the graphs' kernels, whichever is built. Those that fit the target are
-/// given back; the others have their bounds inferred for targets of their own.
+/// Applies every schedule of the graphs' kernels, used or not. Returns those that fit the target;
+/// infers bounds of the others for a target that they fit.
 pub fn schedule_all(
     program: &Program,
     graphs: &[Graph],
@@ -90,7 +90,7 @@ pub fn schedule_all(
 ) -> (Vec<Schedule>, Vec<Diag>) {
     let (mut schedules, mut diags) = (Vec::new(), check_items(program).err().unwrap_or_default());
     for graph in graphs {
-        for item in standing(program, &graph.name) {
+        for item in effective_schedules(program, &graph.name) {
             let apply = |target: &Target| apply(program, graph.clone(), target, defines, item);
             match &item.target {
                 Some(name) if !covers(&name.text, target) => {
@@ -106,7 +106,8 @@ pub fn schedule_all(
     (schedules, diags)
 }
 
-/// Why all targets of a group refuse a schedule: what that one says which comes farthest in it.
+/// The error of a schedule that all targets of a group refuse: of all errors, the one that is last
+/// in the source.
 fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -> Option<Diag> {
     let mut refused: Option<Diag> = None;
     let place = |diag: &Diag| diag.span.map(|span| (span.file, span.start));
@@ -122,8 +123,8 @@ fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -
     refused
 }
 
-/// Notes about the kernels that are scheduled as if `--schedule` were not given, because they have
-/// no schedule of that name for the target.
+/// Notes about the kernels that ignore `--schedule`, because they have no schedule of this name for
+/// the target.
 pub fn without_chosen<'a>(
     program: &Program,
     kernels: impl Iterator<Item = &'a str>,
@@ -150,7 +151,7 @@ pub fn without_chosen<'a>(
     without.map(note).collect()
 }
 
-/// That there are schedules which `tec tune` wrote, if they are for other targets only.
+/// A note that `tec tune` wrote schedules for other targets only.
 fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<String> {
     let targets = targets_of(program, kernel, TUNED);
     (!targets.is_empty()).then(|| {
@@ -162,7 +163,7 @@ fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<S
     })
 }
 
-/// For which targets a kernel has schedules of a name.
+/// The targets for which a kernel has a schedule of this name.
 fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     let named = program.schedules_named(kernel, Some(name));
     let mut targets: Vec<String> = named
@@ -173,6 +174,7 @@ fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     targets
 }
 
+/// All schedules of a program.
 fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
         Item::Schedule(schedule) => Some(schedule),
@@ -184,9 +186,9 @@ fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
     item.name.as_ref().map(|name| &name.text[..]) == name
 }
 
-/// The schedules of a kernel, in source order, without those of `tec tune` that a later one
+/// The schedules of a kernel, in source order, without those that a later one of `tec tune`
 /// replaces.
-fn standing<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
+fn effective_schedules<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
     let mut all: Vec<&ast::Schedule> = program.schedules_of(kernel).collect();
     let mut seen = FxHashSet::default();
     all.reverse();
@@ -198,7 +200,7 @@ fn standing<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
     all
 }
 
-/// Those that fit the target.
+/// The schedules of a kernel that fit the target.
 pub(super) fn candidates<'a>(
     program: &'a Program,
     kernel: &str,
@@ -206,10 +208,10 @@ pub(super) fn candidates<'a>(
 ) -> Vec<&'a ast::Schedule> {
     let fits =
         |item: &&ast::Schedule| item.target.as_ref().is_none_or(|name| covers(&name.text, target));
-    standing(program, kernel).into_iter().filter(fits).collect()
+    effective_schedules(program, kernel).into_iter().filter(fits).collect()
 }
 
-/// More for a longer match: none, `cpu`, `x86`, `x86-avx512`.
+/// The rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
 fn specificity(item: &ast::Schedule) -> usize {
     match item.target.as_ref().map(|name| &name.text[..]) {
         None => 0,
@@ -218,7 +220,7 @@ fn specificity(item: &ast::Schedule) -> usize {
     }
 }
 
-/// The schedule of that name for a kernel and a target.
+/// The schedule of this name for a kernel and a target.
 pub fn find<'a>(
     program: &'a Program,
     kernel: &str,
@@ -234,14 +236,14 @@ fn pick<'a>(
     name: Option<&str>,
     target: &Target,
 ) -> Option<&'a ast::Schedule> {
-    // Of several that fit equally well, which only those of `tec tune` may, the last one counts.
+    // Only schedules of `tec tune` can fit equally well; the last one counts.
     program
         .schedules_named(kernel, name)
         .filter(|item| item.target.as_ref().is_none_or(|name| covers(&name.text, target)))
         .max_by_key(|item| specificity(item))
 }
 
-/// Whether a schedule's target, one or more leading components of a name, covers `target`.
+/// Whether the target of a schedule, one or more leading components of a name, covers `target`.
 pub(super) fn covers(prefix: &str, target: &Target) -> bool {
     let name = target.name;
     (prefix == "cpu" && !target.is_gpu())
@@ -249,7 +251,7 @@ pub(super) fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// What a schedule may be for: `cpu`, and one or more leading components of each target's name.
+/// The targets that a schedule can name: `cpu`, and one or more leading components of each name.
 fn groups() -> Vec<&'static str> {
     let mut groups = vec!["cpu"];
     for Target { name, .. } in Target::all() {
@@ -263,7 +265,7 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// That a schedule's target is none.
+/// The error for an unknown target of a schedule (E0401).
 fn check_target(name: &ast::Name) -> Option<Diag> {
     let groups = groups();
     if groups.contains(&&name.text[..]) {
@@ -273,11 +275,11 @@ fn check_target(name: &ast::Name) -> Option<Diag> {
     let diag = suggest(diag, &name.text, groups, "targets");
     Some(match diag.help {
         Some(_) => diag,
-        None => diag.help("`cpu` stands for every CPU, `nvptx` for every GPU"),
+        None => diag.help("`cpu` means every CPU, `nvptx` every GPU"),
     })
 }
 
-/// What is wrong in statements whatever they are applied to, also where no `if` leads to them.
+/// Checks what does not depend on the kernel in all statements, reached or not.
 fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     for stmt in stmts {
         match &stmt.kind {
@@ -294,9 +296,9 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     }
 }
 
-/// What can be said of all schedules before any is applied. Kernel, name and target identify one;
-/// `default` is the plain loop nest and `auto` what the compiler makes. What `tec tune` wrote is
-/// replaced by the next of the same file.
+/// Checks all schedules before any is applied: targets, statements, and that kernel, name and
+/// target identify a schedule. `default` and `auto` are reserved names. A schedule of `tec tune`
+/// replaces earlier ones of the same file.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen: FxHashMap<_, Span> = FxHashMap::default();
     let mut diags = Vec::new();
@@ -320,7 +322,7 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     if diags.is_empty() { Ok(()) } else { Err(diags) }
 }
 
-/// `--schedule` names a kernel and a schedule that there are.
+/// Checks that the kernel and the schedule of `--schedule` exist (E0303).
 pub fn check_chosen(
     program: &Program,
     graphs: &[Graph],
@@ -346,7 +348,7 @@ pub fn check_chosen(
     {
         return Ok(());
     }
-    // A schedule of that name for other targets only: the kernel is scheduled as if it had none.
+    // A kernel whose schedules of this name are for other targets ignores the option.
     if graphs.iter().filter(of).any(|g| !targets_of(program, &g.name, name).is_empty()) {
         return Ok(());
     }

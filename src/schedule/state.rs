@@ -1,11 +1,12 @@
-//! The state of a schedule: stages with their loops, while directives change them.
+//! The state of a schedule, which directives change: the stages with their loops.
 
+use super::annotations::StageAnnotation;
 use crate::diag::{Result, Span};
 use crate::ir::{Buffering, Scope, ThreadIndex, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
 
-/// A stage of a [`Schedule`]; stays the same while stages are added.
+/// A stage of a [`Schedule`]. It stays valid when stages are added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StageId(pub usize);
 
@@ -13,7 +14,7 @@ pub struct StageId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AxisId(pub usize);
 
-/// What a directive's subject or argument names: something with elements.
+/// A tensor that a directive names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tensor {
     /// A stage.
@@ -22,29 +23,42 @@ pub enum Tensor {
     Input(usize),
 }
 
-/// A kernel and how it is to be computed.
+/// A kernel and how to compute it.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The kernel; its `stages` are those of the source, before any directive.
+    /// The kernel. Its `stages` are those of the source, unchanged by directives.
     pub graph: Graph,
-    /// Every stage, in order of creation: [`StageId`] is an index. The first ones are the graph's.
+    /// Every stage, indexed by [`StageId`]: those of the graph, then those that directives added.
     pub stages: Vec<Stage>,
-    /// Order of computation: a stage stands after all that it reads.
+    /// The order of computation: a stage stands after the stages that it reads.
     pub order: Vec<StageId>,
-    /// The machine.
+    /// The target.
     pub target: Target,
-    /// A directive changed the order of floating-point operations, with `reassociate`.
+    /// Whether a directive changed the order of floating-point operations.
     pub reassociated: bool,
-    /// `default`, or its source text.
+    /// The source text; `default` for the default schedule.
     pub text: String,
-    /// Who wrote it.
+    /// The author.
     pub origin: Origin,
+    /// Which legality checks run.
+    pub(super) legality: Legality,
 }
 
-/// Who wrote a schedule.
+/// Which legality checks of a schedule run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Legality {
+    /// All of them.
+    #[default]
+    All,
+    /// All but those that report this code. The results may then be wrong: for tests that show
+    /// that a check is necessary.
+    AllBut(&'static str),
+}
+
+/// The author of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Nobody: loops in declaration order.
+    /// None: the default schedule, loops in declaration order.
     Default,
     /// The user, in a file or a record.
     User,
@@ -55,77 +69,59 @@ pub enum Origin {
 /// A stage and its loops.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// What it computes: `te.axes` and the reduction's axes are the roots; the body is over their
-    /// variables, which no other stage has.
+    /// What it computes. The body is over the variables of the declared axes, which no other stage
+    /// has.
     pub te: te::Stage,
-    /// Every axis that it ever had: [`AxisId`] is an index. The first are the data axes, then
-    /// the reduction axes, outermost first.
+    /// Every axis, indexed by [`AxisId`]: the declared data axes, the declared reduction axes, then
+    /// those that directives made. Split and fused axes stay.
     pub axes: Vec<Axis>,
     /// The loops, outermost first.
     pub leaves: Vec<AxisId>,
-    /// How axes came from others, in order.
+    /// The splits and fusions, in order.
     pub relations: Vec<Relation>,
     /// Where it is computed.
     pub attach: Attach,
-    /// Where it is stored, if a directive said so.
+    /// The memory that it is stored in, if a directive or phase chose one.
     pub scope: Option<Scope>,
-    /// The directive that made it; its declaration if none did.
+    /// The directive that added it, or its declaration.
     pub span: Span,
-    /// The last directive that moved reduction axes, with whether it said `reassociate`.
-    pub reordered: Option<(Span, bool)>,
-    /// What `storage_align` asked for, in order: the last one for an axis holds.
-    pub aligns: Vec<StorageAlign>,
-    /// The `store_nontemporal`.
-    pub nontemporal: Option<Span>,
-    /// The `double_buffer`.
-    pub double_buffer: Option<Span>,
-    /// Its loops with a `pipeline`, the number of its stages, and the directive.
-    pub pipelines: Vec<(AxisId, u32, Span)>,
-    /// The stages of the pipeline that fills it, and the directive.
-    pub pipelined: Option<(u32, Span)>,
-    /// What `prefetch` asked for.
-    pub prefetches: Vec<Prefetch>,
-    /// What `pragma` asked for, in order: the last one of a kind for an axis holds.
-    pub pragmas: Vec<Pragma>,
-    /// The `tensorize`.
-    pub tensorize: Option<Tensorize>,
+    /// The last directive that moved reduction axes, and whether one of them had `reassociate`.
+    pub(super) reordered: Option<(Span, bool)>,
     /// The last `reorder`.
-    pub moved: Option<Span>,
-    /// The stage that `cache_write` made to compute what this one copies.
-    pub computed_by: Option<StageId>,
-    /// True once a directive changed it: `auto_inline_injective` leaves it alone.
-    pub touched: bool,
+    pub(super) moved: Option<Span>,
+    /// The stage that `cache_write` added to compute the elements that this one copies.
+    pub(super) computed_by: Option<StageId>,
+    /// Whether a directive changed it: `auto_inline_injective` skips such stages.
+    pub(super) touched: bool,
+    /// What directives left for later phases and passes.
+    pub(super) annotations: Vec<StageAnnotation>,
 }
 
-/// An axis of a stage: a root, or what a directive made.
+/// An axis of a stage: a declared one, or one that a directive made.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Unique among the axes that the stage has now.
+    /// The name, unique among the loops of the stage.
     pub name: String,
-    /// Its value, type `index`.
+    /// The loop variable, of type `index`.
     pub var: Var,
     /// Data or reduction.
     pub kind: AxisKind,
-    /// How its loop runs, and the directive that said so.
+    /// The annotation of its loop, and the directive.
     pub annotation: Option<(Annotation, Span)>,
-    /// The directive that split or fused it, by name, with its place.
+    /// The name and place of the directive that split or fused it.
     pub replaced: Option<(&'static str, Span)>,
-    /// A `compute_at` that names it.
-    pub attached: Option<Span>,
-    /// Another directive that counts on its iterations, by name, with its place.
-    pub used: Option<(&'static str, Span)>,
 }
 
-/// What an axis enumerates.
+/// What the values of an axis enumerate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AxisKind {
     /// Elements.
     Data,
-    /// Terms of one element.
+    /// Reduction terms of one element.
     Reduce,
 }
 
-/// How a loop runs.
+/// How the iterations of a loop run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Annotation {
     /// `unroll`.
@@ -150,84 +146,27 @@ impl Annotation {
     }
 }
 
-/// `storage_align`: the stride of a dimension is `offset` modulo `factor`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StorageAlign {
-    /// A data axis as declared.
-    pub axis: AxisId,
-    /// At least 1.
-    pub factor: i64,
-    /// From 0 to `factor - 1`.
-    pub offset: i64,
-    /// The directive.
-    pub span: Span,
-}
-
-/// `prefetch`: each iteration of `axis` asks for what the one `distance` later reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prefetch {
-    /// What is read.
-    pub tensor: Tensor,
-    /// The loop.
-    pub axis: AxisId,
-    /// At least 1.
-    pub distance: i64,
-    /// The directive.
-    pub span: Span,
-}
-
-/// `pragma`: how loops inside `axis` are written out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pragma {
-    /// The loop.
-    pub axis: AxisId,
-    /// What it says.
-    pub setting: Setting,
-    /// The directive.
-    pub span: Span,
-}
-
-/// What a `pragma` says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Setting {
-    /// `auto_unroll_max_step`.
-    MaxStep(i64),
-    /// `unroll_explicit`.
-    Explicit(bool),
-}
-
-/// `tensorize`: the nest from `axis` inwards is an intrinsic.
-#[derive(Clone, Debug)]
-pub struct Tensorize {
-    /// The outermost loop of the nest.
-    pub axis: AxisId,
-    /// What the intrinsic computes; its name is the graph's.
-    pub intrinsic: Graph,
-    /// The directive.
-    pub span: Span,
-}
-
-/// How an axis came from others.
+/// How a directive made axes from others.
 #[derive(Clone, Debug)]
 pub enum Relation {
     /// `parent = outer * extent(inner) + inner`.
     Split {
-        /// The axis that is gone.
+        /// The axis that was split.
         parent: AxisId,
-        /// Outer part.
+        /// The outer part.
         outer: AxisId,
-        /// Inner part.
+        /// The inner part.
         inner: AxisId,
-        /// One of the extents.
+        /// The extent of one part.
         factor: Factor,
-        /// What happens where the factor does not divide; the compiler's choice if `None`.
+        /// How to run the tail if the factor does not divide; the compiler chooses if `None`.
         tail: Option<Tail>,
         /// The directive.
         span: Span,
     },
-    /// `fused` enumerates `parts`, the last fastest.
+    /// `fused` enumerates `parts`; the last one varies fastest.
     Fuse {
-        /// The axes that are gone, outermost first; at least two.
+        /// The axes that were fused, outermost first; at least two.
         parts: Vec<AxisId>,
         /// The new axis.
         fused: AxisId,
@@ -236,36 +175,36 @@ pub enum Relation {
     },
 }
 
-/// The given extent of a split.
+/// The extent that a split fixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Factor {
-    /// `factor=`: extent of the inner axis.
+    /// `factor=`: the extent of the inner axis.
     Inner(i64),
-    /// `nparts=`: extent of the outer axis.
+    /// `nparts=`: the extent of the outer axis.
     Outer(i64),
 }
 
-/// What happens where a factor does not divide.
+/// How to run the tail of a split whose factor does not divide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tail {
-    /// A main loop and a remainder.
+    /// In a loop of its own, after the main loop.
     Peel,
-    /// Vector masks.
+    /// Under vector masks.
     Mask,
-    /// A condition inside.
+    /// Under a condition in the loop.
     Guard,
-    /// The last step overlaps the one before.
+    /// As a whole step that overlaps the one before.
     Shift,
 }
 
 /// Where a stage is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attach {
-    /// Before all that read it, whole.
+    /// As a whole, before its readers.
     Root,
-    /// In each iteration of a loop of another stage, as much as that iteration needs.
+    /// In each iteration of a loop of another stage: the region that the iteration reads.
     At {
-        /// The stage whose loop it is.
+        /// The stage that has the loop.
         stage: StageId,
         /// The loop.
         axis: AxisId,
@@ -289,6 +228,7 @@ impl Schedule {
             reassociated: false,
             text: "default".to_string(),
             origin: Origin::Default,
+            legality: Legality::All,
             graph,
         };
         for stage in schedule.graph.stages.clone() {
@@ -299,19 +239,26 @@ impl Schedule {
         schedule
     }
 
-    /// Adds a stage, at the root; its place in `order` is the caller's business. Its axes get
-    /// variables of their own.
+    /// Adds a stage at the root, with fresh variables for its axes. The caller adds it to `order`.
     pub fn add_stage(&mut self, te: te::Stage, span: Span) -> StageId {
         self.stages.push(Stage::new(te, span));
         StageId(self.stages.len() - 1)
     }
 
-    /// What a check says, unless it is left out.
+    /// The result of a legality check; success if the policy leaves the check out.
     pub(super) fn checked(&self, result: Result<()>) -> Result<()> {
         match result {
-            Err(diag) if self.graph.unchecked == Some(diag.code) => Ok(()),
+            Err(diag) if self.legality == Legality::AllBut(diag.code) => Ok(()),
             other => other,
         }
+    }
+
+    /// The `compute_at` of a stage that is attached to a loop.
+    pub(super) fn attached_to(&self, consumer: StageId, axis: AxisId) -> Option<Span> {
+        self.stages.iter().find_map(|stage| match stage.attach {
+            Attach::At { stage, axis: at, span } if (stage, at) == (consumer, axis) => Some(span),
+            _ => None,
+        })
     }
 
     /// A stage.
@@ -324,8 +271,8 @@ impl Schedule {
         &mut self.stages[id.0]
     }
 
-    /// The stage or input with that name in the source or in dumps (`C`, `P.S`, `C.local`), or
-    /// with that further name in the kernel; of a tuple any component's name.
+    /// The stage or input with this name in the source or in dumps (`C`, `P.S`, `C.local`), or with
+    /// this alias in the kernel. A tuple has the names of all its components.
     pub fn find(&self, name: &str) -> Option<Tensor> {
         let aliases = &self.graph.aliases;
         let of = || aliases.iter().find(|(alias, _)| alias == name).map(|(_, of)| &of[..]);
@@ -347,27 +294,22 @@ impl Schedule {
     }
 }
 
+impl Axis {
+    /// An axis without an annotation, named after its variable.
+    pub(super) fn new(var: Var, kind: AxisKind) -> Axis {
+        Axis { name: var.name().to_string(), var, kind, annotation: None, replaced: None }
+    }
+}
+
 impl Stage {
-    /// When its buffer is filled.
+    /// How its buffer is filled: as a whole, or ahead of its readers.
     pub fn buffering(&self) -> Buffering {
-        match (self.double_buffer, self.pipelined) {
-            (Some(_), _) => Buffering::Double,
-            (None, Some((stages, _))) => Buffering::Pipeline(stages),
-            (None, None) => Buffering::Single,
-        }
+        self.annotation().map_or(Buffering::Single, |(_, buffering)| *buffering)
     }
 
     fn new(mut te: te::Stage, span: Span) -> Stage {
         te.refresh_axes();
-        let axis = |axis: &te::Axis, kind| Axis {
-            name: axis.var.name().to_string(),
-            var: axis.var.clone(),
-            kind,
-            annotation: None,
-            replaced: None,
-            attached: None,
-            used: None,
-        };
+        let axis = |axis: &te::Axis, kind| Axis::new(axis.var.clone(), kind);
         let mut axes: Vec<Axis> = te.axes.iter().map(|a| axis(a, AxisKind::Data)).collect();
         axes.extend(te.reduce_axes().iter().map(|a| axis(a, AxisKind::Reduce)));
         let leaves = (0..axes.len()).map(AxisId).collect();
@@ -380,18 +322,22 @@ impl Stage {
             scope: None,
             span,
             reordered: None,
-            aligns: Vec::new(),
-            double_buffer: None,
-            nontemporal: None,
-            pipelines: Vec::new(),
-            pipelined: None,
-            prefetches: Vec::new(),
-            pragmas: Vec::new(),
-            tensorize: None,
             moved: None,
             computed_by: None,
             touched: false,
+            annotations: Vec::new(),
         }
+    }
+
+    /// The loops over reduction terms, outermost first.
+    pub(super) fn reduce_leaves(&self) -> Vec<AxisId> {
+        let is_reduce = |leaf: &AxisId| self.axis(*leaf).kind == AxisKind::Reduce;
+        self.leaves.iter().copied().filter(is_reduce).collect()
+    }
+
+    /// The place of a loop among [`Stage::leaves`].
+    pub(super) fn place_of(&self, axis: AxisId) -> usize {
+        self.leaves.iter().position(|leaf| *leaf == axis).expect("the axis is a loop")
     }
 
     /// An axis.
@@ -404,35 +350,34 @@ impl Stage {
         &mut self.axes[id.0]
     }
 
-    /// The loop with that name.
+    /// The loop with this name.
     pub fn find_axis(&self, name: &str) -> Option<AxisId> {
         self.leaves.iter().copied().find(|id| self.axis(*id).name == name)
     }
 
-    /// The newest axis with that name that a directive split or fused.
+    /// The newest axis with this name that a directive split or fused.
     pub fn find_replaced_axis(&self, name: &str) -> Option<&Axis> {
         self.axes.iter().rev().find(|axis| axis.name == name && axis.replaced.is_some())
     }
 
-    /// Names of the loops, outermost first.
+    /// The names of the loops, outermost first.
     pub fn axis_names(&self) -> Vec<&str> {
         self.leaves.iter().map(|id| &self.axis(*id).name[..]).collect()
     }
 
-    /// Number of data axes that the source declares: they are the first of `axes`.
+    /// The number of declared data axes, which are the first of `axes`.
     pub fn rank(&self) -> usize {
         self.te.axes.len()
     }
 
-    /// A new axis, not yet a loop. A name that a loop has gets `_2`, `_3` ….
+    /// Adds an axis that is not yet a loop. If a loop has the name, `_2`, `_3`, … follow it.
     pub fn add_axis(&mut self, name: &str, kind: AxisKind) -> AxisId {
         let name = self.free_name(name);
-        let var = Var::index(&name[..]);
-        let (annotation, replaced, attached, used) = (None, None, None, None);
-        self.axes.push(Axis { name, var, kind, annotation, replaced, attached, used });
+        self.axes.push(Axis::new(Var::index(name), kind));
         AxisId(self.axes.len() - 1)
     }
 
+    /// The name, numbered if a loop has it.
     fn free_name(&self, name: &str) -> String {
         let taken = |name: &str| self.find_axis(name).is_some();
         if !taken(name) {
@@ -442,7 +387,7 @@ impl Stage {
         numbered.into_iter().find(|name| !taken(name)).expect("there are more numbers than axes")
     }
 
-    /// Gives a loop the name that `let` asks for.
+    /// Gives a loop another name, for `let`.
     pub fn rename_axis(&mut self, id: AxisId, name: &str) {
         let axis = self.axis_mut(id);
         axis.name = name.to_string();

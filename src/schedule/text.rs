@@ -1,4 +1,4 @@
-//! A schedule that stands in no file: the text is parsed and applied like one that a user wrote.
+//! Schedules as text without a file: parsed and applied like those that a user wrote.
 
 use super::evaluate::apply;
 use super::select::covers;
@@ -9,7 +9,7 @@ use crate::lang::{Program, parse_file};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
 
-/// Applies the one schedule of `text` to the kernel. Places in an error are those of `text`.
+/// Applies the only schedule of `text` to the kernel. Errors have places in `text`.
 pub fn apply_text(
     graph: &Graph,
     target: &Target,

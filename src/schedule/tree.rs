@@ -1,4 +1,4 @@
-//! `tec lower --schedule-tree`: the stages with their loops and what is attached where.
+//! `tec lower --schedule-tree`: the stages with their loops and attached stages.
 //!
 //! ```text
 //! C: output float32[64, 64]
@@ -11,18 +11,19 @@
 //!       └─ for yi 32
 //! ```
 
-use super::bounds::{Placed, attach_depth};
+use super::bounds::attach_depth;
+use super::phases::BoundedSchedule;
 use super::state::{Annotation, Attach, AxisKind, Stage, StageId};
 use crate::ir::print::print_expr;
 use crate::ir::{ExprKind, UnOp};
 
-/// The tree of a kernel's stages, in order of computation; inlined ones are named at the end.
-pub fn print_tree(placed: &Placed) -> String {
-    let schedule = &placed.schedule;
+/// Prints the tree of a kernel's stages in order of computation, inlined ones at the end.
+pub fn print_tree(bounded: &BoundedSchedule) -> String {
+    let schedule = &bounded.schedule;
     let mut out = String::new();
     for id in schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root) {
-        out.push_str(&format!("{}\n", head(placed, *id)));
-        draw(&loops(placed, *id, None), "", &mut out);
+        out.push_str(&format!("{}\n", head(bounded, *id)));
+        draw(&loops(bounded, *id, None), "", &mut out);
     }
     for stage in &schedule.stages {
         if matches!(stage.attach, Attach::Inline { .. }) {
@@ -32,16 +33,16 @@ pub fn print_tree(placed: &Placed) -> String {
     out
 }
 
-/// A line and what is inside it.
+/// A line and the lines below it.
 struct Node {
     line: String,
     inside: Vec<Node>,
 }
 
 /// `C.local: float32[32, 32], local`.
-fn head(placed: &Placed, id: StageId) -> String {
-    let stage = placed.schedule.stage(id);
-    let bounds = placed.of(id);
+fn head(bounded: &BoundedSchedule, id: StageId) -> String {
+    let stage = bounded.schedule.stage(id);
+    let bounds = bounded.of(id);
     let shape: Vec<String> = bounds.shape.iter().map(print_expr).collect();
     let output = if stage.te.output { "output " } else { "" };
     let scope = match stage.scope {
@@ -53,10 +54,10 @@ fn head(placed: &Placed, id: StageId) -> String {
     format!("{name}: {output}{}[{}]{scope}", types.join(", "), shape.join(", "))
 }
 
-/// What stands inside a loop of a stage, or before all of them: attached stages, then the next
+/// The lines inside a loop of a stage, or around all its loops: attached stages, then the next
 /// loop.
-fn loops(placed: &Placed, id: StageId, depth: Option<usize>) -> Vec<Node> {
-    let schedule = &placed.schedule;
+fn loops(bounded: &BoundedSchedule, id: StageId, depth: Option<usize>) -> Vec<Node> {
+    let schedule = &bounded.schedule;
     let stage = schedule.stage(id);
     let mut nodes = Vec::new();
     for other in schedule.order.iter().copied() {
@@ -64,23 +65,23 @@ fn loops(placed: &Placed, id: StageId, depth: Option<usize>) -> Vec<Node> {
             continue;
         };
         if consumer == id && attach_depth(stage, axis) == depth {
-            let inside = loops(placed, other, None);
-            nodes.push(Node { line: head(placed, other), inside });
+            let inside = loops(bounded, other, None);
+            nodes.push(Node { line: head(bounded, other), inside });
         }
     }
     let next = depth.map_or(0, |depth| depth + 1);
     if next < stage.leaves.len() {
-        let inside = loops(placed, id, Some(next));
-        nodes.push(Node { line: loop_line(placed, id, stage, next), inside });
+        let inside = loops(bounded, id, Some(next));
+        nodes.push(Node { line: loop_line(bounded, id, stage, next), inside });
     }
     nodes
 }
 
 /// `parallel xo 13, if xo*8 + xi < 100`.
-fn loop_line(placed: &Placed, id: StageId, stage: &Stage, at: usize) -> String {
+fn loop_line(bounded: &BoundedSchedule, id: StageId, stage: &Stage, at: usize) -> String {
     let leaf = stage.leaves[at];
     let axis = stage.axis(leaf);
-    let bounds = placed.of(id);
+    let bounds = bounded.of(id);
     let kind = match axis.annotation {
         None => "for",
         Some((Annotation::Unroll, _)) => "unrolled",
@@ -102,6 +103,7 @@ fn loop_line(placed: &Placed, id: StageId, stage: &Stage, at: usize) -> String {
     line
 }
 
+/// Draws lines with the branches of the tree.
 fn draw(nodes: &[Node], indent: &str, out: &mut String) {
     for (at, node) in nodes.iter().enumerate() {
         let last = at + 1 == nodes.len();

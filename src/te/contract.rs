@@ -1,5 +1,5 @@
-//! Contraction of floating-point operations, decided on the source so that no schedule and no
-//! back end can change a result (LANGUAGE.md, section 3).
+//! Contraction of floating-point operations. It runs on the stage graph, so that schedules and back
+//! ends cannot change a result (LANGUAGE.md, section 3).
 //!
 //! Before: `a*b + c`         After: `fma(a, b, c)`
 //! Before: `c - a*b`         After: `fma(-a, b, c)`
@@ -64,7 +64,7 @@ impl Contractor {
         if !is_computed_float(expr) {
             return inner;
         }
-        // What is a product is asked of the source: a division that became one is not.
+        // Only products of the source are fused, not divisions that became products.
         match (&expr.kind, &inner.kind) {
             (ExprKind::Binary(BinOp::Add, a, b), ExprKind::Binary(_, new_a, new_b)) => {
                 if is_product(a) {

@@ -1,7 +1,7 @@
 //! From syntax tree to stage graph: names, parameters, types, `def`s, operators, reducers, bounds.
 //!
-//! The graph says what is computed and nothing of how: axes, extents, and for each stage the
-//! value of one element as a loop IR expression whose loads have one index per dimension.
+//! The graph says what to compute, not how: axes, extents, and for each stage the value of one
+//! element as a loop IR expression whose loads have one index per dimension.
 
 mod bounds;
 mod contract;
@@ -18,18 +18,18 @@ use crate::ir::equal::equal;
 use crate::ir::visit::substitute;
 use crate::ir::{ActualDim, Buffer, DType, Expr, Stmt, Var};
 
-/// A kernel, elaborated: every parameter has its value, every `if` is decided.
+/// An elaborated kernel: every parameter has a value, every compile-time `if` is decided.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    /// Exported name.
+    /// The exported name.
     pub name: String,
-    /// Where it is declared.
+    /// The declaration.
     pub span: Span,
     /// Compile-time parameters with their values as text, for the manifest.
     pub params: Vec<(String, String)>,
     /// Compile-time constants (`let`) with their values as text, sorted by name, for schedules.
     pub consts: Vec<(String, String)>,
-    /// Further names (`let`) of tensors with the names of these, for schedules.
+    /// Aliases of tensors (`let`) with the names of these, for schedules.
     pub aliases: Vec<(String, String)>,
     /// Run-time integers in declaration order.
     pub vars: Vec<Var>,
@@ -44,17 +44,14 @@ pub struct Graph {
     pub assumes: Vec<(Expr, String, Span)>,
     /// `reassociate` after the parameters.
     pub reassociate: bool,
-    /// Extra variables of `checks` for extents that are expressions.
+    /// Variables of `checks` for extents that are expressions.
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
     pub checks: Vec<Stmt>,
-    /// The code of a check of schedules that is left out: tests set it, to see that what the check
-    /// refuses is wrong.
-    pub unchecked: Option<&'static str>,
 }
 
 impl Graph {
-    /// What the checked entries guarantee: assumes hold, extents are not negative.
+    /// The facts that the checked entries guarantee: assumptions hold, extents are not negative.
     pub fn known_facts(&self) -> Vec<Expr> {
         let mut facts: Vec<Expr> = self.assumes.iter().map(|(cond, ..)| cond.clone()).collect();
         let inputs = self.inputs.iter().filter_map(|input| match input {
@@ -78,7 +75,7 @@ impl Graph {
         facts
     }
 
-    /// Makes the declared order of every reduction the only one.
+    /// Removes every permission to reassociate.
     pub fn forbid_reassociation(&mut self) {
         self.reassociate = false;
         for stage in &mut self.stages {
@@ -89,7 +86,7 @@ impl Graph {
     }
 }
 
-/// An argument that is read.
+/// An input of a kernel.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// `input A: float32[n]`.
@@ -115,24 +112,25 @@ pub enum Input {
 /// A stage: `compute` or `output`.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// The user's name: `C`, or `P.S` for the inner stage of an operator; of a tuple the first.
+    /// The name: `C`, `P.S` for an inner stage of an operator, or the first name of a tuple.
     pub name: String,
-    /// What it fills: one tensor, or one per component of a tuple reduction, all of one shape.
+    /// The tensors that it computes: one, or one for each component of a tuple reduction, all of
+    /// the same shape.
     pub buffers: Vec<Buffer>,
-    /// Data axes: variables and extents (`0 .. extent`).
+    /// The data axes, each `0 .. extent`.
     pub axes: Vec<Axis>,
-    /// What one element is.
+    /// The value of one element.
     pub body: Body,
-    /// True if the buffers are results.
+    /// Whether the tensors are outputs of the kernel.
     pub output: bool,
     /// Declaration.
     pub span: Span,
-    /// Where each load of the body stands in the source, by [`Expr::id`] of the load.
+    /// The place in the source of each load of the body, by [`Expr::id`] of the load.
     pub load_spans: Vec<(usize, Span)>,
 }
 
 impl Stage {
-    /// Axes of the reduction, outermost first; none if it is no reduction.
+    /// The reduction axes, outermost first; none if it is not a reduction.
     pub fn reduce_axes(&self) -> &[Axis] {
         match &self.body {
             Body::Map(_) => &[],
@@ -140,7 +138,7 @@ impl Stage {
         }
     }
 
-    /// Gives every axis a variable of its own: an operator used twice shares its axes.
+    /// Gives every axis a fresh variable: the uses of an operator share its axes.
     pub fn refresh_axes(&mut self) {
         let old: Vec<Axis> = self.axes.iter().chain(self.reduce_axes()).cloned().collect();
         let fresh: Vec<Var> = old.iter().map(|axis| Var::index(axis.var.name())).collect();
@@ -160,7 +158,7 @@ impl Stage {
                 axis.var = fresh.next().expect("one per axis");
             }
         }
-        // Loads have other addresses now.
+        // The loads have new ids.
         self.load_spans.clear();
     }
 }
@@ -195,19 +193,19 @@ impl Body {
 /// `min .. min + extent`.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Loop variable, type `index`.
+    /// The loop variable, of type `index`.
     pub var: Var,
-    /// First value; 0 for data axes.
+    /// The first value; 0 for data axes.
     pub min: Expr,
-    /// Number of values, over run-time integers.
+    /// The number of values, over run-time integers.
     pub extent: Expr,
 }
 
-/// What one element is.
+/// The value of one element.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// A value per buffer, in the compute type of its element type. In the source there is one;
-    /// a copy of a tuple has several.
+    /// A value for each buffer, in the compute type of its element type. Only copies of tuples have
+    /// several.
     Map(Vec<Expr>),
     /// A reduction.
     Reduce(Reduction),
@@ -217,17 +215,17 @@ pub enum Body {
 /// terms)` for each point where `condition` holds.
 #[derive(Clone, Debug)]
 pub struct Reduction {
-    /// Reduction axes, outermost first.
+    /// The reduction axes, outermost first.
     pub axes: Vec<Axis>,
-    /// How two values become one.
+    /// The function that combines two values.
     pub combiner: Combiner,
-    /// Start value per component (`init=` included), compute type.
+    /// The start value of each component (`init=` included), in the compute type.
     pub identity: Vec<Expr>,
-    /// Next value per component, compute type.
+    /// The next value of each component, in the compute type.
     pub terms: Vec<Expr>,
     /// `where=`.
     pub condition: Option<Expr>,
-    /// The source allows another order.
+    /// Whether the source allows another order of the terms.
     pub reassociate: bool,
     /// Set by `contract_floats`: a `sum` whose term is a product `x*y` accumulates as
     /// `fma(x, y, acc)`.
@@ -245,10 +243,10 @@ pub struct Combiner {
     pub rhs: Vec<Var>,
     /// The combined components, over `lhs` and `rhs`.
     pub result: Vec<Expr>,
-    /// Neutral components, constants.
+    /// The components of the identity, constants.
     pub identity: Vec<Expr>,
-    /// What holds for every value that is combined, over `lhs`.
+    /// The condition on every value that is combined, over `lhs`.
     pub domain: Option<Expr>,
-    /// True if the operands may be exchanged.
+    /// Whether the operands can be exchanged.
     pub commutative: bool,
 }

@@ -1,13 +1,14 @@
-//! Is a reducer associative, is its identity neutral, may its operands be exchanged?
+//! Checks of reducers: that they are associative, that the identity is neutral, and whether they
+//! are commutative.
 //!
 //! Sums, products, minima, maxima, logical and bitwise operations of each component with its
-//! counterpart are known to be associative and commutative (floats within rounding). Everything
-//! else is tried on values: small ones in every combination, so that a refusal shows numbers a
-//! reader can follow, then seeded random ones with the special values of each type. Floats are
-//! compared with a tolerance; what gives NaN, or overflows on finite values, shows nothing.
+//! counterpart are associative and commutative (floats within rounding). All other reducers are
+//! tried on values: small ones in every combination, so that messages have simple numbers, then
+//! seeded random ones with the special values of each type. Floats are compared with a tolerance;
+//! results that are NaN, or that overflow on finite values, are ignored.
 //!
-//! A reducer with a domain (`where`) is tried on values of that alone. It must hold the identity
-//! and whatever comes of two of its values.
+//! A reducer with a domain (`where`) is tried on values of the domain only. The domain must contain
+//! the identity and every combination of two of its values.
 
 use super::Combiner;
 use crate::ir::interp::{Evaluator, decode_float, decode_int, encode_float, encode_int};
@@ -15,8 +16,8 @@ use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic};
 use rustc_hash::FxHashSet;
 
-/// What is wrong with a combiner, with the values that show it; sets `commutative` otherwise.
-/// Proved for known forms, sampled for the rest (with a tolerance for floats).
+/// Checks a combiner and sets `commutative`. An error has the values that show it. Known forms are
+/// correct by construction, others are sampled.
 pub fn check_reducer(combiner: &mut Combiner) -> Result<(), String> {
     let known = is_known(combiner);
     let trial = Trial::new(combiner)?;
@@ -40,16 +41,16 @@ fn is_known(combiner: &Combiner) -> bool {
     })
 }
 
-/// A value of all components, as registers of the interpreter.
+/// A value of all components, in registers of the interpreter.
 type Sample = Vec<u64>;
 
-/// How many random triples are tried; fewer where functions are slow to evaluate.
+/// The number of random triples; functions that are slow to evaluate get fewer.
 const RANDOM_TRIPLES: usize = 600;
 
-/// So many different values of a domain are needed to say anything of the reducer.
+/// The number of different values of a domain that a check needs.
 const LEAST_SAMPLES: usize = 4;
 
-/// Random values are drawn at most so many times as often as they are needed.
+/// The number of random draws for each value that is needed, for values outside the domain.
 const DRAWS: usize = 50;
 
 /// A combiner under trial.
@@ -58,7 +59,7 @@ struct Trial<'a> {
     dtypes: Vec<DType>,
     evaluator: Evaluator,
     domain: Domain,
-    /// Small values, the first ones best suited for a message.
+    /// Small values; the first ones are best for messages.
     small: Vec<Sample>,
     random: Vec<Sample>,
 }
@@ -89,7 +90,7 @@ impl<'a> Trial<'a> {
             .unwrap_or_else(|trap| crate::bug!("reducer {}: {trap:?}", self.combiner.name))
     }
 
-    /// Refuses a domain that the identity, or what comes of two of its values, is outside of.
+    /// Refuses a domain without the identity or without a combination of two of its values.
     fn check_domain(&self) -> Result<(), String> {
         if self.combiner.domain.is_none() {
             return Ok(());
@@ -137,10 +138,10 @@ impl<'a> Trial<'a> {
             .unwrap_or_else(|trap| crate::bug!("identity of {}: {trap:?}", self.combiner.name))
     }
 
-    /// Refuses a combiner that is not associative; gives whether it is commutative.
+    /// Refuses a combiner that is not associative. Returns whether it is commutative.
     fn check_associative(&self) -> Result<bool, String> {
         let mut commutative = true;
-        // Three different values make the clearest message.
+        // Three different values give the clearest message.
         if let [a, b, c, ..] = &self.small[..] {
             self.check_triple(a, b, c)?;
         }
@@ -185,8 +186,8 @@ impl<'a> Trial<'a> {
         floats.map(|(dtype, bits)| decode_float(*dtype, *bits)).collect()
     }
 
-    /// Whether nothing can be concluded from two results: one is NaN, or finite values overflow.
-    /// The first three of `others` are those that were given.
+    /// Whether two results prove nothing: one is NaN, or finite values overflow. The first three of
+    /// `others` are the operands.
     fn undecided(&self, x: &Sample, y: &Sample, others: &[&Sample]) -> bool {
         let given_infinite =
             others.iter().take(3).flat_map(|s| self.floats(s)).any(f64::is_infinite);
@@ -194,8 +195,8 @@ impl<'a> Trial<'a> {
         values.any(|value| value.is_nan() || (value.is_infinite() && !given_infinite))
     }
 
-    /// Whether two results are equal, or nothing can be concluded from them. `others` are the
-    /// values they were made from: their magnitude bounds what rounding may have done.
+    /// Whether two results are equal or prove nothing. `others` are the operands and intermediate
+    /// values, whose magnitude bounds the rounding error.
     fn agree(&self, x: &Sample, y: &Sample, others: &[&Sample]) -> bool {
         if self.undecided(x, y, others) {
             return true;
@@ -230,7 +231,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Which values a reducer combines.
+/// The condition on the values of a reducer.
 struct Domain(Option<Evaluator>);
 
 impl Domain {
@@ -249,13 +250,13 @@ impl Domain {
     }
 }
 
-/// Whether the interpreter must evaluate mathematical functions.
+/// Whether expressions call math functions, which are slow to interpret.
 fn calls_functions(exprs: &[Expr]) -> bool {
     let calls = |e: &Expr| matches!(&e.kind, ExprKind::Call(f, _) if *f != Intrinsic::Fma);
     exprs.iter().any(|expr| any_expr(expr, &mut |e| calls(e)))
 }
 
-/// The register of a small integer in any type.
+/// The register of a small integer of any type.
 fn small_value(dtype: DType, value: i64) -> u64 {
     match dtype {
         DType::Bool => u64::from(value & 1 != 0),
@@ -264,8 +265,7 @@ fn small_value(dtype: DType, value: i64) -> u64 {
     }
 }
 
-/// At most `count` values of the domain whose components are small integers, equal components
-/// among them.
+/// At most `count` values of the domain whose components are small integers, some of them equal.
 fn small_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample> {
     let values: &[i64] = match dtypes {
         [DType::Bool] => &[1, 0],
@@ -282,7 +282,7 @@ fn small_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample>
         };
         dtypes.iter().map(digit).collect()
     };
-    // Where the domain leaves few of these, others follow.
+    // A domain may exclude some of these.
     let more = if domain.0.is_some() { 10..243 } else { 0..0 };
     let samples = values.iter().copied().chain(more).map(digits);
     samples.filter(|sample| domain.admits(sample)).take(count).collect()
@@ -297,7 +297,8 @@ fn random_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample
     samples.filter(|sample| domain.admits(sample)).take(count).collect()
 }
 
-/// A special value of the type now and then, else one of moderate size, ties being likely.
+/// A random value: sometimes a special value of the type, else a moderate one, often equal to
+/// others.
 fn random_value(dtype: DType, random: &mut Random) -> u64 {
     if dtype == DType::Bool {
         return random.below(2);
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn known_operations_are_accepted() {
+    fn accepts_known_operations() {
         use DType::*;
         let of = |op, dtype, identity| {
             combiner("r", &[dtype], vec![identity], |a, b| {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_associative_is_refused_with_values() {
+    fn refuses_reducers_that_are_not_associative_with_values() {
         let minus = |a: &[Expr], b: &[Expr]| vec![Expr::sub(a[0].clone(), b[0].clone())];
         let text = "not associative: minus(minus(1, 2), 3) = -4, but minus(1, minus(2, 3)) = 2";
         refuse(combiner("minus", &[DType::Int32], vec![int(0)], minus), text);
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn associative_expressions_are_accepted() {
+    fn accepts_associative_expressions() {
         // (1 + a)*(1 + b) - 1, in floats and wrapping.
         let circle = |a: &[Expr], b: &[Expr]| {
             let product = Expr::mul(a[0].clone(), b[0].clone());
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn tuples_are_checked_whole() {
+    fn checks_all_components_of_tuples() {
         let types = [DType::Int32, DType::Float32];
         let best = |first_wins: bool| {
             let identity = vec![int(i32::MAX as i64), float(f64::NEG_INFINITY)];

@@ -5,14 +5,14 @@ use crate::run::{Setup, Source};
 use tec::driver::{Options, with_stack};
 use tec::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs};
 use tec::ir::{BinOp, Buffer, Expr, ExprKind, Kernel, Param, Scope, Stmt};
-use tec::schedule::{Attach, Placed, Relation};
+use tec::schedule::{Attach, BoundedSchedule, Relation};
 use tec::target::Target;
 
 /// Programs within which a bug must be found.
 const MOST: u64 = 2000;
 
 /// Plants a bug in every program that has a place for it, until one is found.
-pub fn find(name: &str, plant: fn(&mut Placed) -> bool) {
+pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     let found = with_stack(|| {
         crate::damage::be_quiet();
         (0..MOST).find(|number| {
@@ -129,13 +129,13 @@ pub fn broadcast_another(expr: &Expr) -> Option<Expr> {
 }
 
 /// Drops the condition of a tail.
-pub fn drop_guard(placed: &mut Placed) -> bool {
+pub fn drop_guard(placed: &mut BoundedSchedule) -> bool {
     let guarded = placed.bounds.iter_mut().flatten().find(|bounds| !bounds.guards.is_empty());
     guarded.map(|bounds| bounds.guards.pop()).is_some()
 }
 
 /// Computes one row less of a stage inside another.
-pub fn drop_row(placed: &mut Placed) -> bool {
+pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
     for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
         let (Attach::At { .. }, Some(bounds)) = (stage.attach, bounds) else { continue };
         for leaf in stage.leaves.iter().filter(|leaf| leaf.0 < stage.rank()) {
@@ -150,7 +150,7 @@ pub fn drop_row(placed: &mut Placed) -> bool {
 }
 
 /// Takes the quotient and the remainder of a fused axis for each other.
-pub fn swap_fused(placed: &mut Placed) -> bool {
+pub fn swap_fused(placed: &mut BoundedSchedule) -> bool {
     for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
         let Some(bounds) = bounds else { continue };
         for relation in &stage.relations {

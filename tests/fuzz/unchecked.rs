@@ -6,6 +6,7 @@ use crate::rewrite::backwards;
 use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::ir::verify::verify_kernel;
 use tec::lower::expand_math::expand_math;
+use tec::schedule::{self, Legality, infer_bounds};
 
 /// What a refused schedule would have done.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,12 +33,20 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
         Failure::Bug { .. } => Shown::Wrong("cannot be built"),
     };
     let program = load(&case.text).map_err(stop)?;
-    let mut graphs = driver::elaborate(&program, &options, &mut trace).map_err(stop)?;
-    graphs.iter_mut().for_each(|graph| graph.unchecked = Some(code));
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(stop)?;
-    let graph = &placed[0].schedule.graph;
+    let graph = driver::elaborate(&program, &options, &mut trace).map_err(stop)?.remove(0);
+    let name = options.schedule.as_ref().map_or("default", |(_, name)| &name[..]);
+    let bounded = trace.phase("schedule", &String::new, || {
+        let (target, defines) = (&options.target, &options.defines);
+        let item = schedule::find(&program, &graph.name, name, target).expect("the schedule");
+        let policy = Legality::AllBut(code);
+        let schedule =
+            schedule::apply_with_legality(&program, graph.clone(), target, defines, item, policy)?;
+        infer_bounds(schedule)
+    });
+    let bounded = bounded.map_err(stop)?.map_err(|diag| stop(diag.into()))?;
+    let graph = &bounded.schedule.graph;
     let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
-    let built = driver::lower(&placed[0], &options, Some(PassId::BuildLoops), &mut trace);
+    let built = driver::lower(&bounded, &options, Some(PassId::BuildLoops), &mut trace);
     let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
     if verify_kernel(&built).is_err() {
         return Err(Shown::Wrong("cannot be built"));
@@ -53,7 +62,7 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
         let Some(args) = make_args(&naive, &vars, seed, data) else { continue };
         let Ok(expected) = run(&naive, &args, "naive") else { continue };
         let bound = None;
-        let (graph, placed, kernel) = (graph.clone(), placed[0].clone(), built.clone());
+        let (graph, placed, kernel) = (graph.clone(), bounded.clone(), built.clone());
         let judged = Judged { graph, placed, kernel, args, expected, bound };
         for form in forms.iter().flatten() {
             let Ok(actual) = run(form, &judged.args, "unchecked") else {
@@ -68,7 +77,7 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
         }
     }
     // What no pass can do is refused with reason.
-    let lowered = driver::lower(&placed[0], &options, None, &mut trace).map_err(stop)?;
+    let lowered = driver::lower(&bounded, &options, None, &mut trace).map_err(stop)?;
     match verify_kernel(&lowered) {
         Ok(()) => Ok(()),
         Err(_) => Err(Shown::Wrong("cannot be built")),

@@ -14,7 +14,7 @@ use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::Placed;
+use tec::schedule::BoundedSchedule;
 use tec::te::Graph;
 
 /// A program to be judged.
@@ -81,7 +81,7 @@ pub struct Judged {
     /// As elaborated.
     pub graph: Graph,
     /// As scheduled.
-    pub placed: Placed,
+    pub placed: BoundedSchedule,
     /// After all passes.
     pub kernel: Kernel,
     /// Arguments.
@@ -101,7 +101,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
 pub fn interpret_damaged(
     case: &Case,
     options: &Options,
-    damage: &mut dyn FnMut(&mut Placed),
+    damage: &mut dyn FnMut(&mut BoundedSchedule),
 ) -> Result<Judged, Verdict> {
     let mut trace = Trace::default();
     let program = load(&case.text).or_else(failed)?;

@@ -122,7 +122,6 @@ fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel
         for id in (0..last.0).map(StageId) {
             schedule.stage_mut(id).attach = Attach::At { stage: last, axis, span };
         }
-        schedule.stage_mut(last).axes[axis.0].attached = Some(span);
     }
     let placed = infer_bounds(schedule).map_err(|diag| diag.to_string())?;
     let mut kernel = build_loops::build_loops(&placed).map_err(|diag| diag.to_string())?;

@@ -23,7 +23,7 @@ use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
-use crate::schedule::{self, Free, Placed, Schedule};
+use crate::schedule::{self, BoundedSchedule, Free, Schedule};
 use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::{Job, Outcome, TrialFailure, Verdict};
@@ -193,7 +193,7 @@ impl Bench {
     }
 
     /// The kernel under the schedule of the reference output.
-    pub fn place_reference(&self, reference: Reference) -> Result<Placed, String> {
+    pub fn place_reference(&self, reference: Reference) -> Result<BoundedSchedule, String> {
         let target = &self.judge.target;
         let schedule = match reference {
             Reference::Default | Reference::Patient => Schedule::new(self.graph.clone(), target),
@@ -248,7 +248,7 @@ impl Bench {
     /// A scheduled kernel as code in this process.
     pub fn compile_placed(
         &self,
-        placed: &Placed,
+        placed: &BoundedSchedule,
         options: &Options,
         trace: &mut Trace,
     ) -> Result<Compiled, TrialFailure> {
@@ -260,7 +260,11 @@ impl Bench {
     }
 
     /// Kernels that pack inputs, and the one behind them that reads these.
-    fn compile_ahead(&self, made: &[Placed], trace: &mut Trace) -> Result<Compiled, TrialFailure> {
+    fn compile_ahead(
+        &self,
+        made: &[BoundedSchedule],
+        trace: &mut Trace,
+    ) -> Result<Compiled, TrialFailure> {
         let (module, mut lowered) = self.compile_all(made, &self.options, trace)?;
         let last = lowered.pop().unwrap_or_else(|| crate::bug!("no kernel"));
         let mut packs = Vec::new();
@@ -277,7 +281,7 @@ impl Bench {
 
     fn compile_all(
         &self,
-        placed: &[Placed],
+        placed: &[BoundedSchedule],
         options: &Options,
         trace: &mut Trace,
     ) -> Result<(LoadedModule, Vec<Kernel>), TrialFailure> {
@@ -285,7 +289,7 @@ impl Bench {
         for one in placed {
             lowered.push(driver::lower(one, options, None, trace).map_err(failure_of)?);
         }
-        let info_of = |one: &Placed| KernelInfo {
+        let info_of = |one: &BoundedSchedule| KernelInfo {
             parameters: self.graph.params.clone(),
             schedule: one.schedule.text.clone(),
             work: self.work.clone(),

@@ -1,4 +1,4 @@
-//! Which root stages, with all that is attached to them, need nothing but one input.
+//! Finds the root stages that, with everything attached to them, depend on one input only.
 
 use super::{loads, tensor};
 use crate::diag::{Diag, Result};
@@ -8,20 +8,21 @@ use crate::schedule::state::{Attach, Origin, Schedule, StageId};
 use crate::te::{Body, Input};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What is computed from an input alone.
+/// The stages that depend on one input only.
 pub(super) struct Packing {
     /// The stages.
     pub(super) stages: FxHashSet<StageId>,
-    /// The one that all others are computed for; it alone is read elsewhere.
+    /// The only one that other stages read.
     pub(super) last: StageId,
 }
 
-/// What each root stage and those attached to it read, in the order of computation.
+/// The tensors and scalars that each root stage and those attached to it read, in order of
+/// computation.
 pub(super) struct Flow {
     groups: Vec<Group>,
 }
 
-/// A root stage with all that is attached to it.
+/// A root stage with everything attached to it.
 struct Group {
     root: StageId,
     members: Vec<Member>,
@@ -29,12 +30,12 @@ struct Group {
 
 struct Member {
     id: StageId,
-    /// Tensors and scalars, by their index in the graph's inputs.
+    /// The tensors and scalars that it reads, as indices of the graph's inputs.
     inputs: FxHashSet<usize>,
     stages: FxHashSet<StageId>,
 }
 
-/// E0554, at a stage. A schedule that the compiler made has no place in a file.
+/// The error E0554 at a stage; without a place if the compiler wrote the schedule.
 pub(super) fn refuse(schedule: &Schedule, id: StageId, text: String) -> Diag {
     match schedule.origin == Origin::Auto {
         true => Diag::global("E0554", text),
@@ -57,7 +58,7 @@ impl Flow {
             producers.extend(schedule.stage(*id).te.buffers.iter().map(|buffer| (buffer, *id)));
         }
         let mut members: FxHashMap<StageId, Vec<Member>> = FxHashMap::default();
-        // A consumer stands after what is attached to it.
+        // A consumer stands after the stages that are attached to it.
         let mut roots: FxHashMap<StageId, StageId> = FxHashMap::default();
         for id in schedule.order.iter().rev() {
             let root = match schedule.stage(*id).attach {
@@ -86,7 +87,7 @@ impl Flow {
         Flow { groups: at_root.map(group).collect() }
     }
 
-    /// What is computed from `input` alone, where nothing else reads it.
+    /// The stages that depend on `input` only, if no other stage reads it.
     pub(super) fn packing(&self, schedule: &Schedule, input: usize) -> Result<Packing> {
         let graph = &schedule.graph;
         let name = &tensor(graph, input).name;
@@ -118,19 +119,19 @@ impl Flow {
                 let text = format!("`{}` does not read `{name}`", graph.name);
                 Err(Box::new(Diag::global("E0554", text)))
             }
-            [] => crate::bug!("nobody reads what is computed from {name}"),
+            [] => crate::bug!("no stage reads the tensors computed from {name}"),
             [first, ..] => {
                 let names = last.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name));
                 let names: Vec<String> = names.collect();
-                let text = format!("more than one tensor is computed from `{name}` alone");
-                let note = format!("{} are read by the rest of the kernel", names.join(", "));
-                let help = format!("pack `{name}` once, for all its readers");
+                let text = format!("more than one tensor is computed from only `{name}`");
+                let note = format!("the rest of the kernel reads {}", names.join(", "));
+                let help = format!("pack `{name}` once for all its readers");
                 Err(Box::new(refuse(schedule, first, text).note(note).help(help)))
             }
         }
     }
 
-    /// Why the stage `reader`, which reads the input, is not computed from it alone, once.
+    /// The error for `reader`, a stage that reads the input and cannot be prepacked.
     fn explain(
         &self,
         schedule: &Schedule,
@@ -158,7 +159,7 @@ impl Flow {
                 let text =
                     format!("`{read}`, a copy of `{name}`, is made in a loop of `{consumer}`");
                 let diag = refuse(schedule, reader.id, text)
-                    .note("what is packed ahead is computed whole, before all else");
+                    .note("a prepacked tensor is computed as a whole, before the call");
                 let diag = diag.help(format!("leave out `{read}.compute_at`"));
                 if schedule.origin == Origin::Auto {
                     diag
@@ -186,7 +187,7 @@ impl Flow {
         match alone.iter().min() {
             Some(id) => {
                 let packed = &schedule.stage(*id).te.name;
-                Box::new(diag.note(format!("`{packed}` is computed from `{name}` alone")))
+                Box::new(diag.note(format!("`{packed}` is computed from only `{name}`")))
             }
             None => Box::new(diag),
         }
@@ -194,7 +195,7 @@ impl Flow {
 }
 
 impl Group {
-    /// Whether it reads `input` or what comes from it alone, nothing else, and is no output.
+    /// Whether it reads only `input` and stages that depend on it only, and has no output.
     fn is_alone(&self, schedule: &Schedule, input: usize, alone: &FxHashSet<StageId>) -> bool {
         let own = |id: &StageId| self.members.iter().any(|member| member.id == *id);
         let fits = |member: &Member| {

@@ -1,16 +1,17 @@
-//! Inputs packed ahead: what a kernel computes from one input alone becomes a kernel of its own.
+//! Prepacking: the stages that depend on one input only become a kernel of their own.
 //!
 //! Before: `Packed = B.cache_read(global, [C], layout=[…])` at the root, `C` reads `Packed`, `A`.
-//! After:  `NAME_pack_B(B, out)` computes in `out` what `Packed` holds, `NAME_prepacked(A, B, C)`
-//! reads a `B` of the shape of `Packed` and is `NAME` without that stage.
-//! The stages, their loops and their order of operations stay what they were, so no bit changes.
+//! After:  `NAME_pack_B(B, out)` computes the elements of `Packed` in `out`, and
+//! `NAME_prepacked(A, B, C)` is `NAME` without that stage; its `B` has the shape of `Packed`.
+//! The stages keep their loops and their order of operations, so no bit changes.
 
 mod flow;
 
-use super::bounds::{Placed, infer_bounds};
-use super::cache::redirect;
-use super::state::{Schedule, StageId, Tensor};
-use super::storage::strides;
+use super::derived_stage::redirect;
+use super::directives::prefetch::prefetch_first_input;
+use super::directives::strides;
+use super::phases::{BoundedSchedule, infer_bounds};
+use super::state::{Schedule, StageId};
 use crate::diag::{Diag, Result, closest};
 use crate::ir::visit::{NodeSet, walk_nodes, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
@@ -18,19 +19,20 @@ use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An input that is to be packed ahead: of one kernel, or of all that have an input of the name.
+/// An input to prepack (`--prepack`): of one kernel, or of all kernels that have an input of this
+/// name.
 pub type Request = (Option<String>, String);
 
-/// Adds, behind each kernel that is asked for, the kernels that pack its inputs and the one that
-/// reads them packed.
+/// Adds, after each kernel that has a requested input, the kernels that pack its inputs and the one
+/// that reads them packed.
 pub fn prepack_kernels(
-    placed: Vec<Placed>,
+    bounded: Vec<BoundedSchedule>,
     requests: &[Request],
-) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
+) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
     let mut diags: Vec<Diag> =
-        requests.iter().filter_map(|request| check_request(&placed, request)).collect();
+        requests.iter().filter_map(|request| check_request(&bounded, request)).collect();
     let mut all = Vec::new();
-    for one in placed {
+    for one in bounded {
         let graph = &one.schedule.graph;
         let asked: Vec<usize> = (0..graph.inputs.len())
             .filter(|at| requests.iter().any(|request| asks_for(request, graph, *at)))
@@ -46,22 +48,22 @@ pub fn prepack_kernels(
     if diags.is_empty() { Ok(all) } else { Err(diags) }
 }
 
-/// Whose re-layout costs a call nothing, of the inputs that say `layout_free`.
+/// The `layout_free` inputs that are packed before the call, at no cost for it.
 #[derive(Clone, Default, Debug)]
 pub enum Free {
-    /// No input's: each call packs what its schedule packs.
+    /// None: each call packs the inputs that its schedule packs.
     #[default]
     None,
-    /// Those that are packed ahead.
+    /// Those that are prepacked.
     Named(Vec<Request>),
     /// All.
     All,
 }
 
-/// The kernels that pack the free inputs, as far as the schedule allows it, and behind them the one
-/// that reads them packed; none if there is nothing to pack.
-pub fn prepack_free(placed: &Placed, free: &Free) -> Option<Vec<Placed>> {
-    let schedule = &placed.schedule;
+/// The kernels that pack the free inputs that the schedule allows to prepack, and then the kernel
+/// that reads them packed; `None` if there is nothing to pack.
+pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<BoundedSchedule>> {
+    let schedule = &bounded.schedule;
     let graph = &schedule.graph;
     let is_free = |at: &usize| match (&graph.inputs[*at], free) {
         (Input::Tensor { layout_free: true, .. }, Free::All) => true,
@@ -79,7 +81,7 @@ pub fn prepack_free(placed: &Placed, free: &Free) -> Option<Vec<Placed>> {
     let mut made = Vec::new();
     for input in inputs {
         let packing = flow.packing(schedule, input);
-        let Ok(packing) = packing.and_then(|packing| check_packing(placed, input, packing)) else {
+        let Ok(packing) = packing.and_then(|packing| check_packing(bounded, input, packing)) else {
             continue;
         };
         if let Ok(kernel) = pack_kernel(schedule, input, &packing) {
@@ -90,7 +92,7 @@ pub fn prepack_free(placed: &Placed, free: &Free) -> Option<Vec<Placed>> {
     if packings.is_empty() {
         return None;
     }
-    made.push(prepacked_kernel(placed, &packings));
+    made.push(prepacked_kernel(bounded, &packings));
     Some(made)
 }
 
@@ -100,10 +102,10 @@ fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
     ours && matches!(&graph.inputs[input], Input::Tensor { buffer, .. } if buffer.name == *name)
 }
 
-/// What is wrong with a request whatever the schedules are.
-fn check_request(placed: &[Placed], request: &Request) -> Option<Diag> {
+/// The error of a request for an unknown kernel or input (E0553).
+fn check_request(bounded: &[BoundedSchedule], request: &Request) -> Option<Diag> {
     let (kernel, name) = request;
-    let graphs: Vec<&Graph> = placed.iter().map(|one| &one.schedule.graph).collect();
+    let graphs: Vec<&Graph> = bounded.iter().map(|one| &one.schedule.graph).collect();
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
     {
@@ -135,10 +137,10 @@ fn suggest(text: String, name: &str, names: Vec<&str>) -> Diag {
     }
 }
 
-/// No function that is added has the name of another one.
-fn check_names(placed: &[Placed]) -> Result<()> {
+/// Checks that no added function has the name of another one (E0521).
+fn check_names(bounded: &[BoundedSchedule]) -> Result<()> {
     let mut taken = FxHashSet::default();
-    for one in placed {
+    for one in bounded {
         let name = &one.schedule.graph.name;
         let mut names = vec![name.clone(), format!("{name}_dl")];
         if let Some(Part::Pack { .. }) = one.part {
@@ -157,19 +159,22 @@ fn check_names(placed: &[Placed]) -> Result<()> {
 }
 
 /// The kernels that pack these inputs, and the kernel that reads them packed.
-fn prepack(placed: &Placed, inputs: &[usize]) -> std::result::Result<Vec<Placed>, Vec<Diag>> {
-    let schedule = &placed.schedule;
+fn prepack(
+    bounded: &BoundedSchedule,
+    inputs: &[usize],
+) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
+    let schedule = &bounded.schedule;
     let name = &schedule.graph.name;
     if schedule.target.is_gpu() {
         let text = format!("`{name}` is for {}, and inputs are packed on CPUs", schedule.target);
-        let note = "on a GPU a schedule brings what it reads into shared memory as it goes";
+        let note = "a schedule for GPUs copies inputs to shared memory in the kernel";
         return Err(vec![Diag::global("E0555", text).note(note)]);
     }
     let flow = Flow::of(schedule);
     let (mut packings, mut diags) = (Vec::new(), Vec::new());
     for input in inputs {
         let packing = flow.packing(schedule, *input);
-        match packing.and_then(|packing| check_packing(placed, *input, packing)) {
+        match packing.and_then(|packing| check_packing(bounded, *input, packing)) {
             Ok(packing) => packings.push((*input, packing)),
             Err(diag) => diags.push(*diag),
         }
@@ -181,22 +186,23 @@ fn prepack(placed: &Placed, inputs: &[usize]) -> std::result::Result<Vec<Placed>
     for (input, packing) in &packings {
         made.push(pack_kernel(schedule, *input, packing)?);
     }
-    made.push(prepacked_kernel(placed, &packings));
+    made.push(prepacked_kernel(bounded, &packings));
     Ok(made)
 }
 
-/// What is packed can be an argument, and the entry does not need what was not packed.
-fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Packing> {
-    let schedule = &placed.schedule;
+/// Checks that the packed tensor can be an argument, and that the entry does not read the input
+/// (E0554).
+fn check_packing(bounded: &BoundedSchedule, input: usize, packing: Packing) -> Result<Packing> {
+    let schedule = &bounded.schedule;
     let stage = schedule.stage(packing.last);
     let (name, packed) = (&tensor(&schedule.graph, input).name, &stage.te.name);
     let refuse = |text: String| flow::refuse(schedule, packing.last, text);
     if stage.te.buffers.len() > 1 {
         let text = format!("`{packed}`, computed from `{name}`, is a tuple of tensors");
-        return Err(Box::new(refuse(text).note("what is packed is one argument")));
+        return Err(Box::new(refuse(text).note("a packed input is one argument")));
     }
-    if strides(stage, &placed.of(packing.last).shape).is_some() {
-        let text = format!("the rows of `{packed}` lie apart, and an argument is contiguous");
+    if strides(stage, &bounded.of(packing.last).shape).is_some() {
+        let text = format!("the rows of `{packed}` have padding, and an argument is contiguous");
         return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
     }
     let mut read = false;
@@ -210,27 +216,23 @@ fn check_packing(placed: &Placed, input: usize, packing: Packing) -> Result<Pack
     if read {
         let text =
             format!("the entry of `{}` checks the elements of `{name}`", schedule.graph.name);
-        return Err(Box::new(refuse(text).note("packed, it could not read them")));
+        return Err(Box::new(refuse(text).note("it cannot read them in the packed layout")));
     }
     Ok(packing)
 }
 
-/// `NAME_pack_INPUT`: the stages that need nothing but the input; the last one is its output.
+/// Builds `NAME_pack_INPUT`: the stages that depend on the input only; the last one is its output.
 fn pack_kernel(
     schedule: &Schedule,
     input: usize,
     packing: &Packing,
-) -> std::result::Result<Placed, Vec<Diag>> {
+) -> std::result::Result<BoundedSchedule, Vec<Diag>> {
     let graph = &schedule.graph;
     let source = tensor(graph, input).clone();
     let mut new = schedule.clone();
     new.order.retain(|id| packing.stages.contains(id));
-    // Its only input is the first one.
-    for prefetch in new.stages.iter_mut().flat_map(|stage| &mut stage.prefetches) {
-        if let Tensor::Input(at) = &mut prefetch.tensor {
-            *at = 0;
-        }
-    }
+    // The new kernel has one input.
+    new.stages.iter_mut().for_each(prefetch_first_input);
     let out = if source.name == "out" { "packed" } else { "out" };
     let last = new.stage_mut(packing.last);
     let (dtype, shape) = (last.te.buffers[0].dtype, last.te.buffers[0].shape.clone());
@@ -261,23 +263,23 @@ fn pack_kernel(
         return Err(diags);
     }
     let (of, input) = (graph.name.clone(), source.name.clone());
-    let mut placed = infer_bounds(new).map_err(|diag| vec![*diag])?;
-    placed.part = Some(Part::Pack { of, input });
-    Ok(placed)
+    let mut bounded = infer_bounds(new).map_err(|diag| vec![*diag])?;
+    bounded.part = Some(Part::Pack { of, input });
+    Ok(bounded)
 }
 
-/// `NAME_prepacked`: all other stages, with what was packed for inputs.
-fn prepacked_kernel(placed: &Placed, packings: &[(usize, Packing)]) -> Placed {
-    let mut new = placed.clone();
-    let old = &placed.schedule.graph;
+/// Builds `NAME_prepacked`: all other stages, with the packed tensors as inputs.
+fn prepacked_kernel(bounded: &BoundedSchedule, packings: &[(usize, Packing)]) -> BoundedSchedule {
+    let mut new = bounded.clone();
+    let old = &bounded.schedule.graph;
     let graph = &mut new.schedule.graph;
     graph.name = format!("{}_prepacked", old.name);
-    // The bounds of the stages rest on these, and the checks for them stay.
+    // Bounds inference used these facts; the entry still checks them.
     let facts = old.known_facts().split_off(old.assumes.len());
     graph.assumes.extend(facts.into_iter().map(|fact| (fact, String::new(), old.span)));
     let (mut copies, mut names) = (FxHashMap::default(), Vec::new());
     for (input, packing) in packings {
-        let packed = &placed.schedule.stage(packing.last).te.buffers[0];
+        let packed = &bounded.schedule.stage(packing.last).te.buffers[0];
         let Input::Tensor { buffer, layout_free, .. } = &mut graph.inputs[*input] else {
             crate::bug!("a scalar was packed")
         };
@@ -313,7 +315,7 @@ fn tensor(graph: &Graph, input: usize) -> &Buffer {
     }
 }
 
-/// The run-time integers in a tensor's shape and in stages; axes are among them too.
+/// The variables in a tensor's shape and in stages: run-time integers and axes.
 fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> FxHashSet<Var> {
     let mut exprs: Vec<Expr> = source.shape.clone();
     for stage in stages {
@@ -333,7 +335,7 @@ fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> FxHashSet<Var>
     vars
 }
 
-/// The buffer that a load reads.
+/// The buffer that an expression loads from, if it is a load.
 fn loads(expr: &Expr) -> Option<&Buffer> {
     match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer),

@@ -1,11 +1,12 @@
-//! What the stages of a launch must fulfil, and what the target allows it.
+//! Checks the stages of launches, and the limits of the target.
 
 use super::{bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope, ThreadIndex};
-use crate::schedule::bounds::{Placed, StageBounds};
+use crate::schedule::bounds::StageBounds;
+use crate::schedule::phases::BoundedSchedule;
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;
 use crate::te::Graph;
@@ -13,7 +14,7 @@ use crate::te::Graph;
 /// Bytes of `local` memory that a thread can have.
 const MAX_LOCAL_BYTES: i128 = 512 << 10;
 
-/// What names, scopes and places tell, before extents are known.
+/// Checks scopes, attachments and bound axes, before extents are known.
 pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     if !has_launches(schedule) {
         return Ok(());
@@ -22,7 +23,7 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     for id in schedule.order.iter().copied() {
         let stage = schedule.stage(id);
         match stage.attach {
-            Attach::Root => check_root(schedule, stage)?,
+            Attach::Root => check_root(stage)?,
             Attach::At { span, .. } => check_attached(schedule, id, stage, span)?,
             Attach::Inline { .. } => {}
         }
@@ -30,7 +31,8 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// The entry runs on the CPU, where it cannot see what the data are.
+/// Refuses checks of data on entry (E0261): the entry runs on the CPU and cannot read a GPU's
+/// memory.
 fn check_entry(graph: &Graph) -> Result<()> {
     let loads = |expr: &Expr| {
         let mut found: Option<Buffer> = None;
@@ -64,20 +66,21 @@ fn check_entry(graph: &Graph) -> Result<()> {
     Err(Box::new(
         Diag::new("E0261", span, text)
             .note(format!("the entry runs on the CPU and cannot read `{name}` in a GPU's memory"))
-            .help("bring the index into its range with `clamp` or `%`"),
+            .help("limit the index with `clamp` or `%`"),
     ))
 }
 
-/// A root stage is a launch: it is spread over threads, and later ones read it.
-fn check_root(schedule: &Schedule, stage: &Stage) -> Result<()> {
+/// Checks a root stage, which is a launch: it is in global memory (E0386) and has a bound axis
+/// (E0385).
+fn check_root(stage: &Stage) -> Result<()> {
     let name = &stage.te.name;
     if let Some(scope @ (Scope::Shared | Scope::Local)) = stage.scope {
         let text = format!("`{name}` is `{}` and computed at the root", scope.name());
         return Err(Box::new(
             Diag::new("E0386", stage.span, text)
                 .note(match scope {
-                    Scope::Shared => "shared memory is gone after its block of threads",
-                    _ => "local memory is gone after its thread",
+                    Scope::Shared => "shared memory ends with its thread block",
+                    _ => "local memory ends with its thread",
                 })
                 .help(format!("compute it where it is read: `{name}.compute_at(READER, AXIS)`")),
         ));
@@ -87,17 +90,16 @@ fn check_root(schedule: &Schedule, stage: &Stage) -> Result<()> {
     }
     let axis = stage.leaves.first().map_or("i", |leaf| &stage.axis(*leaf).name[..]);
     let text = format!("no axis of `{name}` is bound");
-    let diag = Diag::new("E0385", stage.span, text).note(format!(
-        "each stage at the root is run by all threads of the GPU, and {} has no loops for one \
-         thread alone",
-        schedule.target
-    ));
+    let diag = Diag::new("E0385", stage.span, text).note(
+        "a root stage is a launch, and without a bound axis every thread would compute all of it",
+    );
     Err(Box::new(diag.help(format!(
         "bind one: `{name}.bind({axis}, blockIdx.x)`, or compute it inside another stage"
     ))))
 }
 
-/// An attached stage is computed by the threads of one block, or by each thread for itself.
+/// Checks an attached stage, which the threads of a block compute together or each thread for
+/// itself (E0380, E0386, E0387).
 fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -> Result<()> {
     let name = &stage.te.name;
     for leaf in &stage.leaves {
@@ -110,20 +112,20 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
                 return Err(Box::new(
                     Diag::new("E0380", place, text)
                         .related(span, "computed inside a block here")
-                        .note("each block computes what its own threads read")
+                        .note("each block computes the elements that its own threads read")
                         .help(format!("bind `{axis}` to `threadIdx`, or leave it unbound")),
                 ));
             }
             (ThreadIndex::Thread(_), Some(Scope::Local)) => {
                 let text = format!(
-                    "`{name}` is `local`, and its axis `{axis}` is shared out to `{}`",
+                    "`{name}` is `local`, and its axis `{axis}` is distributed over `{}`",
                     index.name()
                 );
                 return Err(Box::new(
                     Diag::new("E0387", place, text)
                         .note(
-                            "a thread reads only what it computed in local memory itself, and \
-                             would miss what the others compute",
+                            "a thread reads its own local memory only, and would miss the elements \
+                             of other threads",
                         )
                         .help(format!(
                             "leave `{axis}` unbound, or store it for all: \
@@ -135,11 +137,11 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
         }
     }
     if stage.scope == Some(Scope::Global) {
-        let around = indices_around(schedule, id);
+        let enclosing = indices_around(schedule, id);
         let text = format!("`{name}` is `global` and computed inside a GPU kernel");
-        let note = match around.is_empty() {
-            true => "the loops around it are bound to no thread, so that all threads run them",
-            false => "nothing orders what one block writes there before what another one reads",
+        let note = match enclosing.is_empty() {
+            true => "no enclosing loop is bound to a thread, so all threads compute it",
+            false => "no barrier orders the writes of one block before the reads of another",
         };
         return Err(Box::new(Diag::new("E0386", span, text).note(note).help(format!(
             "store it in the block or the thread: `{name}.set_scope(shared)` or \
@@ -149,7 +151,7 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
     Ok(())
 }
 
-/// The extent of an index, and the first stage that binds it.
+/// The extent of an index of a launch, and the first stage that binds it.
 pub(in crate::schedule) struct Extent {
     launch: StageId,
     index: ThreadIndex,
@@ -158,12 +160,13 @@ pub(in crate::schedule) struct Extent {
     span: Span,
 }
 
-/// All stages of a launch give an index the same extent. `known` holds those of the stages before.
+/// Checks that all stages of a launch give an index the same extent (E0381). `extents` has those
+/// of earlier stages.
 pub(in crate::schedule) fn check_extents(
     schedule: &Schedule,
     id: StageId,
     bounds: &StageBounds,
-    known: &mut Vec<Extent>,
+    extents: &mut Vec<Extent>,
 ) -> Result<()> {
     let Some(launch) = launch_of(schedule, id).filter(|_| has_launches(schedule)) else {
         return Ok(());
@@ -189,10 +192,10 @@ pub(in crate::schedule) fn check_extents(
         if index == ThreadIndex::Virtual {
             continue;
         }
-        let first = known.iter().find(|other| (other.launch, other.index) == (launch, index));
+        let first = extents.iter().find(|other| (other.launch, other.index) == (launch, index));
         let Some(first) = first else {
             let extent = extent.clone();
-            known.push(Extent { launch, index, extent, stage: id, span });
+            extents.push(Extent { launch, index, extent, stage: id, span });
             continue;
         };
         if crate::ir::equal::equal(extent, &first.extent) {
@@ -214,30 +217,30 @@ pub(in crate::schedule) fn check_extents(
     Ok(())
 }
 
-/// What the target allows each launch.
-pub(in crate::schedule) fn check_launches(placed: &Placed) -> Result<()> {
-    let schedule = &placed.schedule;
+/// Checks the limits of the target for each launch.
+pub(in crate::schedule) fn check_launches(bounded: &BoundedSchedule) -> Result<()> {
+    let schedule = &bounded.schedule;
     let Some(gpu) = schedule.target.gpu.filter(|_| has_launches(schedule)) else { return Ok(()) };
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
     for launch in roots.copied() {
         let of = |id: &StageId| launch_of(schedule, *id) == Some(launch);
         let stages: Vec<StageId> = schedule.order.iter().copied().filter(of).collect();
-        schedule.checked(check_threads(placed, launch, &stages))?;
-        schedule.checked(check_memory(placed, launch, &stages, gpu))?;
+        schedule.checked(check_threads(bounded, launch, &stages))?;
+        schedule.checked(check_memory(bounded, launch, &stages, gpu))?;
     }
     Ok(())
 }
 
-/// Threads of a block and blocks of the grid.
-fn check_threads(placed: &Placed, launch: StageId, stages: &[StageId]) -> Result<()> {
-    let schedule = &placed.schedule;
+/// Checks the number of threads of a block (E0382) and blocks of the grid (E0383).
+fn check_threads(bounded: &BoundedSchedule, launch: StageId, stages: &[StageId]) -> Result<()> {
+    let schedule = &bounded.schedule;
     let name = &schedule.stage(launch).te.name;
     let mut threads: Vec<(ThreadIndex, i128, Span)> = Vec::new();
     for id in stages.iter().rev() {
         let stage = schedule.stage(*id);
         for leaf in &stage.leaves {
             let (Some(index), Some(extent)) =
-                (bound_index(stage, *leaf), placed.of(*id).extents[leaf.0].as_int())
+                (bound_index(stage, *leaf), bounded.of(*id).extents[leaf.0].as_int())
             else {
                 continue;
             };
@@ -286,16 +289,21 @@ fn check_threads(placed: &Placed, launch: StageId, stages: &[StageId]) -> Result
     }
 }
 
-/// Shared memory of a block and local memory of a thread.
-fn check_memory(placed: &Placed, launch: StageId, stages: &[StageId], gpu: Gpu) -> Result<()> {
-    let schedule = &placed.schedule;
+/// Checks the sizes of shared memory of a block and local memory of a thread (E0384).
+fn check_memory(
+    bounded: &BoundedSchedule,
+    launch: StageId,
+    stages: &[StageId],
+    gpu: Gpu,
+) -> Result<()> {
+    let schedule = &bounded.schedule;
     let name = &schedule.stage(launch).te.name;
     for scope in [Scope::Shared, Scope::Local] {
         let (mut total, mut parts) = (0i128, Vec::new());
         let mut largest: Option<(i128, Span)> = None;
         for id in stages.iter().copied().filter(|id| schedule.stage(*id).scope == Some(scope)) {
             let stage = schedule.stage(id);
-            let bytes = stage_bytes(stage, placed.of(id))?;
+            let bytes = stage_bytes(stage, bounded.of(id))?;
             total = total.saturating_add(bytes);
             parts.push(format!("`{}` has {bytes}", stage.te.name));
             if largest.is_none_or(|(most, _)| bytes > most) {
@@ -317,14 +325,14 @@ fn check_memory(placed: &Placed, launch: StageId, stages: &[StageId], gpu: Gpu) 
                 Diag::new("E0384", span, text)
                     .note(parts.join(", "))
                     .note(format!("{} has {limit} for {whose}", schedule.target))
-                    .help("take smaller tiles, or compute less of it at once further inside"),
+                    .help("use smaller tiles, or attach the stage to an inner loop"),
             ));
         }
     }
     Ok(())
 }
 
-/// Bytes of a stage's box, all components and copies of it, each from a multiple of 16 on.
+/// The bytes of a stage's region: all components and copies, each rounded up to a multiple of 16.
 fn stage_bytes(stage: &Stage, bounds: &StageBounds) -> Result<i128> {
     let mut extents = Vec::new();
     for (axis, extent) in stage.te.axes.iter().zip(&bounds.shape) {

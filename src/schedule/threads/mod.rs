@@ -1,55 +1,22 @@
-//! Threads of GPUs: `bind`, and what a launch is.
+//! GPU launches: thread variables, storage scopes and the guards of threads.
 //!
 //! Before: `C.bind(xo, blockIdx.x)`, `C.bind(xi, threadIdx.x)`, `S.compute_at(C, ko)`.
-//! After: `C` with all that is attached to it is one launch. Whatever its stages bind to one index
-//! has one variable, so that the threads that compute a stage are the threads that read it; every
-//! attached stage has a scope; what a `shared` stage computes is bounded by what all threads of a
-//! block read ([`is_private`]); conditions that differ between threads stand around single
-//! statements where threads have to meet ([`place_guards`]).
+//! After: `C` with everything attached to it is one launch. All loops that its stages bind to one
+//! index have one variable, so that the threads that compute a stage are those that read it. Every
+//! attached stage has a scope. The region of a `shared` stage is what all threads of a block read
+//! ([`is_private`]). Conditions that differ between threads stand around single statements where
+//! threads have to reach a barrier ([`place_guards`]).
 
 mod check;
 
-use super::bounds::{Guard, Placed, StageBounds, attach_depth};
-use super::directives::{Call, Value};
-use super::loops::annotate;
+use super::bounds::{Guard, StageBounds, attach_depth};
+use super::phases::BoundedSchedule;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Origin, Schedule, Stage, StageId};
-use crate::diag::{Diag, Result, Span};
+use crate::diag::Span;
 use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
-
-/// `S.bind(i, INDEX)`: each iteration of `i` is run by the block or thread of that number.
-pub fn bind(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    if !schedule.target.is_gpu() {
-        let diag = Diag::new("E0311", call.span, "`bind` needs an nvptx target");
-        return Err(Box::new(diag.help("write it in a schedule `for nvptx`")));
-    }
-    let word = call.word(1).unwrap_or_default();
-    let Some(index) = ThreadIndex::from_name(word) else {
-        let names = ThreadIndex::ALL.map(ThreadIndex::name);
-        let diag = Diag::new("E0380", call.span_of(1), format!("there is no index `{word}`"));
-        return Err(Box::new(match crate::diag::closest(word, names) {
-            Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag.note(format!("indices: {}", names.join(", "))),
-        }));
-    };
-    let stage = schedule.stage(call.stage());
-    let bound = stage.leaves.iter().find_map(|leaf| match stage.axis(*leaf).annotation {
-        Some((Annotation::Thread(other), span)) if other == index => Some((*leaf, span)),
-        _ => None,
-    });
-    if let (Some((leaf, span)), true) = (bound, index != ThreadIndex::Virtual) {
-        let other = &stage.axis(leaf).name;
-        let text = format!("`{}` of `{}` is bound twice", index.name(), stage.te.name);
-        return Err(Box::new(
-            Diag::new("E0380", call.span, text)
-                .related(span, format!("axis `{other}` is bound to it here"))
-                .help("fuse the two axes, or bind one of them to another index"),
-        ));
-    }
-    annotate(schedule, call, Annotation::Thread(index))
-}
 
 /// The index that a loop of a stage is bound to.
 pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
@@ -59,13 +26,13 @@ pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
     }
 }
 
-/// Whether the schedule is one of launches: every schedule for a GPU but the default one.
+/// Whether the schedule has launches: every schedule for a GPU except the default one.
 pub(super) fn has_launches(schedule: &Schedule) -> bool {
     schedule.target.is_gpu() && schedule.origin != Origin::Default
 }
 
-/// The root stage whose launch a stage belongs to; `None` if its chain of attachments has no end
-/// in the order.
+/// The root stage whose launch a stage belongs to; `None` if its attachments form a cycle or end at
+/// an inlined stage.
 pub(super) fn launch_of(schedule: &Schedule, id: StageId) -> Option<StageId> {
     let mut at = id;
     for _ in 0..=schedule.order.len() {
@@ -78,7 +45,7 @@ pub(super) fn launch_of(schedule: &Schedule, id: StageId) -> Option<StageId> {
     None
 }
 
-/// The indices bound by the loops around the place where a stage is computed.
+/// The indices that the enclosing loops of a stage bind.
 fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
     let mut indices = Vec::new();
     let mut at = id;
@@ -92,20 +59,20 @@ fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
     indices
 }
 
-/// Gives every attached stage a scope, and all axes of a launch that are bound to one index the
-/// same variable.
-pub(super) fn join_threads(schedule: &mut Schedule) {
+/// Gives every attached stage a scope, and all axes of a launch that are bound to the same index
+/// one variable.
+pub(super) fn share_thread_variables(schedule: &mut Schedule) {
     if !has_launches(schedule) {
         return;
     }
     for id in schedule.order.clone() {
         let attached = matches!(schedule.stage(id).attach, Attach::At { .. });
         if attached && schedule.stage(id).scope.is_none() {
-            let around = indices_around(schedule, id);
+            let enclosing = indices_around(schedule, id);
             let private = |index: &ThreadIndex| !matches!(index, ThreadIndex::Block(_));
-            let scope = match around.iter().any(private) {
+            let scope = match enclosing.iter().any(private) {
                 true => Scope::Local,
-                false if around.is_empty() => Scope::Global,
+                false if enclosing.is_empty() => Scope::Global,
                 false => Scope::Shared,
             };
             schedule.stage_mut(id).scope = Some(scope);
@@ -133,8 +100,7 @@ pub(super) fn join_threads(schedule: &mut Schedule) {
     }
 }
 
-/// Whether the variable is a thread's own: threads of one block, virtual ones included, have
-/// different values of it.
+/// Whether threads of one block, virtual ones included, have different values of the variable.
 pub(super) fn is_private(schedule: &Schedule, var: &Var) -> bool {
     schedule.order.iter().any(|id| {
         let stage = schedule.stage(*id);
@@ -148,10 +114,10 @@ pub(super) fn is_private(schedule: &Schedule, var: &Var) -> bool {
     })
 }
 
-/// Conditions that keep threads from doing what others do: of a stage whose elements several
-/// threads see, only the threads with number 0 compute along an index that it does not bind. And
-/// no condition that differs between threads stands around a `shared` stage, where all threads
-/// meet.
+/// Adds the conditions that keep threads from repeating each other's work: a stage whose elements
+/// several threads see is computed by thread 0 of each index that it does not bind. Moves
+/// conditions that differ between threads inwards, so that none stands around a `shared` stage,
+/// which has barriers.
 pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds>]) {
     if !has_launches(schedule) {
         return;
@@ -159,15 +125,15 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
     for id in schedule.order.iter().copied() {
         let Some(launch) = launch_of(schedule, id) else { continue };
         let indices = thread_loops(schedule, bounds, launch);
-        let placed = bounds[id.0].as_ref().expect("all are inferred");
-        let (mut guards, mut threads) = (placed.guards.clone(), Vec::new());
+        let stage_bounds = bounds[id.0].as_ref().expect("all are inferred");
+        let (mut guards, mut threads) = (stage_bounds.guards.clone(), Vec::new());
         let stage = schedule.stage(id);
         if stage.attach == Attach::Root || stage.scope != Some(Scope::Local) {
             let own = |index: ThreadIndex| {
                 stage.leaves.iter().any(|leaf| bound_index(stage, *leaf) == Some(index))
             };
             for (index, var, extent) in indices.iter().filter(|(index, ..)| !own(*index)).rev() {
-                if placed.around.iter().all(|(around, ..)| around != var) {
+                if stage_bounds.enclosing_loops.iter().all(|(other, ..)| other != var) {
                     threads.insert(0, (*index, var.clone(), extent.clone()));
                 }
                 let cond = Expr::binary(BinOp::Eq, Expr::var(var), Expr::index(0));
@@ -176,7 +142,7 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
             }
         }
         if stage.attach == Attach::Root && !is_bound(stage) && indices.is_empty() {
-            // A single element: one thread computes it.
+            // One thread computes a single element.
             let index = ThreadIndex::Block(0);
             threads.push((index, Var::index(index.name()), Expr::index(1)));
         }
@@ -184,31 +150,30 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
         for guard in &mut guards {
             let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
             let depth = if terms_only { last } else { guard.depth };
-            if differs(schedule, &guard.cond) && meets_inside(schedule, id, depth) {
+            if differs(schedule, &guard.cond) && has_barrier_inside(schedule, id, depth) {
                 (guard.depth, guard.innermost) = (last, true);
             }
         }
-        let placed = bounds[id.0].as_mut().expect("all are inferred");
-        (placed.guards, placed.threads) = (guards, threads);
+        let stage_bounds = bounds[id.0].as_mut().expect("all are inferred");
+        (stage_bounds.guards, stage_bounds.threads) = (guards, threads);
     }
 }
 
-/// The indices of threads of the launch that a stage belongs to, as [`thread_loops`] gives them.
-pub fn threads_around(placed: &Placed, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
-    match launch_of(&placed.schedule, id) {
-        Some(launch) => thread_loops(&placed.schedule, &placed.bounds, launch),
+/// The thread indices of the launch that a stage belongs to, with variable and extent.
+pub fn threads_around(bounded: &BoundedSchedule, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
+    match launch_of(&bounded.schedule, id) {
+        Some(launch) => thread_loops(&bounded.schedule, &bounded.bounds, launch),
         None => Vec::new(),
     }
 }
 
-/// Whether a loop of the stage is bound to a block or thread.
+/// Whether a loop of the stage is bound to a block or thread index.
 fn is_bound(stage: &Stage) -> bool {
     let real = |index| matches!(index, ThreadIndex::Block(_) | ThreadIndex::Thread(_));
     stage.leaves.iter().any(|leaf| bound_index(stage, *leaf).is_some_and(real))
 }
 
-/// The indices of threads of a launch that take more than one value, each with its variable and
-/// extent.
+/// The thread indices of a launch that have more than one value, with variable and extent.
 fn thread_loops(
     schedule: &Schedule,
     bounds: &[Option<StageBounds>],
@@ -232,23 +197,22 @@ fn thread_loops(
     found
 }
 
-/// Whether threads of a block may disagree about a condition.
+/// Whether a condition can differ between threads of a block.
 fn differs(schedule: &Schedule, cond: &Expr) -> bool {
     any_expr(cond, &mut |e| e.as_var().is_some_and(|var| is_private(schedule, var)))
 }
 
-/// Whether something `shared` is computed inside loop `depth` of a stage, so that threads meet
-/// there.
-fn meets_inside(schedule: &Schedule, id: StageId, depth: Option<usize>) -> bool {
+/// Whether a `shared` stage, which has barriers, is computed inside loop `depth` of a stage.
+fn has_barrier_inside(schedule: &Schedule, id: StageId, depth: Option<usize>) -> bool {
     schedule.order.iter().copied().any(|other| {
         let Attach::At { stage, axis, .. } = schedule.stage(other).attach else { return false };
         let inside = stage == id && attach_depth(schedule.stage(id), axis) >= depth;
         let shared = schedule.stage(other).scope == Some(Scope::Shared);
-        inside && (shared || meets_inside(schedule, other, None))
+        inside && (shared || has_barrier_inside(schedule, other, None))
     })
 }
 
-/// Where an annotation stands.
+/// The place of a loop's annotation.
 fn span_of(stage: &Stage, leaf: AxisId) -> Span {
     stage.axis(leaf).annotation.map_or(stage.span, |(_, span)| span)
 }

@@ -1,7 +1,7 @@
-//! The walk over a stage: every load with the conditions under which it is evaluated.
+//! The walk over a stage: visits every load with the conditions under which it is evaluated.
 //!
-//! `if_then_else` and the right sides of `and` and `or` are evaluated where their condition lets
-//! them, the terms of a reduction where its `where=` does; both branches of a `select` are.
+//! The branches of `if_then_else`, the right sides of `and` and `or`, and the terms of a reduction
+//! with `where=` are evaluated under a condition; both branches of a `select` always are.
 
 use super::{Checker, decide, overflow};
 use crate::diag::Span;
@@ -11,10 +11,10 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::te::{Axis, Body, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Visits of one stage, after which conditions are no longer told apart: an expression that
-/// shares subterms can have exponentially many paths.
+/// The number of visits of one stage after which the walk ignores conditions: an expression with
+/// shared subterms can have exponentially many paths.
 const MAX_VISITS: usize = 400_000;
-/// Operands of one connective whose truth is known to the operands after them.
+/// The number of operands of one connective whose truth the later operands may use.
 const MAX_LEARNT: usize = 32;
 
 /// Checks the loads and the `index` arithmetic of a stage.
@@ -43,7 +43,7 @@ pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
             reduction.identity.iter().for_each(|value| walker.expr(value));
             if !reduction.axes.iter().any(is_empty) {
                 walker.bind(&reduction.axes);
-                // What was visited outside the reduction axes is visited again inside.
+                // Visit shared expressions again, inside the reduction axes.
                 walker.state = walker.next_state((usize::MAX, 0, true));
                 if let Some(condition) = &reduction.condition {
                     walker.expr(condition);
@@ -63,21 +63,21 @@ fn is_empty(axis: &Axis) -> bool {
     axis.extent.as_int().is_some_and(|extent| extent <= 0)
 }
 
-/// The state of a walk; `decide` and `overflow` read it.
+/// The state of a walk over a stage.
 pub(super) struct Walker<'a> {
     pub(super) checker: &'a mut Checker,
     spans: FxHashMap<usize, Span>,
     stage_span: Span,
-    /// Axes in force, outermost first.
+    /// The enclosing axes, outermost first.
     pub(super) axes: Vec<Axis>,
-    /// Conditions in force, outermost first, each with its truth.
+    /// The enclosing conditions, outermost first, each with its truth.
     pub(super) guards: Vec<(Expr, bool)>,
-    /// Number of the conditions in force; equal numbers, equal conditions.
+    /// The number that identifies the enclosing conditions.
     pub(super) state: usize,
     states: FxHashMap<(usize, usize, bool), usize>,
     seen: FxHashSet<(usize, usize)>,
     visits: usize,
-    /// Constant bounds of `index` operations, by node and state.
+    /// The constant bounds of `index` operations, by node and state.
     pub(super) intervals: FxHashMap<(usize, usize), Interval>,
 }
 
@@ -106,7 +106,7 @@ impl Walker<'_> {
         self.state = self.next_state((self.state, cond.id(), truth));
     }
 
-    /// Closes a scope that learnt one condition.
+    /// Closes a scope of one condition.
     fn leave(&mut self) {
         self.guards.pop();
         self.checker.facts.pop();
@@ -168,13 +168,13 @@ impl Walker<'_> {
         self.state = state;
     }
 
-    /// The smallest source range known around the current expression.
+    /// The place for errors without a load: the stage.
     pub(super) fn default_span(&self) -> Span {
         self.stage_span
     }
 }
 
-/// Calls `f` on every variable of an expression, shared nodes once.
+/// Calls `f` on every variable of an expression; visits shared nodes once.
 pub(super) fn for_each_var(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Var)) {
     if !seen.insert(expr.id()) {
         return;
@@ -185,35 +185,35 @@ pub(super) fn for_each_var(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn
     for_each_child(expr, &mut |child| for_each_var(child, seen, f));
 }
 
-/// What an expression depends on.
+/// The dependences of an expression.
 #[derive(Default)]
 pub(super) struct Profile {
-    /// Axes by their place among those in force, ascending.
+    /// The axes, as indices of the enclosing axes, ascending.
     pub(super) axes: Vec<usize>,
-    /// Run-time integers.
+    /// Whether it depends on run-time integers.
     pub(super) runtime: bool,
-    /// Values that exist at the entry but not when the kernel is compiled.
+    /// Whether it depends on the values of inputs.
     pub(super) inputs: bool,
-    /// Names of stages it reads: unknown at the entry.
+    /// The stages that it reads, whose elements are unknown on entry.
     pub(super) stages: Vec<String>,
-    /// Something else that the entry cannot evaluate.
+    /// Whether it depends on anything else that the entry cannot evaluate.
     pub(super) unknown: bool,
 }
 
 impl Profile {
-    /// True if the checked entry can evaluate it.
+    /// Whether the checked entry can evaluate it.
     pub(super) fn at_entry(&self) -> bool {
         self.stages.is_empty() && !self.unknown
     }
 
-    /// True if the compiler can.
+    /// Whether the compiler can evaluate it.
     pub(super) fn constant(&self) -> bool {
         self.at_entry() && !self.inputs && !self.runtime
     }
 }
 
 impl Walker<'_> {
-    /// What these expressions depend on together, and the extents of their axes with them.
+    /// The dependences of several expressions and of the extents of their axes.
     pub(super) fn profile<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Profile {
         let mut profile = Profile::default();
         let mut seen = FxHashSet::default();

@@ -1,9 +1,9 @@
-//! What becomes of one index of one load: proved inside, refused, or checked at the entry.
+//! Decides one index of one load: it is proved, refused, or checked on entry.
 
 use super::accesses::{Profile, Walker};
-use super::scan::Check;
+use super::scan::EntryCheck;
 use super::text::show;
-use super::witness::{Domain, Search, search};
+use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Var};
@@ -21,7 +21,7 @@ pub(super) fn check_index(
     if inside(walker, &load) {
         return;
     }
-    // Conditions that the entry cannot evaluate count as possibly true there.
+    // Conditions that the entry cannot evaluate may hold.
     let guards: Vec<(Expr, bool)> = walker
         .guards
         .iter()
@@ -49,10 +49,11 @@ pub(super) fn check_index(
     let (low, high) = range_conditions(&load);
     let text = format!("index {dim} of `{}` is {{0}}, but the extent is {{1}}", buffer.name);
     let values = vec![index.clone(), load.extent.clone()];
-    let check = Check { cond: Expr::and(low, high), message: text, values };
+    let check = EntryCheck { cond: Expr::and(low, high), message: text, values };
     walker.add_scan(check, &profile.axes, &guards);
 }
 
+/// One index of a load.
 struct Load<'a> {
     buffer: &'a Buffer,
     dim: usize,
@@ -67,18 +68,21 @@ impl Load<'_> {
     }
 }
 
+/// `0 <= index` and `index < extent`.
 fn range_conditions(load: &Load) -> (Expr, Expr) {
     let low = Expr::le(Expr::index(0), load.index.clone());
     (low, Expr::lt(load.index.clone(), load.extent.clone()))
 }
 
+/// Whether the index is provably inside.
 fn inside(walker: &Walker, load: &Load) -> bool {
     let (low, high) = range_conditions(load);
     let facts = &walker.checker.facts;
     facts.prove(&low) && facts.prove(&high)
 }
 
-/// Constant ranges, no data: corners, then every point. False if the domain is too large.
+/// Decides an index over axes with constant ranges by trying points. False if the domain is too
+/// large.
 fn decide_constant(
     walker: &mut Walker,
     load: &Load,
@@ -88,8 +92,8 @@ fn decide_constant(
     let Some(axes) = constant_axes(walker, profile) else { return false };
     let Some(extent) = load.extent.as_int() else { return false };
     let domain = Domain { axes: &axes, guards };
-    match search(&domain, load.index, 0, extent - 1) {
-        Some(Search::Broken(point, value)) => {
+    match find_violation(&domain, load.index, 0, extent - 1) {
+        Some(SearchResult::Violated(point, value)) => {
             if guards.len() == walker.guards.len() {
                 refuse_at(walker, load, &axes, &point, value, extent);
             } else {
@@ -97,20 +101,20 @@ fn decide_constant(
             }
             true
         }
-        Some(Search::Fine) => true,
-        Some(Search::Unknown) | None => false,
+        Some(SearchResult::Holds) => true,
+        Some(SearchResult::Unknown) | None => false,
     }
 }
 
-/// True for an index of constant range that is inside whatever the conditions are, which only the
-/// entry knows.
+/// Whether an index over axes with constant ranges is inside without its conditions.
 fn is_inside_anyway(walker: &Walker, load: &Load, own: &Profile) -> bool {
     let Some(axes) = constant_axes(walker, own) else { return false };
     let Some(extent) = load.extent.as_int() else { return false };
     let domain = Domain { axes: &axes, guards: &[] };
-    matches!(search(&domain, load.index, 0, extent - 1), Some(Search::Fine))
+    matches!(find_violation(&domain, load.index, 0, extent - 1), Some(SearchResult::Holds))
 }
 
+/// Variable, first value and extent of each axis, if all are constants.
 fn constant_axes(walker: &Walker, profile: &Profile) -> Option<Vec<(Var, i64, i64)>> {
     let range = |&at: &usize| {
         let axis = &walker.axes[at];
@@ -122,6 +126,7 @@ fn constant_axes(walker: &Walker, profile: &Profile) -> Option<Vec<(Var, i64, i6
     profile.axes.iter().map(range).collect()
 }
 
+/// Refuses an index that is outside at a point (E0260).
 fn refuse_at(
     walker: &mut Walker,
     load: &Load,
@@ -142,7 +147,7 @@ fn refuse_at(
     walker.refuse(Diag::new("E0260", load.span, message));
 }
 
-/// ` at i = 99, j = 0`: the axes that the index mentions.
+/// The values of the axes in the index: ` at i = 99, j = 0`.
 fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
     let mut used = FxHashSet::default();
     super::accesses::for_each_var(index, &mut FxHashSet::default(), &mut |var| {
@@ -154,7 +159,7 @@ fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
     if values.is_empty() { String::new() } else { format!(" at {}", values.join(", ")) }
 }
 
-/// Certainly outside: everywhere, or at a corner of a symbolic domain.
+/// Refuses an index that is outside everywhere, or at a corner of a symbolic domain (E0260).
 fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
     let facts = &walker.checker.facts;
     let evaluated = walker.guards.is_empty();
@@ -211,14 +216,14 @@ fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
     false
 }
 
-/// A cheap check that suffices for `clamp` and `%`: the tensor is not empty, and integers that
-/// were narrowed fit their type. An index outside an empty tensor is wrong whatever it is.
+/// Adds a cheap check that suffices for `clamp` and `%`: the tensor is not empty, and narrowed
+/// integers fit their type. Returns whether it suffices.
 fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -> bool {
     let mut checks = Vec::new();
     if load.extent.as_int().is_none() {
         let message = format!("{} has no valid value: the extent is {{0}}", load.name());
         let cond = Expr::lt(Expr::index(0), load.extent.clone());
-        checks.push(Check { cond, message, values: vec![load.extent.clone()] });
+        checks.push(EntryCheck { cond, message, values: vec![load.extent.clone()] });
     }
     for (ty, value) in narrow_casts(load.index) {
         let of = walker.profile([&value]);
@@ -227,13 +232,13 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
             let low = Expr::le(Expr::int(DType::Index, low), value.clone());
             let high = Expr::le(value.clone(), Expr::int(DType::Index, high));
             let message = format!("`{}` does not fit {ty}: {{0}}", show(&value));
-            checks.push(Check { cond: Expr::and(low, high), message, values: vec![value] });
+            checks.push(EntryCheck { cond: Expr::and(low, high), message, values: vec![value] });
         }
     }
     if checks.is_empty() {
         return false;
     }
-    let mut suffice = |checks: &[Check]| {
+    let mut suffice = |checks: &[EntryCheck]| {
         walker.checker.facts.push();
         checks.iter().for_each(|check| walker.checker.facts.assume(&check.cond));
         let proved = inside(walker, load);
@@ -252,7 +257,7 @@ fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -
     true
 }
 
-/// Conversions of `index` values to types that may not hold them.
+/// Finds casts of `index` values to types that may not hold them.
 fn narrow_casts(expr: &Expr) -> Vec<(DType, Expr)> {
     let mut found = Vec::new();
     walk_nodes(expr, &mut NodeSet::default(), &mut |e| {
@@ -267,7 +272,8 @@ fn narrow_casts(expr: &Expr) -> Vec<(DType, Expr)> {
     found
 }
 
-/// An unguarded index that is monotone in every axis: its extremes are compared once.
+/// Adds one comparison for each extreme of an unguarded index that is monotone in every axis.
+/// Returns false if the extremes are unknown.
 fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
     let over: Vec<Var> = walker.axes.iter().map(|axis| axis.var.clone()).collect();
     let facts = &walker.checker.facts;
@@ -277,17 +283,17 @@ fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
         let Some(extreme) = facts.extreme(load.index, &over, false) else { return false };
         let cond = Expr::le(Expr::index(0), extreme.value.clone());
         let message = format!("{} runs down to {{0}}", load.name());
-        checks.push((Check { cond, message, values: vec![extreme.value] }, low));
+        checks.push((EntryCheck { cond, message, values: vec![extreme.value] }, low));
     }
     if !facts.prove(&high) {
         let Some(extreme) = facts.extreme(load.index, &over, true) else { return false };
         let cond = Expr::lt(extreme.value.clone(), load.extent.clone());
         let message = format!("{} runs to {{0}}, but the extent is {{1}}", load.name());
         let values = vec![extreme.value, load.extent.clone()];
-        checks.push((Check { cond, message, values }, high));
+        checks.push((EntryCheck { cond, message, values }, high));
     }
     for (check, established) in checks {
-        // It holds wherever this stage's domain has a point, so the rest of the stage may use it.
+        // It holds if the domain of the stage is not empty, so the rest of the stage can use it.
         walker.checker.facts.assume(&check.cond);
         walker.checker.facts.assume(&established);
         walker.add_check(check);
@@ -295,6 +301,7 @@ fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
     true
 }
 
+/// Refuses an index that a stage computes (E0261).
 fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
     let text = show(load.index);
     let stages: Vec<String> = own.stages.iter().map(|name| format!("`{name}`")).collect();
@@ -318,6 +325,7 @@ fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
     );
 }
 
+/// The last index of a dimension.
 fn last_of(extent: &Expr) -> Expr {
     match extent.as_int() {
         Some(value) => Expr::int(DType::Index, (value - 1).max(0)),
@@ -325,7 +333,7 @@ fn last_of(extent: &Expr) -> Expr {
     }
 }
 
-/// The type an index had before it was converted.
+/// The type of an index before its cast to `index`.
 fn index_type(index: &Expr) -> DType {
     match &index.kind {
         ExprKind::Cast(a) if index.ty.dtype == DType::Index => a.ty.dtype,
@@ -333,6 +341,7 @@ fn index_type(index: &Expr) -> DType {
     }
 }
 
+/// Refuses an index that is inside only under a condition that the entry cannot evaluate (E0261).
 fn refuse_unknown_condition(
     walker: &mut Walker,
     load: &Load,
@@ -352,7 +361,7 @@ fn refuse_unknown_condition(
     );
     let holds = if truth { "true" } else { "false" };
     let note = format!(
-        "it is read where `{}` is {holds}, which is known only while the function runs",
+        "it is read where `{}` is {holds}, which is unknown before the function runs",
         show(&cond)
     );
     let help = format!(
@@ -364,7 +373,7 @@ fn refuse_unknown_condition(
 }
 
 impl Walker<'_> {
-    /// Reports an error once per place and text.
+    /// Reports an error, once for each place and text.
     pub(super) fn refuse(&mut self, diag: Diag) {
         if !self.checker.diags.contains(&diag) {
             self.checker.diags.push(diag);

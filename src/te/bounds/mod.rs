@@ -1,11 +1,12 @@
-//! Every index is inside its tensor: proved, refused with the values that show it, or checked at
-//! the entry of the function.
+//! Checks that every index is inside its tensor: the check proves it, refuses the program with
+//! values that violate it, or defers it to the entry of the function.
 //!
 //! Needs: elaborated stages. Ensures: when `graph.checks` pass, no load of any stage leaves its
 //! tensor, no tensor is larger than memory, no `index` operation overflows 64 bits.
 //! Parts: [`shapes`] extents, sizes, `assume`s; [`accesses`] the walk over the stages with the
-//! conditions known at each load; [`decide`] what becomes of one index; [`witness`] values that
-//! break it; [`scan`] the loops of entry checks; [`tape`] evaluation, [`text`] the user's notation.
+//! conditions known at each load; [`decide`] the decision for one index; [`witness`] the search for
+//! values that violate it; [`scan`] the loops of entry checks; [`tape`] evaluation; [`text`] the
+//! notation of the source.
 
 mod accesses;
 mod decide;
@@ -28,9 +29,9 @@ use crate::ir::{Buffer, Stmt, Var};
 use crate::te::Input;
 use rustc_hash::FxHashSet;
 
-/// Checks every load of the graph and fills `graph.checks` and `graph.dims` with what only the
-/// caller's values can decide: shape equations, assumes, extents not negative, symbolic and
-/// data-dependent indices.
+/// Checks every load of the graph. Fills `graph.checks` and `graph.dims` with the conditions that
+/// only the caller's values decide: shape equations, assumptions, extents that are not negative,
+/// symbolic and data-dependent indices.
 pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     let mut checker = Checker::new(graph);
     shapes::check_shapes(graph, &mut checker);
@@ -41,18 +42,19 @@ pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     diags.extend(checker.diags);
 }
 
-/// What is common to all stages.
+/// The state that all stages share.
 struct Checker {
     facts: Facts,
     checks: Vec<Stmt>,
-    /// Checks already made in this stage: condition, text, conditions and number of axes around.
+    /// The checks of this stage so far: condition, text, enclosing conditions, number of enclosing
+    /// axes.
     made: FxHashSet<(Key, String, Option<usize>, usize)>,
     diags: Vec<Diag>,
-    /// Tensors that exist at the entry.
+    /// The tensors that exist on entry.
     inputs: FxHashSet<Buffer>,
-    /// Run-time integers: their values are arguments or extents.
+    /// The run-time integers, which are arguments or extents.
     runtime: FxHashSet<Var>,
-    /// Scalar arguments.
+    /// The scalar arguments.
     scalars: FxHashSet<Var>,
 }
 

@@ -1,17 +1,17 @@
-//! `index` arithmetic stays inside 64 bits: by constant bounds, by proof, or checked at the entry.
+//! Checks that `index` arithmetic fits 64 bits: by constant bounds, by proof, or on entry.
 
 use super::accesses::Walker;
-use super::scan::Check;
+use super::scan::EntryCheck;
 use super::text::show;
-use super::witness::{Domain, Search, search};
+use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::Diag;
 use crate::ir::arith::Interval;
 use crate::ir::visit::substitute;
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use crate::te::Axis;
 
-/// Proves that one `index` operation cannot overflow, refuses it or checks it at the entry. Its
-/// operands were or will be visited on their own.
+/// Proves that one `index` operation cannot overflow, refuses it (E0262) or checks it on entry. Its
+/// operands are visited separately.
 pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
     let operation = matches!(
         &expr.kind,
@@ -46,9 +46,11 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
             .collect();
         if let Some(axes) = ranges {
             let domain = Domain { axes: &axes, guards: &guards };
-            match search(&domain, expr, low, high) {
-                Some(Search::Fine) => return,
-                Some(Search::Broken(point, _)) => return refuse(walker, expr, &axes, &point),
+            match find_violation(&domain, expr, low, high) {
+                Some(SearchResult::Holds) => return,
+                Some(SearchResult::Violated(point, _)) => {
+                    return refuse(walker, expr, &axes, &point);
+                }
                 _ => {}
             }
         }
@@ -61,20 +63,25 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
     let facts = &walker.checker.facts;
     let ends = facts.extreme(expr, &over, false).zip(facts.extreme(expr, &over, true));
     match ends {
-        // Evaluating both ends is the check: it fails where one overflows. They are evaluated as
-        // written, at their corner: in another order, what fits could overflow on the way.
+        // The check evaluates both extremes and fails if one overflows. It evaluates the expression
+        // as written, at the corner: in another order, an intermediate value could overflow.
         Some((least, most)) if walker.guards.is_empty() => {
             let corner = |values| at_corner(expr, values, &walker.axes);
             let cond = Expr::le(corner(&least.at), corner(&most.at));
-            walker.add_check(Check { cond, message, values: Vec::new() });
+            walker.add_check(EntryCheck { cond, message, values: Vec::new() });
         }
         _ => {
             let cond = Expr::or(at_most(expr), Expr::lt(Expr::index(0), expr.clone()));
-            walker.add_scan(Check { cond, message, values: Vec::new() }, &profile.axes, &guards);
+            walker.add_scan(
+                EntryCheck { cond, message, values: Vec::new() },
+                &profile.axes,
+                &guards,
+            );
         }
     }
 }
 
+/// Refuses an operation that overflows (E0262).
 fn refuse(walker: &mut Walker, expr: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) {
     let values: Vec<String> =
         axes.iter().zip(point).map(|((var, ..), v)| format!("{} = {v}", var.name())).collect();
@@ -84,7 +91,7 @@ fn refuse(walker: &mut Walker, expr: &Expr, axes: &[(Var, i64, i64)], point: &[i
     walker.refuse(diag.note("axes and extents are computed with 64 bits"));
 }
 
-/// `expr` with these variables at these values, and at their first one those that cancel out.
+/// The expression with these values of variables, and the first value of variables that cancel out.
 fn at_corner(expr: &Expr, values: &[(Var, Expr)], axes: &[Axis]) -> Expr {
     substitute(expr, &mut |var| {
         let value = values.iter().find(|(other, _)| other == var).map(|(_, value)| value);
@@ -93,6 +100,7 @@ fn at_corner(expr: &Expr, values: &[(Var, Expr)], axes: &[Axis]) -> Expr {
     })
 }
 
+/// The least and the largest `index`.
 fn limits() -> (i128, i128) {
     DType::Index.int_range()
 }
@@ -111,8 +119,8 @@ fn at_most(expr: &Expr) -> Expr {
 }
 
 impl Walker<'_> {
-    /// Constant bounds from the bounds of the operands alone: linear in the size of a sum, where
-    /// the normal form of each of its prefixes would be quadratic.
+    /// Constant bounds, computed from the bounds of the operands. This is linear in the size of a
+    /// sum; a normal form of each prefix would be quadratic.
     fn quick_interval(&mut self, expr: &Expr) -> Interval {
         if let Some(known) = self.intervals.get(&(expr.id(), self.state)) {
             return *known;

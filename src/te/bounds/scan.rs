@@ -1,26 +1,26 @@
-//! Entry checks as statements: an `Assert` inside the loops and conditions it depends on.
+//! Builds entry checks: an `Assert` inside the loops and conditions that it depends on.
 
 use super::accesses::Walker;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Stmt, Var};
 use rustc_hash::FxHashMap;
 
-/// What must hold wherever the domain has a point and the conditions hold.
-pub(super) struct Check {
+/// A condition that must hold at every point of the domain where the enclosing conditions hold.
+pub(super) struct EntryCheck {
     pub(super) cond: Expr,
     pub(super) message: String,
     pub(super) values: Vec<Expr>,
 }
 
 impl Walker<'_> {
-    /// Adds a check that mentions no axis: it is made if no axis in force is empty.
-    pub(super) fn add_check(&mut self, check: Check) {
+    /// Adds a check without axes. It runs if no enclosing axis is empty.
+    pub(super) fn add_check(&mut self, check: EntryCheck) {
         self.add_scan(check, &[], &[]);
     }
 
-    /// Adds a check for every point of these axes (places among those in force) where these
-    /// conditions hold, provided that no other axis is empty.
-    pub(super) fn add_scan(&mut self, check: Check, axes: &[usize], guards: &[(Expr, bool)]) {
+    /// Adds a check for every point of these axes (indices of the enclosing axes) where these
+    /// conditions hold. It runs if no other axis is empty.
+    pub(super) fn add_scan(&mut self, check: EntryCheck, axes: &[usize], guards: &[(Expr, bool)]) {
         let state = if guards.is_empty() { None } else { Some(self.state) };
         let key = self.checker.facts.key(&check.cond);
         if !self.checker.made.insert((key, check.message.clone(), state, self.axes.len())) {

@@ -1,5 +1,5 @@
-//! What the shapes of the arguments must satisfy: extents not negative, `assume`s, sizes that
-//! memory can hold, equations of extents that are expressions.
+//! Checks of the shapes of arguments: extents are not negative, assumptions hold, tensors fit in
+//! memory, and extents that are expressions have their values.
 
 use super::Checker;
 use super::text::show;
@@ -9,10 +9,10 @@ use crate::ir::{ActualDim, BinOp, Buffer, Expr, Stmt, Var};
 use crate::te::{Axis, Body, Graph, Input};
 use rustc_hash::FxHashSet;
 
-/// Bytes that no tensor exceeds, intermediate ones included.
+/// The largest size of a tensor in bytes, intermediate ones included.
 pub(in crate::te) const MAX_BYTES: i64 = 1 << 47;
 
-/// Adds the checks of shapes, and what they establish to the facts.
+/// Adds the checks of shapes, and their conditions to the facts.
 pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
     let extents = symbolic_extents(graph, checker);
     let reduced = reduced_extents(graph, checker, &extents);
@@ -20,8 +20,7 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
         extents.iter().map(|e| (e, true)).chain(reduced.iter().map(|e| (e, false)))
     {
         let cond = Expr::le(Expr::index(0), extent.clone());
-        // What follows from others need not be asked; that it fits 64 bits is asked with the size
-        // of its tensor.
+        // A provable condition needs no check; the check of the tensor's size covers 64 bits.
         if !of_tensor || !checker.facts.prove(&cond) {
             let text = show(&simplify_expr(extent, &checker.facts));
             checker.checks.push(Stmt::Assert {
@@ -45,7 +44,7 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
     equate_shapes(graph, checker);
 }
 
-/// Every extent of a tensor that is no constant, once, in the order of the arguments and stages.
+/// The extents of tensors that are not constant, each once, in the order of arguments and stages.
 fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
     let mut seen = FxHashSet::default();
     let buffers = tensors(graph);
@@ -54,7 +53,7 @@ fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
     symbolic.cloned().collect()
 }
 
-/// Extents of reduction axes that are no constants and no extents of tensors.
+/// The extents of reduction axes that are neither constants nor extents of tensors.
 fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr> {
     let mut seen: FxHashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
     let mut extents = Vec::new();
@@ -69,7 +68,7 @@ fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr
     extents
 }
 
-/// Inputs, then what the stages fill.
+/// The inputs, then the tensors of stages.
 fn tensors(graph: &Graph) -> Vec<Buffer> {
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer),
@@ -78,6 +77,7 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
     inputs.chain(graph.stages.iter().flat_map(|stage| &stage.buffers)).cloned().collect()
 }
 
+/// The check of an `assume`.
 fn assumption(cond: &Expr, text: &str) -> Stmt {
     let mut vars: Vec<Var> = Vec::new();
     let mut seen = FxHashSet::default();
@@ -95,11 +95,11 @@ fn assumption(cond: &Expr, text: &str) -> Stmt {
     }
 }
 
-/// No tensor is larger than memory can be: with it, no address overflows. An extent of 0 empties
-/// a tensor, but the strides of the others still count.
+/// Checks that no tensor is larger than [`MAX_BYTES`], so that no address overflows. An extent of 0
+/// counts as 1, because the strides of an empty tensor must fit too.
 fn check_sizes(graph: &Graph, checker: &mut Checker) {
     let mut seen = FxHashSet::default();
-    // The widest elements first, so that equal shapes are checked once.
+    // Start with the widest elements: equal shapes are checked once.
     let mut buffers = tensors(graph);
     buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.dtype.bytes()));
     for buffer in buffers.iter().filter(|b| b.shape.iter().any(|e| e.as_int().is_none())) {
@@ -135,8 +135,8 @@ fn check_sizes(graph: &Graph, checker: &mut Checker) {
     }
 }
 
-/// Fills `graph.dims`: extents of arguments that are neither constants nor lone run-time integers
-/// (those are compared, or taken, by the entry itself).
+/// Fills `graph.dims` with the extents of arguments that are neither constants nor single run-time
+/// integers, which the entry compares or reads itself.
 fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
     let mut params: Vec<Option<Buffer>> = Vec::new();
     for input in &graph.inputs {
@@ -154,7 +154,7 @@ fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
     }
 }
 
-/// The checks of a parameter's extents that are expressions, and the variables in them.
+/// The checks of a parameter's extents that are expressions, and the variables of these extents.
 fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<ActualDim>) {
     let (mut checks, mut dims) = (Vec::new(), Vec::new());
     for (dim, extent) in buffer.shape.iter().enumerate() {
@@ -179,9 +179,8 @@ fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<Ac
     (checks, dims)
 }
 
-/// Replaces what the entry checks of a parameter's shape by that of `buffer`. All else stays: what
-/// holds of the run-time integers, of the other parameters and of the indices. No check may read
-/// the parameter.
+/// Replaces the checks of a parameter's shape by those of `buffer`. Keeps all other checks; none
+/// may read the parameter.
 pub fn replace_shape(graph: &mut Graph, param: usize, buffer: &Buffer) {
     let (old, kept) = std::mem::take(&mut graph.dims).into_iter().partition(|d| d.param == param);
     let old: Vec<ActualDim> = old;

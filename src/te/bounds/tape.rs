@@ -1,5 +1,5 @@
-//! Integer and `bool` expressions without loads, evaluated at many points: the expression becomes
-//! a list of operations once, shared nodes are computed once per point.
+//! Evaluates integer and `bool` expressions without loads at many points. The expressions become a
+//! list of operations, so that shared nodes are computed once for each point.
 
 use crate::ir::simplify::fold;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp, Var};
@@ -23,8 +23,8 @@ enum Op {
 }
 
 impl Tape {
-    /// Adds an expression; the number of its value. `None` if it cannot be evaluated: it loads,
-    /// calls a function or has a variable that is not in `vars`.
+    /// Adds an expression and returns the index of its value. `None` if it loads, calls a function
+    /// or has a variable that is not in `vars`.
     pub(super) fn add(&mut self, expr: &Expr, vars: &[Var]) -> Option<usize> {
         if let Some(&at) = self.memo.get(&expr.id()) {
             return Some(at);
@@ -51,7 +51,7 @@ impl Tape {
         Some(self.ops.len() - 1)
     }
 
-    /// Every value at one point; `None` where an `index` overflows.
+    /// Computes every value at one point; `None` if an `index` overflows.
     pub(super) fn run(&self, point: &[i64], values: &mut Vec<Option<Const>>) {
         values.clear();
         for op in &self.ops {
@@ -72,7 +72,7 @@ impl Tape {
     }
 }
 
-/// As [`fold::binary`], with `and` and `or` decided by their left side.
+/// [`fold::binary`], but the left side alone can decide `and` and `or`.
 fn binary(op: BinOp, ty: DType, a: Option<Const>, b: Option<Const>) -> Option<Const> {
     let a = a?;
     match (op, a) {

@@ -1,5 +1,5 @@
-//! What is refused, what is checked at the entry, and that both are right: the interpreter traps
-//! exactly where a check that may refuse was left out.
+//! Refused indices and checks on entry, and that both are correct: the interpreter traps
+//! exactly where a check was left out that could refuse the values.
 
 use crate::diag::Diag;
 use crate::ir::interp::{Tensor, Trap, Value, run};
@@ -65,7 +65,7 @@ fn show_check(stmt: &Stmt, out: &mut String) {
 }
 
 #[test]
-fn constant_indices_are_decided() {
+fn decides_constant_indices() {
     let a =
         |index: &str| format!("kernel f() {{ input A: float32[100] output B[i: 100] = {index} }}");
     let shown = |index: &str| errors(&a(index));
@@ -100,7 +100,7 @@ fn constant_indices_are_decided() {
 }
 
 #[test]
-fn reductions_know_their_condition() {
+fn uses_the_condition_of_a_reduction() {
     let text = |condition: &str| {
         format!(
             "kernel f() {{ input A: float32[10] reduce k: 0..20
@@ -112,7 +112,7 @@ fn reductions_know_their_condition() {
 }
 
 #[test]
-fn symbolic_indices_are_checked_once() {
+fn checks_symbolic_indices_once() {
     let checks =
         index_checks("kernel f(n: var, m: var) { input A: float32[n] output B[i: m] = A[i + 3] }");
     assert_eq!(
@@ -135,7 +135,7 @@ fn symbolic_indices_are_checked_once() {
 }
 
 #[test]
-fn guarded_symbolic_indices_are_scanned() {
+fn scans_guarded_symbolic_indices() {
     let checks = index_checks(
         "kernel f(n: var, m: var) { input A: float32[n] output B[i: m, j: 2] =
         if i % 3 == 0 then A[i] else 0.0 }",
@@ -146,7 +146,7 @@ fn guarded_symbolic_indices_are_scanned() {
 }
 
 #[test]
-fn symbolic_indices_outside_are_refused() {
+fn refuses_symbolic_indices_outside() {
     assert_eq!(
         errors("kernel f(n: var) { input A: float32[n] output B[i: n] = A[i + 1] }"),
         [
@@ -156,7 +156,7 @@ fn symbolic_indices_outside_are_refused() {
 }
 
 #[test]
-fn indices_from_inputs_are_scanned() {
+fn scans_indices_from_inputs() {
     let gather = |index: &str| {
         index_checks(&format!(
             "kernel f(n: var, m: var) {{ input A: float32[n] input I: int64[m] output B[i: m] = {index} }}"
@@ -176,7 +176,7 @@ fn indices_from_inputs_are_scanned() {
 }
 
 #[test]
-fn indices_from_stages_must_be_clamped() {
+fn refuses_unclamped_indices_from_stages() {
     let text = |index: &str| {
         format!(
             "kernel f() {{ input A: float32[10] input I: int32[4] compute S[i: 4] = I[i] + 1
@@ -195,7 +195,7 @@ fn indices_from_stages_must_be_clamped() {
 }
 
 #[test]
-fn conditions_of_stages_do_not_guard() {
+fn ignores_conditions_that_stages_compute() {
     let diags = graph(
         "kernel f() { input A: float32[10] compute S[i: 10] = A[i] * 2.0
         output B[i: 10] = if S[i] > 0.0 then A[i + 1] else 0.0 }",
@@ -221,7 +221,7 @@ fn index_arithmetic_fits_64_bits() {
 }
 
 #[test]
-fn shape_checks_read_well() {
+fn words_shape_checks() {
     let text = "kernel f(n: var, k: var, p = 1) { assume k % 2 == 1
         input A: float32[n] input K: float32[k]
         output C[i: n - k + 2*p] = 0.0 }";

@@ -1,8 +1,8 @@
-//! Expressions in the user's notation, for messages: `(n - k + 2*p) // s + 1`.
+//! Prints expressions in the notation of the source, for messages: `(n - k + 2*p) // s + 1`.
 
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 
-/// Longer texts are cut.
+/// The length at which a text is cut, in bytes.
 const MAX_LENGTH: usize = 160;
 
 /// The text of an expression; long ones end in `…`.
@@ -20,7 +20,7 @@ pub(super) fn show(expr: &Expr) -> String {
     text
 }
 
-/// Writes `expr` for a place that binds with `level`; stops once the text is too long.
+/// Writes an operand of an operator of precedence `level`; stops when the text is too long.
 fn write(expr: &Expr, level: u8, out: &mut String) {
     if out.len() > MAX_LENGTH {
         return;
@@ -91,7 +91,7 @@ fn prefix(sign: &str, a: &Expr, (own, inner): (u8, u8), level: u8, out: &mut Str
 }
 
 fn binary(op: BinOp, a: &Expr, b: &Expr, level: u8, out: &mut String) {
-    // Precedence, spelling; products stand close, as in `n + 2*p`.
+    // Precedence and spelling; products have no spaces, as in `n + 2*p`.
     let (own, sign) = match op {
         BinOp::Min => return call("min", &[a, b], out),
         BinOp::Max => return call("max", &[a, b], out),
@@ -115,8 +115,8 @@ fn binary(op: BinOp, a: &Expr, b: &Expr, level: u8, out: &mut String) {
         BinOp::FloorDiv => (8, " // "),
         BinOp::FloorMod => (8, " % "),
     };
-    // Comparisons do not chain; the bitwise operators have levels of their own in the language,
-    // so they keep their parentheses here.
+    // Comparisons do not chain. Each bitwise operator has its own level in the language, so nested
+    // ones need parentheses here.
     let chains = !op.is_comparison() && own != 5;
     parenthesised(level > own, out, |out| {
         write(a, if chains { own } else { own + 1 }, out);

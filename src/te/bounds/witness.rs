@@ -1,34 +1,38 @@
-//! Values of the axes that break an index: corners of the domain first, then every point of a
-//! small domain, samples of a large one.
+//! Searches for values of axes that violate a condition: at the corners of the domain, then at
+//! every point of a small domain or at samples of a large one.
 
 use super::tape::Tape;
 use crate::ir::{Const, Expr, Var};
 
-/// Domains up to this many points are decided exactly.
+/// The largest domain, in points, that is searched completely.
 const MAX_POINTS: u128 = 1 << 22;
-/// Points tried of a larger one.
+/// The number of samples of a larger domain.
 const SAMPLES: u64 = 1 << 14;
 
-/// What the search found.
-pub(super) enum Search {
-    /// This point, one value per axis, and the value of the index there (`None`: it overflows).
-    Broken(Vec<i64>, Option<i128>),
-    /// No point of the domain.
-    Fine,
-    /// None of those tried.
+/// The result of a search.
+pub(super) enum SearchResult {
+    /// A point, one value for each axis, and the value of the index there (`None` if it overflows).
+    Violated(Vec<i64>, Option<i128>),
+    /// No point of the domain violates the condition.
+    Holds,
+    /// No sample violates the condition.
     Unknown,
 }
 
-/// A box of axes with constant ranges, the conditions under which an expression is evaluated, and
-/// what it must satisfy.
+/// Axes with constant ranges, and the conditions under which an expression is evaluated.
 pub(super) struct Domain<'a> {
     pub(super) axes: &'a [(Var, i64, i64)],
     pub(super) guards: &'a [(Expr, bool)],
 }
 
-/// Looks for a point where the guards hold and `value` is outside `low ..= high`. `None` if the
+/// Searches for a point where the guards hold and `value` is outside `low ..= high`. `None` if the
 /// expressions cannot be evaluated.
-pub(super) fn search(domain: &Domain, value: &Expr, low: i128, high: i128) -> Option<Search> {
+pub(super) fn find_violation(
+    domain: &Domain,
+    value: &Expr,
+    low: i128,
+    high: i128,
+) -> Option<SearchResult> {
     let vars: Vec<Var> = domain.axes.iter().map(|axis| axis.0.clone()).collect();
     let mut tape = Tape::default();
     let mut guards = Vec::new();
@@ -37,7 +41,7 @@ pub(super) fn search(domain: &Domain, value: &Expr, low: i128, high: i128) -> Op
     }
     let value = tape.add(value, &vars)?;
     let mut values = Vec::new();
-    let mut broken = |point: &[i64]| -> Option<Option<i128>> {
+    let mut violation = |point: &[i64]| -> Option<Option<i128>> {
         tape.run(point, &mut values);
         let holds = |(at, truth): &(usize, bool)| match values[*at] {
             Some(Const::Int(cond)) => (cond != 0) == *truth,
@@ -52,31 +56,31 @@ pub(super) fn search(domain: &Domain, value: &Expr, low: i128, high: i128) -> Op
             _ => Some(None),
         }
     };
-    let found = |point: Vec<i64>, value| Some(Search::Broken(point, value));
+    let found = |point: Vec<i64>, value| Some(SearchResult::Violated(point, value));
     for point in corners(domain.axes) {
-        if let Some(value) = broken(&point) {
+        if let Some(value) = violation(&point) {
             return found(point, value);
         }
     }
     let points = domain.axes.iter().fold(1u128, |n, axis| n.saturating_mul(axis.2 as u128));
     if points > MAX_POINTS {
         for point in samples(domain.axes) {
-            if let Some(value) = broken(&point) {
+            if let Some(value) = violation(&point) {
                 return found(point, value);
             }
         }
-        return Some(Search::Unknown);
+        return Some(SearchResult::Unknown);
     }
     let mut point: Vec<i64> = domain.axes.iter().map(|axis| axis.1).collect();
     loop {
-        if let Some(value) = broken(&point) {
+        if let Some(value) = violation(&point) {
             return found(point, value);
         }
-        // The next point, the last axis fastest.
+        // Advance to the next point; the last axis varies fastest.
         let mut at = point.len();
         loop {
             if at == 0 {
-                return Some(Search::Fine);
+                return Some(SearchResult::Holds);
             }
             at -= 1;
             let (_, min, extent) = domain.axes[at];
@@ -89,7 +93,7 @@ pub(super) fn search(domain: &Domain, value: &Expr, low: i128, high: i128) -> Op
     }
 }
 
-/// All last values, all first ones, then mixtures of the first six axes.
+/// The corners of the domain: the last values first, with both ends of the first six axes only.
 fn corners(axes: &[(Var, i64, i64)]) -> Vec<Vec<i64>> {
     let count = 1u32 << axes.len().min(6);
     let corner = |mask: u32| {
@@ -101,7 +105,7 @@ fn corners(axes: &[(Var, i64, i64)]) -> Vec<Vec<i64>> {
     (0..count).rev().map(corner).collect()
 }
 
-/// Points spread by a fixed generator.
+/// Pseudo-random points, always the same.
 fn samples(axes: &[(Var, i64, i64)]) -> impl Iterator<Item = Vec<i64>> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     (0..SAMPLES).map(move |_| {

@@ -1,4 +1,4 @@
-//! Operators: exact on constants, typed loop IR on everything else.
+//! Operators: exact arithmetic on constants, typed loop IR on other values.
 
 use super::casts::Operand;
 use super::constants::{floor_div, floor_mod, is_small, shift_amount};
@@ -10,7 +10,7 @@ use crate::lang::ast::{BinaryOp, UnaryOp};
 use num_bigint::BigInt;
 
 impl<'a> Elaborator<'a> {
-    /// `a op b`.
+    /// Evaluates `a op b`.
     pub fn binary(
         &mut self,
         op: BinaryOp,
@@ -51,7 +51,7 @@ impl<'a> Elaborator<'a> {
         self.grown(Typed::new(result, Expr::binary(ir_op, left, right), size), span)
     }
 
-    /// `op a`.
+    /// Evaluates `op a`.
     pub fn unary(&mut self, op: UnaryOp, a: Operand<'_, 'a>, span: Span) -> Value {
         match (op, a.0) {
             (_, Value::Poison) => return Value::Poison,
@@ -94,7 +94,8 @@ impl<'a> Elaborator<'a> {
         self.grown(Typed::new(ty, Expr::unary(ir_op, expr), size), span)
     }
 
-    /// `and`, `or`: the right side is not evaluated where the left one decides.
+    /// Evaluates `and` and `or`, whose right side is evaluated only if the left one does not
+    /// decide.
     fn logical(&mut self, op: BinaryOp, a: Operand<'_, 'a>, b: Operand<'_, 'a>) -> Value {
         let (Some(x), Some(y)) = (self.condition(a), self.condition(b)) else {
             return Value::Poison;
@@ -114,7 +115,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// A value that must be `bool`.
+    /// Evaluates a value that must be `bool`.
     pub fn condition(&mut self, (value, expr): Operand<'_, 'a>) -> Option<Typed> {
         let boolean = SourceType::Data(DType::Bool);
         let found = match value {
@@ -135,7 +136,7 @@ impl<'a> Elaborator<'a> {
         None
     }
 
-    /// Refuses expressions that have grown beyond all use.
+    /// Refuses expressions of more than [`MAX_NODES`] nodes (E0213).
     pub fn grown(&mut self, typed: Typed, span: Span) -> Value {
         if typed.size > MAX_NODES {
             self.error(too_large(span));
@@ -183,7 +184,7 @@ pub fn too_large(span: Span) -> Diag {
     Diag::new("E0213", span, message).help("compute a part of it in a stage of its own")
 }
 
-/// The loop IR's operator, if it is defined for a type.
+/// The operator of the loop IR, if it is defined for a type.
 fn ir_operator(op: BinaryOp, ty: SourceType) -> Option<BinOp> {
     let boolean = ty == SourceType::Data(DType::Bool);
     let (ir_op, fits) = match op {

@@ -1,7 +1,7 @@
-//! Types of values: how constants adapt, what mixes, explicit casts, indices.
+//! Types of values: constants that adapt, mixes of types, explicit casts, indices.
 //!
-//! A constant takes the type of the other operand where it is exact there, a real constant never
-//! an integer type; any other mix is an error that shows the cast to write.
+//! A constant takes the type of the other operand if it is exact in that type; a real constant
+//! never takes an integer type. Any other mix is an error that shows the cast to write.
 
 use super::Elaborator;
 use super::constants::{self, is_exact};
@@ -13,12 +13,12 @@ use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 use crate::lang::ast;
 use num_traits::{ToPrimitive, Zero};
 
-/// An operand: its value and its syntax, for messages.
+/// The value of an operand, and its syntax for messages.
 pub type Operand<'e, 'a> = (&'e Value, &'a ast::Expr);
 
 impl<'a> Elaborator<'a> {
-    /// The type that operands have together: that of the typed ones, else the default of
-    /// constants. `None` if there is none (reported) or an operand is poison.
+    /// The common type of operands: that of the typed ones, else the default of constants. `None`
+    /// if there is none, which is reported, or if an operand is poison.
     pub fn common_type(
         &mut self,
         operands: &[Operand<'_, 'a>],
@@ -38,7 +38,7 @@ impl<'a> Elaborator<'a> {
         for (value, expr) in operands {
             let Value::Scalar(other) = value else { continue };
             if other.ty != ty && !other.adapts_to(ty) {
-                if !self.is_untyped_told(&[first, *expr], ty, other.ty) {
+                if !self.blames_untyped_stage(&[first, *expr], ty, other.ty) {
                     self.error(self.mix((ty, first), (other.ty, *expr), what, span));
                 }
                 return None;
@@ -47,8 +47,8 @@ impl<'a> Elaborator<'a> {
         Some(ty)
     }
 
-    /// Whether the error of a mix comes of a stage without a type, and that is told, once.
-    fn is_untyped_told(&mut self, exprs: &[&ast::Expr], a: SourceType, b: SourceType) -> bool {
+    /// Whether a stage without a type causes the mix. Reports that once.
+    fn blames_untyped_stage(&mut self, exprs: &[&ast::Expr], a: SourceType, b: SourceType) -> bool {
         let stored = SourceType::Data(DType::Int64);
         let wanted = if a == stored { b } else { a };
         let read = exprs.iter().find_map(|expr| self.untyped_reads.get(&expr.span));
@@ -59,7 +59,7 @@ impl<'a> Elaborator<'a> {
         if a != stored && b != stored || self.muted || dtype == DType::Bool {
             return false;
         }
-        if self.told_untyped.insert(declared) {
+        if self.reported_untyped.insert(declared) {
             let span = exprs.iter().find(|expr| self.untyped_reads.contains_key(&expr.span));
             let span = span.expect("it is one of them").span;
             let message = format!("`{name}` is `int64` here, and `{dtype}` is needed");
@@ -71,9 +71,9 @@ impl<'a> Elaborator<'a> {
         true
     }
 
-    /// Refuses a stage's value of another type than the stage is declared with.
+    /// Reports that the type of a stage's value differs from its declared type (E0228).
     pub fn wrong_element(&mut self, expr: &'a ast::Expr, found: SourceType, declared: DType) {
-        if self.is_untyped_told(&[expr], found, SourceType::Data(declared)) {
+        if self.blames_untyped_stage(&[expr], found, SourceType::Data(declared)) {
             return;
         }
         let message = format!("the stage is declared `{declared}`, its expression is `{found}`");
@@ -104,7 +104,7 @@ impl<'a> Elaborator<'a> {
         diag.help(format!("write {}", casts.collect::<Vec<_>>().join(" and ")))
     }
 
-    /// A value as one of type `ty`, which constants take. `None` if it cannot (reported).
+    /// Converts a constant to type `ty`; a scalar must have it. Reports an error otherwise.
     pub fn adapt(&mut self, (value, expr): Operand<'_, 'a>, ty: SourceType) -> Option<Typed> {
         let wrong = match value {
             Value::Poison => return None,
@@ -154,7 +154,7 @@ impl<'a> Elaborator<'a> {
         None
     }
 
-    /// A choice between constants as one of type `ty`.
+    /// Converts a choice between constants to a type.
     fn adapt_choice(
         &mut self,
         typed: &Typed,
@@ -168,7 +168,7 @@ impl<'a> Elaborator<'a> {
         Some(Typed { ty, expr: chosen, size: typed.size, choice: Some(choice) })
     }
 
-    /// Operands as values of one type, with the nodes of all together.
+    /// Converts operands to their common type. Returns the type, the values and their total size.
     pub fn unify(
         &mut self,
         operands: &[Operand<'_, 'a>],
@@ -179,7 +179,7 @@ impl<'a> Elaborator<'a> {
         let mut exprs = Vec::with_capacity(operands.len());
         let mut size = 0u64;
         if !ty.is_float() && operands.iter().any(|(value, _)| matches!(value, Value::Real(_))) {
-            self.real_meets(ty, operands, what, span);
+            self.refuse_real(ty, operands, what, span);
             return None;
         }
         for operand in operands {
@@ -190,8 +190,14 @@ impl<'a> Elaborator<'a> {
         Some((ty, exprs, size))
     }
 
-    /// A real constant beside an integer: names the cast of the integer.
-    fn real_meets(&mut self, ty: SourceType, operands: &[Operand<'_, 'a>], what: &str, span: Span) {
+    /// Reports a real constant next to an integer, with the cast to write.
+    fn refuse_real(
+        &mut self,
+        ty: SourceType,
+        operands: &[Operand<'_, 'a>],
+        what: &str,
+        span: Span,
+    ) {
         let message = format!("`{ty}` and a real constant do not mix in {what}");
         let mut diag = Diag::new("E0207", span, message);
         if ty != SourceType::Data(DType::Bool)
@@ -202,8 +208,8 @@ impl<'a> Elaborator<'a> {
         self.error(diag);
     }
 
-    /// A value with the type it has where nothing says another one: a real constant is `float32`,
-    /// an `index` is stored as `int64`.
+    /// Converts a value to its default element type: a real constant is `float32`, an `index` is
+    /// stored as `int64`.
     pub fn stored(&mut self, operand: Operand<'_, 'a>) -> Option<(DType, Typed)> {
         let ty = match operand.0 {
             Value::Poison => return None,
@@ -220,8 +226,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// A value as one that is stored with type `dtype`: a constant is rounded to that, once. (As
-    /// an operand a constant of a 16-bit float type is rounded to `float32`.)
+    /// Converts a value to an element type. A constant is rounded once, to that type. (An operand
+    /// of a 16-bit float type is rounded to `float32`.)
     pub fn adapt_stored(&mut self, operand: Operand<'_, 'a>, dtype: DType) -> Option<Typed> {
         let ty = SourceType::Data(dtype);
         if let Value::Scalar(Typed { choice: Some(choice), size, .. }) = operand.0
@@ -246,7 +252,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// `expr as dtype` of any scalar value, constants included.
+    /// Evaluates `expr as dtype` of a scalar or constant.
     pub fn cast_value(&mut self, value: &Value, dtype: DType, expr: &'a ast::Expr) -> Value {
         let typed = match value {
             Value::Scalar(typed) => cast(typed, dtype),
@@ -266,7 +272,7 @@ impl<'a> Elaborator<'a> {
         Value::Scalar(typed)
     }
 
-    /// An index of a tensor, as an expression of type `index`.
+    /// Converts an index of a tensor to type `index`.
     pub fn tensor_index(&mut self, (value, expr): Operand<'_, 'a>) -> Option<Typed> {
         let found = match value {
             Value::Poison => return None,
@@ -286,7 +292,7 @@ impl<'a> Elaborator<'a> {
         None
     }
 
-    /// An extent, a bound of a reduction: integers over run-time integers, no data.
+    /// Converts an extent or a bound of a reduction, an integer over run-time integers.
     pub fn extent(&mut self, (value, expr): Operand<'_, 'a>, what: &str) -> Option<Expr> {
         match value {
             Value::Poison => None,
@@ -294,7 +300,7 @@ impl<'a> Elaborator<'a> {
             Value::Scalar(typed) if typed.ty == SourceType::Index => {
                 if has_bit_operation(&typed.expr) {
                     let message = format!("{what} has no bit operations on run-time integers");
-                    let help = "use arithmetic instead: `*`, `//`, `%`, `-`";
+                    let help = "write it with arithmetic: `*`, `//`, `%`, `-`";
                     self.error(Diag::new("E0211", expr.span, message).help(help));
                     return None;
                 }
@@ -313,7 +319,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// Whether an extent is more than the text of a manifest can say.
+/// Whether an extent has an operation that a manifest cannot express.
 fn has_bit_operation(expr: &Expr) -> bool {
     use BinOp::{BitAnd, BitOr, BitXor, Shl, Shr};
     any_expr(expr, &mut |expr| match &expr.kind {
@@ -323,9 +329,9 @@ fn has_bit_operation(expr: &Expr) -> bool {
     })
 }
 
-/// The least type in which two values of other types are compared and computed without wrapping;
-/// none for uint64 with what may be negative. No integer becomes a float of 16 bits, whose integers
-/// end at 2048 or earlier.
+/// The smallest type that holds the values of both types; none for uint64 with a signed type. An
+/// integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to 2048
+/// only.
 fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     let of = |ty| match ty {
         SourceType::Index => DType::Int64,
@@ -351,7 +357,7 @@ fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     }
 }
 
-/// The type of constants with nothing to adapt to.
+/// The type of constants without another operand to adapt to.
 fn default_type<'v>(values: impl IntoIterator<Item = &'v Value>) -> SourceType {
     let mut ty = SourceType::Data(DType::Bool);
     for value in values {
@@ -366,8 +372,8 @@ fn default_type<'v>(values: impl IntoIterator<Item = &'v Value>) -> SourceType {
     ty
 }
 
-/// A constant of a type that can hold it; reals are rounded, once. A real of a 16-bit float type
-/// is computed in `Float32` as everything of that type is, so it is rounded to that.
+/// Converts a constant to a type; `None` if the type cannot hold it. A real is rounded once. A real
+/// of a 16-bit float type is rounded to `Float32`, in which such types are computed.
 fn constant(value: &Value, ty: SourceType) -> Option<Typed> {
     let compute = ty.compute();
     let expr = match value {
@@ -382,8 +388,8 @@ fn constant(value: &Value, ty: SourceType) -> Option<Typed> {
     Some(Typed::new(ty, expr, 0))
 }
 
-/// The value of `constant as dtype`, computed exactly; `None` for integers beyond 64 bits that
-/// become integers.
+/// Evaluates `constant as dtype` exactly; `None` for an integer beyond 64 bits that stays an
+/// integer.
 fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
     let ty = SourceType::Data(dtype);
     let expr = match value {
@@ -407,7 +413,7 @@ fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
     Some(Typed::new(ty, expr, 0))
 }
 
-/// `typed as dtype`. A cast to a 16-bit float type rounds to it here.
+/// Evaluates `typed as dtype`. A cast to a 16-bit float type rounds to it.
 pub fn cast(typed: &Typed, dtype: DType) -> Typed {
     let ty = SourceType::Data(dtype);
     if dtype.is_half() && !is_rounded_to(&typed.expr, dtype) {
@@ -420,7 +426,7 @@ pub fn cast(typed: &Typed, dtype: DType) -> Typed {
     Typed::new(ty, Expr::cast(ty.compute(), typed.expr.clone()), typed.size)
 }
 
-/// Whether a `Float32` expression is a value of the 16-bit float type `dtype` already.
+/// Whether a `Float32` expression is already a value of the 16-bit float type `dtype`.
 fn is_rounded_to(expr: &Expr, dtype: DType) -> bool {
     fn visit(expr: &Expr, dtype: DType, depth: u32) -> bool {
         let both = |a, b| depth > 0 && visit(a, dtype, depth - 1) && visit(b, dtype, depth - 1);
@@ -438,7 +444,7 @@ fn is_rounded_to(expr: &Expr, dtype: DType) -> bool {
     expr.ty.dtype == DType::Float32 && visit(expr, dtype, 8)
 }
 
-/// An integer as an index. A round trip of an index through `int64` changes nothing.
+/// Converts an integer to an index. A round trip of an index through `int64` is removed.
 fn cast_to_index(typed: &Typed) -> Typed {
     let expr = match &typed.expr.kind {
         ExprKind::Cast(inner)

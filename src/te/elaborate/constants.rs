@@ -1,7 +1,7 @@
 //! Exact numbers: literals, `-D` values, arithmetic of constant expressions, rounding.
 //!
-//! Constant expressions are exact rationals, rounded once where they meet a floating-point type.
-//! Numbers are kept below [`MAX_BITS`] so that no program can make the compiler slow with them.
+//! Constant expressions are exact rationals, rounded once when they get a floating-point type.
+//! [`MAX_BITS`] limits their size, so that no program makes the compiler slow.
 
 use crate::ir::DType;
 use num_bigint::{BigInt, BigUint, Sign};
@@ -9,24 +9,24 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-/// Numerators and denominators of constants have at most this many bits together.
+/// The largest size of a constant, numerator and denominator together.
 pub const MAX_BITS: u64 = 4096;
 
-/// Why a number cannot be had.
+/// Why a number cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NumberError {
     /// More than [`MAX_BITS`].
     TooLarge,
-    /// Not a number at all.
+    /// Not a number.
     Malformed,
 }
 
-/// Whether a number is small enough to work with.
+/// Whether a number has at most [`MAX_BITS`].
 pub fn is_small(value: &BigRational) -> bool {
     value.numer().bits() + value.denom().bits() <= MAX_BITS
 }
 
-/// An integer as written: `12`, `0x1f`.
+/// Parses an integer: `12`, `0x1f`.
 pub fn parse_integer(text: &str) -> Result<BigInt, NumberError> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -49,7 +49,7 @@ pub fn parse_integer(text: &str) -> Result<BigInt, NumberError> {
     }
 }
 
-/// A decimal number as written: `0.5`, `1e-5`, also `3`.
+/// Parses a decimal number: `0.5`, `1e-5`, also `3`.
 pub fn parse_real(text: &str) -> Result<BigRational, NumberError> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
@@ -81,17 +81,17 @@ fn parse_exponent(text: &str) -> Result<i64, NumberError> {
     if digits.is_empty() || !digits.bytes().all(|c| c.is_ascii_digit()) {
         return Err(NumberError::Malformed);
     }
-    // An exponent that does not fit belongs to a number that is far too large.
+    // A larger exponent belongs to a number that is too large anyway.
     let value: i64 = digits.parse().unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
     Ok(if text.starts_with('-') { -value } else { value })
 }
 
-/// Floor division; by zero 0, as everywhere in the language.
+/// Floor division; division by zero gives 0.
 pub fn floor_div(a: &BigInt, b: &BigInt) -> BigInt {
     if b.is_zero() { BigInt::zero() } else { a.div_floor(b) }
 }
 
-/// Floor modulo; by zero 0.
+/// Floor modulo; modulo zero gives 0.
 pub fn floor_mod(a: &BigInt, b: &BigInt) -> BigInt {
     if b.is_zero() { BigInt::zero() } else { a.mod_floor(b) }
 }
@@ -101,7 +101,7 @@ pub fn shift_amount(b: &BigInt) -> usize {
     b.mod_floor(&BigInt::from(64)).to_usize().expect("below 64")
 }
 
-/// To the nearest integer, ties to even.
+/// Rounds to the nearest integer, ties to even.
 pub fn round_half_even(value: &BigRational) -> BigInt {
     let floor = value.floor().to_integer();
     let rest = value - BigRational::from_integer(floor.clone());
@@ -114,7 +114,7 @@ pub fn round_half_even(value: &BigRational) -> BigInt {
     }
 }
 
-/// The value rounded to nearest even in a floating-point type; `None` if it is too large.
+/// Rounds to nearest even in a floating-point type; `None` if the value is too large.
 pub fn to_float(value: &BigRational, dtype: DType) -> Option<f64> {
     let (precision, min_exponent, max_exponent) = match dtype {
         DType::Float64 => (53, -1022, 1023),
@@ -174,7 +174,7 @@ pub fn is_exact(value: &BigInt, dtype: DType) -> bool {
     value.to_i128().is_some_and(|value| (min..=max).contains(&value))
 }
 
-/// The integer a real becomes: truncated, then saturated.
+/// Truncates to an integer, then saturates.
 pub fn truncate(value: &BigRational, dtype: DType) -> i128 {
     let (min, max) = dtype.int_range();
     let whole = value.trunc().to_integer();
@@ -185,7 +185,7 @@ pub fn truncate(value: &BigRational, dtype: DType) -> i128 {
     }
 }
 
-/// A real as text: the shortest decimal if it is a binary64 number's, else a fraction.
+/// Prints a real: the shortest decimal if it is a binary64 number, else a fraction.
 pub fn show_real(value: &BigRational) -> String {
     if value.is_integer() && value.numer().bits() <= 64 {
         return format!("{}.0", value.numer());

@@ -1,11 +1,10 @@
-//! The domain of an own reducer: what its `where` says of every value that it combines.
+//! The domain of a user's reducer: the condition (`where`) on every value that it combines.
 //!
-//! `check_reducer` has tried the reducer on values of its domain alone. So a term or start value
-//! that may lie outside of it is refused here: a schedule that combines values in another way
-//! could change the result.
+//! `check_reducer` tries the reducer on values of its domain only. A term or start value that may
+//! lie outside is refused here, because another schedule could change its result.
 
 use super::Elaborator;
-use super::reducers::Kind;
+use super::reducers::ReducerKind;
 use crate::diag::{Diag, Span};
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
@@ -15,17 +14,17 @@ use crate::ir::{BinOp, Const, Expr, ExprKind, UnOp};
 use crate::te::{Axis, Combiner};
 
 impl<'a> Elaborator<'a> {
-    /// Proves that values which a reduction combines are in the reducer's domain, with the
-    /// condition of its `where=`.
+    /// Proves that the values of a reduction are in the domain of its reducer, under the `where=`
+    /// of the reduction (E0236).
     pub fn check_domain(
         &mut self,
-        kind: &Kind<'a>,
+        kind: &ReducerKind<'a>,
         combiner: &Combiner,
         (values, span): (&[Expr], Span),
         condition: Option<&Expr>,
         axes: &[Axis],
     ) -> Option<()> {
-        let (Some(domain), Kind::Custom(reducer)) = (&combiner.domain, kind) else {
+        let (Some(domain), ReducerKind::Custom(reducer)) = (&combiner.domain, kind) else {
             return Some(());
         };
         let domain = substitute(domain, &mut |var| {
@@ -34,7 +33,7 @@ impl<'a> Elaborator<'a> {
         });
         let mut facts = Facts::new();
         axes.iter().for_each(|axis| facts.bind(&axis.var, &axis.min, &axis.extent));
-        let mut known = Known { facts, conditions: Vec::new() };
+        let mut known = KnownConditions { facts, conditions: Vec::new() };
         if let Some(condition) = condition {
             known.assume(&simplify_expr(condition, &known.facts));
         }
@@ -44,22 +43,22 @@ impl<'a> Elaborator<'a> {
         let name = &combiner.name;
         let message = format!("this may be outside of the domain of `{name}`");
         let diag = Diag::new("E0236", span, message)
-            .help("leave such terms out with the same condition: `where=…`");
+            .help("leave out such terms by the same condition: `where=…`");
         let place = reducer.domain.as_ref().expect("it has a domain").span;
-        self.error(diag.related(place, format!("what `{name}` reduces satisfies this")));
+        self.error(diag.related(place, format!("`{name}` takes values that satisfy this")));
         None
     }
 }
 
-/// What holds where a term is evaluated.
-struct Known {
-    /// Of integers.
+/// The facts that hold where a term is evaluated.
+struct KnownConditions {
+    /// Facts about integers.
     facts: Facts,
-    /// Conditions as they are written.
+    /// Conditions as written.
     conditions: Vec<Expr>,
 }
 
-impl Known {
+impl KnownConditions {
     fn assume(&mut self, condition: &Expr) {
         if let ExprKind::Binary(BinOp::And, a, b) = &condition.kind {
             self.assume(a);
@@ -97,7 +96,7 @@ impl Known {
         }
     }
 
-    /// Bounds of a float that is not NaN.
+    /// Bounds of a float; `None` if it may be NaN.
     fn range(&self, expr: &Expr) -> Option<(f64, f64)> {
         let found = self.range_by_form(expr);
         let compared = self.conditions.iter().filter_map(|known| compared(known, expr));
@@ -138,7 +137,7 @@ impl Known {
     }
 }
 
-/// What a condition that compares an expression with a constant says of it. NaN satisfies none.
+/// The bounds of an expression that a comparison with a constant implies. NaN satisfies none.
 fn compared(known: &Expr, expr: &Expr) -> Option<(f64, f64)> {
     let ExprKind::Binary(op, a, b) = &known.kind else { return None };
     let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -155,7 +154,7 @@ fn compared(known: &Expr, expr: &Expr) -> Option<(f64, f64)> {
     }
 }
 
-/// Whether one condition follows from another by its form alone.
+/// Whether one condition follows from another by its form.
 fn implies(known: &Expr, goal: &Expr) -> bool {
     if equal(known, goal) {
         return true;
@@ -179,8 +178,8 @@ mod tests {
     use crate::ir::{DType, Var};
 
     #[test]
-    fn ranges_of_floats_know_nan() {
-        let known = Known { facts: Facts::new(), conditions: Vec::new() };
+    fn float_ranges_exclude_nan() {
+        let known = KnownConditions { facts: Facts::new(), conditions: Vec::new() };
         let x = Expr::var(&Var::new("x", DType::Float32));
         let zero = Expr::float(DType::Float32, 0.0);
         let at_least = |a: &Expr| Expr::binary(BinOp::Le, zero.clone(), a.clone());
@@ -195,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_found_again() {
+    fn proves_goals_that_follow_from_conditions() {
         let x = Expr::var(&Var::new("x", DType::Float32));
         let zero = Expr::float(DType::Float32, 0.0);
         let compare = |op| Expr::binary(op, zero.clone(), x.clone());
-        let mut known = Known { facts: Facts::new(), conditions: Vec::new() };
+        let mut known = KnownConditions { facts: Facts::new(), conditions: Vec::new() };
         assert!(!known.proves(&compare(BinOp::Le)));
         known.assume(&Expr::and(compare(BinOp::Lt), Expr::bool(true)));
         for op in [BinOp::Lt, BinOp::Le, BinOp::Ne] {

@@ -12,31 +12,31 @@ use crate::lang::ast::{self, ExprKind};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// The names of a kernel.
+/// The names of a kernel and their values.
 pub type Scope<'a> = FxHashMap<&'a str, Entry>;
 
 /// Names that hide those of the kernel: axes of a stage, parameters of a `def`.
 pub type Locals<'a> = FxHashMap<&'a str, Value>;
 
-/// Where an expression stands.
+/// The context of an expression.
 #[derive(Clone, Copy)]
 pub struct Env<'e, 'a> {
-    /// The kernel's names; none inside a `def` or `reducer`.
+    /// The names of the kernel; `None` inside a `def` or `reducer`.
     pub scope: Option<&'e Scope<'a>>,
     /// Names that hide them.
     pub locals: &'e Locals<'a>,
-    /// True where one element of a stage is computed, so that tensors may be read.
+    /// Whether it computes an element of a stage, so that it may read tensors.
     pub element: bool,
 }
 
 impl<'a> Elaborator<'a> {
-    /// The value of an expression that stands alone, such as a stage's body or an extent.
+    /// Evaluates a whole expression, such as the body of a stage or an extent.
     pub fn eval_whole(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
         self.def_nodes = 0;
         self.eval(expr, env)
     }
 
-    /// The value of an expression: a constant, a scalar or a type.
+    /// Evaluates an expression to a constant, a scalar or a type.
     pub fn eval(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
         if !self.operators.is_empty() {
             self.operator_nodes += 1;
@@ -60,8 +60,8 @@ impl<'a> Elaborator<'a> {
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
             ExprKind::Tuple(_) => {
-                let message = "a tuple is allowed only in a tuple reduction, as in \
-                               `argmax((k, A[k]), axis=k)`";
+                let message = "a tuple is allowed only in a tuple reduction, \
+                               as in `argmax((k, A[k]), axis=k)`";
                 self.error(Diag::new("E0227", expr.span, message));
                 Value::Poison
             }
@@ -76,7 +76,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The value of an expression that must be a number or a condition.
+    /// Evaluates an expression that must be a number or a condition.
     pub fn eval_operand(&mut self, expr: &'a ast::Expr, env: Env<'_, 'a>) -> Value {
         let value = self.eval(expr, env);
         self.number(value, expr)
@@ -146,7 +146,7 @@ impl<'a> Elaborator<'a> {
         Value::Poison
     }
 
-    /// The error for a name that stands for nothing here, with what it could have been.
+    /// The error for an unknown name, with a similar one.
     fn unknown_name(&self, name: &ast::Name, env: Env<'_, 'a>) -> Diag {
         let text = name.text.as_str();
         if !self.has_room() {
@@ -181,7 +181,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// An element type: a type's name or a `dtype` parameter.
+    /// Evaluates an element type: the name of a type or of a `dtype` parameter.
     pub fn dtype(&mut self, name: &'a ast::Name, env: Env<'_, 'a>) -> Option<DType> {
         if let Some(dtype) = DType::from_name(&name.text) {
             return Some(dtype);
@@ -211,7 +211,7 @@ impl<'a> Elaborator<'a> {
         None
     }
 
-    /// `A[i, j]`.
+    /// Evaluates `A[i, j]`.
     fn element(
         &mut self,
         name: &'a ast::Name,
@@ -269,7 +269,7 @@ impl<'a> Elaborator<'a> {
         self.grown(Typed::new(SourceType::Data(buffer.dtype), expr, size), span)
     }
 
-    /// `if c then t else f`. Both branches are checked; a constant condition chooses now.
+    /// Evaluates `if c then t else f`. Both branches are checked; a constant condition selects one.
     fn choice(
         &mut self,
         c: &'a ast::Expr,
@@ -330,7 +330,7 @@ impl<'a> Elaborator<'a> {
         self.grown(typed, span)
     }
 
-    /// A call inside an expression: a built-in function or a `def`.
+    /// Evaluates a call of a built-in function or a `def`.
     fn call(
         &mut self,
         name: &'a ast::Name,
@@ -358,7 +358,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The error for a call of a name that is no function; none for one that is wrong already.
+    /// The error for a call of a name that is not a function; `None` if its value is poison.
     fn called_value(&self, name: &ast::Name, env: Env<'_, 'a>) -> Option<Diag> {
         let text = name.text.as_str();
         let entry = env.scope.and_then(|scope| scope.get(text)).map(|entry| &entry.value);
@@ -371,7 +371,7 @@ impl<'a> Elaborator<'a> {
         Some(Diag::new("E0214", name.span, message))
     }
 
-    /// The error for a call of something that is no function.
+    /// The error for a call of an unknown function.
     pub fn unknown_function(&self, name: &ast::Name) -> Diag {
         let file = name.span.file;
         if self.items.kernel(file, &name.text).is_none()

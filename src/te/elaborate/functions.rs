@@ -1,4 +1,4 @@
-//! The functions of the language: which types they take and what they become.
+//! The built-in functions: the types that they take and their loop IR.
 
 use super::Elaborator;
 use super::casts::Operand;
@@ -10,7 +10,7 @@ use crate::ir::{BinOp, DType, Expr, Intrinsic, UnOp};
 use crate::lang::ast;
 use num_traits::ToPrimitive;
 
-/// A function of the language.
+/// A built-in function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Builtin {
     /// `min(a, b)`.
@@ -25,9 +25,9 @@ pub enum Builtin {
     Any,
     /// `all(c, …)`.
     All,
-    /// One operand, with the types that it takes.
+    /// A function of one operand, with the types that it takes.
     Unary(UnOp, Takes),
-    /// Float functions.
+    /// A function of floats, with its number of operands.
     Math(Intrinsic, usize),
     /// `min_value(T)`.
     MinValue,
@@ -46,7 +46,7 @@ pub enum Takes {
     Integers,
     /// Floats.
     Floats,
-    /// Float32 alone.
+    /// `float32` only.
     Singles,
 }
 
@@ -86,17 +86,17 @@ const BUILTINS: [(&str, Builtin); 32] = [
 ];
 
 impl Builtin {
-    /// The function of that name.
+    /// The function of this name.
     pub fn from_name(name: &str) -> Option<Builtin> {
         BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, builtin)| *builtin)
     }
 
-    /// Every function's name.
+    /// The names of all functions.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILTINS.iter().map(|(name, _)| *name)
     }
 
-    /// Number of arguments; none where any number from 1 will do.
+    /// The number of arguments; `None` for any number from 1.
     fn arity(self) -> Option<usize> {
         match self {
             Builtin::Min | Builtin::Max => Some(2),
@@ -109,7 +109,7 @@ impl Builtin {
 }
 
 impl<'a> Elaborator<'a> {
-    /// A call of a function of the language.
+    /// Evaluates a call of a built-in function.
     pub fn call_builtin(
         &mut self,
         builtin: Builtin,
@@ -219,7 +219,7 @@ impl<'a> Elaborator<'a> {
         false
     }
 
-    /// `any`, `all`: `or` and `and` of conditions.
+    /// Evaluates `any` and `all`: `or` and `and` of conditions.
     fn conditions(&mut self, builtin: Builtin, operands: &[Operand<'_, 'a>], span: Span) -> Value {
         let (op, decides) = match builtin {
             Builtin::Any => (BinOp::Or, true),
@@ -233,7 +233,7 @@ impl<'a> Elaborator<'a> {
                 continue;
             };
             match operand.0 {
-                // What stands after a deciding constant is not evaluated.
+                // Conditions after a constant that decides are not evaluated.
                 Value::Bool(value) if *value == decides && all.is_none() => decided = true,
                 Value::Bool(value) if *value != decides => {}
                 _ if decided => {}
@@ -257,7 +257,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// `min_value(T)`, `max_value(T)`, `inf(T)`.
+    /// Evaluates `min_value(T)`, `max_value(T)`, `inf(T)`.
     fn limit(
         &mut self,
         builtin: Builtin,
@@ -307,7 +307,7 @@ pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
     Some(Typed::new(SourceType::Data(dtype), expr, 0))
 }
 
-/// The exact value of a function of constants, where it has one.
+/// The exact value of a function of constants, if it has one.
 fn fold(builtin: Builtin, values: &[Value]) -> Option<Value> {
     let exact: Vec<_> = values.iter().map(Value::as_real).collect::<Option<_>>()?;
     let real = values.iter().any(|value| matches!(value, Value::Real(_)));

@@ -1,8 +1,8 @@
-//! The items of all files: which names each file sees, and the checks that need no kernel: names
-//! declared once, names of exported symbols, recursion of `def`s, what their bodies may use.
+//! The items of all files: the names that each file sees, and the checks that need no kernel:
+//! unique names, names of exported symbols, recursion of `def`s, names in their bodies.
 //!
-//! A file sees its own items and those of the files that it imports itself. Item names are apart
-//! from the names inside a kernel.
+//! A file sees its own items and those of the files that it imports directly. Names of items and
+//! names inside a kernel are separate.
 
 use super::expressions::{is_axis, misplaced_reduction};
 use super::functions::Builtin;
@@ -14,20 +14,20 @@ use crate::lang::{Imported, LIBRARY, Program, ast};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 
-/// What a name before `(` stands for.
+/// The function that a name before `(` refers to.
 #[derive(Clone, Copy)]
 pub enum Function<'a> {
     /// `def`.
     Def(&'a ast::Def),
     /// `reducer`.
     Reducer(&'a ast::Reducer),
-    /// `sum`, `argmax`: only reductions.
+    /// `sum`, `argmax`: a reduction only.
     Reduction,
-    /// A function of the language.
+    /// A built-in function.
     Builtin(Builtin),
 }
 
-/// The built-in reductions that are no functions.
+/// The built-in reductions that are not functions too.
 pub const REDUCTIONS: [&str; 4] = ["sum", "prod", "argmax", "argmin"];
 
 #[derive(Clone, Copy)]
@@ -67,17 +67,18 @@ impl<'a> Item<'a> {
 /// The items that each file sees.
 pub struct Items<'a> {
     program: &'a Program,
-    /// By file, then by name; that of a file imported under a name has a dot: `nn.f`.
+    /// The items by file and name. Items of a file that is imported under a name have a dot:
+    /// `nn.f`.
     visible: Vec<FxHashMap<Cow<'a, str>, Item<'a>>>,
-    /// Nodes of each `def`'s body when expanded, saturating, by the address of the `def`; none
-    /// for the recursive ones.
+    /// The nodes of the expanded body of each `def`, saturating, by its address; `None` if it is
+    /// recursive.
     def_nodes: FxHashMap<*const ast::Def, Option<u64>>,
     /// The `def`s whose bodies are being counted.
     open_defs: FxHashSet<*const ast::Def>,
 }
 
 impl<'a> Items<'a> {
-    /// Collects the items; of several with one name the first counts.
+    /// Collects the items. Of several with the same name, the first counts.
     pub fn new(program: &'a Program) -> Items<'a> {
         let own = |file: usize| program.files[file].items.iter().filter_map(Item::of);
         let visible = (0..program.files.len())
@@ -104,7 +105,7 @@ impl<'a> Items<'a> {
         self.visible.get(file as usize)?.get(name).copied()
     }
 
-    /// What `name(` calls in a file. Kernels are no functions.
+    /// The function that `name(` calls in a file. Kernels are not functions.
     pub fn function(&self, file: u32, name: &str) -> Option<Function<'a>> {
         match self.get(file, name) {
             Some(Item::Def(def)) => Some(Function::Def(def)),
@@ -114,7 +115,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The kernel of that name that a file sees.
+    /// The kernel of this name that a file sees.
     pub fn kernel(&self, file: u32, name: &str) -> Option<&'a ast::Kernel> {
         match self.get(file, name) {
             Some(Item::Kernel(kernel)) => Some(kernel),
@@ -122,7 +123,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Every name that a file may call, for "did you mean".
+    /// Every name that a file can call, for "did you mean".
     pub fn function_names(&self, file: u32) -> Vec<&str> {
         let visible = self.visible.get(file as usize);
         let mut names: Vec<&str> = visible.iter().flat_map(|v| v.keys().map(|n| &**n)).collect();
@@ -133,13 +134,13 @@ impl<'a> Items<'a> {
         names
     }
 
-    /// Where a file imports something under a name.
+    /// The `import` of a file under a name.
     pub fn imported_as(&self, file: u32, alias: &str) -> Option<Span> {
         let imported = aliases(self.program, file as usize).find(|(name, _)| name.text == alias);
         imported.map(|(_, imported)| imported.span)
     }
 
-    /// The path by which a file imports the one that declares a name, whoever sees it.
+    /// The path to import for a name that another file declares.
     pub fn elsewhere(&self, file: u32, name: &str) -> Option<&'a str> {
         let name = name.rsplit('.').next().unwrap_or(name);
         let declares = |file: &ast::File| {
@@ -155,28 +156,28 @@ impl<'a> Items<'a> {
         Some(found.strip_prefix(own).unwrap_or(found))
     }
 
-    /// Nodes of a `def`'s body when expanded; none if it is recursive.
+    /// The nodes of the expanded body of a `def`; `None` if it is recursive.
     pub fn def_nodes(&self, def: &'a ast::Def) -> Option<u64> {
         self.def_nodes.get(&std::ptr::from_ref(def)).copied().flatten()
     }
 }
 
-/// A file and those whose items it uses by their own names, each once.
+/// A file and the files that it imports without a name, each once.
 fn sources(program: &Program, file: usize) -> Vec<usize> {
-    // Of these imports each is there once.
+    // `imports` has each file once.
     let imports = program.imports.get(file).into_iter().flatten();
     let plain = imports.filter(|import| import.alias.is_none()).map(|import| import.file as usize);
     std::iter::once(file).chain(plain.filter(|import| *import != file)).collect()
 }
 
-/// What a file imports under a name.
+/// The imports of a file under a name.
 fn aliases(program: &Program, file: usize) -> impl Iterator<Item = (&ast::Name, &Imported)> {
     let imports = program.imports.get(file).into_iter().flatten();
     imports.filter_map(|import| Some((import.alias.as_ref()?, import)))
 }
 
 impl<'a> Elaborator<'a> {
-    /// Everything that can be said of the items without a kernel's parameters.
+    /// Checks everything about items that needs no parameters of kernels.
     pub fn check_items(&mut self) {
         for file in 0..self.program.files.len() {
             self.check_names(file);
@@ -209,7 +210,7 @@ impl<'a> Elaborator<'a> {
                 let (text, other) = (&name.text, first.name().span);
                 let what = first.what();
                 if other.file == name.span.file {
-                    // An imported file's own clashes are reported where it is checked.
+                    // Duplicates of an imported file are reported with that file.
                     if source == file {
                         let diag =
                             Diag::new("E0202", name.span, format!("`{text}` is declared twice"));
@@ -238,7 +239,7 @@ impl<'a> Elaborator<'a> {
         self.check_aliases(file, &seen);
     }
 
-    /// The names that files are imported under, apart from each other and from the file's own.
+    /// Checks that names of imports are unique among each other and the items of the file.
     fn check_aliases(&mut self, file: usize, items: &FxHashMap<&str, Item<'a>>) {
         let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
         for (alias, _) in aliases(self.program, file) {
@@ -251,7 +252,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The `import` in `file` that makes the names of another one its own.
+    /// The `import` without a name of another file.
     fn import_of(&self, file: usize, imported: usize) -> Span {
         let is_it = |one: &&Imported| one.alias.is_none() && one.file as usize == imported;
         self.program.imports[file].iter().find(is_it).expect("it is imported").span
@@ -305,7 +306,7 @@ impl<'a> Elaborator<'a> {
         });
     }
 
-    /// Parameters of a `def` or reducer, each declared once.
+    /// Checks that the parameters of a `def` or reducer are unique.
     pub fn check_params(&mut self, params: &[&'a ast::Name]) {
         let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
         for param in params {
@@ -317,7 +318,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Nodes of a `def`'s body when every call in it is expanded; reports recursion.
+    /// Counts the nodes of the expanded body of a `def`; reports recursion (E0204).
     fn expanded_nodes(&mut self, def: &'a ast::Def, path: &mut Vec<&'a ast::Def>) -> Option<u64> {
         if let Some(known) = self.items.def_nodes.get(&std::ptr::from_ref(def)) {
             return *known;
@@ -353,7 +354,7 @@ impl<'a> Elaborator<'a> {
         total
     }
 
-    /// The body of a `def` or reducer: a scalar function of some names alone.
+    /// Checks the body of a `def` or reducer, a scalar function of these names only.
     pub fn check_body<'n>(
         &mut self,
         body: &'a ast::Expr,
@@ -430,7 +431,7 @@ impl<'a> Elaborator<'a> {
         full
     }
 
-    /// Every `-D` names a parameter of a kernel or schedule of the file.
+    /// Checks that every `-D` names a parameter of a kernel or schedule of the file (E0217).
     pub fn check_defines(&mut self) {
         for (kernel_name, name, _) in self.defines {
             let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
@@ -481,7 +482,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// Names of the knobs among statements.
+/// Collects the names of knobs.
 fn knobs<'a>(stmts: &'a [ast::ScheduleStmt], names: &mut Vec<&'a str>) {
     use ast::ScheduleStmtKind::{For, If, Knob};
     for stmt in stmts {
@@ -497,7 +498,7 @@ fn knobs<'a>(stmts: &'a [ast::ScheduleStmt], names: &mut Vec<&'a str>) {
     }
 }
 
-/// The error for a kernel that the file given to `tec` does not have.
+/// The error for a kernel that the main file does not have.
 pub fn unknown_kernel(name: &str, own: &[&ast::Kernel]) -> Diag {
     let names: Vec<&str> = own.iter().map(|kernel| kernel.name.text.as_str()).collect();
     let diag = Diag::global("E0218", format!("unknown kernel `{name}`"));

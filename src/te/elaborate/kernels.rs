@@ -1,5 +1,5 @@
-//! A kernel built by itself: parameters, statements, outputs; then only the stages that an output
-//! needs, and the check of every index.
+//! Builds a kernel: parameters, statements, outputs; then drops the stages that no output needs and
+//! checks every index.
 
 use super::Elaborator;
 use super::parameters::show;
@@ -12,7 +12,7 @@ use crate::te::{Graph, check_bounds};
 use rustc_hash::FxHashSet;
 
 impl<'a> Elaborator<'a> {
-    /// The graph of a kernel; what is wrong in it is reported and missing.
+    /// Builds the graph of a kernel. Wrong parts are reported and missing in the graph.
     pub fn build_kernel(&mut self, kernel: &'a ast::Kernel) -> Graph {
         let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
         self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
@@ -41,7 +41,7 @@ impl<'a> Elaborator<'a> {
         graph
     }
 
-    /// Stages that no output needs are checked too, though nothing of them remains.
+    /// Checks the stages that no output needs, before they are dropped.
     fn check_dropped(&mut self, graph: &Graph) {
         let mut pruned = graph.clone();
         drop_unneeded(&mut pruned);
@@ -67,7 +67,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The `let`s of a kernel whose values are known.
+/// The compile-time constants (`let`) of a kernel.
 fn constants(frame: &Frame) -> Vec<(String, String)> {
     let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
     let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
@@ -76,7 +76,7 @@ fn constants(frame: &Frame) -> Vec<(String, String)> {
     constants
 }
 
-/// A graph of nothing.
+/// An empty graph.
 pub fn empty_graph() -> Graph {
     Graph {
         name: String::new(),
@@ -92,7 +92,6 @@ pub fn empty_graph() -> Graph {
         reassociate: false,
         dims: Vec::new(),
         checks: Vec::new(),
-        unchecked: None,
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Before: parsed files, `-D` options. After: one [`Graph`] for each kernel to build, with every
 //! name resolved, every type fixed, every `def`, operator and compile-time `if` expanded, and only
-//! the stages that an output needs. Every error of meaning is reported: what is wrong becomes
-//! [`Value::Poison`](values::Value), which silences what follows from it.
+//! the stages that an output needs. Every semantic error is reported: a wrong value becomes
+//! [`Value::Poison`](values::Value), which suppresses errors that follow from it.
 
 mod arithmetic;
 mod casts;
@@ -34,11 +34,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// `-D` options in the order given: optional kernel name, parameter name, value as written.
 pub type Defines = [(Option<String>, String, String)];
 
-/// An expression has at most this many nodes after everything is expanded.
+/// The largest number of nodes of an expanded expression.
 const MAX_NODES: u64 = 4 << 20;
 
-/// Names of the kernels of the file given to `tec`, in source order, with whether every parameter
-/// has a value so that it can be built.
+/// The names of the kernels of the main file, in source order, and whether each can be built
+/// because all its parameters have values.
 pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)> {
     own_kernels(program)
         .map(|kernel| {
@@ -48,8 +48,8 @@ pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)>
         .collect()
 }
 
-/// Checks every definition of the program and elaborates the kernels named (all that can be
-/// built if `None`). Reports every error of meaning, not only the first.
+/// Checks every definition of the program and elaborates the named kernels (all that can be built
+/// if `None`). Reports every semantic error, not only the first.
 pub fn elaborate(
     program: &Program,
     kernels: Option<&[String]>,
@@ -71,7 +71,7 @@ pub fn elaborate(
     Err(diags)
 }
 
-/// The kernels of the file given to `tec`.
+/// The kernels of the main file.
 fn own_kernels(program: &Program) -> impl Iterator<Item = &ast::Kernel> {
     program.files.first().into_iter().flat_map(|file| &file.items).filter_map(|item| match item {
         ast::Item::Kernel(kernel) => Some(kernel),
@@ -79,45 +79,45 @@ fn own_kernels(program: &Program) -> impl Iterator<Item = &ast::Kernel> {
     })
 }
 
-/// What elaboration knows at any time.
+/// The state of elaboration.
 struct Elaborator<'a> {
     program: &'a Program,
     defines: &'a Defines,
     items: Items<'a>,
     diags: Vec<Diag>,
-    /// Errors are thrown away: something is only tried.
+    /// Whether errors are dropped, because something is only tried.
     muted: bool,
-    /// A condition that the current kernel needs is false: what else is wrong may come of it.
+    /// Whether an `assert` or `assume` of the current kernel failed, which may cause later errors.
     stopped: bool,
-    /// What was reported, so that an operator used twice does not report twice.
+    /// The errors that were reported: an operator that is used twice reports once.
     reported: FxHashSet<(&'static str, Option<Span>, String)>,
     /// The `def`s and operators being expanded, outermost first, with the place of each call.
     calls: Vec<(Span, String)>,
     /// The graph of the kernel that is being built.
     graph: Graph,
-    /// That kernel.
+    /// The kernel that is being built.
     building: Option<&'a ast::Kernel>,
-    /// Operators being expanded, to refuse recursion.
+    /// The operators being expanded, to refuse recursion.
     operators: Vec<&'a ast::Kernel>,
-    /// Where each load of the current stage stands.
+    /// The place of each load of the current stage.
     load_spans: FxHashMap<usize, Span>,
-    /// Reads of stages that nothing gives a type, by place: the stage and its declaration.
+    /// The reads of stages without a type, by place: the stage and its declaration.
     untyped_reads: FxHashMap<Span, (String, Span)>,
-    /// Those stages for which it was reported.
-    told_untyped: FxHashSet<Span>,
-    /// Nodes visited in the bodies of `def`s for the current expression.
+    /// The stages without a type that were reported.
+    reported_untyped: FxHashSet<Span>,
+    /// The nodes visited in the bodies of `def`s for the current expression.
     def_nodes: u64,
-    /// How many bodies of `def`s are being expanded.
+    /// The number of nested `def`s being expanded.
     def_depth: usize,
-    /// Statements run in operators for the current kernel.
+    /// The statements executed in operators for the current kernel.
     operator_statements: u64,
-    /// Nodes visited in the bodies of operators for the current kernel.
+    /// The nodes visited in the bodies of operators for the current kernel.
     operator_nodes: u64,
-    /// Operators that the current kernel uses: where each is declared and where it is called.
+    /// The operators that the current kernel uses: declaration, call and name.
     operator_calls: Vec<(Span, Span, String)>,
-    /// Reducers with the types they were checked for.
+    /// The reducers, with the types that they were checked for.
     checked_reducers: reducers::Checked,
-    /// Reducers that are wrong whatever the types.
+    /// The reducers that are wrong for all types.
     wrong_reducers: FxHashSet<*const ast::Reducer>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Elaborator<'a> {
             operators: Vec::new(),
             load_spans: FxHashMap::default(),
             untyped_reads: FxHashMap::default(),
-            told_untyped: FxHashSet::default(),
+            reported_untyped: FxHashSet::default(),
             def_nodes: 0,
             def_depth: 0,
             operator_statements: 0,
@@ -162,7 +162,7 @@ impl<'a> Elaborator<'a> {
         self.diags.push(diag);
     }
 
-    /// What `f` gives, its errors thrown away.
+    /// Calls `f` and drops its errors.
     fn quietly<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let muted = std::mem::replace(&mut self.muted, true);
         let result = f(self);
@@ -170,8 +170,8 @@ impl<'a> Elaborator<'a> {
         result
     }
 
-    /// Whether an error still says what could have been meant. Among many errors in a large file
-    /// only the first ones do, because each compares with all names.
+    /// Whether an error may still suggest similar names. Only the first errors of a file do,
+    /// because a suggestion compares with all names.
     fn has_room(&self) -> bool {
         self.diags.len() < 100
     }
@@ -182,7 +182,7 @@ impl<'a> Elaborator<'a> {
         text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 
-    /// The source text of an expression if it is short, else `…`.
+    /// The source text of an expression, or `…` if it is long.
     fn excerpt(&self, expr: &ast::Expr) -> String {
         let text = self.text(expr.span);
         if text.is_empty() || text.len() > 40 || text.contains(['\n', '#']) {
@@ -201,7 +201,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The kernels that were asked for.
+    /// The kernels to build.
     fn kernels_to_build(&mut self, names: Option<&[String]>) -> Vec<&'a ast::Kernel> {
         let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
         let Some(names) = names else {

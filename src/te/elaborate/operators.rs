@@ -1,9 +1,9 @@
-//! Kernels used as operators: `let P = padding(X, ph=1)`.
+//! Operators, that is, kernels that another kernel uses: `let P = padding(X, ph=1)`.
 //!
-//! Before: a kernel's syntax, tensors by position, parameters by name. After: its stages stand in
-//! the caller's graph as `P.NAME`, its output as `P`, its `assume`s with the caller's. A parameter
-//! that stands alone as an extent or element type of an input is taken from the argument; an
-//! extent may be a run-time integer of the caller.
+//! Before: the syntax of a kernel, tensors by position, parameters by name. After: its stages are
+//! in the graph of the caller as `P.NAME`, its output as `P`, and its assumptions with those of the
+//! caller. A parameter that is an extent or the element type of an input is inferred from the
+//! argument; an extent can be a run-time integer of the caller.
 
 use super::expressions::count;
 use super::statements::Frame;
@@ -21,27 +21,27 @@ use std::rc::Rc;
 /// An argument's value and syntax.
 type Argument<'a> = (Value, &'a ast::Expr);
 
-/// The operators of one kernel have at most this many statements together.
+/// The largest number of statements of all operators of a kernel.
 const MAX_STATEMENTS: u64 = 1 << 16;
 
-/// The use of a kernel as an operator.
+/// A call of an operator.
 pub struct Operator<'a> {
-    /// Name of its output stage in the caller.
+    /// The name of its output stage in the caller.
     pub result: String,
-    /// Arguments that no input has taken yet.
+    /// The arguments that no input has taken yet.
     pub args: VecDeque<Argument<'a>>,
-    /// Number of arguments given.
+    /// The number of arguments.
     pub given: usize,
-    /// Tensors of its `output` stages.
+    /// The tensors of its `output` stages.
     pub outputs: Vec<Rc<Tensor>>,
-    /// The caller reassociates.
+    /// Whether the caller allows to reassociate.
     pub reassociate: bool,
     /// The call.
     pub call: Span,
 }
 
 impl<'a> Elaborator<'a> {
-    /// Elaborates a kernel into the caller's graph; gives its output.
+    /// Elaborates a kernel into the graph of the caller. Returns its output.
     pub fn call_operator(
         &mut self,
         caller: &Frame<'a>,
@@ -138,9 +138,9 @@ impl<'a> Elaborator<'a> {
         true
     }
 
-    /// Values of parameters that stand alone as an extent or element type of an input. Inputs
-    /// inside a compile-time `if` say nothing: whether they are there depends on parameters. An
-    /// argument of the wrong kind clears `fits`; it is reported where its input is declared.
+    /// Infers the parameters that are an extent or the element type of an input. Inputs inside a
+    /// compile-time `if` are ignored, because they depend on parameters. Clears `fits` if an
+    /// argument has the wrong kind, which is reported when its input is declared.
     fn infer(
         &mut self,
         kernel: &'a ast::Kernel,
@@ -195,8 +195,8 @@ impl<'a> Elaborator<'a> {
         inferred
     }
 
-    /// Binds every parameter: given by name, taken from an argument, or its default. Where the
-    /// arguments do not fit, a missing value follows from that.
+    /// Binds every parameter to the argument of its name, the inferred value or the default.
+    /// Reports a missing value only if the arguments fit.
     fn bind_operator(
         &mut self,
         frame: &mut Frame<'a>,
@@ -227,7 +227,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The argument for `input A: T[n, m]` of an operator, checked against its declaration.
+    /// Takes the argument for `input A: T[n, m]` and checks it against the declaration.
     pub fn argument_tensor(
         &mut self,
         frame: &mut Frame<'a>,
@@ -283,7 +283,7 @@ impl<'a> Elaborator<'a> {
         Value::Tensor(tensor)
     }
 
-    /// The argument for `input alpha: float32` of an operator.
+    /// Takes the argument for `input alpha: float32`.
     pub fn argument_scalar(
         &mut self,
         frame: &mut Frame<'a>,
@@ -322,7 +322,7 @@ impl<'a> Elaborator<'a> {
         arg
     }
 
-    /// An error at an argument, not at the operator's declaration of it.
+    /// Reports an error at an argument instead of at the declaration of the operator.
     fn wrong_argument(
         &mut self,
         frame: &Frame<'a>,
@@ -337,7 +337,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn same_extent(&self, a: &Expr, b: &Expr) -> bool {
-        if equal(a, b) {
+        if a.same(b) || equal(a, b) {
             return true;
         }
         if a.as_int().is_some() && b.as_int().is_some() {
@@ -362,11 +362,11 @@ impl<'a> Elaborator<'a> {
         }
         match &operator.outputs[..] {
             [output] => Value::Tensor(output.clone()),
-            // An `if` that could not be decided.
+            // A compile-time `if` was wrong.
             [] if frame.has_output => Value::Poison,
             outputs => {
                 let found = outputs.len();
-                let message = format!("`{kernel}` has {found} outputs, an operator has one");
+                let message = format!("`{kernel}` has {found} outputs, but an operator has one");
                 let diag = Diag::new("E0232", callee.span, message);
                 self.error(diag.related(frame.kernel.name.span, "the kernel is declared here"));
                 Value::Poison
@@ -374,7 +374,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Whether the operators of a kernel have grown beyond all use; reported once.
+    /// Whether the operators of a kernel are too large (E0213); reported once.
     pub fn is_exhausted(&mut self, frame: &mut Frame<'a>) -> bool {
         if frame.operator.is_none() {
             return false;
@@ -391,7 +391,7 @@ impl<'a> Elaborator<'a> {
         let calls = std::mem::take(&mut self.calls);
         self.error(Diag::new("E0213", building, message));
         self.calls = calls;
-        // Outputs that were not reached are not missing.
+        // Do not report missing outputs.
         frame.has_output = true;
         true
     }
@@ -405,7 +405,7 @@ fn contains_input(stmt: &ast::Stmt) -> bool {
     }
 }
 
-/// An extent for messages.
+/// Prints an extent for messages.
 fn show_extent(extent: &Expr) -> String {
     match (extent.as_int(), extent.as_var()) {
         (Some(value), _) => value.to_string(),

@@ -10,7 +10,7 @@ use crate::diag::Diag;
 use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ParamKind};
 
-/// The first parameter that neither a default nor an option gives a value.
+/// The first parameter without a value: no default and no `-D`.
 pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast::Param> {
     kernel.params.iter().find(|param| {
         param.kind != ParamKind::Var
@@ -19,7 +19,7 @@ pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast
     })
 }
 
-/// The error for a kernel that cannot be built by itself.
+/// The error for a kernel that cannot be built, because a parameter has no value (E0219).
 pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
     let (kernel, name) = (&kernel.name.text, &param.name.text);
     let example = match param.kind {
@@ -33,8 +33,8 @@ pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
         .help(format!("give it one with `-D {kernel}.{name}={example}`, or write a default"))
 }
 
-/// The value that `-D` gives: one with the kernel's name wins over one without, a later one over
-/// an earlier one.
+/// The value that `-D` gives a parameter. An option with the name of the kernel takes precedence
+/// over one without, a later one over an earlier one.
 fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -> Option<&'d str> {
     let of = |wanted: Option<&str>| {
         let fits = |(k, n, _): &&(Option<String>, String, String)| {
@@ -46,8 +46,8 @@ fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -
 }
 
 impl<'a> Elaborator<'a> {
-    /// Binds every parameter of a kernel that is built by itself; gives the run-time integers and
-    /// the values for the manifest.
+    /// Binds every parameter of a kernel that is built. Returns the run-time integers and the
+    /// values for the manifest.
     pub fn bind_parameters(&mut self, frame: &mut Frame<'a>) -> (Vec<Var>, Vec<(String, String)>) {
         let mut vars = Vec::new();
         let mut texts = Vec::new();
@@ -70,7 +70,7 @@ impl<'a> Elaborator<'a> {
         (vars, texts)
     }
 
-    /// Adds a parameter to the kernel's names.
+    /// Adds a parameter to the names of the kernel.
     pub fn declare_param(&mut self, frame: &mut Frame<'a>, param: &'a ast::Param, value: Value) {
         let entry = Entry { value, what: "parameter", span: param.name.span };
         self.declare(frame, &param.name, entry);
@@ -79,12 +79,12 @@ impl<'a> Elaborator<'a> {
     fn refuse_default(&mut self, param: &ast::Param) {
         if let Some(default) = &param.default {
             let message = format!("the run-time integer `{}` has no default", param.name.text);
-            let help = "drop the default, or `: var` for a compile-time integer";
+            let help = "leave out the default, or `: var` for a compile-time integer";
             self.error(Diag::new("E0211", default.span, message).help(help));
         }
     }
 
-    /// The default of a parameter, over the earlier ones.
+    /// Evaluates the default of a parameter, over the earlier parameters.
     pub fn default_value(&mut self, frame: &Frame<'a>, param: &'a ast::Param) -> Value {
         let Some(default) = &param.default else { return Value::Poison };
         let locals = Locals::default();
@@ -93,7 +93,7 @@ impl<'a> Elaborator<'a> {
         self.param_value(param, value, default)
     }
 
-    /// A value as one that a parameter can have.
+    /// Converts a value to the kind of a parameter.
     pub fn param_value(&mut self, param: &ast::Param, value: Value, expr: &'a ast::Expr) -> Value {
         match (param.kind, &value) {
             (_, Value::Poison) => Value::Poison,
@@ -103,7 +103,7 @@ impl<'a> Elaborator<'a> {
                     None => Value::Poison,
                 }
             }
-            // Only an operator gets one: its extents may be run-time integers of the caller.
+            // Parameters of an operator can be run-time integers of the caller.
             (ParamKind::Index | ParamKind::Var, Value::Scalar(typed))
                 if typed.ty == SourceType::Index && !self.operators.is_empty() =>
             {
@@ -128,7 +128,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The value that `-D` gives a parameter.
+    /// Parses the value that `-D` gives a parameter.
     fn define(&mut self, param: &ast::Param, text: &str) -> Value {
         let value = match param.kind {
             ParamKind::DType => DType::from_name(text).map(Value::DType),
@@ -166,7 +166,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// What a parameter takes.
+/// The values that a kind of parameter takes, for messages.
 fn wanted(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::Index | ParamKind::Var => "an integer of 64 bits",
@@ -183,7 +183,7 @@ fn unsigned(text: &str) -> (bool, &str) {
     }
 }
 
-/// A compile-time value as the manifest shows it.
+/// Prints a compile-time value for the manifest.
 pub fn show(value: &Value) -> Option<String> {
     match value {
         Value::Int(value) => Some(value.to_string()),

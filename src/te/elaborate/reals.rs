@@ -1,8 +1,8 @@
-//! Real constants: exact rationals, whose zero has the sign that a float would have.
+//! Real constants: exact rationals with a signed zero, as floats have.
 //!
-//! `-0.0` is another number than `0.0` (`1 / -0.0` is −∞), so a rational alone would not do.
-//! Infinity and NaN are no real constants: they are of a type, as in `inf(float32)`, and what is
-//! computed with them is computed in that type.
+//! `-0.0` differs from `0.0` (`1 / -0.0` is −∞), so a rational does not suffice. Infinity and NaN
+//! are not real constants: they have a type, as `inf(float32)` has, and operations on them use that
+//! type.
 
 use super::constants::{self, round_half_even};
 use crate::ir::DType;
@@ -16,7 +16,7 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Real {
     exact: BigRational,
-    /// It is a zero, and negative.
+    /// Whether it is the negative zero.
     minus_zero: bool,
 }
 
@@ -26,7 +26,7 @@ impl Real {
         Real { exact, minus_zero: false }
     }
 
-    /// A number whose zero has the sign of a negative number where `negative` says so.
+    /// A number; if it is zero, `negative` is its sign.
     fn signed(exact: BigRational, negative: bool) -> Real {
         let minus_zero = negative && exact.is_zero();
         Real { exact, minus_zero }
@@ -79,44 +79,44 @@ impl Real {
         Real::signed(&self.exact * &other.exact, negative)
     }
 
-    /// `self / other`; none where `other` is zero.
+    /// `self / other`; `None` if `other` is zero.
     pub fn over(&self, other: &Real) -> Option<Real> {
         let negative = self.is_negative() != other.is_negative();
         (!other.is_zero()).then(|| Real::signed(&self.exact / &other.exact, negative))
     }
 
-    /// Its magnitude.
+    /// The magnitude.
     pub fn abs(&self) -> Real {
         Real::new(self.exact.abs())
     }
 
-    /// Down to an integer.
+    /// Rounds down to an integer.
     pub fn floor(&self) -> Real {
         Real::signed(self.exact.floor(), self.is_negative())
     }
 
-    /// Up to an integer; −0.5 becomes the negative zero.
+    /// Rounds up to an integer; −0.5 becomes the negative zero.
     pub fn ceil(&self) -> Real {
         Real::signed(self.exact.ceil(), self.is_negative())
     }
 
-    /// Towards zero to an integer.
+    /// Rounds towards zero.
     pub fn trunc(&self) -> Real {
         Real::signed(self.exact.trunc(), self.is_negative())
     }
 
-    /// To the nearest integer, half to even.
+    /// Rounds to the nearest integer, half to even.
     pub fn round(&self) -> Real {
         let nearest = BigRational::from_integer(round_half_even(&self.exact));
         Real::signed(nearest, self.is_negative())
     }
 
-    /// Rounded once, to nearest even, in a floating-point type; none if it is too large.
+    /// Rounds to nearest even in a floating-point type; `None` if the value is too large.
     pub fn to_float(&self, dtype: DType) -> Option<f64> {
         if self.minus_zero { Some(-0.0) } else { constants::to_float(&self.exact, dtype) }
     }
 
-    /// The same, where what is too large becomes infinity.
+    /// Rounds to nearest even in a floating-point type; too large values become infinity.
     pub fn to_float_or_infinity(&self, dtype: DType) -> f64 {
         let infinity = if self.is_negative() { f64::NEG_INFINITY } else { f64::INFINITY };
         self.to_float(dtype).unwrap_or(infinity)
@@ -135,7 +135,7 @@ impl PartialOrd for Real {
     }
 }
 
-/// The shortest decimal if it is a binary64 number's, else a fraction.
+/// The shortest decimal if it is a binary64 number, else a fraction.
 impl fmt::Display for Real {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.minus_zero { "-" } else { "" };
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn the_negative_zero_is_shown() {
+    fn prints_the_negative_zero() {
         assert_eq!(Real::from_float(-0.0).expect("finite").to_string(), "-0.0");
         assert_eq!(Real::from_integer(BigInt::from(0)).to_string(), "0.0");
         assert_eq!(Real::from_float(f64::INFINITY).map(|real| real.to_string()), None);
     }
 
     #[test]
-    fn what_is_too_small_keeps_its_sign() {
+    fn underflow_keeps_the_sign() {
         let tiny = Real::new(constants::parse_real("1e-400").expect("small enough"));
         let bits = |real: &Real| real.to_float(DType::Float64).map(f64::to_bits);
         assert_eq!(bits(&tiny), Some(0));

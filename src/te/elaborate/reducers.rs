@@ -1,9 +1,9 @@
-//! Combiners: the built-in ones, and `reducer` items made for the types they are used with.
+//! Combiners: the built-in ones, and `reducer` items instantiated for element types.
 //!
 //! `argmax` and `argmin` keep the first of equal values in reduction order. Their identity is the
-//! pair of index −1 (unsigned types: the largest value) and −∞ or +∞, so an empty reduction gives
-//! that; a value that compares equal to the identity's still replaces it, so a row of −∞ gives the
-//! index of its first element. NaN never wins.
+//! pair of index −1 (unsigned types: the largest value) and −∞ or +∞, which is the result of an
+//! empty reduction. A value equal to that of the identity replaces it, so a row of −∞ gives the
+//! index of its first element. NaN is never selected.
 
 use super::Elaborator;
 use super::expressions::{Env, Locals};
@@ -17,13 +17,13 @@ use crate::lang::ast;
 use crate::te::{Combiner, check_reducer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Reducers with the component types they were checked for: whether their operands may be
-/// exchanged, or none if they are wrong.
+/// Reducers with the component types that they were checked for: whether they are commutative, or
+/// `None` if they are wrong.
 pub type Checked = FxHashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
 
-/// What reduces.
+/// The function of a reduction.
 #[derive(Clone, Copy)]
-pub enum Kind<'a> {
+pub enum ReducerKind<'a> {
     /// `sum`.
     Sum,
     /// `prod`.
@@ -44,58 +44,60 @@ pub enum Kind<'a> {
     Custom(&'a ast::Reducer),
 }
 
-impl<'a> Kind<'a> {
-    /// The built-in reduction of that name.
-    pub fn from_name(name: &str) -> Option<Kind<'a>> {
+impl<'a> ReducerKind<'a> {
+    /// The built-in reduction of this name.
+    pub fn from_name(name: &str) -> Option<ReducerKind<'a>> {
         Some(match name {
-            "sum" => Kind::Sum,
-            "prod" => Kind::Prod,
-            "min" => Kind::Min,
-            "max" => Kind::Max,
-            "any" => Kind::Any,
-            "all" => Kind::All,
-            "argmax" => Kind::ArgMax,
-            "argmin" => Kind::ArgMin,
+            "sum" => ReducerKind::Sum,
+            "prod" => ReducerKind::Prod,
+            "min" => ReducerKind::Min,
+            "max" => ReducerKind::Max,
+            "any" => ReducerKind::Any,
+            "all" => ReducerKind::All,
+            "argmax" => ReducerKind::ArgMax,
+            "argmin" => ReducerKind::ArgMin,
             _ => return None,
         })
     }
 
-    /// Number of components of a reduced value.
+    /// The number of components of a reduced value.
     pub fn components(&self) -> usize {
         match self {
-            Kind::ArgMax | Kind::ArgMin => 2,
-            Kind::Custom(reducer) => reducer.lhs.len(),
+            ReducerKind::ArgMax | ReducerKind::ArgMin => 2,
+            ReducerKind::Custom(reducer) => reducer.lhs.len(),
             _ => 1,
         }
     }
 
-    /// What component `i` must be, if it cannot be a `dtype`.
+    /// The values that component `i` takes, if it cannot be `dtype`.
     pub fn refuses(&self, i: usize, dtype: DType) -> Option<&'static str> {
         let number = dtype != DType::Bool;
         let (fits, wanted) = match self {
-            Kind::Sum | Kind::Prod => (number && !dtype.is_half(), "numbers"),
-            Kind::Min | Kind::Max => (number, "numbers"),
-            Kind::Any | Kind::All => (!number, "conditions"),
-            Kind::ArgMax | Kind::ArgMin if i == 0 => (dtype.is_int(), "pairs of index and value"),
-            Kind::ArgMax | Kind::ArgMin => (number, "pairs of index and value"),
-            Kind::Custom(_) => (!dtype.is_half(), "other types"),
+            ReducerKind::Sum | ReducerKind::Prod => (number && !dtype.is_half(), "numbers"),
+            ReducerKind::Min | ReducerKind::Max => (number, "numbers"),
+            ReducerKind::Any | ReducerKind::All => (!number, "conditions"),
+            ReducerKind::ArgMax | ReducerKind::ArgMin if i == 0 => {
+                (dtype.is_int(), "pairs of index and value")
+            }
+            ReducerKind::ArgMax | ReducerKind::ArgMin => (number, "pairs of index and value"),
+            ReducerKind::Custom(_) => (!dtype.is_half(), "other types"),
         };
         (!fits).then_some(wanted)
     }
 }
 
 impl<'a> Elaborator<'a> {
-    /// The combiner of a reduction of these element types.
+    /// Makes the combiner of a reduction of these element types.
     pub fn combiner(
         &mut self,
-        kind: &Kind<'a>,
+        kind: &ReducerKind<'a>,
         name: &'a ast::Name,
         term: &'a ast::Expr,
         dtypes: &[DType],
     ) -> Option<Combiner> {
         self.check_reduced_type(kind, name, term, dtypes)?;
         match kind {
-            Kind::Custom(reducer) => {
+            ReducerKind::Custom(reducer) => {
                 self.calls.push((name.span, name.text.clone()));
                 let combiner = self.custom_combiner(reducer, dtypes);
                 self.calls.pop();
@@ -105,7 +107,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// A `reducer` made for component types, checked once for each.
+    /// Instantiates a `reducer` for component types; checks it once for each.
     fn custom_combiner(&mut self, reducer: &'a ast::Reducer, dtypes: &[DType]) -> Option<Combiner> {
         let key = (std::ptr::from_ref(reducer), dtypes.to_vec());
         if self.wrong_reducers.contains(&key.0) {
@@ -169,7 +171,7 @@ impl<'a> Elaborator<'a> {
         Some(Combiner { name, lhs, rhs, result, identity, domain, commutative: false })
     }
 
-    /// The condition of a `where`, over the components of the first operand.
+    /// Evaluates the `where` of a reducer, over the components of the first operand.
     fn reducer_domain(&mut self, domain: &'a ast::Expr, locals: &Locals<'a>) -> Option<Expr> {
         let value = self.eval_whole(domain, Env { scope: None, locals, element: false });
         let value = self.number(value, domain);
@@ -193,7 +195,7 @@ impl<'a> Elaborator<'a> {
         exprs.into_iter().collect()
     }
 
-    /// What can be said of a reducer without types.
+    /// Checks what does not depend on types.
     pub fn check_reducer_names(&mut self, reducer: &'a ast::Reducer) {
         let errors = self.diags.len();
         let params: Vec<&'a ast::Name> = reducer.lhs.iter().chain(&reducer.rhs).collect();
@@ -212,7 +214,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Checks the reducers of the file that no kernel used, for the first types that fit.
+    /// Checks the reducers of the file that no kernel uses.
     pub fn check_unused_reducers(&mut self) {
         let Some(file) = self.program.files.first() else { return };
         let mut known: FxHashSet<*const ast::Reducer> = self.wrong_reducers.clone();
@@ -225,8 +227,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// A reducer is right if it is for some types; which ones an unused one is meant for, nobody
-    /// knows. One that is wrong is reported for the first types that it can be written for.
+    /// Checks an unused reducer: it is correct if it is for some types. A wrong one is reported for
+    /// the first types that it can be instantiated for.
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
         let n = reducer.lhs.len();
         let (mut wrong, mut tried) = (None, 0);
@@ -246,11 +248,11 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// Of a reducer that no kernel uses at most so many choices of types are tried with values.
+/// The largest number of types that are tried for an unused reducer.
 const MAX_TRIED: usize = 64;
 
-/// Types of the components of a reducer that no kernel uses, the likely ones first: every choice
-/// for up to three components; for more, those where all after the third have the third's.
+/// The component types to try for an unused reducer, likely ones first: every combination of up to
+/// three components; further components have the type of the third.
 fn type_choices(components: usize) -> impl Iterator<Item = Vec<DType>> {
     use DType::*;
     const TYPES: [DType; 11] =
@@ -258,7 +260,7 @@ fn type_choices(components: usize) -> impl Iterator<Item = Vec<DType>> {
     let free = components.min(3) as u32;
     let digit = move |number: usize, i: usize| number / TYPES.len().pow(i as u32) % TYPES.len();
     let mut numbers: Vec<usize> = (0..TYPES.len().pow(free)).collect();
-    // A choice is as unlikely as its least likely type.
+    // Order by the least likely type.
     numbers.sort_by_key(|number| (0..free as usize).map(|i| digit(*number, i)).max());
     numbers.into_iter().map(move |number| {
         (0..components).map(|i| TYPES[digit(number, i.min(free as usize - 1))]).collect()
@@ -273,9 +275,9 @@ fn identity_names<'a>(dtype: DType) -> Locals<'a> {
     limits.into_iter().filter_map(of).collect()
 }
 
-fn built_in(kind: &Kind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
-    if let Kind::ArgMax | Kind::ArgMin = kind {
-        return arg_combiner(matches!(kind, Kind::ArgMax), name, dtypes);
+fn built_in(kind: &ReducerKind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
+    if let ReducerKind::ArgMax | ReducerKind::ArgMin = kind {
+        return arg_combiner(matches!(kind, ReducerKind::ArgMax), name, dtypes);
     }
     let dtype = dtypes[0].compute_type();
     let (lhs, rhs) = (Var::new("a", dtype), Var::new("b", dtype));
@@ -285,13 +287,15 @@ fn built_in(kind: &Kind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
         false => Expr::int(dtype, i128::from(value)),
     };
     let (op, identity) = match kind {
-        Kind::Sum => (BinOp::Add, number(0)),
-        Kind::Prod => (BinOp::Mul, number(1)),
-        Kind::Min => (BinOp::Min, extreme(dtype, false)),
-        Kind::Max => (BinOp::Max, extreme(dtype, true)),
-        Kind::Any => (BinOp::Or, Expr::bool(false)),
-        Kind::All => (BinOp::And, Expr::bool(true)),
-        Kind::ArgMax | Kind::ArgMin | Kind::Custom(_) => crate::bug!("{name} is no simple one"),
+        ReducerKind::Sum => (BinOp::Add, number(0)),
+        ReducerKind::Prod => (BinOp::Mul, number(1)),
+        ReducerKind::Min => (BinOp::Min, extreme(dtype, false)),
+        ReducerKind::Max => (BinOp::Max, extreme(dtype, true)),
+        ReducerKind::Any => (BinOp::Or, Expr::bool(false)),
+        ReducerKind::All => (BinOp::And, Expr::bool(true)),
+        ReducerKind::ArgMax | ReducerKind::ArgMin | ReducerKind::Custom(_) => {
+            crate::bug!("{name} is not a simple reduction")
+        }
     };
     Combiner {
         name: name.to_string(),
@@ -304,7 +308,7 @@ fn built_in(kind: &Kind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
     }
 }
 
-/// The value that every other one beats: −∞ or the smallest for a maximum, else +∞ or the largest.
+/// The identity: −∞ or the smallest value for a maximum, else +∞ or the largest.
 fn extreme(dtype: DType, of_max: bool) -> Expr {
     if dtype.is_float() {
         return Expr::float(dtype, if of_max { f64::NEG_INFINITY } else { f64::INFINITY });

@@ -5,7 +5,7 @@ use super::casts::{Operand, cast};
 use super::expressions::{Env, is_axis};
 use super::functions::Builtin;
 use super::items::Function;
-use super::reducers::Kind;
+use super::reducers::ReducerKind;
 use super::statements::Frame;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, closest};
@@ -13,15 +13,15 @@ use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ExprKind};
 use crate::te::{Axis, Reduction};
 
-/// A call that reduces.
+/// A call of a reduction.
 pub struct ReductionCall<'a> {
-    kind: Kind<'a>,
+    kind: ReducerKind<'a>,
     name: &'a ast::Name,
     args: &'a [ast::Arg],
 }
 
-/// Its arguments.
-struct Arguments<'a> {
+/// The arguments of a reduction.
+struct ReductionArgs<'a> {
     term: &'a ast::Expr,
     axis: &'a ast::Expr,
     condition: Option<&'a ast::Expr>,
@@ -30,23 +30,24 @@ struct Arguments<'a> {
 }
 
 impl<'a> Elaborator<'a> {
-    /// The reduction that an expression is, if it is one. `min max any all` are only with `axis=`.
+    /// The reduction that an expression calls, if any. `min`, `max`, `any` and `all` reduce only
+    /// with `axis=`.
     pub fn reduction_call(&self, expr: &'a ast::Expr) -> Option<ReductionCall<'a>> {
         let ExprKind::Call(name, args) = &*expr.kind else { return None };
         let kind = match self.items.function(name.span.file, &name.text)? {
-            Function::Reducer(reducer) => Kind::Custom(reducer),
-            Function::Reduction => Kind::from_name(&name.text)?,
+            Function::Reducer(reducer) => ReducerKind::Custom(reducer),
+            Function::Reduction => ReducerKind::from_name(&name.text)?,
             Function::Builtin(Builtin::Min | Builtin::Max | Builtin::Any | Builtin::All)
                 if args.iter().any(is_axis) =>
             {
-                Kind::from_name(&name.text)?
+                ReducerKind::from_name(&name.text)?
             }
             Function::Builtin(_) | Function::Def(_) => return None,
         };
         Some(ReductionCall { kind, name, args })
     }
 
-    /// The reduction that a stage is, and its element types.
+    /// Elaborates the reduction of a stage. Returns its element types too.
     pub fn reduction(
         &mut self,
         frame: &Frame<'a>,
@@ -58,8 +59,7 @@ impl<'a> Elaborator<'a> {
     ) -> Option<(Vec<DType>, Reduction)> {
         let arguments = self.reduction_arguments(&call)?;
         let found = self.reduction_axes(frame, arguments.axis, env);
-        // With a wrong axis list the rest is still checked, but gives nothing; nor does anything
-        // that reads a wrong axis.
+        // After a wrong axis the rest is still checked, with poison for the axis.
         let mut locals = env.locals.clone();
         for (name, axis) in &found {
             let typed = |axis: &Axis| Typed::new(SourceType::Index, Expr::var(&axis.var), 0);
@@ -101,7 +101,7 @@ impl<'a> Elaborator<'a> {
         Some((dtypes, reduction))
     }
 
-    fn reduction_arguments(&mut self, call: &ReductionCall<'a>) -> Option<Arguments<'a>> {
+    fn reduction_arguments(&mut self, call: &ReductionCall<'a>) -> Option<ReductionArgs<'a>> {
         let name = &call.name.text;
         let (mut term, mut axis, mut condition, mut init) = (None, None, None, None);
         let mut reassociate = false;
@@ -153,10 +153,10 @@ impl<'a> Elaborator<'a> {
             self.error(diag.help("name the reduction axes: `axis=k` or `axis=[k, l]`"));
             return None;
         };
-        Some(Arguments { term, axis, condition, init, reassociate })
+        Some(ReductionArgs { term, axis, condition, init, reassociate })
     }
 
-    /// The axes of `axis=`, each with a variable of its own; those that are wrong, by name.
+    /// The axes of `axis=` by name, each with a fresh variable; `None` for a wrong one.
     fn reduction_axes(
         &mut self,
         frame: &Frame<'a>,
@@ -247,7 +247,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The components of a reduced value or of `init=`.
+    /// The components of a reduced value or an `init=`.
     fn components(expr: &'a ast::Expr) -> &'a [ast::Expr] {
         match &*expr.kind {
             ExprKind::Tuple(parts) => parts,
@@ -255,7 +255,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The reduced values with their element types, as many as the reducer and the stage have.
+    /// Evaluates the components of the reduced value. Returns their element types and values.
     fn terms(
         &mut self,
         stage: &'a ast::Stage,
@@ -343,10 +343,10 @@ impl<'a> Elaborator<'a> {
         Some(typed.expr)
     }
 
-    /// Refuses element types that a reduction does not have.
+    /// Refuses element types that a reduction does not take (E0225).
     pub fn check_reduced_type(
         &mut self,
-        kind: &Kind<'a>,
+        kind: &ReducerKind<'a>,
         name: &ast::Name,
         term: &'a ast::Expr,
         dtypes: &[DType],
@@ -357,7 +357,9 @@ impl<'a> Elaborator<'a> {
             let Some(wanted) = kind.refuses(i, *dtype) else { continue };
             fits = None;
             let text = &name.text;
-            let diag = if dtype.is_half() && !matches!(kind, Kind::ArgMax | Kind::ArgMin) {
+            let diag = if dtype.is_half()
+                && !matches!(kind, ReducerKind::ArgMax | ReducerKind::ArgMin)
+            {
                 let cast = self.with_cast(part, DType::Float32);
                 let message = format!("`{text}` of `{dtype}` would round at every step");
                 Diag::new("E0225", part.span, message).help(format!(
@@ -381,8 +383,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// A term or start value of a reduction. What is combined are elements: of 16-bit floats it is
-/// rounded before anything is compared with it, as the running value is.
+/// Rounds a term or start value to a 16-bit float type, as the running value is rounded.
 fn rounded(typed: Typed, dtype: DType) -> Typed {
     if dtype.is_half() { cast(&typed, dtype) } else { typed }
 }

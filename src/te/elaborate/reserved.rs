@@ -1,5 +1,5 @@
-//! Names that an exported symbol must not have: `reserved_names.txt`, words under a heading in
-//! brackets that says what they are.
+//! Names that an exported symbol must not have, from `reserved_names.txt`: words under headings in
+//! brackets.
 
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ static NAMES: LazyLock<FxHashMap<&str, &str>> = LazyLock::new(|| {
     names
 });
 
-/// What a name is already, if it cannot be a kernel's.
+/// The heading of a name that a kernel cannot have.
 pub fn reserved_name(name: &str) -> Option<&'static str> {
     NAMES.get(name).copied()
 }

@@ -12,17 +12,17 @@ use crate::lang::ast;
 use crate::te::{Axis, Body, Stage};
 use std::rc::Rc;
 
-/// What a stage computes.
-struct Made {
+/// An elaborated stage without its names.
+struct StageParts {
     dtypes: Vec<DType>,
     body: Body,
     axes: Vec<Axis>,
-    /// Neither the stage nor its value says the type.
+    /// Whether neither the stage nor its value determines the type.
     is_untyped: bool,
 }
 
 impl<'a> Elaborator<'a> {
-    /// Adds a stage to the graph and its tensors to the kernel's names.
+    /// Adds a stage to the graph and its tensors to the names of the kernel.
     pub fn stage(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) {
         self.load_spans.clear();
         self.untyped_reads.clear();
@@ -53,7 +53,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The data axes and the names they add.
+    /// Evaluates the data axes. Returns them and their names.
     fn axes(
         &mut self,
         frame: &mut Frame<'a>,
@@ -74,7 +74,7 @@ impl<'a> Elaborator<'a> {
         Some((axes?, locals))
     }
 
-    /// Axes belong to their stage, but may not hide the kernel's names.
+    /// Checks that an axis does not hide a name of the kernel (E0202).
     fn check_axis_name(
         &mut self,
         frame: &mut Frame<'a>,
@@ -102,7 +102,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The element type given for each name, if any; none where one is wrong.
+    /// The explicit element type of each name, if any; `None` if one is wrong.
     fn element_types(
         &mut self,
         frame: &Frame<'a>,
@@ -133,11 +133,16 @@ impl<'a> Elaborator<'a> {
         locals: &Locals<'a>,
         types: Vec<Option<DType>>,
         axes: Vec<Axis>,
-    ) -> Option<Made> {
+    ) -> Option<StageParts> {
         let env = Env { scope: Some(&frame.scope), locals, element: true };
         if let Some(call) = self.reduction_call(&stage.body) {
             let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types, &axes)?;
-            return Some(Made { dtypes, body: Body::Reduce(reduction), axes, is_untyped: false });
+            return Some(StageParts {
+                dtypes,
+                body: Body::Reduce(reduction),
+                axes,
+                is_untyped: false,
+            });
         }
         let [explicit] = types[..] else {
             let message = "several results need a tuple reduction, such as `argmax`";
@@ -152,11 +157,11 @@ impl<'a> Elaborator<'a> {
             value => matches!(value, Value::Int(_)),
         };
         let (dtypes, body) = (vec![dtype], Body::Map(vec![typed.expr]));
-        Some(Made { dtypes, body, axes, is_untyped: is_index && explicit.is_none() })
+        Some(StageParts { dtypes, body, axes, is_untyped: is_index && explicit.is_none() })
     }
 
-    /// A value with the element type it is stored with. With an explicit type a constant adapts
-    /// to it; an `index` becomes any integer type where `index_adapts` (a component of a tuple).
+    /// Converts a value to its element type. A constant adapts to an explicit type; an `index`
+    /// becomes any explicit integer type if `index_adapts` (a component of a tuple).
     pub fn element_value(
         &mut self,
         operand: super::casts::Operand<'_, 'a>,
@@ -206,9 +211,9 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
-        made: Made,
+        made: StageParts,
     ) -> Vec<Rc<Tensor>> {
-        let Made { dtypes, body, axes, is_untyped } = made;
+        let StageParts { dtypes, body, axes, is_untyped } = made;
         let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
         let full_name = |name: &ast::Name| match &frame.operator {
             Some(operator) if stage.output => operator.result.clone(),
@@ -235,7 +240,7 @@ impl<'a> Elaborator<'a> {
         tensors
     }
 
-    /// Where each load of a body stands in the source.
+    /// The place in the source of each load of a body.
     fn loads_of(&self, body: &Body) -> Vec<(usize, Span)> {
         let mut spans = Vec::new();
         for_each_load(body, &mut |load| {
@@ -246,7 +251,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// Calls `f` on every load of a body, once for each node.
+/// Calls `f` on every load of a body; visits shared nodes once.
 pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
     let mut seen = NodeSet::default();
     let mut visit = |expr: &Expr| {

@@ -1,4 +1,4 @@
-//! The statements of a kernel, but for stages and operators.
+//! The statements of a kernel, except stages and operators.
 
 use super::Elaborator;
 use super::expressions::{Env, Locals, Scope};
@@ -12,27 +12,27 @@ use crate::te::Input;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Elements of a tensor beyond which no address space holds it.
+/// The largest size of a tensor, in bytes.
 const MAX_BYTES: u128 = 1 << 47;
 
-/// A kernel while its statements are elaborated, by itself or as an operator.
+/// A kernel or operator whose statements are being elaborated.
 pub struct Frame<'a> {
     /// The syntax.
     pub kernel: &'a ast::Kernel,
-    /// Its names so far.
+    /// The names so far.
     pub scope: Scope<'a>,
-    /// Names of the axes of its stages so far.
+    /// The names of axes of its stages so far.
     pub axis_names: FxHashMap<&'a str, Span>,
-    /// What stands before the names of its stages: `P.` in the operator `let P = …`.
+    /// The prefix of the names of its stages: `P.` in the operator `let P = …`.
     pub prefix: String,
-    /// An output was declared, or would have been if an erroneous `if` were decided.
+    /// Whether an output was declared, or may have been in an erroneous `if`.
     pub has_output: bool,
     /// The call, if it is used as an operator.
     pub operator: Option<Operator<'a>>,
 }
 
 impl<'a> Frame<'a> {
-    /// A kernel without any names yet.
+    /// A kernel without names.
     pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
         let (scope, axis_names) = (Scope::default(), FxHashMap::default());
         let (prefix, has_output, operator) = (String::new(), false, None);
@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Elaborator<'a> {
-    /// Runs statements in order, up to a condition that is false.
+    /// Elaborates statements in order, up to a failed `assert` or `assume`.
     pub fn statements(&mut self, frame: &mut Frame<'a>, stmts: &'a [ast::Stmt]) {
         for stmt in stmts {
             if self.stopped || self.is_exhausted(frame) {
@@ -68,7 +68,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Adds a name to the kernel, once.
+    /// Adds a name to the kernel; refuses a second declaration (E0202).
     pub fn declare(&mut self, frame: &mut Frame<'a>, name: &'a ast::Name, entry: Entry) {
         let text = name.text.as_str();
         if let Some(first) = frame.scope.get(text) {
@@ -86,7 +86,7 @@ impl<'a> Elaborator<'a> {
         frame.scope.insert(text, entry);
     }
 
-    /// A value of constants, run-time integers and scalar inputs.
+    /// Evaluates an expression of constants, run-time integers and scalar inputs.
     pub fn eval_constant(&mut self, frame: &Frame<'a>, expr: &'a ast::Expr) -> Value {
         let locals = Locals::default();
         self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false })
@@ -135,7 +135,7 @@ impl<'a> Elaborator<'a> {
     ) {
         if layout_free {
             let message = format!("`{}` is a scalar and has no layout", name.text);
-            self.error(Diag::new("E0214", name.span, message).help("drop `layout_free`"));
+            self.error(Diag::new("E0214", name.span, message).help("leave out `layout_free`"));
         }
         let dtype = self.input_type(frame, dtype);
         let value = if frame.operator.is_some() {
@@ -154,7 +154,7 @@ impl<'a> Elaborator<'a> {
         self.declare(frame, name, Entry { value, what: "input", span: name.span });
     }
 
-    /// Extents as expressions of type `index`; none if one is wrong.
+    /// Evaluates extents to expressions of type `index`; `None` if one is wrong.
     pub fn extents(&mut self, frame: &Frame<'a>, shape: &'a [ast::Expr]) -> Option<Vec<Expr>> {
         let mut extents = Vec::with_capacity(shape.len());
         for extent in shape {
@@ -164,7 +164,7 @@ impl<'a> Elaborator<'a> {
         extents.into_iter().collect()
     }
 
-    /// Refuses negative constant extents and tensors that no memory holds.
+    /// Refuses negative constant extents (E0221) and tensors that are too large (E0222).
     pub fn check_shape(
         &mut self,
         name: &ast::Name,
@@ -181,7 +181,7 @@ impl<'a> Elaborator<'a> {
                 self.error(Diag::new("E0221", *span, message));
                 fits = false;
             }
-            // An extent of 0 empties the tensor, but the strides of the others still count.
+            // Strides of an empty tensor must fit too, so an extent of 0 counts as 1.
             bytes = bytes.saturating_mul(extent.max(1) as u128);
         }
         if fits && bytes > MAX_BYTES {
@@ -277,7 +277,7 @@ impl<'a> Elaborator<'a> {
         self.declare(frame, name, Entry { value, what, span: name.span });
     }
 
-    /// The condition of a compile-time `if`.
+    /// Evaluates the condition of a compile-time `if`.
     fn decide(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) -> Option<bool> {
         let value = self.eval_constant(frame, cond);
         let value = self.number(value, cond);
@@ -295,7 +295,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn assume(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) {
-        if self.promise(frame, cond, "assume") == Some(false) {
+        if self.evaluate_promise(frame, cond, "assume") == Some(false) {
             let text = self.excerpt(cond);
             let message = format!("this assumption is false: `{text}`");
             self.error(Diag::new("E0234", cond.span, message));
@@ -304,15 +304,20 @@ impl<'a> Elaborator<'a> {
     }
 
     fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
-        if self.promise(frame, cond, "assert") == Some(false) {
+        if self.evaluate_promise(frame, cond, "assert") == Some(false) {
             self.error(Diag::new("E0233", cond.span, text));
             self.stopped = true;
         }
     }
 
-    /// The value of a constant condition; one over run-time integers is kept for the entry, which
-    /// verifies it.
-    fn promise(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, what: &str) -> Option<bool> {
+    /// Evaluates a condition. A condition over run-time integers becomes an assumption, which the
+    /// entry verifies.
+    fn evaluate_promise(
+        &mut self,
+        frame: &Frame<'a>,
+        cond: &'a ast::Expr,
+        what: &str,
+    ) -> Option<bool> {
         let value = self.eval_constant(frame, cond);
         let value = self.number(value, cond);
         if let Value::Bool(value) = value {

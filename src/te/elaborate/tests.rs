@@ -127,7 +127,7 @@ fn show(expr: &Expr) -> String {
 }
 
 #[test]
-fn matmul() {
+fn elaborates_matmul() {
     let text = "kernel matmul(n = 4, m = n, l = 2*n) {
         input A: float32[n, l]
         input B: float32[l, m]
@@ -173,7 +173,7 @@ fn element(expr: &str) -> String {
 }
 
 #[test]
-fn constants_adapt() {
+fn constants_adapt_to_typed_operands() {
     let cases = [
         ("F[i] * 2", "float32 = Mul(F[i], 2.0)"),
         ("0.1 + D[i]", "float64 = Add(0.1, D[i])"),
@@ -234,7 +234,7 @@ fn halves_are_computed_in_float32() {
 }
 
 #[test]
-fn operations_and_functions() {
+fn elaborates_operations_and_functions() {
     let cases = [
         ("F[I[i]]", "float32 = F[index(I[i])]"),
         ("F[(i as int64 + 0)]", "float32 = F[index(Add(int64(i), 0))]"),
@@ -274,7 +274,7 @@ fn operations_and_functions() {
 }
 
 #[test]
-fn explicit_types() {
+fn checks_explicit_types() {
     let text = "kernel k(n = 4) {
         input A: float32[n]
         reduce k: 0..n
@@ -295,7 +295,7 @@ fn explicit_types() {
 }
 
 #[test]
-fn reductions() {
+fn elaborates_reductions() {
     let text = "
     reducer product(a, b) = a * b identity 1
     reducer best((ai, av), (bi, bv)) =
@@ -331,7 +331,7 @@ fn reductions() {
 }
 
 #[test]
-fn combiners() {
+fn makes_combiners() {
     let text = "reducer product(a, b) = a * b identity 1
     kernel k(n = 4) {
         input A: float32[n]
@@ -352,7 +352,7 @@ fn combiners() {
 }
 
 #[test]
-fn operators() {
+fn expands_operators() {
     let text = "
     kernel pad(n, m, T: dtype, p = 0, val: real = 0.0) {
         input X: T[n, m]
@@ -397,7 +397,7 @@ fn operators() {
 }
 
 #[test]
-fn compile_time_choice_and_unneeded_stages() {
+fn decides_compile_time_choices_and_drops_unneeded_stages() {
     let text = "def half(x) = x // 2
     kernel k(n = 8, relu: bool = true, eps: real = 1e-5, T: dtype = float64) {
         input A: T[n]
@@ -430,7 +430,7 @@ fn compile_time_choice_and_unneeded_stages() {
 }
 
 #[test]
-fn defines() {
+fn applies_defines() {
     let text = "kernel a(n, m = n * 2, p: var) { output C[i: n, j: m, k: p] = i }
     kernel b(T: dtype, n = 1) { output C[i: n] = 1 as T }";
     let program = load(&[("a.te", text)]);
@@ -464,7 +464,7 @@ fn defines() {
 }
 
 #[test]
-fn names_of_several_files() {
+fn resolves_names_of_several_files() {
     let main = "import \"x.te\"\nimport \"sub/y.te\"\ndef own(a) = a\n\
         kernel k(n = 4) { output C[i: n] = f(i) + hidden(i) }";
     let x = "def f(a) = g(a) + 1\ndef g(a) = a\ndef own(a) = a";
@@ -489,7 +489,7 @@ fn names_of_several_files() {
 }
 
 #[test]
-fn loads_know_their_place() {
+fn loads_keep_their_place() {
     let text = "kernel k(n = 4) { input A: float32[n] \
                 output C[i: n] = A[i] + (if i < 2 then A[0] else A[1]) }";
     let graph = graphs(text, &[]).unwrap().remove(0);
@@ -500,7 +500,7 @@ fn loads_know_their_place() {
 }
 
 #[test]
-fn large_programs() {
+fn limits_large_programs() {
     let sum = "A[i] + ".repeat(100_000);
     let text = format!("kernel k(n = 4) {{ input A: float32[n] output C[i: n] = {sum} 1.0 }}");
     assert_eq!(deep(|| errors(&text)), Vec::<String>::new());
@@ -514,7 +514,7 @@ fn large_programs() {
 }
 
 #[test]
-fn doubling_operators_are_refused() {
+fn refuses_operators_that_double() {
     let mut text = String::from("kernel k0(n) { input X: float32[n] output Y[i: n] = X[i] }\n");
     for i in 1..40 {
         let inner = format!("k{}", i - 1);

@@ -1,5 +1,4 @@
-//! What expressions stand for during elaboration: exact constants, typed loop IR expressions,
-//! tensors, types.
+//! The values of elaboration: exact constants, typed loop IR expressions, tensors, types.
 
 use super::reals::Real;
 use crate::diag::Span;
@@ -27,12 +26,12 @@ impl SourceType {
         }
     }
 
-    /// True for the integer types and `index`.
+    /// Whether it is an integer type or `index`.
     pub fn is_int(self) -> bool {
         self.compute().is_int()
     }
 
-    /// True for the floating-point types.
+    /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         self.compute().is_float()
     }
@@ -50,17 +49,18 @@ impl fmt::Display for SourceType {
 /// A value known only at run time.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// Type in the source.
+    /// The type in the source.
     pub ty: SourceType,
-    /// Has type `ty.compute()`.
+    /// The expression, of type `ty.compute()`.
     pub expr: Expr,
-    /// Nodes of `expr` written out as a tree, saturating.
+    /// The nodes of `expr` as a tree, saturating.
     pub size: u64,
-    /// Set where the value is one of two constants, which take another type as one alone does.
+    /// The choice, if the value is one of two constants: they adapt to another type as constants
+    /// do.
     pub choice: Option<Rc<Choice>>,
 }
 
-/// `if c then 255 else 0`, with what it was made of.
+/// The parts of a choice between constants, such as `if c then 255 else 0`.
 #[derive(Debug)]
 pub struct Choice {
     /// The condition.
@@ -69,12 +69,12 @@ pub struct Choice {
     pub then: Value,
     /// The same.
     pub otherwise: Value,
-    /// What makes an expression of the three.
+    /// Makes the expression: `if_then_else` or `select`.
     pub make: fn(Expr, Expr, Expr) -> Expr,
 }
 
 impl Choice {
-    /// None if not all values are numbers without a type of their own.
+    /// A choice; `None` if a value is not an untyped number.
     pub fn new(
         condition: &Expr,
         then: &Value,
@@ -97,12 +97,12 @@ impl Choice {
 }
 
 impl Typed {
-    /// A value with as many nodes as its operands and one more.
+    /// A value whose operands have so many nodes.
     pub fn new(ty: SourceType, expr: Expr, operands: u64) -> Typed {
         Typed { ty, expr, size: operands.saturating_add(1), choice: None }
     }
 
-    /// Whether it is a choice between constants that are numbers of type `ty` too.
+    /// Whether it is a choice between constants that can have type `ty`.
     pub fn adapts_to(&self, ty: SourceType) -> bool {
         self.choice.is_some() && (ty.is_float() || (ty.is_int() && self.ty.is_int()))
     }
@@ -111,17 +111,17 @@ impl Typed {
 /// A tensor that expressions may read.
 #[derive(Debug)]
 pub struct Tensor {
-    /// Name for messages.
+    /// The name, for messages.
     pub name: String,
-    /// Number of dimensions.
+    /// The number of dimensions.
     pub rank: usize,
-    /// None if the declaration was wrong; reading it gives [`Value::Poison`].
+    /// The buffer; `None` if the declaration was wrong, so that reads give [`Value::Poison`].
     pub buffer: Option<Buffer>,
-    /// The declaration, where neither that nor the value gave the elements their type.
+    /// The declaration, if neither it nor the value determined the element type.
     pub untyped: Option<Span>,
 }
 
-/// A declared reduction axis; each stage that reduces over it makes its own variable.
+/// A declared reduction axis. Each stage that reduces over it has its own variable.
 #[derive(Debug)]
 pub struct ReduceAxis {
     /// First value.
@@ -130,10 +130,10 @@ pub struct ReduceAxis {
     pub extent: Expr,
 }
 
-/// What a name or an expression stands for.
+/// The value of a name or an expression.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// Something wrong that has been reported already.
+    /// A wrong value, which was reported.
     Poison,
     /// An exact integer constant.
     Int(BigInt),
@@ -162,7 +162,7 @@ impl Value {
         Value::Real(Rc::new(value))
     }
 
-    /// An expression of type `index`, a constant where it is one.
+    /// The value of an expression of type `index`.
     pub fn index(expr: &Expr) -> Value {
         match expr.as_int() {
             Some(value) => Value::int(value),
@@ -179,7 +179,7 @@ impl Value {
         }
     }
 
-    /// What it is, for messages: "the integer constant `3`", "`float32`", "tensor `A`".
+    /// Describes it for messages: "the integer constant `3`", "the tensor `A`".
     pub fn describe(&self) -> String {
         match self {
             Value::Poison => "an error".to_string(),
@@ -194,13 +194,13 @@ impl Value {
     }
 }
 
-/// A name of a kernel and what it stands for.
+/// The meaning of a name of a kernel.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it stands for.
+    /// The value.
     pub value: Value,
     /// "parameter", "constant", "tensor" …, for messages.
     pub what: &'static str,
-    /// Declaration.
+    /// The declaration.
     pub span: Span,
 }

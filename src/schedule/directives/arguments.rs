@@ -1,26 +1,24 @@
-//! The arguments of a directive, matched with the parameters that the table gives it.
+//! Resolves a directive of the source: its table entry, its subject and its arguments.
 
-use super::directives::{Argument, Call, DIRECTIVES, Directive, Kind, Param, Value};
-use super::evaluate::{Evaluator, refuse, suggest};
-use super::state::{Attach, Schedule, StageId, Tensor};
+use super::{ArgKind, Argument, Call, DIRECTIVES, Directive, Param, Subject, Value};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
+use crate::schedule::evaluate::{Evaluator, refuse, suggest};
+use crate::schedule::state::{Attach, StageId, Tensor};
 
-type Run = fn(&mut Schedule, &Call) -> Result<Vec<Value>>;
-
-/// A directive with its subject and arguments.
-pub(super) fn resolve_call(
+/// Looks up a directive, its subject and its arguments.
+pub(in crate::schedule) fn resolve_call(
     evaluator: &Evaluator,
     path: &[Name],
     name: &Name,
     args: &[Arg],
     span: Span,
-) -> Result<(Run, Call)> {
-    let on_inputs = DIRECTIVES.iter().any(|d| d.name == name.text && d.on_inputs);
+) -> Result<Call> {
+    let on_inputs = DIRECTIVES.iter().any(|d| d.name == name.text && d.subject == Subject::Tensor);
     let (subject, subject_span) = subject(evaluator, path, on_inputs)?;
     let directive = find_directive(name)?;
-    if let (Tensor::Input(_), false) = (subject, directive.on_inputs) {
+    if let (Tensor::Input(_), Subject::Stage) = (subject, directive.subject) {
         let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
         return refuse("E0309", subject_span, text);
     }
@@ -28,7 +26,7 @@ pub(super) fn resolve_call(
     let mut values: Vec<Option<Argument>> = Vec::with_capacity(directive.params.len());
     for (param, given) in directive.params.iter().zip(matched) {
         let stage = match (param.kind, subject, values.last()) {
-            (Kind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
+            (ArgKind::AxisOfStage, _, Some(Some(Argument { value: Value::Stage(id), .. }))) => {
                 Some(*id)
             }
             (_, Tensor::Stage(id), _) => Some(id),
@@ -37,12 +35,11 @@ pub(super) fn resolve_call(
         let resolver = Resolver { evaluator, directive, param, stage };
         values.push(resolver.argument(&given)?);
     }
-    Ok((directive.run, Call { subject, subject_span, span, args: values }))
+    Ok(Call { directive, subject, subject_span, span, args: values })
 }
 
-/// What a call is wrong in whatever the schedule is applied to: the directive, and which arguments
-/// are given.
-pub(super) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
+/// Checks what does not depend on the kernel: that the directive exists and has the parameters.
+pub(in crate::schedule) fn check_call(name: &Name, args: &[Arg]) -> Result<()> {
     match_arguments(find_directive(name)?, args, name).map(|_| ())
 }
 
@@ -50,7 +47,7 @@ fn path_text(path: &[Name]) -> String {
     path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".")
 }
 
-/// What a directive acts on; `inputs` says whether that may be an input.
+/// Resolves the subject of a directive; `inputs` says whether it may be an input.
 fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor, Span)> {
     let text = path_text(path);
     let span = path[0].span.to(path[path.len() - 1].span);
@@ -60,7 +57,7 @@ fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor
     };
     match found {
         Some(Value::Stage(id)) if !evaluator.schedule.order.contains(&id) => {
-            let diag = Diag::new("E0395", span, format!("`{text}` is part of another stage now"));
+            let diag = Diag::new("E0395", span, format!("`{text}` became part of another stage"));
             Err(Box::new(match evaluator.schedule.stage(id).attach {
                 Attach::Inline { span } => diag.related(span, "here"),
                 _ => diag,
@@ -77,7 +74,7 @@ fn subject(evaluator: &Evaluator, path: &[Name], inputs: bool) -> Result<(Tensor
 }
 
 fn find_directive(name: &Name) -> Result<&'static Directive> {
-    if let Some(directive) = DIRECTIVES.iter().find(|d| d.name == name.text) {
+    if let Some(directive) = DIRECTIVES.iter().copied().find(|d| d.name == name.text) {
         return Ok(directive);
     }
     let diag = Diag::new("E0305", name.span, format!("unknown directive `{}`", name.text));
@@ -85,7 +82,7 @@ fn find_directive(name: &Name) -> Result<&'static Directive> {
     Err(Box::new(suggest(diag, &name.text, all, "directives")))
 }
 
-/// The expressions given for each parameter: at most one, but all the rest for `Axes`.
+/// The expressions for each parameter: at most one, except for `Axes`.
 fn match_arguments<'e>(
     directive: &Directive,
     args: &'e [Arg],
@@ -101,11 +98,11 @@ fn match_arguments<'e>(
         match &arg.name {
             None => {
                 let Some(param) = directive.params.get(next) else {
-                    let text = format!("`{}` has one argument too many", directive.name);
+                    let text = format!("`{}` has too many arguments", directive.name);
                     return wrong(arg.value.span, text);
                 };
                 given[next].push(&arg.value);
-                next += usize::from(param.kind != Kind::Axes);
+                next += usize::from(param.kind != ArgKind::Axes);
             }
             Some(key) => {
                 let at = directive.params.iter().position(|param| param.name == key.text);
@@ -120,7 +117,7 @@ fn match_arguments<'e>(
             }
         }
     }
-    let required = |param: &Param| !param.optional && param.kind != Kind::Axes;
+    let required = |param: &Param| !param.optional && param.kind != ArgKind::Axes;
     let missing = directive.params.iter().zip(&given).find(|(p, g)| required(p) && g.is_empty());
     match missing {
         Some((param, _)) => {
@@ -130,42 +127,42 @@ fn match_arguments<'e>(
     }
 }
 
-/// Makes values for one parameter.
+/// Evaluates the arguments of one parameter.
 struct Resolver<'e, 'a> {
     evaluator: &'e Evaluator<'a>,
     directive: &'e Directive,
     param: &'e Param,
-    /// Where axes are looked up.
+    /// The stage whose axes the argument can name.
     stage: Option<StageId>,
 }
 
 impl Resolver<'_, '_> {
     fn argument(&self, given: &[&Expr]) -> Result<Option<Argument>> {
         let Some(first) = given.first() else {
-            // All axes that were named, none of them.
-            let empty = self.param.kind == Kind::Axes;
+            // An empty list of axes.
+            let empty = self.param.kind == ArgKind::Axes;
             return Ok(
                 empty.then(|| Argument { value: Value::List(Vec::new()), span: Span::default() })
             );
         };
         let (span, expr) = (first.span, *first);
         let value = match self.param.kind {
-            Kind::Axis | Kind::AxisOfStage => self.axis(expr)?,
-            Kind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
-            Kind::Stage => self.tensor(expr, false)?,
-            Kind::Tensor => self.tensor(expr, true)?,
-            Kind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
-            Kind::Int => self.int(expr)?,
-            Kind::Ints => self.elements(expr, &|expr| self.int(expr))?,
-            Kind::Bool => match self.evaluator.eval(expr)? {
+            ArgKind::Axis | ArgKind::AxisOfStage => self.axis(expr)?,
+            ArgKind::Axes => self.list(given, &|expr| self.axis_or_star(expr))?,
+            ArgKind::Stage => self.tensor(expr, false)?,
+            ArgKind::Tensor => self.tensor(expr, true)?,
+            ArgKind::Stages => self.elements(expr, &|expr| self.tensor(expr, false))?,
+            ArgKind::Int => self.int(expr)?,
+            ArgKind::Ints => self.elements(expr, &|expr| self.int(expr))?,
+            ArgKind::Bool => match self.evaluator.eval(expr)? {
                 value @ Value::Bool(_) => value,
                 other => return self.wrong(expr, "`true` or `false`", &other),
             },
-            Kind::Setting => match self.evaluator.eval(expr)? {
+            ArgKind::Setting => match self.evaluator.eval(expr)? {
                 value @ (Value::Bool(_) | Value::Int(_)) => value,
                 other => return self.wrong(expr, "an integer or a condition", &other),
             },
-            Kind::Scope => match &self.word(expr)?[..] {
+            ArgKind::Scope => match &self.word(expr)?[..] {
                 "global" => Value::Scope(Scope::Global),
                 "shared" => Value::Scope(Scope::Shared),
                 "local" => Value::Scope(Scope::Local),
@@ -174,8 +171,8 @@ impl Resolver<'_, '_> {
                     return self.wrong(expr, "`global`, `shared` or `local`", &word);
                 }
             },
-            Kind::Word => Value::Word(self.word(expr)?),
-            Kind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
+            ArgKind::Word => Value::Word(self.word(expr)?),
+            ArgKind::Exprs => self.elements(expr, &|expr| Ok(Value::Expr(self.fold(expr))))?,
         };
         Ok(Some(Argument { value, span }))
     }
@@ -203,7 +200,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// Constants of the schedule become numbers; axes `ax0`, `ax1`, … and the rest stay.
+    /// Replaces constants of the schedule by numbers; axes `ax0`, `ax1`, … stay.
     fn fold(&self, expr: &Expr) -> Expr {
         let kind = match &*expr.kind {
             ExprKind::Name(name) if is_numbered_axis(&name.text) => return expr.clone(),
@@ -256,7 +253,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// A loop of the stage: by what the name stands for, else by the axis' own name.
+    /// A loop of the stage: the one that `let` gave the name, else the one that has the name.
     fn axis(&self, expr: &Expr) -> Result<Value> {
         let ExprKind::Name(name) = &*expr.kind else {
             return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));
@@ -280,7 +277,7 @@ impl Resolver<'_, '_> {
         {
             let done = match how {
                 "fuse" => "fused",
-                "rfactor" => "left to another stage by `rfactor`",
+                "rfactor" => "moved to another stage by `rfactor`",
                 _ => "split",
             };
             let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);

@@ -1,27 +1,53 @@
-//! `tensorize`: the loops of a stage from one of them inwards are an intrinsic of
-//! `lib/intrinsics.te`. Whether they are is seen when they are built (`lower::match_intrinsic`).
+//! `tensorize`: a loop nest becomes an intrinsic of `lib/intrinsics.te`. When the loops are built,
+//! `lower::match_intrinsic` checks that they compute what the intrinsic does.
 
-use super::directives::{Call, Value};
-use super::state::{Schedule, Tensorize};
-use crate::diag::{Diag, Result, closest};
+use super::call::{Call, Value};
+use super::{ArgKind, Directive, Subject, Targets, optional, required};
+use crate::diag::{Diag, Result, Span, closest};
 use crate::ir::warp::WarpProduct;
 use crate::lang::intrinsics;
-use crate::te::{Body, contract_floats, elaborate, kernel_names};
+use crate::schedule::state::{AxisId, Schedule};
+use crate::te::{Body, Graph, contract_floats, elaborate, kernel_names};
 
-/// The first GPUs with these products, as compute capability times 10.
+/// The first GPUs with `mma.sync` for these types, as compute capability times 10 (PTX ISA).
 const FIRST: u32 = 80;
 
-/// `S.tensorize(i, NAME)`: the nest from loop `i` inwards becomes the intrinsic `NAME`.
-pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+/// The annotation of `tensorize`: the nest from `axis` inwards is an intrinsic.
+#[derive(Clone, Debug)]
+pub struct Tensorize {
+    /// The outermost loop of the nest.
+    pub axis: AxisId,
+    /// The meaning of the intrinsic, whose name is that of the graph.
+    pub intrinsic: Graph,
+    /// The directive.
+    pub span: Span,
+}
+
+/// `S.tensorize(i, NAME)`: replaces the nest from loop `i` inwards by the intrinsic `NAME`.
+pub(super) static TENSORIZE: Directive = Directive {
+    name: "tensorize",
+    subject: Subject::Stage,
+    targets: Targets::Any,
+    params: &[
+        required("i", ArgKind::Axis),
+        required("intrinsic", ArgKind::Word),
+        optional("reassociate", ArgKind::Bool),
+    ],
+    usage: "tensorize(i, NAME) or tensorize(i, NAME, reassociate=true)",
+    run: tensorize,
+    check: None,
+};
+
+fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (axis, name) = (call.axis(0), call.word(1).unwrap_or_default());
     let program = intrinsics();
     let names: Vec<String> =
         kernel_names(&program, &Vec::new()).into_iter().map(|(name, _)| name).collect();
     if !names.iter().any(|known| known == name) {
-        let diag = Diag::new("E0377", call.span_of(1), format!("there is no intrinsic `{name}`"));
+        let diag = Diag::new("E0377", call.span_of(1), format!("unknown intrinsic `{name}`"));
         return Err(Box::new(match closest(name, names.iter().map(|name| &name[..])) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
-            None => diag.note(format!("there are: {}", names.join(", "))),
+            None => diag.note(format!("intrinsics: {}", names.join(", "))),
         }));
     }
     if let Some(product) = WarpProduct::of(name) {
@@ -29,8 +55,8 @@ pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         schedule.reassociated |= product.sum.is_float();
     }
     let stage = schedule.stage_mut(call.stage());
-    if let Some(old) = &stage.tensorize {
-        let text = format!("`{}` is tensorized already", stage.te.name);
+    if let Some((old, _)) = stage.annotation::<Tensorize>() {
+        let text = format!("`{}` has a `tensorize` already", stage.te.name);
         return Err(Box::new(Diag::new("E0377", call.span, text).related(old.span, "here")));
     }
     let Ok(graphs) = elaborate(&program, Some(&[name.to_string()]), &Vec::new()) else {
@@ -42,17 +68,16 @@ pub fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         schedule.reassociated = true;
     }
     let stage = schedule.stage_mut(call.stage());
-    // Its sums are fused where those of the stage are.
+    // The intrinsic fuses products and sums if the stage does.
     if matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused) {
         intrinsic = contract_floats(intrinsic);
     }
-    stage.tensorize = Some(Tensorize { axis, intrinsic, span: call.span });
-    stage.axis_mut(axis).used = Some(("tensorize", call.span));
-    stage.touched = true;
+    let tensorize = Tensorize { axis, intrinsic, span: call.span };
+    stage.annotate(call.directive, Some(axis), call.span, tensorize);
     Ok(Vec::new())
 }
 
-/// Whether the stage allows the order in which the intrinsic adds terms.
+/// Refuses an intrinsic that adds terms in another order, if nothing allows that (E0333).
 fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
     let stage = schedule.stage(call.stage());
     let source = match &stage.te.body {
@@ -66,12 +91,16 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
     let text = format!("`{name}` changes the order in which `{stage}` adds its terms");
     Err(Box::new(
         Diag::new("E0333", call.span, text)
-            .note("another order may round differently, and it takes numbers below 2^-126 for 0")
+            .note(
+                "another order may round differently, and the instruction flushes subnormal \
+                 numbers to 0",
+            )
             .help(format!("allow it: `{stage}.tensorize({axis}, {name}, reassociate=true)`")),
     ))
 }
 
-/// Whether the target has the instruction, and whether its order of terms is allowed.
+/// Refuses a product that the target does not have (E0403), or whose order of terms nothing allows
+/// (E0389).
 fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Result<()> {
     let WarpProduct { name, factor, .. } = product;
     let target = &schedule.target;
@@ -89,7 +118,7 @@ fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Resu
         return Ok(());
     }
     let (stage, axis) = (&stage.te.name, &stage.axis(call.axis(0)).name);
-    let text = format!("`{name}` adds the terms of `{stage}` in an order of its own");
+    let text = format!("`{name}` adds the terms of `{stage}` in another order");
     Err(Box::new(
         Diag::new("E0389", call.span, text)
             .note("another order may round differently")

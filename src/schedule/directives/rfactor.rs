@@ -1,24 +1,37 @@
-//! `rfactor`: partial results of a reduction, which may then be computed side by side.
+//! `rfactor`: splits a reduction into partial reductions, which can then run in parallel.
 //!
 //! Before: `S[i] = sum(A[i, k], axis=k)`, `k` split into `ko`, `ki`.
 //! After `S.rfactor(ko)`: `S.rf[ko, i] = sum(A[i, ko*8 + ki], axis=ki, where=ko*8 + ki < n)`,
 //! `S[i] = sum(S.rf[ko, i], axis=ko)`.
-//! The terms of an element meet in another order, so it must not matter, or be allowed.
+//! The terms of an element are combined in another order, so they must be integers, or the program
+//! must allow to reassociate them.
 
-use super::bounds::{axis_extents, axis_values};
-use super::cache::{insert_stage, load, reduce_leaves, rename};
-use super::directives::{Call, Value};
-use super::legality::order_is_free;
-use super::loops::check_splittable;
-use super::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
+use super::call::{Call, Value};
+use super::split::check_splittable;
+use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Scope, UnOp, Var};
+use crate::schedule::bounds::{axis_extents, axis_values};
+use crate::schedule::derived_stage::{insert_stage, load, rename};
+use crate::schedule::legality::order_is_free;
+use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
 use crate::te::{self, Body, Reduction};
 
-/// `S.rfactor(k)`: a new stage reduces all but loop `k`, and `S` reduces its results over `k`.
-pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+/// `S.rfactor(k)`: a new stage reduces over all loops but `k`, and `S` reduces its results over
+/// `k`.
+pub(super) static RFACTOR: Directive = Directive {
+    name: "rfactor",
+    subject: Subject::Stage,
+    targets: Targets::Any,
+    params: &[required("k", ArgKind::Axis), optional("reassociate", ArgKind::Bool)],
+    usage: "rfactor(k) or rfactor(k, reassociate=true)",
+    run: rfactor,
+    check: None,
+};
+
+fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (id, k) = (call.stage(), call.axis(0));
     schedule.checked(check(schedule, call))?;
     let stage = schedule.stage(id);
@@ -32,7 +45,7 @@ pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let k_extent = domain.extents[k.0].clone();
     let free = order_is_free(stage, &reduction);
     let in_order = keeps_order(stage, &reduction);
-    let others: Vec<AxisId> = reduce_leaves(stage).into_iter().filter(|leaf| *leaf != k).collect();
+    let others: Vec<AxisId> = stage.reduce_leaves().into_iter().filter(|leaf| *leaf != k).collect();
     let annotations: Vec<_> = others.iter().map(|leaf| stage.axis(*leaf).annotation).collect();
     let reordered = stage.reordered;
     let new = insert_stage(schedule, te, id, call.span);
@@ -60,39 +73,41 @@ pub fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(vec![Value::Stage(new)])
 }
 
+/// Checks the axis, the loops and the permission to reassociate (E0324, E0334, E0355 to E0357).
 fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     let stage = schedule.stage(call.stage());
     let (name, axis) = (&stage.te.name, stage.axis(call.axis(0)));
     if axis.kind == AxisKind::Data {
         let text = format!("`{}` is a data axis of `{name}`, not a reduction axis", axis.name);
-        let reduce = reduce_leaves(stage);
+        let reduce = stage.reduce_leaves();
         let names: Vec<String> =
             reduce.iter().map(|leaf| format!("`{}`", stage.axis(*leaf).name)).collect();
         let diag = Diag::new("E0355", call.span_of(0), text);
         return Err(Box::new(match &names[..] {
-            [] => diag.note(format!("`{name}` is no reduction")),
+            [] => diag.note(format!("`{name}` is not a reduction")),
             names => diag.help(format!("its reduction axes are {}", names.join(", "))),
         }));
     }
-    check_splittable(stage, call.axis(0), call.span_of(0), "rfactor")?;
-    // What is computed inside `S` is read by the new stage afterwards.
-    if let Some((axis, place)) = stage.axes.iter().find_map(|axis| Some((axis, axis.attached?))) {
-        let text = format!("a stage is computed in loop `{}` of `{name}`", axis.name);
+    check_splittable(schedule, call.stage(), call.axis(0), call.span_of(0), "rfactor")?;
+    // Stages that are attached to `S` are read by the new stage afterwards.
+    let attached = |leaf: &AxisId| Some((*leaf, schedule.attached_to(call.stage(), *leaf)?));
+    if let Some((leaf, place)) = stage.leaves.iter().find_map(attached) {
+        let text = format!("a stage is computed in loop `{}` of `{name}`", stage.axis(leaf).name);
         return Err(Box::new(
             Diag::new("E0355", call.span, text)
                 .related(place, "here")
-                .note(format!("after `rfactor` another stage reads what `{name}` read"))
+                .note(format!("after `rfactor`, a new stage reads that stage instead of `{name}`"))
                 .help("write the `rfactor` before that line"),
         ));
     }
-    // `S` keeps one loop over terms.
-    let used = reduce_leaves(stage).into_iter().find_map(|leaf| stage.axis(leaf).used);
-    if let Some((directive, place)) = used {
-        let text = format!("a `{directive}` counts on the loops of `{name}`");
+    let used = stage.reduce_leaves().into_iter().find_map(|leaf| stage.annotation_at(leaf));
+    if let Some(annotation) = used {
+        let place = annotation.span;
+        let text = format!("a `{}` needs the loops of `{name}`", annotation.directive.name);
         return Err(Box::new(
             Diag::new("E0355", call.span, text)
                 .related(place, "here")
-                .note("`rfactor` gives the loops over terms to a new stage")
+                .note("`rfactor` moves the loops over reduction terms to a new stage")
                 .help("write the `rfactor` before that line"),
         ));
     }
@@ -106,10 +121,10 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
         return Err(Box::new(
             Diag::new("E0356", call.span, text)
                 .note(format!(
-                    "partial results meet in another order than the terms, and `{reducer}(a, b)` \
-                     is not always `{reducer}(b, a)`"
+                    "partial results are combined in another order than the terms, and \
+                     `{reducer}(a, b)` is not always `{reducer}(b, a)`"
                 ))
-                .help("leave the reduction whole, and share out its data axes"),
+                .help("leave out the `rfactor`, and distribute the data axes"),
         ));
     }
     check_shift(stage)?;
@@ -118,7 +133,7 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
         return Ok(());
     }
     let dtype = stage.te.buffers.iter().map(|b| b.dtype).find(|dtype| dtype.is_float());
-    let dtype = dtype.expect("an order that matters is of floats");
+    let dtype = dtype.expect("only the order of floats matters");
     let text = format!("`rfactor` changes the order in which `{name}` adds its {dtype} terms");
     let text = match reduction.combiner.name == "sum" {
         true => text,
@@ -131,15 +146,15 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     ))
 }
 
-/// Whether each partial result is one term, so that they meet in the order of the source.
+/// Whether each partial result is one term, so that the terms keep the order of the source.
 fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
-    // The product of a fused sum is not rounded on its own; a term that `where=` leaves out would
-    // be combined as the identity.
-    let whole = reduction.axes.len() == 1 && reduce_leaves(stage) == [AxisId(stage.rank())];
+    // A fused sum does not round its products, and a term that `where=` leaves out would be
+    // combined as the identity.
+    let whole = reduction.axes.len() == 1 && stage.reduce_leaves() == [AxisId(stage.rank())];
     whole && !reduction.fused && reduction.condition.is_none()
 }
 
-/// The `rfactor` of a loop over terms, as it is to be written; `None` if it would be refused.
+/// The text of an `rfactor` of a reduction loop; `None` if it would be refused.
 pub(super) fn rfactor_call(schedule: &Schedule, id: StageId, axis: &str) -> Option<String> {
     let stage = schedule.stage(id);
     let Body::Reduce(reduction) = &stage.te.body else { return None };
@@ -152,7 +167,7 @@ pub(super) fn rfactor_call(schedule: &Schedule, id: StageId, axis: &str) -> Opti
     }
 }
 
-/// Overlapping steps would add terms twice.
+/// Refuses a reduction axis split with `tail=shift` (E0334), whose steps overlap.
 fn check_shift(stage: &Stage) -> Result<()> {
     for relation in &stage.relations {
         let Relation::Split { parent, tail: Some(Tail::Shift), span, .. } = relation else {
@@ -171,13 +186,13 @@ fn check_shift(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The reduction's loops over its whole domain.
+/// The loops of a reduction over its whole domain.
 struct Domain {
-    /// Per axis that the stage ever had.
+    /// The extent of each axis.
     extents: Vec<Expr>,
-    /// Per reduction axis of the source: its value over the loops.
+    /// The value of each reduction axis of the source, over the loops.
     roots: Vec<Expr>,
-    /// What holds for a term: the loops of splits may run too far.
+    /// The conditions of a reduction term: the loops of splits may run beyond the axis.
     conditions: Vec<Expr>,
 }
 
@@ -187,14 +202,14 @@ impl Domain {
         schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
         let shape: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let extents = axis_extents(stage, &shape, &facts);
-        for leaf in reduce_leaves(stage) {
+        for leaf in stage.reduce_leaves() {
             facts.bind(&stage.axis(leaf).var, &Expr::index(0), &extents[leaf.0]);
         }
         let (values, _) = axis_values(stage, &extents);
         let mut conditions = Vec::new();
         for (at, relation) in stage.relations.iter().enumerate() {
             let Relation::Split { parent, tail, .. } = relation else { continue };
-            // What leaves the range of an outer part leaves that of the whole too.
+            // If the outer part of a split leaves its range, the whole axis does too.
             let implied = stage.relations[..at]
                 .iter()
                 .any(|earlier| matches!(earlier, Relation::Split { outer, .. } if outer == parent));
@@ -218,10 +233,10 @@ impl Domain {
         Domain { extents, roots, conditions }
     }
 
-    /// The stage of partial results: data axes `k`, then those of `stage`; the other loops over
-    /// terms are its reduction axes.
+    /// The stage of partial results. Its data axes are `k`, then those of `stage`; its reduction
+    /// axes are the other reduction loops.
     fn partial(&self, stage: &Stage, reduction: &Reduction, k: AxisId) -> te::Stage {
-        let loops = reduce_leaves(stage);
+        let loops = stage.reduce_leaves();
         let mut names: Vec<&str> = stage.te.axes.iter().map(|axis| axis.var.name()).collect();
         let mut axes: Vec<te::Axis> = Vec::new();
         for leaf in &loops {
@@ -242,7 +257,7 @@ impl Domain {
         };
         let bounds = self.conditions.iter().map(&over).reduce(Expr::and);
         let given = reduction.condition.as_ref().map(&over);
-        // What is read in `where=` is read only inside the domain.
+        // The `where=` may read elements only inside the domain.
         let condition = match (bounds, given) {
             (Some(bounds), Some(given)) => {
                 Some(Expr::if_then_else(bounds, given, Expr::bool(false)))
@@ -287,7 +302,7 @@ impl Domain {
     }
 }
 
-/// Of the loops over terms, `k` alone stays.
+/// Removes all reduction loops but `k`, which becomes the only reduction axis.
 fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
     let root = AxisId(stage.rank());
     let name = stage.axis(k).name.clone();
@@ -298,15 +313,12 @@ fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
         };
         stage.axes[axis.0].kind == AxisKind::Data
     });
-    for leaf in reduce_leaves(stage).into_iter().filter(|leaf| *leaf != k) {
+    for leaf in stage.reduce_leaves().into_iter().filter(|leaf| *leaf != k) {
         stage.axis_mut(leaf).replaced = Some(("rfactor", call.span));
     }
-    // The only reduction axis is the first after the data axes; what was there is remembered for
-    // messages.
-    let var = Var::index(&name[..]);
-    let (kind, annotation, replaced, attached) = (AxisKind::Reduce, None, None, None);
-    let used = None;
-    let axis = Axis { name, var, kind, annotation, replaced, attached, used };
+    // The reduction axis is the first after the data axes; messages still need the axis that was
+    // there.
+    let axis = Axis::new(Var::index(name), AxisKind::Reduce);
     let old = std::mem::replace(stage.axis_mut(root), axis);
     if old.replaced.is_some() {
         stage.axes.push(old);
@@ -319,9 +331,9 @@ fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
         }
     }
     stage.reordered = None;
-    stage.touched = true;
 }
 
+/// The name, numbered if it is taken.
 fn free_name(name: &str, taken: &[&str]) -> String {
     if !taken.contains(&name) {
         return name.to_string();

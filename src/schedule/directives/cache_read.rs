@@ -1,0 +1,180 @@
+//! `cache_read`: a new stage copies a tensor, and some of its readers read the copy.
+//!
+//! Before: `C[x] = sum(A[x, k], axis=k)`.
+//! After `A.cache_read(local, [C])`: `A.local[ax0, ax1] = A[ax0, ax1]`, `C[x] = sum(A.local[x, k],
+//! axis=k)`.
+
+use super::call::{Call, Value};
+use super::set_scope::storage_scope;
+use super::{ArgKind, Directive, Subject, Targets, optional, required};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::visit::walk_expr;
+use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::schedule::derived_stage::{data_axes, insert_stage, load, redirect, rename};
+use crate::schedule::layout::{Layout, parse_layout};
+use crate::schedule::state::{Schedule, Stage, StageId, Tensor};
+use crate::te::{self, Axis, Body, Input};
+use rustc_hash::FxHashMap;
+
+/// `A.cache_read(SCOPE, [C, …], layout=[…])`: the named readers read a copy of `A`; all readers if
+/// none is named.
+pub(super) static CACHE_READ: Directive = Directive {
+    name: "cache_read",
+    subject: Subject::Tensor,
+    targets: Targets::Any,
+    params: &[
+        required("scope", ArgKind::Scope),
+        optional("readers", ArgKind::Stages),
+        optional("layout", ArgKind::Exprs),
+    ],
+    usage: "cache_read(local, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16])",
+    run: cache_read,
+    check: None,
+};
+
+fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let scope = storage_scope(schedule, call)?;
+    let source = source_of(schedule, call.subject);
+    let readers = readers_of(schedule, call, &source)?;
+    let shape = source.buffers[0].shape.clone();
+    let layout = match &call.args[2] {
+        Some(_) => Some(parse_layout(schedule, (call, 2), &source.name, &source.axes, &shape)?),
+        None => None,
+    };
+    let (axes, values) = match &layout {
+        Some(layout) => copy_through(&source.buffers, layout),
+        None => copy_whole(&source.buffers, &shape),
+    };
+    let mut te = te::Stage {
+        name: source.name,
+        buffers: source.buffers.clone(),
+        axes,
+        body: Body::Map(values),
+        output: false,
+        span: source.span,
+        load_spans: Vec::new(),
+    };
+    rename(schedule, &mut te, scope.name(), scope);
+    let copies: FxHashMap<Buffer, Buffer> =
+        source.buffers.iter().cloned().zip(te.buffers.iter().cloned()).collect();
+    for reader in &readers {
+        let body = &mut schedule.stage_mut(*reader).te.body;
+        redirect(body, &copies, layout.as_ref());
+    }
+    let place = |id: &StageId| schedule.order.iter().position(|other| other == id);
+    let first = readers.iter().copied().min_by_key(place).expect("there are readers");
+    let new = insert_stage(schedule, te, first, call.span);
+    schedule.stage_mut(new).scope = Some(scope);
+    Ok(vec![Value::Stage(new)])
+}
+
+/// The tensor that is copied.
+struct Source {
+    /// Its name.
+    name: String,
+    /// One buffer, or one for each component of a tuple.
+    buffers: Vec<Buffer>,
+    /// The names of its axes in a layout, besides `ax0`, `ax1`, ….
+    axes: Vec<String>,
+    /// Its declaration.
+    span: Span,
+}
+
+fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
+    match subject {
+        Tensor::Stage(id) => {
+            let te = &schedule.stage(id).te;
+            let axes = te.axes.iter().map(|axis| axis.var.name().to_string()).collect();
+            Source { name: te.name.clone(), buffers: te.buffers.clone(), axes, span: te.span }
+        }
+        Tensor::Input(at) => {
+            let Input::Tensor { buffer, span, .. } = &schedule.graph.inputs[at] else {
+                crate::bug!("a scalar input is not a tensor")
+            };
+            let (name, buffers) = (buffer.name.clone(), vec![buffer.clone()]);
+            Source { name, buffers, axes: Vec::new(), span: *span }
+        }
+    }
+}
+
+/// The stages that will read the copy, each once (E0352).
+fn readers_of(schedule: &Schedule, call: &Call, source: &Source) -> Result<Vec<StageId>> {
+    let reader = |id: &StageId| reads(schedule.stage(*id), &source.buffers);
+    let all: Vec<StageId> = schedule.order.iter().copied().filter(reader).collect();
+    let name = &source.name;
+    let none = |text: String, span: Span| {
+        let names: Vec<String> =
+            all.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name)).collect();
+        let diag = Diag::new("E0352", span, text);
+        Box::new(match &names[..] {
+            [] => diag.note(format!("no stage reads `{name}`")),
+            names => diag.note(format!("`{name}` is read by {}", names.join(", "))),
+        })
+    };
+    if call.args[1].is_none() && !all.is_empty() {
+        return Ok(all);
+    }
+    if call.list(1).is_empty() {
+        return Err(none(format!("this copy of `{name}` has no reader"), call.span_of(1)));
+    }
+    let mut readers = Vec::new();
+    for argument in call.list(1) {
+        let Value::Stage(named) = argument.value else { crate::bug!("a reader is a stage") };
+        // After a `cache_write`, the new stage reads, not the named one.
+        let mut reader = Some(named);
+        while let Some(id) = reader.filter(|id| !all.contains(id)) {
+            reader = schedule.stage(id).computed_by;
+        }
+        let Some(reader) = reader else {
+            let text = format!("`{}` does not read `{name}`", schedule.stage(named).te.name);
+            return Err(none(text, argument.span));
+        };
+        if !readers.contains(&reader) {
+            readers.push(reader);
+        }
+    }
+    Ok(readers)
+}
+
+/// Whether a stage reads one of the buffers.
+fn reads(stage: &Stage, buffers: &[Buffer]) -> bool {
+    let mut found = false;
+    stage.te.body.for_each_expr(&mut |expr| {
+        walk_expr(expr, &mut |e| {
+            if let ExprKind::Load { buffer, .. } = &e.kind {
+                found |= buffers.contains(buffer);
+            }
+        });
+    });
+    found
+}
+
+/// The axes `ax0`, `ax1`, … and values of a copy in the layout of the source.
+fn copy_whole(buffers: &[Buffer], shape: &[Expr]) -> (Vec<Axis>, Vec<Expr>) {
+    let axes = data_axes("ax", shape);
+    let indices: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
+    (axes, buffers.iter().map(|buffer| load(buffer, indices.clone())).collect())
+}
+
+/// The axes `p0`, `p1`, … and values of a copy in another layout; padding is 0.
+fn copy_through(buffers: &[Buffer], layout: &Layout) -> (Vec<Axis>, Vec<Expr>) {
+    let axes = data_axes("p", &layout.shape);
+    let places: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
+    let indices = layout.elements(&places);
+    let inside = layout.inside(&places, &indices);
+    let value = |buffer: &Buffer| {
+        let value = load(buffer, indices.clone());
+        match &inside {
+            Some(inside) => {
+                let zero = match value.ty.dtype {
+                    DType::Bool => Expr::bool(false),
+                    dtype if dtype.is_float() => Expr::float(dtype, 0.0),
+                    dtype => Expr::int(dtype, 0),
+                };
+                Expr::if_then_else(inside.clone(), value, zero)
+            }
+            None => value,
+        }
+    };
+    (axes, buffers.iter().map(value).collect())
+}

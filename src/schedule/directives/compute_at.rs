@@ -1,0 +1,102 @@
+//! `compute_at`, `compute_inline`, `compute_root` and `auto_inline_injective`: where a stage is
+//! computed.
+
+use super::call::{Call, Value};
+use super::{ArgKind, Directive, Subject, Targets, required};
+use crate::diag::{Diag, Result, Span};
+use crate::schedule::state::{Attach, Schedule};
+use crate::te::Body;
+
+/// `S.compute_at(P, i)`: each iteration of loop `i` of `P` computes the region of `S` that it
+/// reads.
+pub(super) static COMPUTE_AT: Directive = Directive {
+    name: "compute_at",
+    subject: Subject::Stage,
+    targets: Targets::Any,
+    params: &[required("stage", ArgKind::Stage), required("axis", ArgKind::AxisOfStage)],
+    usage: "compute_at(CONSUMER, axis)",
+    run: compute_at,
+    check: None,
+};
+
+fn compute_at(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let id = call.stage();
+    let Some(Value::Stage(consumer)) = call.value(0) else {
+        crate::bug!("`compute_at` without a stage")
+    };
+    let axis = call.axis(1);
+    if *consumer == id {
+        let text = format!("`{}` cannot be computed inside itself", schedule.stage(id).te.name);
+        return Err(Box::new(Diag::new("E0342", call.span_of(0), text)));
+    }
+    if schedule.stage(id).te.output {
+        let diag = output_moved(schedule, call, "computed inside another stage");
+        schedule.checked(Err(Box::new(diag)))?;
+    }
+    schedule.stage_mut(id).attach = Attach::At { stage: *consumer, axis, span: call.span };
+    Ok(Vec::new())
+}
+
+/// `S.compute_root()`: computes all of `S` before its readers.
+pub(super) static COMPUTE_ROOT: Directive = Directive {
+    name: "compute_root",
+    subject: Subject::Stage,
+    targets: Targets::Any,
+    params: &[],
+    usage: "compute_root()",
+    run: compute_root,
+    check: None,
+};
+
+fn compute_root(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    schedule.stage_mut(call.stage()).attach = Attach::Root;
+    Ok(Vec::new())
+}
+
+/// `S.compute_inline()`: computes elements of `S` in the expressions that read them.
+pub(super) static COMPUTE_INLINE: Directive = Directive {
+    name: "compute_inline",
+    subject: Subject::Stage,
+    targets: Targets::Any,
+    params: &[],
+    usage: "compute_inline()",
+    run: compute_inline,
+    check: None,
+};
+
+fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let id = call.stage();
+    let stage = schedule.stage(id);
+    let name = &stage.te.name;
+    if stage.te.output {
+        schedule.checked(Err(Box::new(output_moved(schedule, call, "inlined"))))?;
+    }
+    if let Body::Reduce(reduction) = &stage.te.body {
+        let text = format!("`{name}` is a reduction and cannot be inlined");
+        let axis = reduction.axes.first().map_or("k", |axis| axis.var.name());
+        let diag = Diag::new("E0343", call.span, text)
+            .note(format!("each element needs a loop over `{axis}`"))
+            .help("compute it inside its consumer: `compute_at(CONSUMER, AXIS)`");
+        schedule.checked(Err(Box::new(diag)))?;
+    }
+    schedule.stage_mut(id).attach = Attach::Inline { span: call.span };
+    Ok(Vec::new())
+}
+
+/// Inlines every stage that has no reduction, is not an output and has no directive yet.
+pub(in crate::schedule) fn auto_inline_injective(schedule: &mut Schedule, span: Span) {
+    for stage in &mut schedule.stages {
+        if !stage.touched && !stage.te.output && matches!(stage.te.body, Body::Map(_)) {
+            stage.attach = Attach::Inline { span };
+            stage.touched = true;
+        }
+    }
+}
+
+/// The error for an output (E0343), which the caller reads as a whole.
+fn output_moved(schedule: &Schedule, call: &Call, how: &str) -> Diag {
+    let name = &schedule.stage(call.stage()).te.name;
+    Diag::new("E0343", call.span, format!("`{name}` is an output and cannot be {how}"))
+        .note("the caller reads all of it")
+        .help(format!("schedule a copy: `let L = {name}.cache_write(local)`"))
+}

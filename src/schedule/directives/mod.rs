@@ -1,0 +1,248 @@
+//! The table of directives.
+//!
+//! A directive is one file of this folder and one line of [`DIRECTIVES`]. To add `S.name(…)`:
+//!
+//! 1. Write `directives/name.rs` with a `static NAME: Directive`: the name, the tensors and
+//!    targets that it applies to, its parameters, its usage for messages, and two functions.
+//!    - `run` checks what names, kinds of axes and arguments tell, changes the [`Schedule`], and
+//!      returns the axes or stages that `let` names. It may change the loops ([`Stage::leaves`],
+//!      [`Stage::relations`]), the place of computation ([`Stage::attach`]), or add stages
+//!      ([`super::derived_stage`]).
+//!    - A directive whose effect comes later records an annotation with [`Stage::annotate`]: a
+//!      struct of this file, which [`Stage::annotations_of`] gives to the phase or pass that
+//!      implements it. The loop that an annotation names can no longer be split, and an inlined
+//!      stage with an annotation is refused (E0379). `check` runs for each annotation when all
+//!      bounds are known.
+//! 2. Add `mod name;` and `&name::NAME` below.
+//! 3. Implement the annotation where its loops are built (`lower::build_loops`), or as a phase of
+//!    `schedule::phases` if it changes bounds. A check of extents that concerns all loops belongs
+//!    to `schedule::legality`. Directives that change only the state need no such step.
+//! 4. Document it in a table of `docs/SCHEDULES.md`; a new error code needs a page in
+//!    `docs/errors`.
+//! 5. Test it: goldens in `tests/golden/lower` (the loops), `tests/golden/run` (the result) and
+//!    `tests/golden/error` (each refusal); a generator in `tests/fuzz/schedule` with a line of its
+//!    `KINDS`, so that random programs use the directive.
+//!
+//! The parser, the "did you mean" of messages, the checks of targets (E0311) and arguments (E0308,
+//! E0309) follow from the table.
+//!
+//! [`Stage::leaves`]: super::state::Stage::leaves
+//! [`Stage::relations`]: super::state::Stage::relations
+//! [`Stage::attach`]: super::state::Stage::attach
+//! [`Stage::annotate`]: super::state::Stage::annotate
+//! [`Stage::annotations_of`]: super::state::Stage::annotations_of
+
+mod algebra;
+mod annotate_loop;
+mod arguments;
+mod bind;
+mod cache_read;
+mod cache_write;
+mod call;
+mod compute_at;
+mod contract;
+mod double_buffer;
+mod fuse;
+mod merge;
+pub(super) mod pipeline;
+mod pragma;
+pub(super) mod prefetch;
+mod reorder;
+mod rfactor;
+mod set_scope;
+mod split;
+mod storage_align;
+pub(super) mod store_nontemporal;
+mod tensorize;
+
+pub(super) use arguments::{check_call, resolve_call};
+pub use call::{Argument, Call, Value};
+pub(super) use compute_at::auto_inline_injective;
+pub use pragma::mark_unrolled;
+pub use storage_align::strides;
+pub use tensorize::Tensorize;
+
+use super::annotations::StageAnnotation;
+use super::phases::Inference;
+use super::state::{Attach, Schedule, Stage, StageId};
+use crate::diag::{Diag, Result, Span};
+use std::fmt;
+
+/// Every directive, in the order of the language reference.
+pub static DIRECTIVES: &[&Directive] = &[
+    &split::SPLIT,
+    &split::TILE,
+    &fuse::FUSE,
+    &reorder::REORDER,
+    &annotate_loop::UNROLL,
+    &annotate_loop::VECTORIZE,
+    &annotate_loop::PARALLEL,
+    &bind::BIND,
+    &compute_at::COMPUTE_AT,
+    &compute_at::COMPUTE_INLINE,
+    &compute_at::COMPUTE_ROOT,
+    &storage_align::STORAGE_ALIGN,
+    &double_buffer::DOUBLE_BUFFER,
+    &store_nontemporal::STORE_NONTEMPORAL,
+    &pipeline::PIPELINE,
+    &prefetch::PREFETCH,
+    &tensorize::TENSORIZE,
+    &pragma::PRAGMA,
+    &cache_write::CACHE_WRITE,
+    &cache_read::CACHE_READ,
+    &rfactor::RFACTOR,
+    &merge::MERGE,
+    &contract::CONTRACT,
+    &set_scope::SET_SCOPE,
+];
+
+/// A directive of the language.
+pub struct Directive {
+    /// The name in a schedule: `split`.
+    pub name: &'static str,
+    /// The tensors that it applies to.
+    pub subject: Subject,
+    /// The targets that have it.
+    pub targets: Targets,
+    /// The parameters, in positional order.
+    pub params: &'static [Param],
+    /// The usage for messages: `split(i, factor=f)`.
+    pub usage: &'static str,
+    /// Checks the arguments and changes the schedule. Returns the axes or stages that `let` names.
+    run: fn(&mut Schedule, &Call) -> Result<Vec<Value>>,
+    /// Checks an annotation of this directive at a stage when all bounds are known.
+    check: Option<CheckAnnotation>,
+}
+
+type CheckAnnotation = fn(&Inference, StageId, Span) -> Result<()>;
+
+impl fmt::Debug for Directive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The tensors that a directive applies to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A stage, which the directive changes.
+    Stage,
+    /// A stage or an input, whose readers the directive changes.
+    Tensor,
+}
+
+/// The targets that have a directive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Targets {
+    /// All of them.
+    Any,
+    /// CPUs.
+    Cpu,
+    /// GPUs.
+    Gpu,
+}
+
+/// A parameter of a directive.
+pub struct Param {
+    /// The keyword.
+    pub name: &'static str,
+    /// The kind of its argument.
+    pub kind: ArgKind,
+    /// Whether the argument may be left out.
+    pub optional: bool,
+}
+
+/// The kind of an argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArgKind {
+    /// A loop of the directive's own stage.
+    Axis,
+    /// A loop of the stage that is the argument before.
+    AxisOfStage,
+    /// All remaining positional arguments: loops of the directive's stage, or `*`.
+    Axes,
+    /// A stage.
+    Stage,
+    /// A list of stages.
+    Stages,
+    /// A stage or an input.
+    Tensor,
+    /// An integer.
+    Int,
+    /// A list of integers.
+    Ints,
+    /// `true` or `false`.
+    Bool,
+    /// `global`, `shared` or `local`.
+    Scope,
+    /// One word, dots included: `peel`, `auto_unroll_max_step`, `dot4`.
+    Word,
+    /// An integer, `true` or `false`.
+    Setting,
+    /// A list of expressions that the directive itself evaluates.
+    Exprs,
+}
+
+const fn required(name: &'static str, kind: ArgKind) -> Param {
+    Param { name, kind, optional: false }
+}
+
+const fn optional(name: &'static str, kind: ArgKind) -> Param {
+    Param { name, kind, optional: true }
+}
+
+impl Directive {
+    /// Refuses a target that does not have the directive (E0311).
+    fn check_target(&self, schedule: &Schedule, span: Span) -> Result<()> {
+        let (needs, group) = match (self.targets, schedule.target.is_gpu()) {
+            (Targets::Any, _) | (Targets::Cpu, false) | (Targets::Gpu, true) => return Ok(()),
+            (Targets::Cpu, true) => ("a CPU", "cpu"),
+            (Targets::Gpu, false) => ("an nvptx", "nvptx"),
+        };
+        let diag = Diag::new("E0311", span, format!("`{}` needs {needs} target", self.name));
+        Err(Box::new(diag.help(format!("write it in a schedule `for {group}`"))))
+    }
+}
+
+/// Checks the annotations of all stages. All bounds are known.
+pub(super) fn check_annotations(inference: &Inference) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    for stage in &schedule.stages {
+        if let (Attach::Inline { span }, Some(annotation)) =
+            (stage.attach, stage.annotations().first())
+        {
+            return Err(Box::new(inlined_with(stage, annotation, span)));
+        }
+    }
+    for id in schedule.order.iter().copied() {
+        for annotation in schedule.stage(id).annotations() {
+            if let Some(check) = annotation.directive.check {
+                check(inference, id, annotation.span)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An inlined stage has neither memory nor loops.
+fn inlined_with(stage: &Stage, annotation: &StageAnnotation, inlined: Span) -> Diag {
+    let (name, directive) = (&stage.te.name, annotation.directive.name);
+    let text = format!("`{name}` is inlined and has no memory or loops for `{directive}`");
+    Diag::new("E0379", annotation.span, text)
+        .related(inlined, "inlined here")
+        .help("leave one of the two out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directive_is_documented() {
+        let page = include_str!("../../../docs/SCHEDULES.md");
+        for directive in DIRECTIVES {
+            let name = directive.name;
+            assert!(page.contains(&format!(".{name}(")), "docs/SCHEDULES.md lacks `{name}`");
+        }
+    }
+}

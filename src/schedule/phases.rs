@@ -1,0 +1,193 @@
+//! From a schedule to one with all bounds: the list of phases after the last directive.
+//!
+//! Before: a [`Schedule`], each of whose directives was legal by names and kinds alone.
+//! After: a [`BoundedSchedule`], the input of `lower::build_loops`; or an error at the directive
+//! that is illegal.
+
+use super::bounds::StageBounds;
+use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
+use super::directives::{self, pipeline};
+use super::reads::Reads;
+use super::state::{Schedule, StageId};
+use super::{inline, legality, threads};
+use crate::diag::Result;
+use crate::ir::Part;
+use crate::ir::arith::Facts;
+
+/// A schedule with the bounds of every stage.
+#[derive(Clone, Debug)]
+pub struct BoundedSchedule {
+    /// The schedule; its order has no inlined stages.
+    pub schedule: Schedule,
+    /// The bounds of each stage, by [`StageId`]; `None` for inlined ones.
+    pub bounds: Vec<Option<StageBounds>>,
+    /// The regions to prefetch.
+    pub prefetches: Vec<PrefetchRegion>,
+    /// The kernel's role if it was made of another kernel by prepacking.
+    pub part: Option<Part>,
+}
+
+impl BoundedSchedule {
+    /// The bounds of a stage that is in the order.
+    pub fn of(&self, id: StageId) -> &StageBounds {
+        self.bounds[id.0].as_ref().expect("the stage is in the order")
+    }
+}
+
+/// What the phases compute.
+pub(super) struct Inference {
+    /// The schedule and the results so far.
+    pub(super) bounded: BoundedSchedule,
+    /// Facts that hold everywhere: assumptions, extents that are not negative.
+    pub(super) facts: Facts,
+    /// The reads between stages; empty before [`find_reads`].
+    pub(super) reads: Reads,
+}
+
+/// A step of [`infer_bounds`].
+type Phase = fn(&mut Inference) -> Result<()>;
+
+/// All phases, in order.
+const PHASES: &[Phase] = &[
+    inline_stages,
+    share_thread_variables,
+    find_reads,
+    check_attachments,
+    check_launch_stages,
+    assign_pipelines,
+    bound_stages,
+    place_thread_guards,
+    check_annotations,
+    bound_prefetches,
+    check_loops,
+    note_order_of_terms,
+];
+
+/// Infers the bounds of all stages and checks that the schedule is legal.
+pub fn infer_bounds(schedule: Schedule) -> Result<BoundedSchedule> {
+    let mut facts = Facts::new();
+    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let bounds = vec![None; schedule.stages.len()];
+    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), part: None };
+    let mut inference = Inference { bounded, facts, reads: Reads::default() };
+    for phase in PHASES {
+        phase(&mut inference)?;
+    }
+    Ok(inference.bounded)
+}
+
+/// Replaces the reads of inlined stages by their values.
+///
+/// Before: `S[i] = A[i] * 2`, `S` inlined, `C[i] = S[i + 1] + 1`.
+/// After: `C[i] = A[i + 1] * 2 + 1`; `S` is not in the order.
+fn inline_stages(inference: &mut Inference) -> Result<()> {
+    inline::inline_stages(&mut inference.bounded.schedule)
+}
+
+/// GPUs: gives all loops of a launch that are bound to the same index one variable, and every
+/// attached stage a storage scope.
+///
+/// Before: `C`'s `xi` and `S`'s `ax0` are bound to `threadIdx.x`; `S` has no scope.
+/// After: both loops have the variable `threadIdx.x`; `S` is `shared`.
+fn share_thread_variables(inference: &mut Inference) -> Result<()> {
+    threads::share_thread_variables(&mut inference.bounded.schedule);
+    Ok(())
+}
+
+/// Collects who reads whom.
+///
+/// Before: expressions. After: [`Inference::reads`]. No later phase changes an expression.
+fn find_reads(inference: &mut Inference) -> Result<()> {
+    inference.reads = Reads::of(&inference.bounded.schedule);
+    Ok(())
+}
+
+/// Checks that each attached stage is attached to a loop that encloses all its readers.
+///
+/// Before: any attachments. After: each chain of attachments ends in a root stage (E0340 to E0342).
+fn check_attachments(inference: &mut Inference) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    for id in schedule.order.iter().rev() {
+        schedule.checked(legality::check_attachment(schedule, *id, &inference.reads))?;
+    }
+    Ok(())
+}
+
+/// GPUs: checks the scopes and bound axes of each stage, which need no extents.
+///
+/// Before: any bound axes and scopes. After: each root stage is a launch, and threads see all that
+/// they read (E0261, E0380, E0385 to E0387).
+fn check_launch_stages(inference: &mut Inference) -> Result<()> {
+    threads::check_stages(&inference.bounded.schedule)
+}
+
+/// Gives each shared stage in the loop of a `pipeline` as many buffers as the pipeline has stages.
+///
+/// Before: `C.pipeline(ko, stages=3)`, `S` is shared and attached to `ko` of `C`.
+/// After: `S` has `Buffering::Pipeline(3)` (E0391 if there is no such stage).
+fn assign_pipelines(inference: &mut Inference) -> Result<()> {
+    pipeline::assign_pipelines(&mut inference.bounded.schedule)
+}
+
+/// Infers the bounds of every stage, consumers before producers.
+///
+/// Before: `S.compute_at(C, xo)`, `C` reads `S[x]` and `S[x + 1]`, `x = xo*8 + xi`.
+/// After: the region of `S` is `xo*8 .. xo*8 + 9`, its loop has the extent 9, and a guard stands
+/// where the region may leave the domain. On a GPU, all stages of a launch give an index the same
+/// extent (E0381).
+fn bound_stages(inference: &mut Inference) -> Result<()> {
+    let mut extents = Vec::new();
+    for id in inference.bounded.schedule.order.clone().into_iter().rev() {
+        let bounds = inference.bound_stage(id);
+        threads::check_extents(&inference.bounded.schedule, id, &bounds, &mut extents)?;
+        inference.bounded.bounds[id.0] = Some(bounds);
+    }
+    Ok(())
+}
+
+/// GPUs: adds the conditions that keep threads from repeating each other's work, and moves
+/// conditions that differ between threads inwards past barriers.
+///
+/// Before: `C` does not bind `threadIdx.x`, another stage of its launch does.
+/// After: `C` has the guard `threadIdx.x == 0`.
+fn place_thread_guards(inference: &mut Inference) -> Result<()> {
+    let BoundedSchedule { schedule, bounds, .. } = &mut inference.bounded;
+    threads::place_guards(schedule, bounds);
+    Ok(())
+}
+
+/// Runs the legality check of each annotation's directive.
+///
+/// Before: any annotations. After: `double_buffer`, `store_nontemporal` and the others stand where
+/// they can be implemented (E0372, E0373, E0379, E0390).
+fn check_annotations(inference: &mut Inference) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    schedule.checked(directives::check_annotations(inference))
+}
+
+/// Infers the region of each `prefetch`.
+///
+/// Before: `C.prefetch(A, i, 2)`, an iteration of `i` reads `A[i, 0 .. m]`.
+/// After: the region of `A` from `[i + 2, 0]`, `1` by `m` elements (E0374, E0375).
+fn bound_prefetches(inference: &mut Inference) -> Result<()> {
+    inference.bounded.prefetches = prefetch_regions(inference)?;
+    Ok(())
+}
+
+/// Checks everything that depends on the extents of loops: lanes, copies, the order of reduction
+/// terms, tails, and the sizes of launches.
+///
+/// Before: any loops. After: `build_loops` can build them, and each element has the result of the
+/// default schedule (E0330 to E0336, E0382 to E0384, E0388).
+fn check_loops(inference: &mut Inference) -> Result<()> {
+    legality::check_loops(&inference.bounded, &inference.facts)
+}
+
+/// Notes whether a stage combines its terms in another order than the source.
+///
+/// Before: `reassociated` covers `merge`, `contract`, `rfactor` and `tensorize`.
+/// After: it covers reordered loops too.
+fn note_order_of_terms(inference: &mut Inference) -> Result<()> {
+    inference.bounded.schedule.reassociated |= legality::changes_order(&inference.bounded);
+    Ok(())
+}
