@@ -9,10 +9,21 @@ pub const MAX_PROMOTED_ELEMENTS: usize = 32;
 /// Bytes of these elements together.
 pub const MAX_PROMOTED_BYTES: i128 = 2048;
 /// Lanes of one of them.
-pub const MAX_PROMOTED_LANES: u32 = 64;
+const MAX_PROMOTED_LANES: u32 = 64;
 /// The same for types and targets without vectors: lanes are scalars.
-pub const MAX_PROMOTED_SCALARS: u32 = 8;
+const MAX_PROMOTED_SCALARS: u32 = 8;
 
-/// Bytes that a nest of the SIMD back end allocates in its frame; larger ones have their buffers in
-/// the workspace.
+/// The most lanes of an element that `promote_accumulators` keeps in registers; `vectors` says
+/// whether the target has vectors.
+pub const fn max_promoted_lanes(vectors: bool, element_bytes: u64) -> u32 {
+    if vectors && element_bytes >= 4 { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS }
+}
+
+/// Bytes that one instruction of the SIMD back end reads of a row, where it takes the columns of a
+/// tile from registers: a register of SSE.
+pub const TILE_PIECE_BYTES: u64 = 16;
+
+/// Bytes that a nest of the SIMD back end may allocate in its frame. A nest that allocates more is
+/// compiled by Cranelift, whose functions have a smaller limit (`codegen::clif::storage`) and put
+/// the rest into the workspace.
 pub const NEST_FRAME_BYTES: i128 = 32 * 1024;

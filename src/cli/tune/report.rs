@@ -1,7 +1,7 @@
 //! What a search says: a sign of life while it runs, and its results.
 
 use super::edit;
-use super::task::{Judge, Task, TaskView, Winner};
+use super::task::{FailureKind, Judge, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::estimate::prepack_options;
@@ -24,7 +24,7 @@ pub struct Report {
     wrong: Vec<PathBuf>,
     trials: usize,
     known: usize,
-    failures: BTreeMap<&'static str, (usize, String)>,
+    failures: BTreeMap<FailureKind, (usize, String)>,
     work: Work,
     roof: Option<Roof>,
     winner: Option<Winner>,
@@ -172,9 +172,10 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
     for (kind, (count, example)) in &report.failures {
         let example = example.lines().next().unwrap_or_default();
         // What is wrong with a runner is for the user to see, all of it.
-        let most = if *kind == "runner" { usize::MAX } else { 70 };
+        let most = if *kind == FailureKind::Runner { usize::MAX } else { 70 };
         let short: String = example.chars().take(most).collect();
         let dots = if short.len() < example.len() { "…" } else { "" };
+        let kind = kind.name();
         lines.push(format!("{count} {kind}, for example: {short}{dots}"));
     }
     lines
@@ -198,7 +199,7 @@ pub fn duration(seconds: f64) -> String {
 pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
     let kernel = |report: &Report| {
         let failures: BTreeMap<&str, usize> =
-            report.failures.iter().map(|(kind, (count, _))| (*kind, *count)).collect();
+            report.failures.iter().map(|(kind, (count, _))| (kind.name(), *count)).collect();
         let best = report.winner.as_ref().map(|winner| {
             let times = Summary::new(&winner.times);
             json!({
@@ -280,7 +281,8 @@ impl Sign {
         let rate = trials as f64 / elapsed.as_secs_f64().max(1e-9);
         text.push_str(&format!(", {trials} trial{}, {rate:.1} a second", plural(trials)));
         if !view.failures.is_empty() {
-            let kinds = view.failures.iter().map(|(kind, count)| format!("{count} {kind}"));
+            let kinds =
+                view.failures.iter().map(|(kind, count)| format!("{count} {}", kind.name()));
             text.push_str(&format!(", {}", kinds.collect::<Vec<_>>().join(", ")));
         }
         match (self.budget, self.most) {

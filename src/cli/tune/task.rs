@@ -359,7 +359,7 @@ impl<'a> Task<'a> {
     }
 
     /// How many trials came to nothing, by kind, with an example of each.
-    pub fn failures(&self) -> BTreeMap<&'static str, (usize, String)> {
+    pub fn failures(&self) -> BTreeMap<FailureKind, (usize, String)> {
         let mut kinds = BTreeMap::new();
         for trial in self.search.trials() {
             let Some((kind, example)) = failure_of(&trial.outcome) else { continue };
@@ -380,7 +380,7 @@ pub struct TaskView<'a> {
     /// Trials of this run.
     pub trials: usize,
     /// Those that came to nothing, by kind.
-    pub failures: BTreeMap<&'static str, usize>,
+    pub failures: BTreeMap<FailureKind, usize>,
 }
 
 /// The best candidate, measured in turns with others.
@@ -424,21 +424,62 @@ fn add(
     log.add(&proposal.text, (decisions, &proposal.guess.features), in_turns, outcome)
 }
 
-/// The kind of a failure, and what it says.
-pub fn failure_of(outcome: &Outcome) -> Option<(&'static str, String)> {
+/// The kinds of trials without a valid time, in the order in which they are printed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FailureKind {
+    /// The compiler failed.
+    Bug,
+    /// The process ended by a signal.
+    Crash,
+    /// A call returned an error.
+    Error,
+    /// The process ran out of memory.
+    Memory,
+    /// The schedule was refused.
+    Refused,
+    /// The runner failed.
+    Runner,
+    /// It took too long.
+    Timeout,
+    /// The results were wrong.
+    Wrong,
+}
+
+impl FailureKind {
+    /// The word that is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Bug => "bug",
+            FailureKind::Crash => "crash",
+            FailureKind::Error => "error",
+            FailureKind::Memory => "memory",
+            FailureKind::Refused => "refused",
+            FailureKind::Runner => "runner",
+            FailureKind::Timeout => "timeout",
+            FailureKind::Wrong => "wrong",
+        }
+    }
+}
+
+/// The kind of a failure, with its message.
+pub fn failure_of(outcome: &Outcome) -> Option<(FailureKind, String)> {
     Some(match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {
-            ("wrong", format!("a result was off by {ulp} ULP; this is a defect of tec"))
+            (FailureKind::Wrong, format!("a result was off by {ulp} ULP; this is a defect of tec"))
         }
         Outcome::Measured { .. } => return None,
         Outcome::Failed(failure) => match failure {
-            TrialFailure::Refused(why) => ("refused", why.clone()),
-            TrialFailure::Bug(why) => ("bug", format!("{why}; this is a defect of tec")),
-            TrialFailure::Timeout => ("timeout", "much slower than the best".to_string()),
-            TrialFailure::Crash { signal } => ("crash", format!("signal {signal}")),
-            TrialFailure::Memory => ("memory", "it took more memory than it may".to_string()),
-            TrialFailure::Call(why) => ("error", why.clone()),
-            TrialFailure::Runner(why) => ("runner", why.clone()),
+            TrialFailure::Refused(why) => (FailureKind::Refused, why.clone()),
+            TrialFailure::Bug(why) => (FailureKind::Bug, format!("{why}; this is a defect of tec")),
+            TrialFailure::Timeout => {
+                (FailureKind::Timeout, "much slower than the best".to_string())
+            }
+            TrialFailure::Crash { signal } => (FailureKind::Crash, format!("signal {signal}")),
+            TrialFailure::Memory => {
+                (FailureKind::Memory, "it took more memory than it may".to_string())
+            }
+            TrialFailure::Call(why) => (FailureKind::Error, why.clone()),
+            TrialFailure::Runner(why) => (FailureKind::Runner, why.clone()),
         },
     })
 }

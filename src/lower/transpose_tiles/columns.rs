@@ -1,8 +1,8 @@
 //! The strided loads of a statement, and what replaces them.
 
-use super::PIECE;
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
+use crate::ir::limits::TILE_PIECE_BYTES;
 use crate::ir::visit::{for_each_child, for_each_expr, map_children, map_exprs};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 use crate::target::SimdIsa;
@@ -26,7 +26,7 @@ pub(super) type Key = (Buffer, u32, Poly, Poly, Option<Poly>);
 impl Column {
     /// Elements of a row that one instruction reads.
     pub(super) fn piece(&self) -> u32 {
-        (PIECE / self.buffer.dtype.bytes()) as u32
+        (TILE_PIECE_BYTES / self.buffer.dtype.bytes()) as u32
     }
 
     /// What it shares with its neighbours, and its place among them.
@@ -118,7 +118,7 @@ impl Search<'_> {
         if matches!(stride.as_int(), Some(0 | 1)) || in_registers || buffer.dtype == DType::Bool {
             return None;
         }
-        if u64::from(lanes) * bytes < PIECE / 2 || reads(base) || reads(stride) {
+        if u64::from(lanes) * bytes < TILE_PIECE_BYTES / 2 || reads(base) || reads(stride) {
             return None;
         }
         let rows = match (mask, self.mask) {

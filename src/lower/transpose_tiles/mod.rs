@@ -26,9 +26,6 @@ use columns::{Column, Rewriter, columns_of, count_nodes};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Bytes of a row that one instruction reads.
-const PIECE: u64 = 16;
-
 /// Nodes that the iterations of a strip may have together.
 const MAX_NODES: usize = 4096;
 

@@ -65,6 +65,18 @@ fn collect_serial(stmt: &Stmt, vars: &mut FxHashSet<Var>) {
     for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
 }
 
+/// The constant extents of all loops of a nest, multiplied.
+pub(super) fn loop_iterations(nest: &Stmt) -> f64 {
+    let mut iterations = 1.0;
+    let mut count = |stmt: &Stmt| {
+        if let Stmt::For { extent, .. } = stmt {
+            iterations *= extent.as_int().unwrap_or(1) as f64;
+        }
+    };
+    walk_stmt(nest, &mut count, &mut |_| {});
+    iterations
+}
+
 /// How many elements stores with an index write when loops are written out.
 pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
     let mut vars = FxHashSet::default();

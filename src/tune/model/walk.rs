@@ -4,21 +4,21 @@ use super::gpu::launch::Moment;
 use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{MachineModel, NARROW_BYTES};
 use super::nest::{
-    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests,
-    serial_vars,
+    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, loop_iterations,
+    mentioned, rests, serial_vars,
 };
 use super::ops::Value;
 use super::plan::{Event, Frame, Memory, Plan, Work};
 use crate::ir::arith::divisor;
 use crate::ir::async_copy::{Copied, PIECES, elements_at_once, read_in};
 use crate::ir::limits::{
-    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
-    NEST_FRAME_BYTES,
+    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{
     BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex, UnOp, Var,
 };
+use crate::target::Gpu;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
@@ -276,9 +276,9 @@ impl Walker<'_> {
         if self.warp_product(name, body) {
             return;
         }
-        let terms = if name.starts_with("dot2") { 2.0 } else { 4.0 };
-        let has = self.machine.target.has_intrinsic(name);
-        let outer = std::mem::replace(&mut self.terms, if has { terms } else { 1.0 });
+        let has_instruction = self.machine.target.has_intrinsic(name);
+        let terms = if has_instruction { loop_iterations(body) } else { 1.0 };
+        let outer = std::mem::replace(&mut self.terms, terms);
         self.stmt(body);
         self.terms = outer;
     }
@@ -337,8 +337,8 @@ impl Walker<'_> {
             let copies = copies_of(stores, &index);
             let lanes = f64::from(index.ty.lanes);
             let bytes = buffer.dtype.bytes() as f64;
-            let vectors = self.machine.target.vector_bytes > 0 && bytes >= 4.0;
-            let most = if vectors { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS };
+            let vectors = self.machine.target.vector_bytes > 0;
+            let most = max_promoted_lanes(vectors, buffer.dtype.bytes());
             let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
                 && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
                 && lanes <= f64::from(most);
@@ -388,7 +388,7 @@ impl Walker<'_> {
             launch.shared += bytes;
         }
         let (each, most) = match self.in_launch {
-            true => (4.0, 4.0 * 255.0),
+            true => (4.0, 4.0 * f64::from(Gpu::MAX_REGISTERS)),
             false => {
                 let each = self.machine.vector_bytes;
                 (each, each * self.machine.registers)

@@ -47,8 +47,20 @@ impl<'a> Asker<'a> {
         values[self.index(stage, what, choices, at)].clone()
     }
 
+    /// Whether the second of two choices is taken.
+    pub(super) fn is_second(
+        &mut self,
+        stage: &str,
+        what: &str,
+        choices: [&str; 2],
+        default: bool,
+    ) -> bool {
+        let choices = choices.map(str::to_string).to_vec();
+        self.index(stage, what, choices, usize::from(default)) == 1
+    }
+
     /// Whether something is done.
     pub(super) fn whether(&mut self, stage: &str, what: &str, default: bool) -> bool {
-        self.pick(stage, what, &["no", "yes"], &if default { "yes" } else { "no" }) == "yes"
+        self.is_second(stage, what, ["no", "yes"], default)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Fit;
 use super::place::range;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 use super::tile::{Subject, producer};
 use super::view::{Access, Stride};
 use crate::target::Gpu;
@@ -459,8 +459,8 @@ fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
         text.push(bind);
     }
     text.push(format!("{name}.unroll({})", levels[3][0]));
-    let how = if blocks.vectorize { "vectorize" } else { "unroll" };
-    text.push(format!("{name}.{how}({})", levels[3][1]));
+    let annotation = if blocks.vectorize { Annotation::Vectorize } else { Annotation::Unroll };
+    text.push(format!("{name}.{}({})", annotation.directive(), levels[3][1]));
     levels[2][1].clone()
 }
 

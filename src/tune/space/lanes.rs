@@ -3,7 +3,7 @@
 use super::Fit;
 use super::facts::stores_along;
 use super::place::step;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 use super::rows::chunks;
 use super::view::{Access, Stride};
 
@@ -69,7 +69,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     order.splice(0..0, first);
     order.push(inner);
     planner.reorder(at, &order);
-    planner.annotate(at, order.len() - 1, "vectorize");
+    planner.annotate(at, order.len() - 1, Annotation::Vectorize);
     // The loop over lanes is no loop for threads.
     let before = planner.plans[at].leaves.len();
     chunks(planner, at);
@@ -95,7 +95,7 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
         return;
     }
     let stage = plan.name.clone();
-    if planner.asker.pick(&stage, "stores", &["cached", "streamed"], &"cached") == "streamed" {
+    if planner.asker.is_second(&stage, "stores", ["cached", "streamed"], false) {
         planner.text.rule("stores", "nobody reads soon what is larger than a cache");
         planner.text.push(format!("{stage}.store_nontemporal()"));
     }
@@ -270,8 +270,8 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let read = view.loads[load].buffer.name.clone();
     let (row_name, column_name) = (&view.data[row].name, &view.data[column].name);
     let directly = view.direct.contains(&view.loads[load].buffer);
-    let ways: &[&str] = if directly { &["registers", "copied block"] } else { &["registers"] };
-    let copied = planner.asker.pick(&stage, "by", ways, &"registers") == "copied block";
+    let copied =
+        directly && planner.asker.is_second(&stage, "by", ["registers", "copied block"], false);
     let why = format!("`{read}` is read along `{row_name}` and written along `{column_name}`");
     planner.text.rule("transpose", &why);
     let copy = copied.then(|| {
@@ -326,9 +326,9 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     planner.reorder(at, &order);
     let last = order.len() - 1;
     if tiles.len() > 1 {
-        planner.annotate(at, last - 1, "unroll");
+        planner.annotate(at, last - 1, Annotation::Unroll);
     }
-    planner.annotate(at, last, "vectorize");
+    planner.annotate(at, last, Annotation::Vectorize);
     let gone = planner.parallelize(at, count.saturating_sub(usize::from(copied)));
     planner.plans[at].open = count - gone;
     if let Some(copy) = copy {

@@ -65,6 +65,53 @@ pub(super) struct Leaf {
     pub(super) tail: bool,
 }
 
+/// A directive that annotates one loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Annotation {
+    Vectorize,
+    Unroll,
+    Parallel,
+}
+
+impl Annotation {
+    /// The name of the directive.
+    pub(super) fn directive(self) -> &'static str {
+        match self {
+            Annotation::Vectorize => "vectorize",
+            Annotation::Unroll => "unroll",
+            Annotation::Parallel => "parallel",
+        }
+    }
+}
+
+/// The tail strategy of a split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tail {
+    /// The compiler chooses.
+    Auto,
+    Mask,
+    Peel,
+}
+
+impl Tail {
+    /// The name as a choice.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tail::Auto => "auto",
+            Tail::Mask => "mask",
+            Tail::Peel => "peel",
+        }
+    }
+
+    /// The argument of `split`, with the comma before it; empty for the default.
+    pub(super) fn argument(self) -> String {
+        match self {
+            Tail::Auto => String::new(),
+            tail => format!(", tail={}", tail.name()),
+        }
+    }
+}
+
 impl Leaf {
     pub(super) fn size(&self) -> i64 {
         self.extent.unwrap_or(UNKNOWN)
@@ -79,24 +126,25 @@ impl Planner<'_> {
         if known { view.points().saturating_mul(view.cost) } else { i64::MAX }
     }
 
-    /// Splits a loop; what is inside has `factor` iterations. Gives the names of the two.
+    /// Splits a loop so that the inner one has `factor` iterations. Returns the names of the outer
+    /// and the inner loop.
     pub(super) fn split(&mut self, at: usize, leaf: usize, factor: i64) -> (String, String) {
-        self.split_tail(at, leaf, factor, "")
+        self.split_tail(at, leaf, factor, Tail::Auto)
     }
 
-    /// [`Planner::split`] with a tail policy; the compiler's choice if empty.
+    /// [`Planner::split`] with a tail strategy.
     pub(super) fn split_tail(
         &mut self,
         at: usize,
         leaf: usize,
         factor: i64,
-        tail: &str,
+        tail: Tail,
     ) -> (String, String) {
         let old = self.plans[at].leaves[leaf].clone();
         let outer = self.text.fresh(&old.name, "_o");
         let inner = self.text.fresh(&old.name, "_i");
         let (name, from) = (&self.plans[at].name, &old.name);
-        let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+        let tail = tail.argument();
         let line = format!("let {outer}, {inner} = {name}.split({from}, factor={factor}{tail})");
         self.text.push(line);
         let parts = old.extent.map(|extent| (extent + factor - 1) / factor);
@@ -137,11 +185,12 @@ impl Planner<'_> {
         leaves.position(|leaf| leaf.name == name).expect("a loop of the stage")
     }
 
-    /// `vectorize`, `unroll` or `parallel`.
-    pub(super) fn annotate(&mut self, at: usize, leaf: usize, how: &str) {
+    /// Annotates a loop.
+    pub(super) fn annotate(&mut self, at: usize, leaf: usize, annotation: Annotation) {
         let plan = &mut self.plans[at];
-        self.text.push(format!("{}.{how}({})", plan.name, plan.leaves[leaf].name));
-        plan.leaves[leaf].flat = how != "parallel";
+        let directive = annotation.directive();
+        self.text.push(format!("{}.{directive}({})", plan.name, plan.leaves[leaf].name));
+        plan.leaves[leaf].flat = annotation != Annotation::Parallel;
     }
 
     /// Makes one loop of neighbours.
@@ -188,7 +237,7 @@ impl Planner<'_> {
         };
         self.text.rule("parallel", &why);
         self.fuse(at, 0, joined);
-        self.annotate(at, 0, "parallel");
+        self.annotate(at, 0, Annotation::Parallel);
         self.plans[at].parallel = true;
         joined - 1
     }

@@ -5,7 +5,7 @@
 
 use super::Fit;
 use super::facts::row_axis;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 
 /// Rows that are reduced side by side: as many additions are under way at the same time.
 const ROWS: i64 = 8;
@@ -209,7 +209,7 @@ pub(super) fn rows(planner: &mut Planner, at: usize) {
     order.push(inner);
     planner.reorder(at, &order);
     let last = order.len() - 1;
-    planner.annotate(at, last, "unroll");
+    planner.annotate(at, last, Annotation::Unroll);
     planner.parallelize(at, data - usize::from(!split));
     planner.plans[at].open = planner.plans[at].outer();
 }

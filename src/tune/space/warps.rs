@@ -3,6 +3,7 @@
 use super::Fit;
 use super::plan::Planner;
 use super::view::{Stride, View};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{BinOp, DType, ExprKind};
 
 /// Rows, columns and terms of a product of a warp.
@@ -52,14 +53,14 @@ fn factors(view: &View) -> Option<(&'static str, usize, usize)> {
         let vars: Vec<_> = load.indices.iter().map(|index| index.as_var()).collect();
         vars == [Some(rows), Some(columns)] && load.stride(columns) == Stride::By(1)
     };
-    let name = match (a.buffer.dtype, b.buffer.dtype) {
-        (DType::BFloat16, DType::BFloat16) => "mma_m16n8k16_bf16",
-        (DType::Float16, DType::Float16) => "mma_m16n8k16_f16",
-        _ => return None,
+    let same = |one: &&WarpProduct| {
+        (one.factor, one.factor) == (a.buffer.dtype, b.buffer.dtype)
+            && (one.sum, one.terms) == (view.dtype, PRODUCT.2)
     };
+    let product = WarpProduct::ALL.iter().find(same)?;
     match () {
-        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((name, 0, 1)),
-        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((name, 1, 0)),
+        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((product.name, 0, 1)),
+        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((product.name, 1, 0)),
         () => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The questions about a tiling.
 
 use super::super::facts::{registers, stores_along};
-use super::super::plan::Planner;
+use super::super::plan::{Planner, Tail};
 use super::super::view::{Stride, View};
 use super::choose::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
@@ -49,10 +49,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
 
     let (row, third, rows) = ask_rows(planner, subject, lane, width);
     let in_place = match subject.home == subject.sum {
-        true => {
-            attached
-                || planner.asker.pick(&name, "sums", &["apart", "in place"], &"apart") == "in place"
-        }
+        true => attached || planner.asker.is_second(&name, "sums", ["apart", "in place"], false),
         false => false,
     };
     let mut form = Form {
@@ -71,7 +68,7 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         packed: Vec::new(),
         ahead: None,
         flat_rows: true,
-        tail: "",
+        tail: Tail::Auto,
     };
     if !attached {
         ask_blocks(planner, subject, &mut form);
@@ -91,8 +88,9 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         // Masks are for loops in lanes: that of the results is one only along their last axis.
         let last = subject.map[lane] + 1 == subject.map.len();
         let masks = lanes > 1 && (form.in_place || last);
-        let tails: &[&str] = if masks { &["", "mask", "peel"] } else { &["", "peel"] };
-        let names = tails.iter().map(|t| if t.is_empty() { "auto" } else { t }.to_string());
+        let mut tails = vec![Tail::Auto, Tail::Mask, Tail::Peel];
+        tails.retain(|tail| masks || *tail != Tail::Mask);
+        let names = tails.iter().map(|tail| tail.name().to_string());
         form.tail = tails[planner.asker.index(&name, "tail", names.collect(), 0)];
     }
     form

@@ -16,7 +16,7 @@ mod write;
 
 use super::Fit;
 use super::facts::{Facts, stores_along};
-use super::plan::Planner;
+use super::plan::{Planner, Tail};
 use super::view::Stride;
 
 /// Reductions with so few terms are windows: all terms are written out.
@@ -59,7 +59,7 @@ struct Form {
     ahead: Option<(usize, i64)>,
     /// The rows of results are written out where they are stored.
     flat_rows: bool,
-    tail: &'static str,
+    tail: Tail,
 }
 
 /// Which loops over terms are written out.

@@ -1,6 +1,6 @@
 //! The directives of a tiling.
 
-use super::super::plan::Planner;
+use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
 use super::{Form, Subject, Unroll};
 
@@ -92,7 +92,7 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
             continue;
         }
         if form.factor(axis) > 1 || axis == form.lane || Some(axis) == form.row {
-            let tail = if axis == form.lane { form.tail } else { "" };
+            let tail = if axis == form.lane { form.tail } else { Tail::Auto };
             let (outer, tile) = planner.split_tail(home, leaf, form.factor(axis), tail);
             name = outer;
             leaf = planner.leaf(home, &name);
@@ -162,20 +162,21 @@ fn in_place(
     planner.reorder(home, &order);
     for name in flat.iter().chain(&rows) {
         let leaf = planner.leaf(home, name);
-        planner.annotate(home, leaf, "unroll");
+        planner.annotate(home, leaf, Annotation::Unroll);
     }
-    let how = how_lanes(planner, subject.sum);
+    let annotation = lane_annotation(planner, subject.sum);
     let leaf = planner.leaf(home, &lane.expect("lanes are split off"));
-    planner.annotate(home, leaf, how);
+    planner.annotate(home, leaf, annotation);
     let name = planner.plans[home].name.clone();
     prefetch(planner, &name, over_terms, ahead);
     planner.parallelize(home, shared);
     planner.plans[home].open = planner.plans[home].outer();
 }
 
-fn how_lanes(planner: &Planner, at: usize) -> &'static str {
+/// The annotation of a loop over lanes.
+fn lane_annotation(planner: &Planner, at: usize) -> Annotation {
     let lanes = planner.target.lanes(planner.facts.views[at].dtype) > 1;
-    if lanes { "vectorize" } else { "unroll" }
+    if lanes { Annotation::Vectorize } else { Annotation::Unroll }
 }
 
 /// The loops over a tile's terms and rows, in their order.
@@ -212,11 +213,11 @@ fn apart(
     let contiguous = |axis: usize| subject.map[axis] + 1 == subject.map.len();
     let lanes = planner.target.lanes(planner.facts.views[home].dtype) > 1;
     if lanes && (contiguous(form.lane) || form.row.is_some_and(contiguous)) {
-        planner.annotate(home, last, "vectorize");
+        planner.annotate(home, last, Annotation::Vectorize);
     }
     for row in 1..tile.len() {
         if form.flat_rows {
-            planner.annotate(home, last - row, "unroll");
+            planner.annotate(home, last - row, Annotation::Unroll);
         }
     }
     let gone = planner.parallelize(home, around);
@@ -257,7 +258,7 @@ fn sums(
     let mut rows = form.rows_of(|axis| Some(name(axis)));
     if form.terms > 0 {
         let mut tiles: Vec<Option<String>> = (0..view.data.len()).map(|a| Some(name(a))).collect();
-        let (block, inside) = split_in(planner, sum, &terms[0], form.terms, "");
+        let (block, inside) = split_in(planner, sum, &terms[0], form.terms, Tail::Auto);
         terms[0] = inside;
         let (outer, tile) = split_in(planner, sum, &lane, form.width, form.tail);
         tiles[form.lane] = Some(outer);
@@ -268,7 +269,7 @@ fn sums(
                 tiles[at] = None;
                 continue;
             }
-            let (outer, tile) = split_in(planner, sum, row, form.factor(at), "");
+            let (outer, tile) = split_in(planner, sum, row, form.factor(at), Tail::Auto);
             tiles[at] = Some(outer);
             *row = tile;
         }
@@ -285,7 +286,7 @@ fn sums(
     let mut flat = unrolled(form, &terms);
     if let Unroll::Part(part) = form.unroll {
         let last = terms.pop().expect("a reduction has terms");
-        let (outside, inside) = split_in(planner, sum, &last, part, "");
+        let (outside, inside) = split_in(planner, sum, &last, part, Tail::Auto);
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
@@ -296,8 +297,8 @@ fn sums(
     for axis in flat.iter().chain(&rows) {
         planner.text.push(format!("{sum}.unroll({axis})"));
     }
-    let how = how_lanes(planner, subject.sum);
-    planner.text.push(format!("{sum}.{how}({lane})"));
+    let directive = lane_annotation(planner, subject.sum).directive();
+    planner.text.push(format!("{sum}.{directive}({lane})"));
     prefetch(planner, sum, over_terms, ahead);
 }
 
@@ -314,10 +315,10 @@ fn split_in(
     stage: &str,
     axis: &str,
     factor: i64,
-    tail: &str,
+    tail: Tail,
 ) -> (String, String) {
     let (outer, inner) = (planner.text.fresh(axis, "_o"), planner.text.fresh(axis, "_i"));
-    let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+    let tail = tail.argument();
     let line = format!("let {outer}, {inner} = {stage}.split({axis}, factor={factor}{tail})");
     planner.text.push(line);
     (outer, inner)
