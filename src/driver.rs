@@ -21,7 +21,7 @@ use crate::target::Target;
 use crate::te::{self, Graph};
 use crate::tune;
 use crate::tune::model::{self, Estimate, MachineModel};
-use crate::tune::search::Guess;
+use crate::tune::search::CostPrediction;
 use rustc_hash::FxHashSet;
 use std::any::Any;
 use std::cell::RefCell;
@@ -583,9 +583,9 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
     let target = &options.target;
     let machine = MachineModel::typical(target);
     let defects = RefCell::new(Vec::new());
-    let model = |texts: &[&str]| -> Vec<Option<Guess>> {
-        let guess = |estimate| match estimate {
-            Ok(Estimate { seconds, features, .. }) => Some(Guess { seconds, features }),
+    let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
+        let prediction = |estimate| match estimate {
+            Ok(Estimate { seconds, features, .. }) => Some(CostPrediction { seconds, features }),
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
                 defects.borrow_mut().push(format!("{message}, in `{pass}`"));
@@ -593,7 +593,7 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
             }
         };
         let estimates = estimate_texts(graph, texts, options, &machine, AUTO_THREADS);
-        estimates.into_iter().map(guess).collect()
+        estimates.into_iter().map(prediction).collect()
     };
     let space = tune::space::of_kernel(graph, target, 0);
     let work = count_work(graph, target).ok().and_then(|work| work.flops.as_int());

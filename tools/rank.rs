@@ -24,7 +24,7 @@ use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::Space;
 use tec::tune::model::{self, Estimate, MachineModel, Measured};
-use tec::tune::search::{Guess, Search};
+use tec::tune::search::{CostPrediction, Search};
 
 /// Where tensors begin.
 const ALIGNMENT: usize = 64;
@@ -211,8 +211,8 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     let machine = machine(&options, args.threads);
     let model = |texts: &[&str]| {
         let all = driver::estimate_texts(&graph, texts, &options, &machine, args.threads);
-        let guess = |e: Estimate| Guess { seconds: e.seconds, features: e.features };
-        all.into_iter().map(|estimate| estimate.ok().map(guess)).collect()
+        let prediction = |e: Estimate| CostPrediction { seconds: e.seconds, features: e.features };
+        all.into_iter().map(|estimate| estimate.ok().map(prediction)).collect()
     };
     let space = tec::tune::space::of_kernel(&graph, &options.target, 0);
     let mut texts: Vec<String> = Vec::new();
@@ -223,14 +223,14 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     let top = texts.len();
     let mut state = 1u64;
     for at in 0..args.space {
-        let candidate = space.replay(&mut |question| {
+        let candidate = space.replay(&mut |choice| {
             let mut random = |below: usize| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 33) as usize % below
             };
             match random(args.space) <= at {
-                true => random(question.choices.len()),
-                false => question.default,
+                true => random(choice.options.len()),
+                false => choice.default,
             }
         });
         if !texts.contains(&candidate.text) {

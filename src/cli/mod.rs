@@ -51,20 +51,20 @@ enum Command {
     Lower(lower::Args),
     Check(check::Args),
     Run(run::Args),
-    Bench(bench::Args),
-    Tune(tune::command::Args),
+    Bench(bench::BenchArgs),
+    Tune(tune::command::TuneArgs),
     Inspect(inspect::Args),
     Targets(targets::Args),
     Explain(estimate::Args),
     ExplainError(explain::Args),
     Completions(completions::Args),
-    Best(tune::best::Args),
-    Records(tune::manage::Args),
+    Best(tune::best::BestArgs),
+    Records(tune::manage::RecordsArgs),
     /// Compiles, runs and times candidates for a search that talks to it.
     #[command(hide = true)]
     TuneWorker,
     #[command(hide = true)]
-    TuneBatch(tune::batch::Args),
+    TuneBatch(tune::batch::BatchArgs),
 }
 
 /// Runs the command that the process was started with.

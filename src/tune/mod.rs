@@ -21,13 +21,13 @@ use std::time::Duration;
 
 /// One thing to decide while a candidate is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Question {
+pub struct Choice {
     /// What is decided, the same in every candidate that decides it: `C.y.tile`, `place of B`.
     pub name: String,
     /// The stage that it concerns; crossover takes the answers of a stage together.
     pub stage: String,
     /// The answers as they are printed and kept; none twice, at least one.
-    pub choices: Vec<String>,
+    pub options: Vec<String>,
     /// The answer that is given where nobody has a reason for another.
     pub default: usize,
 }
@@ -36,7 +36,7 @@ pub struct Question {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
     /// What was decided.
-    pub question: Question,
+    pub choice: Choice,
     /// Which of its choices.
     pub chosen: usize,
 }
@@ -44,7 +44,7 @@ pub struct Decision {
 impl Decision {
     /// The answer as it is printed and kept.
     pub fn answer(&self) -> &str {
-        &self.question.choices[self.chosen]
+        &self.choice.options[self.chosen]
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Candidate {
 pub trait Space: Sync {
     /// Writes a candidate: asks each question in an order that depends on the answers alone, and
     /// takes the index of a choice for an answer.
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate;
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate;
 
     /// What somebody would write who knows nothing of the machine but that it has vectors: what a
     /// model takes for better should be clearly better. None where there is no such thing.

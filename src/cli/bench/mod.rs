@@ -46,7 +46,7 @@ Examples:
 /// by value; so is one of --var.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BenchArgs {
     /// `.te` files, or `.so` that `tec build` made.
     #[arg(value_name = "FILE.te|MODULE.so", required = true)]
     files: Vec<String>,
@@ -129,7 +129,7 @@ struct Variant<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
     if !args.min_time.is_finite() || !(0.0..=1e6).contains(&args.min_time) {
         return Err(Error::Usage("--min-time is a number of seconds".to_string()));
     }
@@ -150,7 +150,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
 }
 
 /// Where the points of the picture lie, checked before anything is measured.
-fn plot_axis(args: &Args, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
+fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
     if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
@@ -166,7 +166,7 @@ fn plot_axis(args: &Args, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Err
     }
 }
 
-fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
+fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
     let values: Vec<Option<String>> = match &results.sweep {
         Some(sweep) => sweep.values.iter().cloned().map(Some).collect(),
         None => vec![None],
@@ -205,7 +205,7 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
 }
 
 /// Every file under every schedule.
-fn variants(args: &Args) -> Vec<Variant<'_>> {
+fn variants(args: &BenchArgs) -> Vec<Variant<'_>> {
     let schedules = &args.compile.schedule;
     let named = schedules.iter().map(|name| Some(&name[..]));
     let schedules: Vec<_> = if schedules.is_empty() { vec![None] } else { named.collect() };
@@ -215,7 +215,7 @@ fn variants(args: &Args) -> Vec<Variant<'_>> {
 
 /// All variants, compiled for one value of the sweep.
 struct Point<'a> {
-    args: &'a Args,
+    args: &'a BenchArgs,
     value: Option<String>,
     arguments: &'a Arguments,
     sessions: &'a [(Variant<'a>, Session)],

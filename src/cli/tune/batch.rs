@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Measure the candidates of a batch: the job that `tec tune --runner` makes.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BatchArgs {
     /// The batch, JSON.
     input: PathBuf,
     /// Where the outcomes go, JSON.
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BatchArgs, reporter: &Reporter) -> Result<(), Error> {
     let refuse = |why: String| {
         let text = format!("{} is no batch of candidates: {why}", args.input.display());
         Error::from(Diag::global("E0602", text))

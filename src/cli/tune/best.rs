@@ -22,16 +22,16 @@ Examples:
 
 /// Print the best recorded schedule of each kernel.
 ///
-/// Where leaders were measured in turns it is the fastest of them, by those times. Records of this
+/// Where finalists were measured in turns it is the fastest of them, by those times. Records of this
 /// machine's CPU come before others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BestArgs {
     /// Records that `tec tune` wrote.
     #[arg(value_name = "FILE.records.jsonl")]
     records: PathBuf,
     #[command(flatten)]
-    which: Which,
+    which: RecordSelection,
     /// Put the schedules into this file, each as its kernel's `tuned`, which is what the kernel is
     /// then built with on that target; one of that name for the same target is replaced, nothing
     /// else is touched.
@@ -39,9 +39,9 @@ pub struct Args {
     write_back: Option<PathBuf>,
 }
 
-/// Which records.
+/// RecordSelection records.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct RecordSelection {
     /// Only this kernel.
     #[arg(long, value_name = "NAME")]
     pub kernel: Option<String>,
@@ -53,7 +53,7 @@ pub struct Which {
     pub threads: Option<usize>,
 }
 
-impl Which {
+impl RecordSelection {
     /// What is asked for, in words.
     fn describe(&self) -> String {
         let kernel = self.kernel.as_ref().map(|name| format!(" of `{name}`"));
@@ -81,7 +81,7 @@ fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
+pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Error> {
     let parsed = records::read(&args.records)?;
     records::show_notes(&args.records, &parsed);
     let filter = args.which.filter()?;

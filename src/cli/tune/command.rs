@@ -8,9 +8,9 @@ use super::log::{self, Log, context, owner};
 use super::protocol::Setup;
 use super::records::Writer;
 use super::report::{self, Report};
-use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
+use super::task::{CostEvaluator, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
-use super::worker::LONGER;
+use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::data;
@@ -28,7 +28,7 @@ use crate::module::write::OutputFile;
 use crate::schedule::{Chosen, Free};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
-use crate::tune::search::{Model, Search, budget};
+use crate::tune::search::{CostModel, Search, budget};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
@@ -63,7 +63,7 @@ Examples:
 #[command(mut_arg("records", |arg| arg.help(RECORDS)))]
 #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
 #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
-pub struct Args {
+pub struct TuneArgs {
     /// The `.te` file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -126,7 +126,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
     check_options(&args.compile)?;
@@ -158,16 +158,17 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         None => machine_of(&options, threads),
     };
     let bugs = RefCell::new(Vec::new());
-    let judge = |graph| {
+    let evaluator = |graph| {
         let (refused, bugs, machine) = (RefCell::default(), &bugs, &machine);
-        Judge { graph, options: &options, machine, threads, bugs, refused }
+        CostEvaluator { graph, options: &options, machine, threads, bugs, refused }
     };
-    let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
-    let models: Vec<Box<Model<'_>>> = judges.iter().map(Judge::model).collect();
+    let evaluators: Vec<CostEvaluator<'_>> = graphs.iter().map(evaluator).collect();
+    let models: Vec<Box<CostModel<'_>>> = evaluators.iter().map(CostEvaluator::model).collect();
     if let Some(why) = &unmeasured {
-        let head = unmeasured::Head { options: &options, machine: &machine, threads, why };
-        let kernels = judges.iter().zip(&models).zip(&spaces);
-        let kernels = kernels.map(|((judge, model), (space, _))| (judge, &**model, &**space));
+        let head = unmeasured::EstimateInfo { options: &options, machine: &machine, threads, why };
+        let kernels = evaluators.iter().zip(&models).zip(&spaces);
+        let kernels =
+            kernels.map(|((evaluator, model), (space, _))| (evaluator, &**model, &**space));
         estimate(args, &program, (&head, &arguments), kernels, reporter)?;
         show_bugs(&bugs);
         return Ok(());
@@ -180,21 +181,21 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let (options, program) = (&options, &program);
     let run = Run { args, arguments, options, program, plain, limits, path, begin };
     let mut tasks = Vec::new();
-    let kernels = judges.iter().zip(&models).zip(&spaces);
-    for (at, ((judge, model), (space, is_template))) in kernels.enumerate() {
+    let kernels = evaluators.iter().zip(&models).zip(&spaces);
+    for (at, ((evaluator, model), (space, is_template))) in kernels.enumerate() {
         let search = Search::new(&**space, &**model, run.arguments.seed);
         // Where the knobs of a schedule are searched, nothing else is an answer.
-        tasks.push(run.open(at, judge, search, is_template.then_some(&**space))?);
+        tasks.push(run.open(at, evaluator, search, is_template.then_some(&**space))?);
     }
     let limits = Limits::new(args, begin);
     tasks.iter_mut().for_each(|task| task.ends = limits.search.map(|search| begin + search));
     search(&mut tasks, &limits, reporter)?;
     let mut reports = decide(&mut tasks, &limits)?;
-    for (report, judge) in reports.iter_mut().zip(&judges) {
-        report.find_packed(judge);
+    for (report, evaluator) in reports.iter_mut().zip(&evaluators) {
+        report.find_packed(evaluator);
     }
     show_bugs(&bugs);
-    let head = report::Head { options, threads, records: &run.path };
+    let head = report::RunInfo { options, threads, records: &run.path };
     let text =
         if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
     print_and_plot(&text, args, reporter, || report::svg(&reports))
@@ -203,7 +204,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
 /// The results first: the picture may fail.
 fn print_and_plot(
     text: &str,
-    args: &Args,
+    args: &TuneArgs,
     reporter: &Reporter,
     svg: impl FnOnce() -> String,
 ) -> Result<(), Error> {
@@ -222,7 +223,7 @@ fn show_bugs(bugs: &RefCell<Vec<String>>) {
 }
 
 /// Why nothing is measured, if so: the user wants it, or the target is a GPU and there is none.
-fn why_unmeasured(args: &Args, options: &Options) -> diag::Result<Option<String>> {
+fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<String>> {
     let target = &options.target;
     if args.estimate {
         return Ok(Some("--estimate".to_string()));
@@ -241,10 +242,10 @@ fn why_unmeasured(args: &Args, options: &Options) -> diag::Result<Option<String>
 
 /// The search by the cost model alone, kernel after kernel, and what it prints.
 fn estimate<'a>(
-    args: &Args,
+    args: &TuneArgs,
     program: &Program,
-    (head, arguments): (&unmeasured::Head<'_>, &Arguments),
-    kernels: impl ExactSizeIterator<Item = (&'a Judge<'a>, &'a Model<'a>, &'a dyn Space)>,
+    (head, arguments): (&unmeasured::EstimateInfo<'_>, &Arguments),
+    kernels: impl ExactSizeIterator<Item = (&'a CostEvaluator<'a>, &'a CostModel<'a>, &'a dyn Space)>,
     reporter: &Reporter,
 ) -> Result<(), Error> {
     let minute = Duration::from_secs(60);
@@ -256,15 +257,15 @@ fn estimate<'a>(
         stopped: &stopped,
     };
     let (mut all, parts) = (Vec::new(), kernels.len());
-    for (judge, model, space) in kernels {
+    for (evaluator, model, space) in kernels {
         // Run-time integers may have no value: the model takes them to be some hundreds.
-        let plain = driver::lower_naively(judge.graph, &head.options.target).ok();
+        let plain = driver::lower_naively(evaluator.graph, &head.options.target).ok();
         let work = plain.and_then(|plain| {
             let arguments = arguments.of(&plain);
-            work_of(judge.graph, &plain, &[&plain], head.options, &arguments, program).ok()
+            work_of(evaluator.graph, &plain, &[&plain], head.options, &arguments, program).ok()
         });
         let (what, limits, seed) = ((space, model), (&limits, parts), arguments.seed);
-        let found = unmeasured::search(judge, what, work, limits, seed, reporter);
+        let found = unmeasured::search(evaluator, what, work, limits, seed, reporter);
         let failed = |failure| Error::Compile(program.sources.clone(), failure);
         all.push(found.map_err(failed)?);
     }
@@ -277,7 +278,7 @@ fn estimate<'a>(
 
 /// What all kernels of a run have in common.
 struct Run<'a> {
-    args: &'a Args,
+    args: &'a TuneArgs,
     /// With the number of threads in them.
     arguments: Arguments,
     options: &'a Options,
@@ -297,11 +298,11 @@ impl Run<'_> {
     fn open<'s>(
         &self,
         at: usize,
-        judge: &Judge<'_>,
+        evaluator: &CostEvaluator<'_>,
         search: Search<'s>,
         own: Option<&dyn Space>,
     ) -> Result<Task<'s>, Error> {
-        let (args, graph, plain) = (self.args, judge.graph, &self.plain[at]);
+        let (args, graph, plain) = (self.args, evaluator.graph, &self.plain[at]);
         let all: Vec<&Kernel> = self.plain.iter().collect();
         let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
         let arguments = self.arguments.of(plain);
@@ -319,14 +320,14 @@ impl Run<'_> {
             super::records::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
-        let Recalled { count, refused } = task.recall(&parsed.records, judge, own);
+        let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
             eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
         }
         if refused > 0 {
             let (plural, path) = (if refused == 1 { "" } else { "s" }, self.path.display());
-            let all = judge.refused.borrow();
+            let all = evaluator.refused.borrow();
             let first = all.iter().next().map(|(code, (_, text))| format!(", {code}: {text}"));
             let (kernel, why) = (&graph.name, first.unwrap_or_default());
             eprintln!(
@@ -339,7 +340,7 @@ impl Run<'_> {
     }
 }
 
-fn check_paths(args: &Args) -> Result<(), Error> {
+fn check_paths(args: &TuneArgs) -> Result<(), Error> {
     if !args.file.ends_with(".te") {
         return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
     }
@@ -374,7 +375,7 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
 
 /// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
 /// schedules.
-fn options_of(args: &Args) -> Result<(Option<Chosen>, Options), Error> {
+fn options_of(args: &TuneArgs) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
     // The worker packs them before it measures.
     options.free = Free::All;
@@ -480,16 +481,17 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(args: &Args, begin: Instant) -> Limits {
+    fn new(args: &TuneArgs, begin: Instant) -> Limits {
         let minute = Duration::from_secs(60);
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
         let (part, least, most) = LAST;
         // Of a short budget most is for the search.
-        let last = (whole * part).clamp(least, most).min(whole / (2.0 * LONGER));
+        let last = (whole * part).clamp(least, most).min(whole / (2.0 * MAX_COMPARISON_FACTOR));
         let stopped = stop_flag();
-        let search =
-            budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));
+        let search = budget.map(|budget| {
+            budget.saturating_sub(Duration::from_secs_f64(MAX_COMPARISON_FACTOR * last))
+        });
         let end = budget.map(|budget| begin + budget);
         Limits { begin, search, end, last, trials: args.trials, stopped }
     }
@@ -517,7 +519,7 @@ fn stop_flag() -> Arc<AtomicBool> {
 
 /// Batches, until the limits are reached or nobody has anything left to try.
 fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
-    let mut sign = report::Sign::new(reporter, limits.search, limits.trials, limits.begin);
+    let mut sign = report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
     while !limits.is_over(trials) {
         let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();

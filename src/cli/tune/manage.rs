@@ -4,7 +4,7 @@ use super::super::options::{self, CompileArgs};
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
 use super::super::run::Arguments;
-use super::best::Which;
+use super::best::RecordSelection;
 use super::command::check_options;
 use super::log::{Log, context, machine, owner};
 use super::protocol::Setup;
@@ -33,7 +33,7 @@ Examples:
 /// Look at, join, thin out or measure again what `tec tune` recorded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct RecordsArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -48,7 +48,7 @@ enum Action {
         #[arg(value_name = "FILE.records.jsonl")]
         file: PathBuf,
         #[command(flatten)]
-        which: Which,
+        which: RecordSelection,
     },
     /// One file of several; a record that is in two of them comes once.
     Merge {
@@ -107,7 +107,7 @@ struct Replay {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &RecordsArgs, reporter: &Reporter) -> Result<(), Error> {
     let read = |path: &Path| -> Result<Vec<Record>, Error> {
         let parsed = records::read(path)?;
         records::show_notes(path, &parsed);

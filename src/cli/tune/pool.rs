@@ -1,14 +1,14 @@
 //! The worker process of a search, seen from the search: it is started, given requests one after
 //! the other, watched, and started again when it dies or hangs.
 
-use super::leaders;
+use super::comparison;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
 use crate::target::Target;
 use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Pool {
             let mut limit = SETUP;
             loop {
                 match worker.receive(limit) {
-                    Ok(Reply::Referring) => {
+                    Ok(Reply::ComputingReference) => {
                         limit = if reference == Reference::Default { PLAIN } else { LONG };
                     }
                     Ok(Reply::Ready { notes }) => {
@@ -98,7 +98,7 @@ impl Pool {
                         self.reference = Reference::Patient;
                         break;
                     }
-                    Ok(Reply::Unfit(why) | Reply::Unsampled(why)) => return Err(why),
+                    Ok(Reply::SetupFailed(why) | Reply::Unsampled(why)) => return Err(why),
                     Ok(reply) => return Err(format!("the worker says {reply:?}")),
                     Err(TrialFailure::Timeout) if reference == Reference::Default => {
                         self.reference = Reference::Auto;
@@ -173,7 +173,7 @@ impl Measure for Pool {
         let request = Request::Compare { jobs: jobs.to_vec(), seconds };
         let outcomes = self.ask(&request, jobs, seconds);
         if self.worker.is_some() {
-            self.notes.extend(leaders::describe(&outcomes));
+            self.notes.extend(comparison::describe(&outcomes));
             return Compared { outcomes, in_turns: true };
         }
         // One of them ended the process: by itself each tells whether it was that one.
@@ -290,13 +290,23 @@ impl Worker {
             let _ = reader.join();
         }
         let errors = self.errors.lock().expect("no holder panics").clone();
-        let last = errors.trim().lines().last().unwrap_or_default().to_string();
-        match status.signal() {
-            // The allocator's own words, and what the system does when it has no more.
-            Some(6) if errors.contains("memory allocation of") => TrialFailure::Memory,
-            Some(9) => TrialFailure::Memory,
-            Some(signal) => TrialFailure::Crash { signal },
-            None => TrialFailure::Runner(format!("the worker ended ({status}): {last}")),
+        exit_failure(status, &errors)
+    }
+}
+
+/// Returns why a worker ended, from its status and its standard error.
+fn exit_failure(status: ExitStatus, errors: &str) -> TrialFailure {
+    const SIGABRT: i32 = 6;
+    const SIGKILL: i32 = 9;
+    match status.signal() {
+        // Rust's message when an allocation fails.
+        Some(SIGABRT) if errors.contains("memory allocation of") => TrialFailure::Memory,
+        // The system kills a process if memory runs out.
+        Some(SIGKILL) => TrialFailure::Memory,
+        Some(signal) => TrialFailure::Crash { signal },
+        None => {
+            let last = errors.trim().lines().last().unwrap_or_default();
+            TrialFailure::Runner(format!("the worker ended ({status}): {last}"))
         }
     }
 }
@@ -334,4 +344,21 @@ fn busy_note(share: Option<f64>) -> Option<String> {
     Some(format!(
         "the machine is busy: others take {percent} % of its CPUs, and times will show it"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_exhausted_memory_from_other_deaths() {
+        let of = |status, errors| exit_failure(ExitStatus::from_raw(status), errors);
+        let aborted = "memory allocation of 268435456 bytes failed\n";
+        assert_eq!(of(6, aborted), TrialFailure::Memory);
+        assert_eq!(of(6, "corrupted"), TrialFailure::Crash { signal: 6 });
+        assert_eq!(of(9, ""), TrialFailure::Memory);
+        assert_eq!(of(11, aborted), TrialFailure::Crash { signal: 11 });
+        let TrialFailure::Runner(why) = of(2 << 8, "one\ntwo\n") else { panic!("it exited") };
+        assert!(why.ends_with(": two"), "{why}");
+    }
 }

@@ -140,7 +140,7 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The reference output is about to be computed.
-    Referring,
+    ComputingReference,
     /// The setup is done.
     Ready {
         /// What the user should know.
@@ -149,7 +149,7 @@ pub enum Reply {
     /// The elements of the reference output cannot be judged alone: why.
     Unsampled(String),
     /// The setup cannot be done: the message.
-    Unfit(String),
+    SetupFailed(String),
     /// A candidate is compiled, its first call begins.
     Running,
     /// Its first call is over.

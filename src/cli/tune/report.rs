@@ -1,7 +1,7 @@
 //! What a search says: a sign of life while it runs, and its results.
 
 use super::edit;
-use super::task::{FailureKind, Judge, Task, TaskView, Winner};
+use super::task::{CostEvaluator, FailureKind, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::estimate::prepack_options;
@@ -65,9 +65,9 @@ impl Report {
     }
 
     /// Finds out what was packed ahead for the winner.
-    pub fn find_packed(&mut self, judge: &Judge<'_>) {
+    pub fn find_packed(&mut self, evaluator: &CostEvaluator<'_>) {
         let winner = self.winner.as_ref();
-        self.packed = winner.and_then(|one| Packed::of(judge, &one.trial.proposal.text));
+        self.packed = winner.and_then(|one| Packed::of(evaluator, &one.trial.proposal.text));
     }
 }
 
@@ -81,15 +81,15 @@ pub struct Packed {
 
 impl Packed {
     /// Of a schedule that was chosen, if it packs any.
-    pub fn of(judge: &Judge<'_>, text: &str) -> Option<Packed> {
-        let inputs = driver::packed_ahead(judge.graph, text, judge.options).ok()?;
+    pub fn of(evaluator: &CostEvaluator<'_>, text: &str) -> Option<Packed> {
+        let inputs = driver::packed_ahead(evaluator.graph, text, evaluator.options).ok()?;
         if inputs.is_empty() {
             return None;
         }
         let seconds = |free: Free| {
-            let options = Options { free, ..judge.options.clone() };
-            let (graph, machine) = (judge.graph, judge.machine);
-            let estimate = driver::estimate_text(graph, text, &options, machine, judge.threads);
+            let options = Options { free, ..evaluator.options.clone() };
+            let (graph, machine) = (evaluator.graph, evaluator.machine);
+            let estimate = driver::estimate_text(graph, text, &options, machine, evaluator.threads);
             estimate.map(|estimate| estimate.seconds).ok()
         };
         let adds = seconds(Free::None)? - seconds(Free::All)?;
@@ -111,7 +111,7 @@ impl Packed {
 }
 
 /// What all kernels of a run have in common.
-pub struct Head<'a> {
+pub struct RunInfo<'a> {
     /// How they were compiled.
     pub options: &'a Options,
     /// Threads of parallel loops.
@@ -121,7 +121,7 @@ pub struct Head<'a> {
 }
 
 /// The schedules, what is said about them in comments.
-pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
+pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let mut text = String::new();
     for (at, report) in reports.iter().enumerate() {
         if at > 0 {
@@ -136,7 +136,7 @@ pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
     text
 }
 
-fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
+fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
     let target = &head.options.target;
     let (name, place, trials) = (&report.name, &report.place, report.trials);
     let mut lines = vec![format!(
@@ -196,7 +196,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// The same for programs.
-pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
+pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let kernel = |report: &Report| {
         let failures: BTreeMap<&str, usize> =
             report.failures.iter().map(|(kind, (count, _))| (kind.name(), *count)).collect();
@@ -237,7 +237,7 @@ pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
 }
 
 /// A line on a terminal that shows how the search goes; else a line of text now and then.
-pub struct Sign {
+pub struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,
     budget: Option<Duration>,
@@ -252,17 +252,17 @@ pub struct Sign {
 /// Without a terminal there is a line this often.
 const QUIET: Duration = Duration::from_secs(10);
 
-impl Sign {
+impl ProgressLine {
     /// At the beginning of a search.
     pub fn new(
         reporter: &Reporter,
         budget: Option<Duration>,
         most: Option<usize>,
         begin: Instant,
-    ) -> Sign {
+    ) -> ProgressLine {
         let bar = reporter.spinner("looking for candidates".to_string());
         let (best, trials) = (BTreeMap::new(), BTreeMap::new());
-        Sign { bar, begin, budget, most, best, said: Instant::now(), trials }
+        ProgressLine { bar, begin, budget, most, best, said: Instant::now(), trials }
     }
 
     /// After some trials of a kernel.

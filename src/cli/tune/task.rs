@@ -9,15 +9,15 @@ use crate::te::Graph;
 use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
-use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
-use crate::tune::{Compared, Job, Measure, Outcome, Question, Space, TrialFailure, Verdict};
+use crate::tune::search::{CostModel, CostPrediction, Proposal, Search, Trial};
+use crate::tune::{Choice, Compared, Job, Measure, Outcome, Space, TrialFailure, Verdict};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the model needs to judge schedules of a kernel.
-pub struct Judge<'a> {
+/// What the model needs to evaluator schedules of a kernel.
+pub struct CostEvaluator<'a> {
     /// The kernel.
     pub graph: &'a Graph,
     /// How it is compiled.
@@ -32,24 +32,27 @@ pub struct Judge<'a> {
     pub refused: RefCell<BTreeMap<String, (usize, String)>>,
 }
 
-impl Judge<'_> {
+impl CostEvaluator<'_> {
     /// Itself as the search wants it.
-    pub fn model(&self) -> Box<Model<'_>> {
-        Box::new(|texts: &[&str]| -> Vec<Option<Guess>> { self.guesses(texts) })
+    pub fn model(&self) -> Box<CostModel<'_>> {
+        Box::new(|texts: &[&str]| -> Vec<Option<CostPrediction>> { self.predictions(texts) })
     }
 
     /// What the model makes of some schedules.
-    pub fn guesses(&self, texts: &[&str]) -> Vec<Option<Guess>> {
-        let Judge { graph, options, machine, threads, .. } = self;
+    pub fn predictions(&self, texts: &[&str]) -> Vec<Option<CostPrediction>> {
+        let CostEvaluator { graph, options, machine, threads, .. } = self;
         let estimates = driver::estimate_texts(graph, texts, options, machine, *threads);
-        estimates.into_iter().map(|estimate| self.guess(estimate)).collect()
+        estimates.into_iter().map(|estimate| self.prediction(estimate)).collect()
     }
 
-    fn guess(&self, estimate: std::result::Result<Estimate, Failure>) -> Option<Guess> {
+    fn prediction(
+        &self,
+        estimate: std::result::Result<Estimate, Failure>,
+    ) -> Option<CostPrediction> {
         match estimate {
             Ok(Estimate { seconds, mut features, .. }) => {
                 features.push(seconds.max(1e-12).ln());
-                Some(Guess { seconds, features })
+                Some(CostPrediction { seconds, features })
             }
             Err(Failure::User(diags)) => {
                 let mut refused = self.refused.borrow_mut();
@@ -131,7 +134,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// The first candidates may take this long.
 const LONGEST: Duration = Duration::from_secs(10);
 /// Candidates that are measured again, in turns, at the end.
-const LEADERS: usize = 4;
+const FINALISTS: usize = 4;
 
 impl<'a> Task<'a> {
     /// At the beginning of a search.
@@ -170,7 +173,7 @@ impl<'a> Task<'a> {
     pub fn recall(
         &mut self,
         records: &[Record],
-        judge: &Judge<'_>,
+        evaluator: &CostEvaluator<'_>,
         space: Option<&dyn Space>,
     ) -> Recalled {
         let context = &self.log.context;
@@ -188,26 +191,26 @@ impl<'a> Task<'a> {
         };
         let own: Vec<&Record> = records.iter().filter(own).collect();
         let texts: Vec<&str> = own.iter().map(|record| &record.schedule[..]).collect();
-        let guesses = judge.guesses(&texts);
-        let trial = |(record, guess): (&&Record, Option<Guess>)| {
+        let predictions = evaluator.predictions(&texts);
+        let trial = |(record, prediction): (&&Record, Option<CostPrediction>)| {
             Some(Trial {
                 proposal: Proposal {
                     answers: answers_of(record),
                     text: record.schedule.clone(),
-                    guess: guess?,
+                    prediction: prediction?,
                 },
                 outcome: record.outcome(),
             })
         };
-        let ran = own.iter().zip(&guesses).filter(|(record, _)| record.seconds().is_some());
-        let refused = ran.filter(|(_, guess)| guess.is_none()).count();
-        let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
+        let ran = own.iter().zip(&predictions).filter(|(record, _)| record.seconds().is_some());
+        let refused = ran.filter(|(_, prediction)| prediction.is_none()).count();
+        let trials: Vec<Trial> = own.iter().zip(predictions).filter_map(trial).collect();
         let count = trials.len();
-        self.search.teach(&self.foreign(records));
+        self.search.add_foreign_trials(&self.foreign(records));
         let kin = records.iter().rev().filter(|one| self.is_kin(one));
         let kin: Vec<BTreeMap<String, String>> = kin.map(answers_of).collect();
         self.search.seed(kin.into_iter());
-        self.search.tell(trials);
+        self.search.add_trials(trials);
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
@@ -232,9 +235,13 @@ impl<'a> Task<'a> {
     fn foreign(&self, records: &[Record]) -> Vec<Trial> {
         let trial = |record: &Record| {
             let expected = record.features.last()?.exp();
-            let guess = Guess { seconds: expected, features: record.features.clone() };
+            let prediction =
+                CostPrediction { seconds: expected, features: record.features.clone() };
             let (answers, text) = (answers_of(record), record.schedule.clone());
-            Some(Trial { proposal: Proposal { answers, text, guess }, outcome: record.outcome() })
+            Some(Trial {
+                proposal: Proposal { answers, text, prediction },
+                outcome: record.outcome(),
+            })
         };
         records.iter().filter(|record| self.is_foreign(record)).filter_map(trial).collect()
     }
@@ -280,7 +287,7 @@ impl<'a> Task<'a> {
             let trials = trials
                 .map(|(proposal, outcome)| Trial { proposal: proposal.clone(), outcome })
                 .collect();
-            self.search.tell(trials);
+            self.search.add_trials(trials);
             let now = self.best_seconds();
             if let Some(seconds) = now.filter(|_| now != best) {
                 self.curve.push((self.begin.elapsed().as_secs_f64(), seconds));
@@ -300,26 +307,26 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Measures the leaders again in turns, so that the best is not merely the luckiest: as many as
+    /// Measures the finalists again in turns, so that the best is not merely the luckiest: as many as
     /// there is time for until `ends`.
     pub fn decide(&mut self, seconds: f64, ends: Option<Instant>) -> Result<Option<Winner>> {
         // Each is compiled and checked before the comparison begins.
-        let count = ends.map_or(LEADERS, |ends| {
+        let count = ends.map_or(FINALISTS, |ends| {
             let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
-            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(LEADERS)
+            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(FINALISTS)
         });
-        let leaders: Vec<Proposal> =
-            self.search.leaders(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
-        let Some(first) = leaders.first() else { return Ok(None) };
+        let finalists: Vec<Proposal> =
+            self.search.fastest(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
+        let Some(first) = finalists.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
         if count == 0 {
             return Ok(self.measured_alone(first, alone));
         }
         let limit = Duration::from_secs_f64(alone * PATIENCE).clamp(SHORTEST, LONGEST);
-        let jobs: Vec<Job> = leaders.iter().map(|one| job(one, limit)).collect();
+        let jobs: Vec<Job> = finalists.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
         let mut best: Option<Winner> = None;
-        for (proposal, outcome) in leaders.iter().zip(&outcomes) {
+        for (proposal, outcome) in finalists.iter().zip(&outcomes) {
             self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
             let trial = Trial { proposal: proposal.clone(), outcome: outcome.clone() };
             if let (Some(seconds), Outcome::Measured { times, .. }) = (trial.seconds(), outcome)
@@ -401,10 +408,10 @@ fn job(proposal: &Proposal, limit: Duration) -> Job {
 /// Whether a space writes the schedule of a record for the answers that led to it.
 fn writes(space: &dyn Space, record: &Record) -> bool {
     let answers = answers_of(record);
-    let answer = |question: &Question| {
-        let known = answers.get(&question.name);
-        let at = known.and_then(|known| question.choices.iter().position(|one| one == known));
-        at.unwrap_or(question.default)
+    let answer = |choice: &Choice| {
+        let known = answers.get(&choice.name);
+        let at = known.and_then(|known| choice.options.iter().position(|one| one == known));
+        at.unwrap_or(choice.default)
     };
     space.replay(&mut { answer }).text == record.schedule
 }
@@ -421,7 +428,7 @@ fn add(
     outcome: &Outcome,
 ) -> Result<Option<PathBuf>> {
     let decisions = proposal.answers.clone().into_iter().collect();
-    log.add(&proposal.text, (decisions, &proposal.guess.features), in_turns, outcome)
+    log.add(&proposal.text, (decisions, &proposal.prediction.features), in_turns, outcome)
 }
 
 /// The kinds of trials without a valid time, in the order in which they are printed.

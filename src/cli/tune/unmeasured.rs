@@ -5,14 +5,14 @@
 
 use super::edit;
 use super::report::{Packed, duration, plural};
-use super::task::Judge;
+use super::task::CostEvaluator;
 use crate::cli::bench::work::Work;
 use crate::cli::estimate::table;
 use crate::cli::report::Reporter;
 use crate::driver::{self, Failure, Options};
 use crate::tune::Space;
 use crate::tune::model::{Estimate, MachineModel};
-use crate::tune::search::{Model, Proposal, Unmeasured};
+use crate::tune::search::{CostModel, ModelSearch, Proposal};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub struct Limits<'a> {
 }
 
 /// What came out for a kernel.
-pub struct Found {
+pub struct EstimatedKernel {
     name: String,
     /// What a call does, if its arguments say so.
     work: Option<Work>,
@@ -51,7 +51,7 @@ pub struct Found {
 }
 
 /// What all kernels of a run have in common.
-pub struct Head<'a> {
+pub struct EstimateInfo<'a> {
     /// How they are compiled.
     pub options: &'a Options,
     /// Whose speed is estimated.
@@ -64,24 +64,24 @@ pub struct Head<'a> {
 
 /// Searches for one kernel's schedule: its part of the limits is one in `parts`.
 pub fn search(
-    judge: &Judge<'_>,
-    (space, model): (&dyn Space, &Model<'_>),
+    evaluator: &CostEvaluator<'_>,
+    (space, model): (&dyn Space, &CostModel<'_>),
     work: Option<Work>,
     (limits, parts): (&Limits<'_>, usize),
     seed: u64,
     reporter: &Reporter,
-) -> Result<Found, Failure> {
+) -> Result<EstimatedKernel, Failure> {
     let begin = Instant::now();
-    let name = judge.graph.name.clone();
+    let name = evaluator.graph.name.clone();
     let budget = limits.budget.map(|budget| budget / parts as u32);
     let most = limits.candidates.map(|all| (all / parts).max(1));
     let bar = reporter.spinner(format!("{name}: looking for candidates"));
     let first = most.map_or(FIRST, |most| (most / 3).clamp(1, FIRST));
-    let mut search = Unmeasured::new(space, model, first, seed);
+    let mut search = ModelSearch::new(space, model, first, seed);
     let (mut curve, mut best, mut idle): (Vec<(f64, f64)>, f64, usize) =
         (Vec::new(), f64::INFINITY, 0);
     loop {
-        let seconds = search.best().map_or(f64::INFINITY, |one| one.guess.seconds);
+        let seconds = search.best().map_or(f64::INFINITY, |one| one.prediction.seconds);
         idle += 1;
         if seconds < best {
             (best, idle) = (seconds, 0);
@@ -90,7 +90,7 @@ pub fn search(
         }
         let over = limits.stopped.load(Ordering::SeqCst)
             || budget.is_some_and(|budget| begin.elapsed() >= budget)
-            || most.is_some_and(|most| search.judged() >= most)
+            || most.is_some_and(|most| search.evaluated() >= most)
             || !limits.given && idle > PATIENCE;
         // A generation may hold nothing new by chance; small spaces never do again.
         if over || !search.step() && idle > PATIENCE {
@@ -98,19 +98,33 @@ pub fn search(
         }
     }
     bar.finish_and_clear();
-    let candidates = search.judged();
+    let candidates = search.evaluated();
     let best = match search.best() {
         None => None,
         Some(one) => {
-            let (graph, options) = (judge.graph, judge.options);
-            let again =
-                driver::estimate_text(graph, &one.text, options, judge.machine, judge.threads);
+            let (graph, options) = (evaluator.graph, evaluator.options);
+            let again = driver::estimate_text(
+                graph,
+                &one.text,
+                options,
+                evaluator.machine,
+                evaluator.threads,
+            );
             Some((one.clone(), again?))
         }
     };
-    let packed = best.as_ref().and_then(|(one, _)| Packed::of(judge, &one.text));
-    let refused = judge.refused.borrow().clone();
-    Ok(Found { name, work, candidates, refused, best, packed, curve, took: begin.elapsed() })
+    let packed = best.as_ref().and_then(|(one, _)| Packed::of(evaluator, &one.text));
+    let refused = evaluator.refused.borrow().clone();
+    Ok(EstimatedKernel {
+        name,
+        work,
+        candidates,
+        refused,
+        best,
+        packed,
+        curve,
+        took: begin.elapsed(),
+    })
 }
 
 /// The machine of the table, in words.
@@ -125,7 +139,7 @@ pub fn machine_text(machine: &MachineModel) -> String {
 }
 
 /// The schedules, what is said about them in comments.
-pub fn text(head: &Head<'_>, all: &[Found]) -> String {
+pub fn text(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
     let mut text = String::new();
     for (at, found) in all.iter().enumerate() {
         if at > 0 {
@@ -143,8 +157,8 @@ pub fn text(head: &Head<'_>, all: &[Found]) -> String {
     text
 }
 
-fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
-    let Found { name, candidates, took, .. } = found;
+fn lines_of(head: &EstimateInfo<'_>, found: &EstimatedKernel) -> Vec<String> {
+    let EstimatedKernel { name, candidates, took, .. } = found;
     let mut lines = vec![
         format!(
             "{name} on {}{}: an estimate, nothing was measured ({})",
@@ -190,8 +204,8 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
 }
 
 /// The same for programs.
-pub fn json(head: &Head<'_>, all: &[Found]) -> String {
-    let kernel = |found: &Found| {
+pub fn json(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
+    let kernel = |found: &EstimatedKernel| {
         let refused: BTreeMap<&str, usize> =
             found.refused.iter().map(|(code, (count, _))| (&code[..], *count)).collect();
         let best = found.best.as_ref().map(|(best, estimate)| {
@@ -227,7 +241,7 @@ pub fn json(head: &Head<'_>, all: &[Found]) -> String {
 }
 
 /// The picture: the best estimate of each kernel over the seconds of the search.
-pub fn svg(all: &[Found]) -> String {
+pub fn svg(all: &[EstimatedKernel]) -> String {
     let computes = |work: &Work| work.flops >= work.bytes && work.flops > 0.0;
     let gflops = all.iter().any(|found| found.work.as_ref().is_some_and(computes));
     let lines = all.iter().map(|found| {

@@ -1,11 +1,11 @@
-//! What the walk asks of nests: what they store, which loops stay loops, what rests in them.
+//! Properties of nests: their stores, the loops that are not unrolled, invariant accesses.
 
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt, walk_stmt};
 use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The statements of nested blocks.
+/// Flattens nested blocks.
 pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
     for stmt in stmts {
         match stmt {
@@ -15,7 +15,7 @@ pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
     }
 }
 
-/// Whether a statement becomes stores alone when loops are written out.
+/// Whether a statement consists of stores only after unrolling.
 pub(super) fn is_stores(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Store { .. } => true,
@@ -27,7 +27,7 @@ pub(super) fn is_stores(stmt: &Stmt) -> bool {
     }
 }
 
-/// Whether loops are left when unrolled ones are written out.
+/// Whether a statement has loops after unrolling.
 pub(super) fn has_loops(stmt: &Stmt) -> bool {
     if is_warp_product(stmt) {
         return false;
@@ -42,7 +42,7 @@ pub(super) fn has_loops(stmt: &Stmt) -> bool {
     found
 }
 
-/// Variables of the loops that stay loops, and of `let`s.
+/// Returns the variables of loops that are not unrolled, and of `let`s.
 pub(super) fn serial_vars(stmt: &Stmt) -> FxHashSet<Var> {
     let mut vars = FxHashSet::default();
     collect_serial(stmt, &mut vars);
@@ -77,7 +77,7 @@ pub(super) fn loop_iterations(nest: &Stmt) -> f64 {
     iterations
 }
 
-/// How many elements stores with an index write when loops are written out.
+/// Returns how many elements stores with an index write after unrolling.
 pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
     let mut vars = FxHashSet::default();
     mentioned(index, &mut |var| {
@@ -100,7 +100,7 @@ pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
     copies
 }
 
-/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
+/// Whether a statement accesses a buffer, and only at indices that depend on none of the variables.
 pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
     let (mut found, mut fine) = (false, true);
     each_access(stmt, &mut |accessed, index| {
@@ -112,7 +112,7 @@ pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool
     found && fine
 }
 
-/// Whether the indices of a buffer depend on nothing outside.
+/// Whether the indices of a buffer depend on no outer variable.
 pub(super) fn is_constant_only(
     stmt: &Stmt,
     buffer: &Buffer,
@@ -127,7 +127,7 @@ pub(super) fn is_constant_only(
     fine
 }
 
-/// Whether a condition decides about stores to a buffer.
+/// Whether a store to a buffer is conditional.
 pub(super) fn chooses(stmt: &Stmt, buffer: &Buffer) -> bool {
     let mut found = false;
     match stmt {

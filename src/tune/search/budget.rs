@@ -3,7 +3,7 @@
 //!
 //! The expected gain of a kernel is what a further batch may take off its time: a fraction of it
 //! that falls with the batches that brought nothing, and never more than what the machine's limits
-//! leave (Ansor, section 6, with the limits of the cost model in place of a guess).
+//! leave (Ansor, section 6, with the limits of the cost model in place of a prediction).
 
 /// What is known of one kernel's search.
 #[derive(Clone, Debug)]

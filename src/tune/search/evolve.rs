@@ -2,12 +2,12 @@
 //!
 //! A child takes its answers from a parent, but for some that are given anew, or from two parents,
 //! a stage from one and a stage from the other. A question that no parent was asked is answered
-//! as in a random draw. All children of a generation are written first and judged then,
+//! as in a random draw. All children of a generation are written first and evaluated then,
 //! together, so that whoever lends the model may use every core.
 
 use super::learned::Learned;
-use super::{Guess, Model, Proposal, answers_of};
-use crate::tune::{Candidate, Question, Space};
+use super::{CostModel, CostPrediction, Proposal, answers_of};
+use crate::tune::{Candidate, Choice, Space};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,10 +29,10 @@ const CROSSED: f64 = 0.3;
 /// Candidates and what is known of them.
 pub(super) struct Population<'a> {
     space: &'a dyn Space,
-    model: &'a Model<'a>,
+    model: &'a CostModel<'a>,
     /// Best first after `evolve`.
     members: Vec<Member>,
-    /// Texts that were judged, refused ones too.
+    /// Texts that were evaluated, refused ones too.
     seen: FxHashSet<String>,
     /// The stage of each question.
     stages: FxHashMap<String, String>,
@@ -47,30 +47,30 @@ struct Member {
 }
 
 /// A candidate at random: each question is answered with its default, but for a part of
-/// `courage` of them.
-pub(super) fn draw(space: &dyn Space, courage: f64, rng: &mut ChaCha8Rng) -> Candidate {
-    space.replay(&mut |question| any(question, courage, rng))
+/// `mutation_rate` of them.
+pub(super) fn draw(space: &dyn Space, mutation_rate: f64, rng: &mut ChaCha8Rng) -> Candidate {
+    space.replay(&mut |choice| any(choice, mutation_rate, rng))
 }
 
-fn any(question: &Question, courage: f64, rng: &mut ChaCha8Rng) -> usize {
-    match rng.random_bool(courage) {
-        true => rng.random_range(0..question.choices.len()),
-        false => question.default,
+fn any(choice: &Choice, mutation_rate: f64, rng: &mut ChaCha8Rng) -> usize {
+    match rng.random_bool(mutation_rate) {
+        true => rng.random_range(0..choice.options.len()),
+        false => choice.default,
     }
 }
 
 impl<'a> Population<'a> {
-    pub(super) fn new(space: &'a dyn Space, model: &'a Model<'a>) -> Population<'a> {
+    pub(super) fn new(space: &'a dyn Space, model: &'a CostModel<'a>) -> Population<'a> {
         let (members, seen, stages) = (Vec::new(), FxHashSet::default(), FxHashMap::default());
         Population { space, model, members, seen, stages }
     }
 
-    /// How many texts were judged.
-    pub(super) fn judged(&self) -> usize {
+    /// How many texts were evaluated.
+    pub(super) fn evaluated(&self) -> usize {
         self.seen.len()
     }
 
-    /// The default of everything, the plain one, and random candidates of all degrees of courage.
+    /// The default of everything, the plain one, and random candidates of all degrees of mutation_rate.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let mut first = vec![draw(self.space, 0.0, rng)];
         first.extend(self.space.plain());
@@ -105,7 +105,7 @@ impl<'a> Population<'a> {
     }
 
     /// What the model says of candidates; those that are refused are left out.
-    pub(super) fn judge(&mut self, candidates: Vec<Candidate>) -> Vec<Proposal> {
+    pub(super) fn evaluate(&mut self, candidates: Vec<Candidate>) -> Vec<Proposal> {
         for candidate in &candidates {
             self.note_stages(candidate);
             self.seen.insert(candidate.text.clone());
@@ -135,9 +135,10 @@ impl<'a> Population<'a> {
 
     /// Best first; those that are far behind do not live on.
     pub(super) fn rank(&mut self, learned: &Learned) {
-        let guesses = learned.predict(self.members.iter().map(|member| &member.proposal.guess));
-        for (member, guess) in self.members.iter_mut().zip(guesses) {
-            member.score = member.measured.unwrap_or(guess);
+        let predictions =
+            learned.predict(self.members.iter().map(|member| &member.proposal.prediction));
+        for (member, prediction) in self.members.iter_mut().zip(predictions) {
+            member.score = member.measured.unwrap_or(prediction);
         }
         self.members.sort_by(|a, b| f64::total_cmp(&a.score, &b.score));
         self.members.truncate(SIZE);
@@ -196,15 +197,15 @@ impl<'a> Population<'a> {
     fn inherit(
         &self,
         answers: &BTreeMap<String, String>,
-        courage: f64,
+        mutation_rate: f64,
         mut rng: Option<&mut ChaCha8Rng>,
     ) -> Candidate {
-        self.space.replay(&mut |question| {
-            let known = answers.get(&question.name);
-            match (known.and_then(|answer| position(question, answer)), &mut rng) {
+        self.space.replay(&mut |choice| {
+            let known = answers.get(&choice.name);
+            match (known.and_then(|answer| position(choice, answer)), &mut rng) {
                 (Some(at), _) => at,
-                (None, Some(rng)) => any(question, courage, rng),
-                (None, None) => question.default,
+                (None, Some(rng)) => any(choice, mutation_rate, rng),
+                (None, None) => choice.default,
             }
         })
     }
@@ -216,11 +217,11 @@ impl<'a> Population<'a> {
         anew: &FxHashSet<&String>,
         rng: &mut ChaCha8Rng,
     ) -> Candidate {
-        self.space.replay(&mut |question| {
-            let old = answers.get(&question.name).and_then(|answer| position(question, answer));
-            let count = question.choices.len();
+        self.space.replay(&mut |choice| {
+            let old = answers.get(&choice.name).and_then(|answer| position(choice, answer));
+            let count = choice.options.len();
             match old {
-                Some(at) if !anew.contains(&question.name) || count == 1 => at,
+                Some(at) if !anew.contains(&choice.name) || count == 1 => at,
                 Some(at) if rng.random_bool(NEAR) => match (rng.random_bool(0.5), at) {
                     (true, at) if at + 1 < count => at + 1,
                     (true, at) => at - 1,
@@ -228,16 +229,16 @@ impl<'a> Population<'a> {
                     (false, at) => at - 1,
                 },
                 Some(at) => (at + rng.random_range(1..count)) % count,
-                None => any(question, 0.3, rng),
+                None => any(choice, 0.3, rng),
             }
         })
     }
 
     fn note_stages(&mut self, candidate: &Candidate) {
         for decision in &candidate.decisions {
-            let question = &decision.question;
-            if !self.stages.contains_key(&question.name) {
-                self.stages.insert(question.name.clone(), question.stage.clone());
+            let choice = &decision.choice;
+            if !self.stages.contains_key(&choice.name) {
+                self.stages.insert(choice.name.clone(), choice.stage.clone());
             }
         }
     }
@@ -251,26 +252,26 @@ impl<'a> Population<'a> {
                 fresh.push(candidate);
             }
         }
-        let judged = propose(fresh, self.model);
+        let evaluated = propose(fresh, self.model);
         let member = |proposal: Proposal| {
-            let score = proposal.guess.seconds;
+            let score = proposal.prediction.seconds;
             Member { proposal, score, measured: None }
         };
-        self.members.extend(judged.into_iter().map(member));
+        self.members.extend(evaluated.into_iter().map(member));
     }
 }
 
 /// Those of the candidates that are not refused.
-fn propose(candidates: Vec<Candidate>, model: &Model<'_>) -> Vec<Proposal> {
+fn propose(candidates: Vec<Candidate>, model: &CostModel<'_>) -> Vec<Proposal> {
     let texts: Vec<&str> = candidates.iter().map(|candidate| &candidate.text[..]).collect();
-    let guesses = model(&texts);
-    let proposal = |(candidate, guess): (Candidate, Option<Guess>)| {
+    let predictions = model(&texts);
+    let proposal = |(candidate, prediction): (Candidate, Option<CostPrediction>)| {
         let answers = answers_of(&candidate);
-        Some(Proposal { answers, text: candidate.text, guess: guess? })
+        Some(Proposal { answers, text: candidate.text, prediction: prediction? })
     };
-    candidates.into_iter().zip(guesses).filter_map(proposal).collect()
+    candidates.into_iter().zip(predictions).filter_map(proposal).collect()
 }
 
-fn position(question: &Question, answer: &str) -> Option<usize> {
-    question.choices.iter().position(|choice| choice == answer)
+fn position(choice: &Choice, answer: &str) -> Option<usize> {
+    choice.options.iter().position(|option| option == answer)
 }

@@ -2,10 +2,10 @@
 //!
 //! The trees predict how far the model is off, as the logarithm of measured over estimated time,
 //! so that without trials the model alone decides, and a kind of candidate that was never tried
-//! is judged by it. Trials of other kernels are taught with the same target: the model's faults
+//! is evaluated by it. Trials of other kernels are taught with the same target: the model's faults
 //! are alike where the features are.
 
-use super::{Guess, Trial};
+use super::{CostPrediction, Trial};
 use forust_ml::data::Matrix;
 use forust_ml::gradientbooster::GradientBooster;
 use forust_ml::objective::ObjectiveType;
@@ -38,11 +38,11 @@ struct Sample {
 
 impl Sample {
     fn of(trial: &Trial) -> Option<Sample> {
-        let (guess, seconds) = (&trial.proposal.guess, trial.seconds()?);
-        let known = guess.seconds > 0.0 && !guess.features.is_empty();
+        let (prediction, seconds) = (&trial.proposal.prediction, trial.seconds()?);
+        let known = prediction.seconds > 0.0 && !prediction.features.is_empty();
         known.then(|| Sample {
-            features: guess.features.clone(),
-            off: (seconds / guess.seconds).ln(),
+            features: prediction.features.clone(),
+            off: (seconds / prediction.seconds).ln(),
             seconds,
         })
     }
@@ -50,7 +50,7 @@ impl Sample {
 
 impl Learned {
     /// Adds trials of other kernels.
-    pub(super) fn teach(&mut self, trials: &[Trial]) {
+    pub(super) fn add_foreign_trials(&mut self, trials: &[Trial]) {
         self.foreign.extend(trials.iter().filter_map(Sample::of));
         let surplus = self.foreign.len().saturating_sub(MOST_FOREIGN);
         self.foreign.drain(..surplus);
@@ -94,14 +94,18 @@ impl Learned {
     }
 
     /// Seconds that each candidate will take.
-    pub(super) fn predict<'g>(&self, guesses: impl Iterator<Item = &'g Guess>) -> Vec<f64> {
-        let guesses: Vec<&Guess> = guesses.collect();
-        let seconds = guesses.iter().map(|guess| guess.seconds);
+    pub(super) fn predict<'g>(
+        &self,
+        predictions: impl Iterator<Item = &'g CostPrediction>,
+    ) -> Vec<f64> {
+        let predictions: Vec<&CostPrediction> = predictions.collect();
+        let seconds = predictions.iter().map(|prediction| prediction.seconds);
         let Some(trees) = &self.trees else { return seconds.collect() };
-        if guesses.is_empty() {
+        if predictions.is_empty() {
             return Vec::new();
         }
-        let rows: Vec<&[f64]> = guesses.iter().map(|guess| &guess.features[..]).collect();
+        let rows: Vec<&[f64]> =
+            predictions.iter().map(|prediction| &prediction.features[..]).collect();
         let columns = columns(&rows);
         let matrix = Matrix::new(&columns, rows.len(), rows[0].len());
         let off = trees.predict(&matrix, false);

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 /// What a model says of a candidate.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Guess {
+pub struct CostPrediction {
     /// Of one call.
     pub seconds: f64,
     /// What a learned model may look at; as many for every candidate.
@@ -31,7 +31,7 @@ pub struct Guess {
 }
 
 /// A model: what it makes of each schedule, given as text; nothing of one that is refused.
-pub type Model<'a> = dyn Fn(&[&str]) -> Vec<Option<Guess>> + 'a;
+pub type CostModel<'a> = dyn Fn(&[&str]) -> Vec<Option<CostPrediction>> + 'a;
 
 /// A candidate that was proposed or measured.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Proposal {
     /// The schedule.
     pub text: String,
     /// What the model said before it was measured.
-    pub guess: Guess,
+    pub prediction: CostPrediction,
 }
 
 /// A candidate and what became of it.
@@ -89,7 +89,7 @@ pub struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// A search that has seen nothing.
-    pub fn new(space: &'a dyn Space, model: &'a Model<'a>, seed: u64) -> Search<'a> {
+    pub fn new(space: &'a dyn Space, model: &'a CostModel<'a>, seed: u64) -> Search<'a> {
         Search {
             space,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -102,9 +102,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Trials of other kernels, which teach the learned model and nothing else.
-    pub fn teach(&mut self, trials: &[Trial]) {
-        self.learned.teach(trials);
+    /// Trials of other kernels, which add_foreign_trials the learned model and nothing else.
+    pub fn add_foreign_trials(&mut self, trials: &[Trial]) {
+        self.learned.add_foreign_trials(trials);
     }
 
     /// Answers that were good elsewhere: the search begins with the like of the first few.
@@ -137,18 +137,18 @@ impl<'a> Search<'a> {
             if chosen.len() + drawn.len() >= count {
                 break;
             }
-            let courage = self.rng.random_range(0.0..1.0);
-            let candidate = draw(self.space, courage, &mut self.rng);
+            let mutation_rate = self.rng.random_range(0.0..1.0);
+            let candidate = draw(self.space, mutation_rate, &mut self.rng);
             if self.known.insert(candidate.text.clone()) {
                 drawn.push(candidate);
             }
         }
-        chosen.extend(self.population.judge(drawn));
+        chosen.extend(self.population.evaluate(drawn));
         chosen
     }
 
     /// What became of candidates, whether this search proposed them or an earlier one.
-    pub fn tell(&mut self, trials: Vec<Trial>) {
+    pub fn add_trials(&mut self, trials: Vec<Trial>) {
         for trial in trials {
             self.known.insert(trial.proposal.text.clone());
             if let Some(seconds) = trial.seconds() {
@@ -168,12 +168,12 @@ impl<'a> Search<'a> {
     }
 
     /// The `count` fastest that are right, the fastest first.
-    pub fn leaders(&self, count: usize) -> Vec<&Trial> {
+    pub fn fastest(&self, count: usize) -> Vec<&Trial> {
         let timed = |trial: &&Trial| trial.seconds().is_some();
-        let mut leaders: Vec<&Trial> = self.trials.iter().filter(timed).collect();
-        leaders.sort_by(|a, b| f64::total_cmp(&seconds(a), &seconds(b)));
-        leaders.truncate(count);
-        leaders
+        let mut fastest: Vec<&Trial> = self.trials.iter().filter(timed).collect();
+        fastest.sort_by(|a, b| f64::total_cmp(&seconds(a), &seconds(b)));
+        fastest.truncate(count);
+        fastest
     }
 
     /// Everything that was told, in order.
@@ -187,43 +187,43 @@ fn seconds(trial: &Trial) -> f64 {
 }
 
 /// A search by the model alone: nothing is measured.
-pub struct Unmeasured<'a> {
+pub struct ModelSearch<'a> {
     population: Population<'a>,
     rng: ChaCha8Rng,
     unlearned: Learned,
 }
 
-impl<'a> Unmeasured<'a> {
+impl<'a> ModelSearch<'a> {
     /// With `first` candidates drawn at random, the default of everything among them.
     pub fn new(
         space: &'a dyn Space,
-        model: &'a Model<'a>,
+        model: &'a CostModel<'a>,
         first: usize,
         seed: u64,
-    ) -> Unmeasured<'a> {
+    ) -> ModelSearch<'a> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut population = Population::new(space, model);
         let unlearned = Learned::default();
         population.begin(first.max(1), &mut rng);
         population.rank(&unlearned);
-        Unmeasured { population, rng, unlearned }
+        ModelSearch { population, rng, unlearned }
     }
 
     /// A generation more; whether there was a candidate that was not known.
     pub fn step(&mut self) -> bool {
-        let before = self.judged();
+        let before = self.evaluated();
         self.population.generation(&self.unlearned, &mut self.rng);
-        self.judged() > before
+        self.evaluated() > before
     }
 
     /// Candidates so far, refused ones too.
-    pub fn judged(&self) -> usize {
-        self.population.judged()
+    pub fn evaluated(&self) -> usize {
+        self.population.evaluated()
     }
 
     /// What the model says of a candidate; none if it is refused.
-    pub fn judge(&mut self, candidate: Option<Candidate>) -> Option<Proposal> {
-        self.population.judge(candidate.into_iter().collect()).pop()
+    pub fn evaluate(&mut self, candidate: Option<Candidate>) -> Option<Proposal> {
+        self.population.evaluate(candidate.into_iter().collect()).pop()
     }
 
     /// The one that the model likes best; none while all were refused.
@@ -236,22 +236,25 @@ impl<'a> Unmeasured<'a> {
 /// that is nearly as good: of what is written plainly the model knows the most.
 pub fn choose_by_model(
     space: &dyn Space,
-    model: &Model<'_>,
+    model: &CostModel<'_>,
     count: usize,
     seed: u64,
 ) -> Option<Proposal> {
-    let mut search = Unmeasured::new(space, model, count / 3, seed);
-    while search.judged() < count && search.step() {}
+    let mut search = ModelSearch::new(space, model, count / 3, seed);
+    while search.evaluated() < count && search.step() {}
     let best = search.best().cloned()?;
-    let plain = search.judge(space.plain());
-    Some(plain.filter(|plain| plain.guess.seconds < CLEARLY * best.guess.seconds).unwrap_or(best))
+    let plain = search.evaluate(space.plain());
+    Some(
+        plain
+            .filter(|plain| plain.prediction.seconds < CLEARLY * best.prediction.seconds)
+            .unwrap_or(best),
+    )
 }
 
 /// What a candidate decided, by question.
 pub fn answers_of(candidate: &Candidate) -> BTreeMap<String, String> {
-    let pair = |decision: &super::Decision| {
-        (decision.question.name.clone(), decision.answer().to_string())
-    };
+    let pair =
+        |decision: &super::Decision| (decision.choice.name.clone(), decision.answer().to_string());
     candidate.decisions.iter().map(pair).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::budget::{Progress, next};
 use super::*;
-use crate::tune::{Decision, Question, TrialFailure};
+use crate::tune::{Choice, Decision, TrialFailure};
 
 /// Tile sizes of three loops and an order, which matters where it is asked for.
 struct Tiles;
@@ -10,17 +10,17 @@ struct Tiles;
 const SIZES: &[&str] = &["1", "2", "4", "6", "8", "12", "16", "24", "32", "64"];
 
 impl Space for Tiles {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
         let mut decisions: Vec<Decision> = Vec::new();
         let mut ask = |name: &str, stage: &str, choices: &[&str], default: usize| {
-            let question = Question {
+            let choice = Choice {
                 name: name.to_string(),
                 stage: stage.to_string(),
-                choices: choices.iter().map(|choice| choice.to_string()).collect(),
+                options: choices.iter().map(|option| option.to_string()).collect(),
                 default,
             };
-            let chosen = answer(&question);
-            decisions.push(Decision { question, chosen });
+            let chosen = answer(&choice);
+            decisions.push(Decision { choice, chosen });
             choices[chosen].to_string()
         };
         let x = ask("C.x.tile", "C", SIZES, 0);
@@ -40,16 +40,16 @@ fn truth(text: &str) -> f64 {
 }
 
 /// A model that knows the sizes, and nothing of packing; it refuses tiles of 64 by 64.
-fn model(texts: &[&str]) -> Vec<Option<Guess>> {
-    let guess = |text: &&str| {
+fn model(texts: &[&str]) -> Vec<Option<CostPrediction>> {
+    let prediction = |text: &&str| {
         let parts: Vec<&str> = text.split(' ').collect();
         let number = |at: usize| parts[at].parse::<f64>().unwrap_or(0.0);
         let seconds = 1e-3 * (1.0 + (number(0) / 6.0).ln().abs() + (number(1) / 64.0).ln().abs());
         let packed = f64::from(u8::from(parts[2] == "yes"));
         let features = vec![number(0), number(1), packed, number(3)];
-        (parts[0] != "64" || parts[1] != "64").then_some(Guess { seconds, features })
+        (parts[0] != "64" || parts[1] != "64").then_some(CostPrediction { seconds, features })
     };
-    texts.iter().map(guess).collect()
+    texts.iter().map(prediction).collect()
 }
 
 fn measure(proposals: Vec<Proposal>) -> Vec<Trial> {
@@ -68,7 +68,7 @@ fn run(seed: u64, batches: usize) -> Vec<String> {
     let mut search = Search::new(&Tiles, &model, seed);
     for _ in 0..batches {
         let proposals = search.propose(8);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     search.trials().iter().map(|trial| trial.proposal.text.clone()).collect()
 }
@@ -78,12 +78,12 @@ fn the_best_is_found_though_the_model_does_not_know_it() {
     let mut search = Search::new(&Tiles, &model, 1);
     for _ in 0..12 {
         let proposals = search.propose(8);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     assert_eq!(search.best().unwrap().proposal.text, "6 64 yes 24");
-    let leaders = search.leaders(3);
-    assert_eq!(leaders[0].proposal.text, "6 64 yes 24");
-    assert!(leaders[1].seconds() <= leaders[2].seconds());
+    let fastest = search.fastest(3);
+    assert_eq!(fastest[0].proposal.text, "6 64 yes 24");
+    assert!(fastest[1].seconds() <= fastest[2].seconds());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn one_seed_and_the_same_measurements_make_the_same_decisions() {
 fn a_small_space_runs_dry() {
     struct One;
     impl Space for One {
-        fn replay(&self, _: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+        fn replay(&self, _: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
             Candidate { decisions: Vec::new(), text: "1 1 no 0".to_string() }
         }
     }
@@ -118,10 +118,10 @@ fn a_search_goes_on_from_what_was_measured_before() {
     let mut first = Search::new(&Tiles, &model, 3);
     for _ in 0..4 {
         let proposals = first.propose(8);
-        first.tell(measure(proposals));
+        first.add_trials(measure(proposals));
     }
     let mut second = Search::new(&Tiles, &model, 4);
-    second.tell(first.trials().to_vec());
+    second.add_trials(first.trials().to_vec());
     assert_eq!(second.best().unwrap().proposal.text, first.best().unwrap().proposal.text);
     let known: FxHashSet<&String> = first.trials().iter().map(|t| &t.proposal.text).collect();
     assert!(second.propose(8).iter().all(|proposal| !known.contains(&proposal.text)));
@@ -146,8 +146,8 @@ fn a_wrong_result_is_never_the_best() {
         proposal,
         outcome: Outcome::Measured { times: vec![1e-9], verdict: Verdict::Wrong { ulp: 9 } },
     };
-    search.tell(proposals.into_iter().map(wrong).collect());
-    assert!(search.best().is_none() && search.leaders(3).is_empty());
+    search.add_trials(proposals.into_iter().map(wrong).collect());
+    assert!(search.best().is_none() && search.fastest(3).is_empty());
 }
 
 #[test]
@@ -161,14 +161,16 @@ fn trees_learn_what_the_model_does_not_know() {
     let mut search = Search::new(&Tiles, &model, 6);
     for _ in 0..6 {
         let proposals = search.propose(16);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     let mut learned = Learned::default();
     learned.fit(search.trials());
-    let guesses: Vec<Guess> =
-        model(&["6 64 no 0", "6 64 yes 24"]).into_iter().map(|guess| guess.unwrap()).collect();
-    assert_eq!(guesses[0].seconds, guesses[1].seconds);
-    let predicted = learned.predict(guesses.iter());
+    let predictions: Vec<CostPrediction> = model(&["6 64 no 0", "6 64 yes 24"])
+        .into_iter()
+        .map(|prediction| prediction.unwrap())
+        .collect();
+    assert_eq!(predictions[0].seconds, predictions[1].seconds);
+    let predicted = learned.predict(predictions.iter());
     assert!(predicted[0] > 1.2 * predicted[1], "{predicted:?}");
 }
 

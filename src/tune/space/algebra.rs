@@ -4,10 +4,10 @@
 //! asked about the stages that are left. Each rewrite says in its comment how many operations
 //! there were and are. A stage is asked about until nothing is left that may be done with it.
 
-use super::ask::Asker;
-use super::facts::Facts;
-use super::text::Text;
-use super::view::View;
+use super::chooser::Chooser;
+use super::facts::StageFacts;
+use super::text::ScheduleText;
+use super::view::StageView;
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::schedule::Schedule;
 use crate::schedule::apply_text;
@@ -30,7 +30,7 @@ pub(super) struct Variant {
     /// Simple operations of all stages.
     operations: f64,
     /// By which stages are inlined; only looked up.
-    facts: Mutex<FxHashMap<Vec<bool>, Arc<Facts>>>,
+    facts: Mutex<FxHashMap<Vec<bool>, Arc<StageFacts>>>,
     /// What may be done with each stage, by name; only looked up.
     rewrites: Mutex<FxHashMap<String, Arc<Vec<Rewrite>>>>,
     granted: bool,
@@ -56,21 +56,21 @@ impl Variant {
 
     fn of(schedule: Schedule, target: &Target, granted: bool) -> Variant {
         let none = vec![false; schedule.stages.len()];
-        let facts = Facts::new(&schedule, target, &none, granted);
-        let work = |view: &View| view.points() as f64 * view.cost as f64;
+        let facts = StageFacts::new(&schedule, target, &none, granted);
+        let work = |view: &StageView| view.points() as f64 * view.cost as f64;
         let operations = facts.views.iter().map(work).sum();
         let facts = Mutex::new(FxHashMap::from_iter([(none, Arc::new(facts))]));
         Variant { schedule, operations, facts, rewrites: Mutex::default(), granted }
     }
 
     /// What is known of the stages, some of which are inlined.
-    pub(super) fn facts(&self, inlined: &[bool]) -> Arc<Facts> {
+    pub(super) fn facts(&self, inlined: &[bool]) -> Arc<StageFacts> {
         let mut known = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(inlined) {
             return found.clone();
         }
         let target = &self.schedule.target;
-        let facts = Arc::new(Facts::new(&self.schedule, target, inlined, self.granted));
+        let facts = Arc::new(StageFacts::new(&self.schedule, target, inlined, self.granted));
         known.insert(inlined.to_vec(), facts.clone());
         facts
     }
@@ -133,7 +133,11 @@ impl Variant {
 }
 
 /// Asks for each stage what is done with it, and writes the directives.
-pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Text) -> Arc<Variant> {
+pub(super) fn rewrite(
+    declared: &Arc<Variant>,
+    chooser: &mut Chooser,
+    text: &mut ScheduleText,
+) -> Arc<Variant> {
     let mut variant = declared.clone();
     let mut at = 0;
     let mut round = 1;
@@ -147,7 +151,7 @@ pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Tex
             .min_by(|(_, a), (_, b)| f64::total_cmp(&a.variant.operations, &b.variant.operations));
         let default = least.map_or(0, |(at, _)| at + 1);
         let what = if round == 1 { "algebra".to_string() } else { format!("algebra{round}") };
-        let chosen = asker.index(&stage, &what, names, default);
+        let chosen = chooser.index(&stage, &what, names, default);
         if chosen == 0 {
             (at, round) = (at + 1, 1);
             continue;

@@ -1,14 +1,14 @@
 //! What is known of the stages before anything is decided but which ones are inlined.
 
-use super::tile::choose::{Tile, best_tile};
-use super::view::{Access, Stride, View, coefficient, views};
+use super::tile::default_tile::{Tile, best_tile};
+use super::view::{Access, StageView, Stride, coefficient, views};
 use crate::schedule::Schedule;
 use crate::target::{Arch, Target};
 use rustc_hash::FxHashMap;
 
 /// The stages, with some of them inlined.
-pub(super) struct Facts {
-    pub(super) views: Vec<View>,
+pub(super) struct StageFacts {
+    pub(super) views: Vec<StageView>,
     /// For each stage that is a product: the tile with the fewest cycles by a simple estimate.
     pub(super) products: Vec<Option<Tile>>,
     /// The kernel says `reassociate`.
@@ -17,16 +17,16 @@ pub(super) struct Facts {
     pub(super) granted: bool,
 }
 
-impl Facts {
+impl StageFacts {
     pub(super) fn new(
         schedule: &Schedule,
         target: &Target,
         inlined: &[bool],
         granted: bool,
-    ) -> Facts {
+    ) -> StageFacts {
         let views = views(schedule, inlined);
         let reassociate = schedule.graph.reassociate;
-        let mut facts = Facts { views, products: Vec::new(), reassociate, granted };
+        let mut facts = StageFacts { views, products: Vec::new(), reassociate, granted };
         let product = |at: usize| match facts.views[at].reduction {
             Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
             _ => None,
@@ -86,12 +86,12 @@ pub(super) fn registers(target: &Target, lanes: i64) -> i64 {
 }
 
 /// Whether neighbours along an axis are neighbours in the result.
-pub(super) fn stores_along(view: &View, axis: usize) -> bool {
+pub(super) fn stores_along(view: &StageView, axis: usize) -> bool {
     view.data[axis + 1..].iter().all(|inner| inner.extent == Some(1))
 }
 
 /// The reduction axis along which memory is contiguous, where no data axis is in lanes.
-pub(super) fn row_axis(view: &View) -> Option<usize> {
+pub(super) fn row_axis(view: &StageView) -> Option<usize> {
     view.reduction.as_ref().filter(|_| !view.tuple)?;
     let along = |stride: Stride| stride == Stride::By(1);
     let row = (0..view.reduce.len())

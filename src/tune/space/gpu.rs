@@ -21,7 +21,7 @@ const MIN_TERMS: i64 = 4;
 const FETCH: i64 = 4;
 
 /// One tiled axis.
-struct Side {
+struct TiledAxis {
     /// Data axis of the reduction.
     axis: usize,
     virtuals: i64,
@@ -29,7 +29,7 @@ struct Side {
     each: i64,
 }
 
-impl Side {
+impl TiledAxis {
     fn size(&self) -> i64 {
         self.virtuals * self.threads * self.each
     }
@@ -57,7 +57,7 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
         let fits = |n: &i64| last.is_some_and(|last| last % n == 0) && known.is_some();
         each.extend([2, 4].into_iter().filter(fits));
     }
-    let each = planner.asker.pick(&stage, "each", &each, &1);
+    let each = planner.chooser.pick(&stage, "each", &each, &1);
     let elements = known.map(|n| n / each);
     let usual = elements.map_or(BLOCK, |elements| elements.clamp(1, BLOCK));
     let mut sizes = vec![32, 64, 128, BLOCK, 512, 1024];
@@ -65,7 +65,7 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
     if !sizes.contains(&usual) {
         sizes.push(usual);
     }
-    let block = planner.asker.pick(&stage, "threads", &sizes, &usual);
+    let block = planner.chooser.pick(&stage, "threads", &sizes, &usual);
     let text = &mut planner.text;
     let what = if each == 1 { "each element".to_string() } else { format!("{each} elements") };
     text.rule("threads", &format!("a thread for {what}, {block} in a block"));
@@ -128,8 +128,8 @@ fn subject(planner: &Planner, at: usize) -> Option<Subject> {
 
 /// The tile of a block.
 struct Blocks {
-    row: Side,
-    lane: Side,
+    row: TiledAxis,
+    lane: TiledAxis,
     /// Values of the first reduction axis that are fetched at once; 0 for all.
     terms: i64,
     unroll: bool,
@@ -155,18 +155,18 @@ struct Fetch {
 
 pub(super) fn blocks(planner: &mut Planner, at: usize) {
     let subject = subject(planner, at).expect("the rule fits");
-    let blocks = ask(planner, &subject);
+    let blocks = choose_blocks(planner, &subject);
     write(planner, &subject, &blocks);
 }
 
-fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
+fn choose_blocks(planner: &mut Planner, subject: &Subject) -> Blocks {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
     let axes: Vec<usize> =
         (0..view.data.len()).filter(|axis| view.data[*axis].size() >= 2).collect();
     let names = |axes: &[usize]| axes.iter().map(|a| view.data[*a].name.clone()).collect();
-    let lane = planner.asker.index(&name, "columns along", names(&axes), axes.len() - 1);
+    let lane = planner.chooser.index(&name, "columns along", names(&axes), axes.len() - 1);
     let lane = axes[lane];
     let others: Vec<usize> = axes.iter().copied().filter(|axis| *axis != lane).collect();
     let shares = |axis: &usize| {
@@ -174,9 +174,9 @@ fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
         moving.all(|load| !load.mentions(&view.data[*axis].var))
     };
     let usual = others.iter().rposition(shares).unwrap_or(others.len() - 1);
-    let row = others[planner.asker.index(&name, "rows along", names(&others), usual)];
-    let lane = ask_side(planner, subject.sum, lane, None);
-    let row = ask_side(planner, subject.sum, row, Some(&lane));
+    let row = others[planner.chooser.index(&name, "rows along", names(&others), usual)];
+    let lane = choose_side(planner, subject.sum, lane, None);
+    let row = choose_side(planner, subject.sum, row, Some(&lane));
     let first = view.reduce[0].size();
     let rest = view.reduce[1..].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     let mut sizes: Vec<i64> = [1, 2, 4, 8, 16, 32]
@@ -187,25 +187,30 @@ fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
         sizes.push(if first > 1 { 1 } else { 0 });
     }
     let usual = sizes.iter().copied().filter(|size| size * rest <= 8).max().unwrap_or(sizes[0]);
-    let terms = planner.asker.pick(&name, "terms at once", &sizes, &usual);
-    let unroll = planner.asker.whether(&name, "unroll terms", terms.max(1) * rest <= 16);
+    let terms = planner.chooser.pick(&name, "terms at once", &sizes, &usual);
+    let unroll = planner.chooser.whether(&name, "unroll terms", terms.max(1) * rest <= 16);
     let last = lane.axis + 1 == view.data.len() && view.data[lane.axis].size() % lane.each == 0;
     let vectorize =
-        last && [2, 4].contains(&lane.each) && planner.asker.whether(&name, "vectorize", true);
+        last && [2, 4].contains(&lane.each) && planner.chooser.whether(&name, "vectorize", true);
     let piped = terms > 0 && planner.target.gpu.is_some_and(|gpu| gpu.capability >= 80);
     let counts: &[i64] = if piped { &[1, 2, 3, 4] } else { &[1, 2] };
     let stages = match terms {
         0 => 1,
-        _ => planner.asker.pick(&name, "stages", counts, &1),
+        _ => planner.chooser.pick(&name, "stages", counts, &1),
     };
     let shared = Vec::new();
     let mut blocks = Blocks { row, lane, terms, unroll, vectorize, stages, shared };
-    ask_fetches(planner, subject, &mut blocks);
+    choose_fetches(planner, subject, &mut blocks);
     blocks
 }
 
 /// Virtual threads, threads, and elements of a thread along an axis.
-fn ask_side(planner: &mut Planner, at: usize, axis: usize, other: Option<&Side>) -> Side {
+fn choose_side(
+    planner: &mut Planner,
+    at: usize,
+    axis: usize,
+    other: Option<&TiledAxis>,
+) -> TiledAxis {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let (name, of) = (planner.plans[at].name.clone(), &view.data[axis].name);
@@ -219,21 +224,21 @@ fn ask_side(planner: &mut Planner, at: usize, axis: usize, other: Option<&Side>)
         Some(side) => threads.into_iter().filter(|n| n * side.threads >= 32.min(usual)).collect(),
         None => threads,
     };
-    let threads = planner.asker.pick(&name, &format!("threads {of}"), &threads, &usual);
+    let threads = planner.chooser.pick(&name, &format!("threads {of}"), &threads, &usual);
     let sums = other.map_or(16, |side| MAX_SUMS / (side.each * side.virtuals));
     let fits = |n: &i64| *n <= sums && (n * threads <= size || *n == 1);
     let each: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = each.iter().copied().filter(|n| *n <= 4).max().unwrap_or(1);
-    let each = planner.asker.pick(&name, &format!("each {of}"), &each, &usual);
+    let each = planner.chooser.pick(&name, &format!("each {of}"), &each, &usual);
     let fits = |n: &i64| n * each <= sums && (n * each * threads <= size || *n == 1);
     let virtuals: Vec<i64> = [1, 2, 4].into_iter().filter(fits).collect();
     let usual = if virtuals.contains(&2) && each == 4 { 2 } else { 1 };
-    let virtuals = planner.asker.pick(&name, &format!("vthreads {of}"), &virtuals, &usual);
-    Side { axis, virtuals, threads, each }
+    let virtuals = planner.chooser.pick(&name, &format!("vthreads {of}"), &virtuals, &usual);
+    TiledAxis { axis, virtuals, threads, each }
 }
 
 /// What the threads of a block fetch together.
-fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
+fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
     let plain = planner.plain.clone();
     let view = &plain.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -272,18 +277,18 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let again = [&blocks.row, &blocks.lane]
             .iter()
             .any(|side| side.threads > 1 && !load.mentions(&view.data[side.axis].var));
-        if !planner.asker.whether(&name, &format!("share {buffer}"), again) {
+        if !planner.chooser.whether(&name, &format!("share {buffer}"), again) {
             continue;
         }
-        let ask = &mut planner.asker;
-        let local = ask.whether(&name, &format!("registers {buffer}"), true);
+        let chooser = &mut planner.chooser;
+        let local = chooser.whether(&name, &format!("registers {buffer}"), true);
         let whole = sizes.last().is_some_and(|size| size % FETCH == 0);
         let mut along = view.reduce.iter().chain(&view.data);
         let near = along.any(|axis| load.stride(&axis.var) == Stride::By(1));
         let vectors =
-            whole && near && ask.whether(&name, &format!("fetch {buffer} in vectors"), false);
+            whole && near && chooser.whether(&name, &format!("fetch {buffer} in vectors"), false);
         let element = load.buffer.dtype.bytes() as i64;
-        let along = |index: usize, side: &Side| {
+        let along = |index: usize, side: &TiledAxis| {
             let var = &view.data[side.axis].var;
             super::place::step(&load.indices[index], var) == Some(1)
         };
@@ -291,16 +296,16 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let by_terms = rank == 2 && super::place::step(&load.indices[1], first) == Some(1);
         let turned = by_terms
             && along(0, &blocks.row)
-            && ask.whether(&name, &format!("turn {buffer}"), false);
+            && chooser.whether(&name, &format!("turn {buffer}"), false);
         let side = if turned { &blocks.row } else { &blocks.lane };
         let neighbours = turned || rank > 0 && along(rank - 1, side);
         let wide = local
             && neighbours
             && [2, 4].contains(&side.each)
             && side.each * element <= 16
-            && ask.whether(&name, &format!("wide {buffer}"), true);
+            && chooser.whether(&name, &format!("wide {buffer}"), true);
         let pads = rank > 1 && 2 * bytes <= room && element <= 4;
-        let pads = pads && ask.whether(&name, &format!("pad {buffer}"), false);
+        let pads = pads && chooser.whether(&name, &format!("pad {buffer}"), false);
         let padding = if pads { 16 / element } else { 0 };
         room -= bytes * if pads { 2 } else { 1 };
         blocks.shared.push(Fetch { load: at, local, vectors, padding, turned, wide });

@@ -39,7 +39,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
         return;
     };
     let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone()).collect();
-    let axis = axes[planner.asker.index(&stage, "lanes", names, usual)].0;
+    let axis = axes[planner.chooser.index(&stage, "lanes", names, usual)].0;
     let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
     let name = planner.plans[at].leaves[leaf].name.clone();
     let near =
@@ -50,12 +50,12 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     };
     let own = if view.reduce.is_empty() { "" } else { ", and each lane has its own reduction" };
     planner.text.rule("lanes", &format!("`{name}` is contiguous {place}{own}"));
-    let joined = ask_joined(planner, at, leaf, VECTORS * lanes);
-    let first = if joined == 1 { ask_outermost(planner, at, axis) } else { None };
+    let joined = choose_joined(planner, at, leaf, VECTORS * lanes);
+    let first = if joined == 1 { choose_outermost(planner, at, axis) } else { None };
     let (leaf, data) = (leaf + 1 - joined, data + 1 - joined);
     planner.fuse(at, leaf, joined);
     let extent = planner.plans[at].leaves[leaf].extent;
-    let factor = ask_vectors(planner, at, lanes, extent);
+    let factor = choose_vectors(planner, at, lanes, extent);
     let leaf = pieces(planner, at, leaf, factor);
     let data = data + usize::from(planner.plans[at].leaves[leaf].inner);
     let whole = extent == Some(factor);
@@ -95,14 +95,14 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
         return;
     }
     let stage = plan.name.clone();
-    if planner.asker.is_second(&stage, "stores", ["cached", "streamed"], false) {
+    if planner.chooser.is_second(&stage, "stores", ["cached", "streamed"], false) {
         planner.text.rule("stores", "nobody reads soon what is larger than a cache");
         planner.text.push(format!("{stage}.store_nontemporal()"));
     }
 }
 
 /// Asks for the lanes of one loop: whole vectors, or all of a short loop.
-fn ask_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
+fn choose_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
     // What only a call tells may be short, and most of its last step masked.
     let most = extent.unwrap_or(UNKNOWN_VECTORS * lanes);
     let fits = |count: &i64| count * lanes <= most;
@@ -119,7 +119,7 @@ fn ask_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>
     sizes.sort_unstable();
     sizes.dedup();
     let stage = planner.plans[at].name.clone();
-    planner.asker.pick(&stage, "width", &sizes, &usual)
+    planner.chooser.pick(&stage, "width", &sizes, &usual)
 }
 
 /// Asks whether the only loop is cut into pieces for threads, before it is cut into vectors; gives
@@ -135,7 +135,7 @@ fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
     let mut sizes = vec![0];
     sizes.extend(PIECES.into_iter().filter(fits));
     let stage = plan.name.clone();
-    let piece = planner.asker.pick(&stage, "piece", &sizes, &0);
+    let piece = planner.chooser.pick(&stage, "piece", &sizes, &0);
     if piece == 0 {
         return leaf;
     }
@@ -145,7 +145,7 @@ fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
 
 /// Asks how many of the last loops go through memory as one: while they are short, those around
 /// the lanes join them.
-fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usize {
+fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usize {
     let facts = planner.facts.clone();
     let (view, leaves) = (&facts.views[at], &planner.plans[at].leaves);
     let mut joined = 1;
@@ -178,17 +178,17 @@ fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usi
     }
     let stage = planner.plans[at].name.clone();
     let counts: Vec<usize> = (1..=joined).collect();
-    planner.asker.pick(&stage, "fused", &counts, &usual)
+    planner.chooser.pick(&stage, "fused", &counts, &usual)
 }
 
 /// Asks whether the loop over what the threads of a reader share out stands outermost: then most of
 /// what a thread reads it has made itself. Gives the loop.
-fn ask_outermost(planner: &mut Planner, at: usize, lane: usize) -> Option<String> {
+fn choose_outermost(planner: &mut Planner, at: usize, lane: usize) -> Option<String> {
     let axis = shared_out(planner, at).filter(|axis| *axis > 0 && *axis != lane)?;
     let plan = &planner.plans[at];
     let (first, name) = (plan.leaves[0].name.clone(), plan.leaves[axis].name.clone());
     let stage = plan.name.clone();
-    let chosen = planner.asker.pick(&stage, "outermost", &[first.clone(), name.clone()], &first);
+    let chosen = planner.chooser.pick(&stage, "outermost", &[first.clone(), name.clone()], &first);
     (chosen == name).then_some(name)
 }
 
@@ -271,7 +271,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let (row_name, column_name) = (&view.data[row].name, &view.data[column].name);
     let directly = view.direct.contains(&view.loads[load].buffer);
     let copied =
-        directly && planner.asker.is_second(&stage, "by", ["registers", "copied block"], false);
+        directly && planner.chooser.is_second(&stage, "by", ["registers", "copied block"], false);
     let why = format!("`{read}` is read along `{row_name}` and written along `{column_name}`");
     planner.text.rule("transpose", &why);
     let copy = copied.then(|| {
@@ -287,7 +287,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
             sizes.into_iter().filter(|s| (*s == 0 || s % lanes == 0) && fits(s)).collect();
         sizes.dedup();
         let what = format!("block {}", view.data[axis].name);
-        planner.asker.pick(&stage, &what, &sizes, if copied { &64 } else { &0 })
+        planner.chooser.pick(&stage, &what, &sizes, if copied { &64 } else { &0 })
     };
     let (rows, columns) = (block(planner, row), block(planner, column));
     let mut outer: Vec<String> = Vec::new();

@@ -10,7 +10,7 @@
 //! taken to be large, and every split of it has a tail.
 
 mod algebra;
-mod ask;
+mod chooser;
 mod facts;
 mod gpu;
 mod lanes;
@@ -23,14 +23,14 @@ mod tile;
 mod view;
 mod warps;
 
-use super::{Candidate, Question, Space};
+use super::{Candidate, Choice, Space};
 use crate::target::Target;
 use crate::te::Graph;
 use algebra::Variant;
-use ask::Asker;
-use plan::{Plan, Planner};
+use chooser::Chooser;
+use plan::{Planner, StagePlan};
 use std::sync::Arc;
-use text::Text;
+use text::ScheduleText;
 
 pub use template::of_schedule;
 
@@ -147,7 +147,7 @@ fn rules(graph: &Graph, target: &Target, threads: usize, granted: bool) -> Rules
 
 /// The candidate of all defaults: the same on every machine.
 pub fn default_text(graph: &Graph, target: &Target) -> String {
-    of_kernel(graph, target, 0).replay(&mut |question| question.default).text
+    of_kernel(graph, target, 0).replay(&mut |choice| choice.default).text
 }
 
 /// The space of the rules.
@@ -159,10 +159,10 @@ struct Rules {
 }
 
 impl Space for Rules {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
-        let mut asker = Asker::new(answer);
-        let mut text = Text::new(&self.declared.schedule);
-        let variant = algebra::rewrite(&self.declared, &mut asker, &mut text);
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
+        let mut chooser = Chooser::new(answer);
+        let mut text = ScheduleText::new(&self.declared.schedule);
+        let variant = algebra::rewrite(&self.declared, &mut chooser, &mut text);
         let none = vec![false; variant.schedule.stages.len()];
         let mut planner = Planner {
             target: &self.target,
@@ -171,12 +171,12 @@ impl Space for Rules {
             plain: variant.facts(&none),
             plans: Vec::new(),
             text,
-            asker,
+            chooser,
         };
         let inlined = place::inline(&mut planner);
         planner.facts = variant.facts(&inlined);
         let facts = planner.facts.clone();
-        planner.plans = facts.views.iter().map(Plan::of).collect();
+        planner.plans = facts.views.iter().map(StagePlan::of).collect();
         for stage in (0..facts.views.len()).rev() {
             if facts.views[stage].inlined || planner.plans[stage].done {
                 continue;
@@ -185,17 +185,17 @@ impl Space for Rules {
             loops(&mut planner, stage);
             lanes::stores(&mut planner, stage);
         }
-        Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
+        Candidate { decisions: planner.chooser.decisions, text: planner.text.finish() }
     }
 
     fn plain(&self) -> Option<Candidate> {
-        let plain = |question: &Question| {
-            let what = question.name.rsplit('.').next().unwrap_or_default();
+        let plain = |choice: &Choice| {
+            let what = choice.name.rsplit('.').next().unwrap_or_default();
             let answer = PLAIN.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
-            let place = |answer| question.choices.iter().position(|choice| choice == answer);
+            let place = |answer| choice.options.iter().position(|option| option == answer);
             match what {
                 "width" => 0,
-                _ => answer.and_then(place).unwrap_or(question.default),
+                _ => answer.and_then(place).unwrap_or(choice.default),
             }
         };
         // Where only the call tells the work, it also tells whether threads are worth their start.
@@ -203,7 +203,7 @@ impl Space for Rules {
         let mut axes = views.iter().flat_map(|view| view.data.iter().chain(&view.reduce));
         let known = axes.all(|axis| axis.extent.is_some());
         let is_plain = known && !self.target.is_gpu();
-        is_plain.then(|| self.replay(&mut |question| plain(question)))
+        is_plain.then(|| self.replay(&mut |choice| plain(choice)))
     }
 }
 
@@ -233,6 +233,6 @@ fn loops(planner: &mut Planner, at: usize) {
     if fits.is_empty() {
         crate::bug!("no rule is for `{stage}`");
     }
-    let chosen = planner.asker.index(&stage, "rule", names, best);
+    let chosen = planner.chooser.index(&stage, "rule", names, best);
     (fits[chosen].0.apply)(planner, at);
 }

@@ -1,7 +1,7 @@
 //! Where a stage is computed: in the expressions that read it, at a loop of a reader, or before.
 
 use super::plan::{MIN_PARALLEL_WORK, Planner};
-use super::view::{View, coefficient};
+use super::view::{StageView, coefficient};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashMap;
@@ -21,7 +21,7 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
     let views = &facts.views;
     let mut inlined = vec![false; views.len()];
     // How often each stage is computed, in points.
-    let mut points: Vec<i64> = views.iter().map(View::points).collect();
+    let mut points: Vec<i64> = views.iter().map(StageView::points).collect();
     for at in (0..views.len()).rev() {
         let view = &views[at];
         let costly = view.cost > MAX_AGAIN;
@@ -46,7 +46,7 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
         if !default && again && !cheap {
             continue;
         }
-        if planner.asker.whether(&view.name, "inline", default) {
+        if planner.chooser.whether(&view.name, "inline", default) {
             inlined[at] = true;
             points[at] = evaluations;
             planner.text.rule("inline", &why);
@@ -83,7 +83,7 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
         }
     }
     let stage = planner.plans[at].name.clone();
-    let chosen = planner.asker.index(&stage, "at", choices, default);
+    let chosen = planner.chooser.index(&stage, "at", choices, default);
     if chosen == 0 {
         return;
     }
@@ -104,7 +104,7 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
     let rank = view.data.len();
     if rank > 1 && view.reduction.is_none() && several(rank - 1) && several(rank - 2) {
         let short = boxes[rank - 1].is_some_and(|size| size % line != 0);
-        if short && planner.asker.whether(&stage, "align rows", true) {
+        if short && planner.chooser.whether(&stage, "align rows", true) {
             let row = &view.data[rank - 2].name;
             planner.text.push(format!("{stage}.storage_align({row}, {line}, 0)"));
         }
@@ -239,7 +239,7 @@ pub(super) fn step(index: &Expr, var: &Var) -> Option<i64> {
 }
 
 /// From where to where an index runs while the reader's axes have so many values.
-pub(super) fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
+pub(super) fn range(view: &StageView, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
     let (mut first, mut last) = (0i64, 0i64);
     let data = view.data.iter().zip(spans.iter().copied());
     let reduce = view.reduce.iter().map(|axis| (axis, axis.extent));

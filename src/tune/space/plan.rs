@@ -1,9 +1,9 @@
 //! The plan: which loops each stage has so far, and the directives that made them.
 
-use super::ask::Asker;
-use super::facts::Facts;
-use super::text::Text;
-use super::view::{UNKNOWN, View};
+use super::chooser::Chooser;
+use super::facts::StageFacts;
+use super::text::ScheduleText;
+use super::view::{StageView, UNKNOWN};
 use crate::target::Target;
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
     /// How many threads will run it; 0 if that is not known.
     pub(super) threads: usize,
-    pub(super) facts: Arc<Facts>,
+    pub(super) facts: Arc<StageFacts>,
     /// What is known while nothing is inlined.
-    pub(super) plain: Arc<Facts>,
-    pub(super) plans: Vec<Plan>,
-    pub(super) text: Text,
-    pub(super) asker: Asker<'a>,
+    pub(super) plain: Arc<StageFacts>,
+    pub(super) plans: Vec<StagePlan>,
+    pub(super) text: ScheduleText,
+    pub(super) chooser: Chooser<'a>,
 }
 
 /// A stage's loops, outermost first, and where it stands.
 #[derive(Clone, Default)]
-pub(super) struct Plan {
+pub(super) struct StagePlan {
     /// The name in directives.
     pub(super) name: String,
     pub(super) leaves: Vec<Leaf>,
@@ -227,7 +227,7 @@ impl Planner<'_> {
             choices.truncate(1);
         }
         let stage = self.plans[at].name.clone();
-        let joined = self.asker.index(&stage, "parallel", choices, default);
+        let joined = self.chooser.index(&stage, "parallel", choices, default);
         if joined == 0 {
             return 0;
         }
@@ -269,8 +269,8 @@ fn about(work: i64) -> String {
     }
 }
 
-impl Plan {
-    pub(super) fn of(view: &View) -> Plan {
+impl StagePlan {
+    pub(super) fn of(view: &StageView) -> StagePlan {
         let leaf = |name: &str, axes: Vec<usize>, reduce, extent| Leaf {
             name: name.to_string(),
             axes,
@@ -284,7 +284,7 @@ impl Plan {
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
         let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
         let leaves: Vec<Leaf> = data.chain(reduce).collect();
-        Plan { name: view.name.clone(), leaves, ..Plan::default() }
+        StagePlan { name: view.name.clone(), leaves, ..StagePlan::default() }
     }
 
     /// The loop of a data axis as declared.

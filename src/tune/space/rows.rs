@@ -48,7 +48,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         |vectors: &i64| extent.is_none_or(|extent| *vectors == 1 || extent >= 2 * vectors * lanes);
     let counts: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = if fits(&VECTORS) { VECTORS } else { 1 };
-    let vectors = planner.asker.pick(&stage, "vectors", &counts, &usual);
+    let vectors = planner.chooser.pick(&stage, "vectors", &counts, &usual);
     let data = view.data.len();
     let name = &view.reduce[row].name;
     let why = format!("the terms along `{name}` may be summed in any order, so lanes share them");
@@ -87,7 +87,7 @@ pub(super) fn chunks(planner: &mut Planner, at: usize) {
         return;
     }
     let stage = plan.name.clone();
-    let size = planner.asker.pick(&stage, "chunk", &sizes, &1);
+    let size = planner.chooser.pick(&stage, "chunk", &sizes, &1);
     if size > 1 {
         planner.split(at, 0, size);
     }
@@ -108,7 +108,7 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
         let known = view.reduce[row].extent.is_some();
         let fits = |piece: &i64| *piece == PIECE || !known || size >= 2 * piece;
         let sizes: Vec<i64> = [PIECE / 4, PIECE, 4 * PIECE].into_iter().filter(fits).collect();
-        let piece = planner.asker.pick(&name, "piece", &sizes, &PIECE);
+        let piece = planner.chooser.pick(&name, "piece", &sizes, &PIECE);
         let (outer, inner) =
             (planner.text.fresh(&reduce[0], "_o"), planner.text.fresh(&reduce[0], "_i"));
         let from = &reduce[0];
@@ -193,7 +193,7 @@ pub(super) fn rows(planner: &mut Planner, at: usize) {
     if !counts.contains(&usual) {
         counts.push(usual);
     }
-    let factor = planner.asker.pick(&stage, "rows", &counts, &usual);
+    let factor = planner.chooser.pick(&stage, "rows", &counts, &usual);
     let why = format!(
         "the terms of each sum stay in order, so {factor} sums run side by side to hide the \
          latency of an addition"

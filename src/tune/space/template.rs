@@ -1,14 +1,14 @@
 //! A schedule with knobs as a space: each knob is a question, and a candidate is the schedule with
 //! constants in their places.
 
-use super::ask::Asker;
+use super::chooser::Chooser;
 use crate::diag::Result;
 use crate::lang::Program;
 use crate::lang::ast::{Name, Schedule, ScheduleStmt, ScheduleStmtKind};
 use crate::schedule::{Knob, apply_with_knobs};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
-use crate::tune::{Candidate, Question, Space};
+use crate::tune::{Candidate, Choice, Space};
 
 /// The space of a schedule of the program: its `knob`s, in the order in which they stand. Those
 /// of a schedule that it uses, and those in a branch that is not taken by default, keep their
@@ -67,8 +67,8 @@ enum Part {
 }
 
 impl Space for Template {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
-        let mut asker = Asker::new(answer);
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
+        let mut chooser = Chooser::new(answer);
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -76,12 +76,12 @@ impl Space for Template {
                 Part::Knob { name, knob } => {
                     let mut choices = knob.choices.clone();
                     choices.dedup();
-                    let chosen = asker.pick(&self.stage, name, &choices, &knob.value);
+                    let chosen = chooser.pick(&self.stage, name, &choices, &knob.value);
                     text.push_str(&format!("let {name} = {chosen}"));
                 }
             }
         }
         text.push('\n');
-        Candidate { decisions: asker.decisions, text }
+        Candidate { decisions: chooser.decisions, text }
     }
 }

@@ -6,7 +6,7 @@ use crate::te::Input;
 use rustc_hash::FxHashSet;
 
 /// Directives and the names that they use.
-pub(super) struct Text {
+pub(super) struct ScheduleText {
     head: String,
     lines: Vec<String>,
     names: FxHashSet<String>,
@@ -15,8 +15,8 @@ pub(super) struct Text {
 /// Words that are not reserved and have a meaning of their own where a name may stand.
 const TAKEN: [&str; 4] = ["target", "global", "local", "shared"];
 
-impl Text {
-    pub(super) fn new(schedule: &Schedule) -> Text {
+impl ScheduleText {
+    pub(super) fn new(schedule: &Schedule) -> ScheduleText {
         let graph = &schedule.graph;
         let words = RESERVED.iter().chain(&TAKEN);
         let mut names: FxHashSet<String> = words.map(|word| word.to_string()).collect();
@@ -27,7 +27,7 @@ impl Text {
             Input::Scalar { var, .. } => var.name().to_string(),
         }));
         let head = format!("schedule {} for {} {{", graph.name, schedule.target.name);
-        let mut text = Text { head, lines: Vec::new(), names };
+        let mut text = ScheduleText { head, lines: Vec::new(), names };
         text.learn(schedule);
         text
     }

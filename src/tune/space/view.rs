@@ -16,7 +16,7 @@ pub(super) const UNKNOWN: i64 = 1024;
 const MAX_PLACES: usize = 16;
 
 /// A stage as the rules see it.
-pub(super) struct View {
+pub(super) struct StageView {
     pub(super) name: String,
     pub(super) data: Vec<AxisView>,
     pub(super) reduce: Vec<AxisView>,
@@ -134,7 +134,7 @@ pub(super) fn coefficient(
 }
 
 /// The views of all stages, in order of computation; those marked are inlined into the others.
-pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
+pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
     let mut flat = schedule.clone();
     for (at, stage) in flat.stages.iter_mut().enumerate() {
         if inlined[at] {
@@ -167,7 +167,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
             }),
             _ => None,
         };
-        View {
+        StageView {
             name: stage.te.name.clone(),
             data: stage.te.axes.iter().map(axis).collect(),
             reduce: stage.te.reduce_axes().iter().map(axis).collect(),
@@ -198,7 +198,7 @@ fn direct(stage: &Stage) -> Vec<Buffer> {
     seen.loads.iter().filter_map(buffer).collect()
 }
 
-impl View {
+impl StageView {
     /// In how many places it reads another stage: one element is read once, unless it is costly.
     pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
         let mut places: Vec<&Access> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::Fit;
 use super::plan::Planner;
-use super::view::{Stride, View};
+use super::view::{StageView, Stride};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{BinOp, DType, ExprKind};
 
@@ -29,7 +29,7 @@ pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
 
 /// The intrinsic, and the two factors by index in the loads: `sum(A[x, k] * B[k, y])`, each element
 /// made a float32, all extents multiples of a product's.
-fn factors(view: &View) -> Option<(&'static str, usize, usize)> {
+fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
     let reduction = view.reduction.as_ref()?;
     let [x, y] = &view.data[..] else { return None };
     let [k] = &view.reduce[..] else { return None };
@@ -77,17 +77,17 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let (intrinsic, a, b) = factors(view).expect("the rule fits");
     let stage = planner.plans[at].name.clone();
     let [x, y, k] = [&view.data[0], &view.data[1], &view.reduce[0]];
-    let ask = &mut planner.asker;
-    let rows = ask.pick(&stage, "rows", &parts(x.size(), PRODUCT.0, &[1, 2, 4]), &4);
+    let chooser = &mut planner.chooser;
+    let rows = chooser.pick(&stage, "rows", &parts(x.size(), PRODUCT.0, &[1, 2, 4]), &4);
     let high = parts(x.size(), PRODUCT.0 * rows, &[1, 2, 4]);
-    let high = ask.pick(&stage, "warps along rows", &high, &2);
-    let columns = ask.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
+    let high = chooser.pick(&stage, "warps along rows", &high, &2);
+    let columns = chooser.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
     let wide = parts(y.size(), PRODUCT.1 * columns, &[1, 2, 4]);
-    let wide = ask.pick(&stage, "warps along columns", &wide, &4);
-    let terms = ask.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
+    let wide = chooser.pick(&stage, "warps along columns", &wide, &4);
+    let terms = chooser.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
     let most = (k.size() / terms).clamp(1, 4);
     let stages: Vec<i64> = (1..=most).collect();
-    let stages = ask.pick(&stage, "stages", &stages, &most);
+    let stages = chooser.pick(&stage, "stages", &stages, &most);
     let why = format!(
         "{} times {} warps make {rows} times {columns} products of 16 times 8 elements each",
         high, wide
@@ -181,7 +181,7 @@ pub(super) fn together(planner: &mut Planner, at: usize) {
     let last = view.reduce.last().expect("the rule fits");
     let fits = |threads: &i64| last.extent.is_none_or(|extent| extent >= 2 * threads);
     let threads: Vec<i64> = [32, 64, 128, 256].into_iter().filter(fits).collect();
-    let threads = planner.asker.pick(&stage, "threads", &threads, &64);
+    let threads = planner.chooser.pick(&stage, "threads", &threads, &64);
     let why = format!(
         "the terms along `{}` may be summed in any order, and {threads} threads share those of an \
          element",

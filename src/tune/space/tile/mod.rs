@@ -10,12 +10,12 @@
 //!
 //! `choose` has the default sizes, `ask` asks for all of them, `write` writes the directives.
 
-mod ask;
-pub(super) mod choose;
+mod choices;
+pub(super) mod default_tile;
 mod write;
 
 use super::Fit;
-use super::facts::{Facts, stores_along};
+use super::facts::{StageFacts, stores_along};
 use super::plan::{Planner, Tail};
 use super::view::Stride;
 
@@ -33,7 +33,7 @@ pub(super) struct Subject {
 }
 
 /// How it is tiled. Axes are data axes of the reduction.
-struct Form {
+struct Tiling {
     lane: usize,
     width: i64,
     row: Option<usize>,
@@ -94,7 +94,7 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
 
 pub(super) fn apply(planner: &mut Planner, at: usize) {
     let subject = subject(planner, at).expect("the rule fits");
-    let form = ask::ask(planner, &subject);
+    let form = choices::choose(planner, &subject);
     write::write(planner, &subject, &form);
 }
 
@@ -109,7 +109,7 @@ pub(super) fn is_window(planner: &Planner, at: usize) -> bool {
 }
 
 /// The terms of an element, if that is known.
-fn terms(facts: &Facts, at: usize) -> Option<i64> {
+fn terms(facts: &StageFacts, at: usize) -> Option<i64> {
     facts.views[at].reduce.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent?))
 }
 
@@ -163,7 +163,7 @@ pub(super) fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize
 
 /// The axes of a reduction that can be in lanes: what is read lies next to each other, or can be
 /// packed so.
-fn lane_axes(facts: &Facts, at: usize, pack: bool) -> Vec<usize> {
+fn lane_axes(facts: &StageFacts, at: usize, pack: bool) -> Vec<usize> {
     let view = &facts.views[at];
     let several = |axis: usize| view.data[axis].extent.is_none_or(|extent| extent >= 2);
     let near = |axis: usize| {

@@ -2,7 +2,7 @@
 
 use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
-use super::{Form, Subject, Unroll};
+use super::{Subject, Tiling, Unroll};
 
 /// Fewer panels than this are no work for all threads.
 const FEW_PARTS: i64 = 16;
@@ -16,12 +16,12 @@ struct Loops {
 }
 
 /// What is prefetched, and so many iterations ahead.
-struct Ahead {
+struct Prefetch {
     name: String,
     distance: i64,
 }
 
-pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
+pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let (home, name) = (subject.home, planner.plans[subject.home].name.clone());
@@ -50,7 +50,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     };
     let mut ahead = form
         .ahead
-        .map(|(load, distance)| Ahead { name: view.loads[load].buffer.name.clone(), distance });
+        .map(|(load, distance)| Prefetch { name: view.loads[load].buffer.name.clone(), distance });
     for (load, axis) in &form.packed {
         let packed = pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
         if let (Some(ahead), Some((at, _))) = (&mut ahead, form.ahead)
@@ -78,7 +78,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
 }
 
 /// Splits the axes of the home.
-fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
+fn split(planner: &mut Planner, subject: &Subject, form: &Tiling) -> Vec<Loops> {
     let home = subject.home;
     let facts = planner.facts.clone();
     let whole = form.whole(&facts.views[subject.sum]);
@@ -113,7 +113,7 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
 
 /// The loops over blocks, those over the tiles of a block, and those of a tile: in the order of
 /// the result's axes.
-fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
+fn levels(subject: &Subject, form: &Tiling, loops: &[Loops]) -> [Vec<String>; 3] {
     let outer = form.outer.iter().filter_map(|axis| loops[*axis].outer.clone()).collect();
     let inner = form.inner.iter().filter_map(|axis| loops[*axis].inner.clone()).collect();
     let mut tile: Vec<usize> =
@@ -127,9 +127,9 @@ fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
 fn in_place(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let home = subject.home;
     let loops = split(planner, subject, form);
@@ -180,13 +180,13 @@ fn lane_annotation(planner: &Planner, at: usize) -> Annotation {
 }
 
 /// The loops over a tile's terms and rows, in their order.
-fn over_tile(form: &Form, terms: Vec<String>, rows: &[String]) -> Vec<String> {
+fn over_tile(form: &Tiling, terms: Vec<String>, rows: &[String]) -> Vec<String> {
     let rows = rows.iter().cloned();
     if form.by_row { rows.chain(terms).collect() } else { terms.into_iter().chain(rows).collect() }
 }
 
 /// The loops over terms that are written out.
-fn unrolled(form: &Form, terms: &[String]) -> Vec<String> {
+fn unrolled(form: &Tiling, terms: &[String]) -> Vec<String> {
     match form.unroll {
         Unroll::Loops(count) => terms[terms.len() - count..].to_vec(),
         _ => Vec::new(),
@@ -197,10 +197,10 @@ fn unrolled(form: &Form, terms: &[String]) -> Vec<String> {
 fn apart(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     sum: &str,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let home = subject.home;
     let loops = split(planner, subject, form);
@@ -244,10 +244,10 @@ fn apart(
 fn sums(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     sum: &str,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -303,8 +303,13 @@ fn sums(
 }
 
 /// Asks the memory for what a later iteration of a loop over terms reads.
-fn prefetch(planner: &mut Planner, stage: &str, over_terms: Option<String>, ahead: Option<Ahead>) {
-    if let (Some(axis), Some(Ahead { name, distance })) = (over_terms, ahead) {
+fn prefetch(
+    planner: &mut Planner,
+    stage: &str,
+    over_terms: Option<String>,
+    ahead: Option<Prefetch>,
+) {
+    if let (Some(axis), Some(Prefetch { name, distance })) = (over_terms, ahead) {
         planner.text.push(format!("{stage}.prefetch({name}, {axis}, {distance})"));
     }
 }

@@ -1,16 +1,16 @@
 //! How rules ask: one question for each decision, none where there is one choice only.
 
-use crate::tune::{Decision, Question};
+use crate::tune::{Choice, Decision};
 
 /// Asks, and remembers the answers.
-pub(super) struct Asker<'a> {
-    answer: &'a mut dyn FnMut(&Question) -> usize,
+pub(super) struct Chooser<'a> {
+    answer: &'a mut dyn FnMut(&Choice) -> usize,
     pub(super) decisions: Vec<Decision>,
 }
 
-impl<'a> Asker<'a> {
-    pub(super) fn new(answer: &'a mut dyn FnMut(&Question) -> usize) -> Asker<'a> {
-        Asker { answer, decisions: Vec::new() }
+impl<'a> Chooser<'a> {
+    pub(super) fn new(answer: &'a mut dyn FnMut(&Choice) -> usize) -> Chooser<'a> {
+        Chooser { answer, decisions: Vec::new() }
     }
 
     /// The index of the choice that is taken.
@@ -25,12 +25,12 @@ impl<'a> Asker<'a> {
             return 0;
         }
         let name = format!("{stage}.{what}");
-        let question = Question { name, stage: stage.to_string(), choices, default };
-        let chosen = (self.answer)(&question);
-        if chosen >= question.choices.len() {
-            crate::bug!("answer {chosen} to `{}`", question.name);
+        let choice = Choice { name, stage: stage.to_string(), options: choices, default };
+        let chosen = (self.answer)(&choice);
+        if chosen >= choice.options.len() {
+            crate::bug!("answer {chosen} to `{}`", choice.name);
         }
-        self.decisions.push(Decision { question, chosen });
+        self.decisions.push(Decision { choice, chosen });
         chosen
     }
 

@@ -1,7 +1,7 @@
 //! The default tile: the one with the fewest cycles by a simple estimate.
 
-use super::super::facts::{Facts, elements, registers};
-use super::super::view::{Access, AxisView, Stride, View};
+use super::super::facts::{StageFacts, elements, registers};
+use super::super::view::{Access, AxisView, StageView, Stride};
 use crate::target::Target;
 
 /// Fewer terms than this leave a tile in registers no time to pay.
@@ -35,7 +35,7 @@ pub(in super::super) struct Tile {
 }
 
 /// The tile that takes the fewest cycles; none if nothing is read more than once.
-pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> Option<Tile> {
+pub(in super::super) fn best_tile(facts: &StageFacts, target: &Target, at: usize) -> Option<Tile> {
     let view = &facts.views[at];
     let terms = view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     if view.tuple || terms < MIN_TERMS {
@@ -61,7 +61,7 @@ pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> 
 
 /// The axes along which a tile of rows and lanes may have several elements, too: those along which
 /// something is used again that rows or lanes read.
-pub(super) fn third_axes(view: &View, row: usize, lane: usize) -> impl Iterator<Item = usize> {
+pub(super) fn third_axes(view: &StageView, row: usize, lane: usize) -> impl Iterator<Item = usize> {
     let again = move |axis: &usize| {
         let moves = |load: &&Access, axis: usize| load.mentions(&view.data[axis].var);
         let mut loads = view.loads.iter().filter(|l| moves(l, row) || moves(l, lane));
@@ -72,7 +72,7 @@ pub(super) fn third_axes(view: &View, row: usize, lane: usize) -> impl Iterator<
 }
 
 /// If some factor is used again along both axes: the cycles for packing and for the results.
-fn reuse(facts: &Facts, target: &Target, at: usize, row: usize, lane: usize) -> Option<f64> {
+fn reuse(facts: &StageFacts, target: &Target, at: usize, row: usize, lane: usize) -> Option<f64> {
     let view = &facts.views[at];
     let lanes = f64::from(target.lanes(view.dtype));
     let (rows, columns) = (&view.data[row], &view.data[lane]);
@@ -100,7 +100,7 @@ fn reuse(facts: &Facts, target: &Target, at: usize, row: usize, lane: usize) -> 
 
 /// Whether a factor is better packed: its vectors lie apart in memory, and it is too large for
 /// that not to matter.
-pub(super) fn packs(facts: &Facts, at: usize, load: &Access, axis: usize) -> bool {
+pub(super) fn packs(facts: &StageFacts, at: usize, load: &Access, axis: usize) -> bool {
     let bytes = elements(load).map(|n| n.saturating_mul(load.buffer.dtype.bytes() as i64));
     let apart = load.stride(&facts.views[at].data[axis].var) != Stride::By(1);
     facts.packed_dim(at, load, axis).is_some() && (apart || bytes.is_some_and(|b| b > PACK_BYTES))
@@ -109,7 +109,7 @@ pub(super) fn packs(facts: &Facts, at: usize, load: &Access, axis: usize) -> boo
 /// The best size of a tile with the given axes.
 fn sized(
     target: &Target,
-    view: &View,
+    view: &StageView,
     row: usize,
     lane: usize,
     taps: Option<usize>,
