@@ -258,10 +258,10 @@ fn reports_each_kind_of_failure_and_measures_the_other_candidates() {
     };
     refused(6, "E0305");
     refused(7, "the schedule is for kernel `other`, not for `faults`");
-    assert!(notes.to_string().contains("compared with those of the plain loops"), "{notes}");
+    assert!(notes.to_string().contains("compared with those of the default schedule"), "{notes}");
     // The reference output is cached.
     let (_, notes) = place.measure_jobs(setup("f.te", "faults"), &jobs[..1], None);
-    assert!(notes.to_string().contains("with those kept: of the plain loops"), "{notes}");
+    assert!(notes.to_string().contains("with cached ones: of the default schedule"), "{notes}");
 }
 
 #[test]

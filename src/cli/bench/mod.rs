@@ -1,8 +1,8 @@
-//! `tec bench`: how fast kernels are, beside each other and beside what the machine can do.
+//! `tec bench`: times kernels, compares them with each other and with the machine's limits.
 //!
-//! A *variant* is a file under a schedule. For each value of the sweep, and each kernel, the
-//! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
-//! and the picture are made.
+//! A *variant* is a file with a schedule. For each value of the sweep and each kernel, the variants
+//! are measured interleaved. A measurement becomes a [`Row`]; the table, the JSON and the plot are
+//! made from the rows.
 
 pub mod machine;
 pub mod measure;
@@ -40,10 +40,10 @@ Examples:
 /// Time kernels of files or modules.
 ///
 /// Warms up, then times batches of calls for at least --min-time seconds in all. The rates are
-/// those of the median: arithmetic operations of the source, bytes of all arguments. Several
-/// files, or several schedules, are measured in turns and compared with the first. A list of
-/// values, `-D n=32,64,128`, or a range, `-D n=64..2048*2` or `-D n=64..512+64`, is measured value
-/// by value; so is one of --var.
+/// those of the median time: arithmetic operations of the source, bytes of all arguments. Several
+/// files or schedules are measured interleaved and compared with the first. A list of values (`-D
+/// n=32,64,128`) or a range (`-D n=64..2048*2`, `-D n=64..512+64`), also of --var, is measured
+/// value by value.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
@@ -53,9 +53,8 @@ pub struct BenchArgs {
     /// Seconds of measurement of each kernel, schedule and value.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     min_time: f64,
-    /// The machine's limits: as measured before (`cached`), measured anew and kept (`fresh`),
-    /// the one that binds measured in turns with the kernel (`beside`, or no value), or not at
-    /// all (`off`).
+    /// The machine's limits: from the cache (`cached`), measured again and cached (`fresh`), the
+    /// limiting one measured interleaved with the kernel (`beside`, or no value), or none (`off`).
     #[arg(long, value_enum, default_value = "cached", value_name = "WHEN")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "beside")]
     roofline: Roofline,
@@ -74,13 +73,13 @@ pub struct BenchArgs {
 /// `--roofline`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Roofline {
-    /// Measured once, and kept.
+    /// From the cache, or measured and cached.
     Cached,
-    /// Measured now, and kept.
+    /// Measured and cached.
     Fresh,
-    /// The limit that binds in turns with the kernel.
+    /// The limiting resource, interleaved with the kernel.
     Beside,
-    /// Nothing of it.
+    /// No roofline.
     Off,
 }
 
@@ -98,31 +97,31 @@ struct Row {
     work: Work,
     /// The limits of the machine for this work.
     roof: Option<Roof>,
-    /// With `--roofline`: the binding limit's rate beside the kernel, and the kernel's part of it.
+    /// With `--roofline`: the rate of the limiting resource, and the kernel's rate relative to it.
     beside: Option<(f64, Ratio)>,
-    /// How often faster than the first variant; the first itself has none.
+    /// The speedup over the first variant; none for the first itself.
     speedup: Option<Ratio>,
 }
 
 /// Everything that was measured.
 struct Results {
     rows: Vec<Row>,
-    /// The name that has several values.
+    /// The name with several values.
     sweep: Option<Sweep>,
-    /// One for each kind of instructions that the kernels are made of.
+    /// One for each instruction set of the kernels.
     machines: Vec<Machine>,
     threads: usize,
 }
 
 impl Results {
-    /// Whether the name of a kernel does not tell where it comes from.
+    /// Whether several files have a kernel of the same name.
     fn has_kernels_of_several_files(&self) -> bool {
         let first = |row: &Row| self.rows.iter().find(|other| other.kernel == row.kernel);
         self.rows.iter().any(|row| first(row).is_some_and(|other| other.file != row.file))
     }
 }
 
-/// A file under a schedule.
+/// A file with a schedule.
 struct Variant<'a> {
     file: &'a str,
     schedule: Option<&'a str>,
@@ -149,7 +148,7 @@ pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
     print(&if args.json { report::json(&results) } else { report::table(&results) })
 }
 
-/// Where the points of the picture lie, checked before anything is measured.
+/// Returns the positions of the plot's points; checked before the measurements.
 fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
@@ -204,7 +203,7 @@ fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Resu
     Ok(())
 }
 
-/// Every file under every schedule.
+/// Returns every file with every schedule.
 fn variants(args: &BenchArgs) -> Vec<Variant<'_>> {
     let schedules = &args.compile.schedule;
     let named = schedules.iter().map(|name| Some(&name[..]));
@@ -222,16 +221,16 @@ struct Point<'a> {
     progress: &'a ProgressBar,
 }
 
-/// A kernel of a variant, ready to be called.
-struct Entrant<'a> {
+/// A kernel of a variant, ready to call.
+struct LoadedVariant<'a> {
     variant: &'a Variant<'a>,
     session: &'a Session,
     manifest: &'a KernelManifest,
     work: Work,
 }
 
-impl Entrant<'_> {
-    /// What its schedule is called.
+impl LoadedVariant<'_> {
+    /// Returns the name of its schedule.
     fn label(&self) -> &str {
         let (name, text) = (&self.manifest.name, &self.manifest.schedule);
         let source = self.session.source.as_ref();
@@ -241,7 +240,7 @@ impl Entrant<'_> {
 }
 
 impl Point<'_> {
-    /// The names of the kernels, in the order of the files.
+    /// Returns the names of the kernels, in the order of the files.
     fn kernels(&self) -> Result<Vec<String>, Error> {
         let mut names: Vec<String> = Vec::new();
         for (_, session) in self.sessions {
@@ -254,18 +253,18 @@ impl Point<'_> {
         Ok(names)
     }
 
-    /// Measures the variants of a kernel in turns.
+    /// Measures the variants of a kernel interleaved.
     fn measure(&self, name: &str, results: &mut Results) -> Result<(), Error> {
-        let mut entrants: Vec<Entrant<'_>> = Vec::new();
+        let mut loaded_variants: Vec<LoadedVariant<'_>> = Vec::new();
         let (mut kernels, mut loaded, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for (variant, session) in self.sessions {
             let found = session.manifest.kernels.iter().find(|kernel| kernel.name == name);
             let Some(manifest) = found else { continue };
-            // A kernel that has none of the schedules is the same under each.
-            let same = |one: &Entrant<'_>| {
+            // A kernel that has none of the schedules is measured once.
+            let same = |one: &LoadedVariant<'_>| {
                 one.variant.file == variant.file && one.manifest.schedule == manifest.schedule
             };
-            if entrants.iter().any(same) {
+            if loaded_variants.iter().any(same) {
                 continue;
             }
             let params = manifest.to_kernel()?;
@@ -274,15 +273,15 @@ impl Point<'_> {
             let given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
             let (function, kernel, values) = session.prepare(manifest, &given)?;
             let work = Work::new(manifest, &kernel, &values);
-            entrants.push(Entrant { variant, session, manifest, work });
+            loaded_variants.push(LoadedVariant { variant, session, manifest, work });
             kernels.push(kernel);
             loaded.push(function);
             held.push(AlignedArgs::new(values));
         }
-        let roofs = entrants.iter().map(|one| self.roof(one, results));
+        let roofs = loaded_variants.iter().map(|one| self.roof(one, results));
         let roofs = roofs.collect::<Result<Vec<_>, Error>>()?;
         let bound = loaded.iter().zip(&kernels).zip(&mut held);
-        let calls = bound.zip(&entrants).map(|(((function, kernel), args), one)| {
+        let calls = bound.zip(&loaded_variants).map(|(((function, kernel), args), one)| {
             let args = args.of(kernel);
             Ok(match &one.session.gpu {
                 Some(gpu) => Timed::Gpu(gpu.bind(function, &args)?),
@@ -290,12 +289,12 @@ impl Point<'_> {
             })
         });
         let mut calls = calls.collect::<Result<Vec<Timed<'_>>, Error>>()?;
-        let mut limit = self.limit(&entrants, &roofs, results.threads);
+        let mut limit = self.limit(&loaded_variants, &roofs, results.threads);
         let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
         let rounds = in_turns(&mut calls, limit.as_mut(), self.args.min_time)?;
-        for (at, (one, roof)) in entrants.iter().zip(roofs).enumerate() {
+        for (at, (one, roof)) in loaded_variants.iter().zip(roofs).enumerate() {
             let times = &rounds.times[at];
             let measured =
                 |roof: &&Roof| !rounds.limit.is_empty() && Some(roof.limit) == first_limit;
@@ -322,9 +321,9 @@ impl Point<'_> {
         Ok(())
     }
 
-    /// The limits for a kernel's work on the machine that its code is for, which is measured when
-    /// it is needed for the first time.
-    fn roof(&self, one: &Entrant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
+    /// Returns the limits of the machine for a kernel's work; measures the machine when it is first
+    /// needed.
+    fn roof(&self, one: &LoadedVariant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
         if self.args.roofline == Roofline::Off || one.session.gpu.is_some() {
             return Ok(None);
         }
@@ -339,10 +338,10 @@ impl Point<'_> {
         Ok(Roof::new(&results.machines[at], &one.work))
     }
 
-    /// The limit that is measured in turns with the kernels: the one that binds the first.
+    /// Returns the limit to measure interleaved with the kernels: that of the first kernel.
     fn limit(
         &self,
-        entrants: &[Entrant<'_>],
+        loaded_variants: &[LoadedVariant<'_>],
         roofs: &[Option<Roof>],
         threads: usize,
     ) -> Option<LimitLoop> {
@@ -350,12 +349,12 @@ impl Point<'_> {
             return None;
         }
         let roof = roofs.first()?.as_ref()?;
-        let target = Target::parse(&entrants[0].session.manifest.target.name).ok()?;
+        let target = Target::parse(&loaded_variants[0].session.manifest.target.name).ok()?;
         Some(LimitLoop::new(Isa::of(&target), roof.limit, threads))
     }
 }
 
-/// The machine's limits, from the cache or measured.
+/// Returns the machine's limits, from the cache or measured.
 fn limits(isa: Isa, threads: usize, when: Roofline) -> Machine {
     let kept = if when == Roofline::Fresh { None } else { machine::cache::load(isa, threads) };
     kept.unwrap_or_else(|| {

@@ -1,6 +1,6 @@
-//! `tec tune-batch IN OUT`: what a runner's job does. It measures the candidates of one file and
-//! writes another, which appears complete or not at all; until then `OUT` with the ending `.jsonl`
-//! holds a line for each candidate that is done.
+//! `tec tune-batch IN OUT`: the job of a runner. It measures the candidates of one file and writes
+//! another one atomically; until then, `OUT` with the ending `.jsonl` has a line for each finished
+//! candidate.
 
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter};
@@ -15,12 +15,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Measure the candidates of a batch: the job that `tec tune --runner` makes.
+/// Measure the candidates of a batch, as a job of `tec tune --runner`.
 #[derive(Debug, clap::Args)]
 pub struct BatchArgs {
-    /// The batch, JSON.
+    /// The batch as JSON.
     input: PathBuf,
-    /// Where the outcomes go, JSON.
+    /// The output file for the outcomes, JSON.
     output: PathBuf,
 }
 
@@ -51,13 +51,13 @@ pub fn run(args: &BatchArgs, reporter: &Reporter) -> Result<(), Error> {
     reporter.write(&[OutputFile { path: args.output.clone(), bytes, executable: false }])
 }
 
-/// Where the lines go.
+/// Returns the path of the intermediate output.
 fn lines_of(output: &Path) -> PathBuf {
     output.with_extension("jsonl")
 }
 
-/// Measures each by itself, and says so in a line of `OUT.jsonl` before the next begins: whoever
-/// waits for the batch may be gone when it ends.
+/// Measures candidates one by one, and writes a line of `OUT.jsonl` before the next begins, because
+/// the search may have ended when the batch ends.
 fn measure(pool: &mut Pool, jobs: &[Job], output: &Path) -> Result<Compared, Error> {
     let path = lines_of(output);
     let cannot = |error: std::io::Error| {

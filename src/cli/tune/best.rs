@@ -1,4 +1,4 @@
-//! `tec best`, and what `--records` does: the best recorded schedules, printed or put into a file.
+//! `tec best` and `--records`: print the best recorded schedules, or put them into a file.
 
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
@@ -22,8 +22,8 @@ Examples:
 
 /// Print the best recorded schedule of each kernel.
 ///
-/// Where finalists were measured in turns it is the fastest of them, by those times. Records of this
-/// machine's CPU come before others.
+/// If candidates were measured interleaved, the best is the fastest of these. Records of this
+/// machine's CPU take precedence.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BestArgs {
@@ -32,14 +32,14 @@ pub struct BestArgs {
     records: PathBuf,
     #[command(flatten)]
     which: RecordSelection,
-    /// Put the schedules into this file, each as its kernel's `tuned`, which is what the kernel is
-    /// then built with on that target; one of that name for the same target is replaced, nothing
-    /// else is touched.
+    /// Put the schedules into this file, each as its kernel's `tuned`, with which the kernel is
+    /// then built for that target. A schedule of that name for the same target is replaced; nothing
+    /// else changes.
     #[arg(long, value_name = "FILE.te")]
     write_back: Option<PathBuf>,
 }
 
-/// RecordSelection records.
+/// The selection of records.
 #[derive(Debug, clap::Args)]
 pub struct RecordSelection {
     /// Only this kernel.
@@ -48,13 +48,13 @@ pub struct RecordSelection {
     /// Only for this target.
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
-    /// Only with so many threads.
+    /// Only with this number of threads.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 }
 
 impl RecordSelection {
-    /// What is asked for, in words.
+    /// Describes the selection.
     fn describe(&self) -> String {
         let kernel = self.kernel.as_ref().map(|name| format!(" of `{name}`"));
         let target = self.target.as_ref().map(|name| format!(" for {name}"));
@@ -62,7 +62,7 @@ impl RecordSelection {
         [kernel, target, threads].into_iter().flatten().collect()
     }
 
-    /// The filter; a target's full name for `native`.
+    /// Returns the filter, with the full name for `native`.
     pub fn filter(&self) -> Result<Filter> {
         let target = match &self.target {
             Some(name) => Some(Target::parse(name)?.to_string()),
@@ -73,7 +73,7 @@ impl RecordSelection {
     }
 }
 
-/// The best of what is asked for, of this machine's if there are any.
+/// Returns the best selected record, of this machine if there is one.
 fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
     let target = filter.target.as_deref().unwrap_or_default();
     let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
@@ -85,7 +85,7 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     let parsed = records::read(&args.records)?;
     records::show_notes(&args.records, &parsed);
     let filter = args.which.filter()?;
-    // One for each kernel and target, in the order of their first record.
+    // One record for each kernel and target, in the order of their first record.
     let mut found: Vec<&Record> = Vec::new();
     for record in parsed.records.iter().filter(|record| filter.admits(record)) {
         let same = |one: &&Record| one.kernel == record.kernel && one.target == record.target;
@@ -117,7 +117,7 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }
 
-/// The text of a record's schedule, for a kernel; a fault in it is the file's.
+/// Returns the schedule of a record, for a kernel; an error names the file of records.
 fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
     edit::named(&record.schedule, kernel).map_err(|mut diag| {
         diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
@@ -125,7 +125,7 @@ fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
     })
 }
 
-/// A record in a line, for a kernel that computes what it is about.
+/// Describes a record in a line.
 fn describe(record: &Record, kernel: &str) -> String {
     let Record { target, threads, machine, tec, .. } = record;
     let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -138,8 +138,8 @@ fn describe(record: &Record, kernel: &str) -> String {
     )
 }
 
-/// The text of a file with the best recorded schedules of its kernels, and what the user should
-/// know; `graphs` are the kernels as they are built.
+/// Returns the text of a file with the best recorded schedules of its kernels, and notes for the
+/// user; `graphs` are the kernels as they are built.
 pub fn put_best(
     path: &Path,
     source: &str,

@@ -1,8 +1,8 @@
 //! `tec tune`: searches for the best schedule of each kernel of a file.
 //!
-//! The kernels share the budget: each batch goes to the one that is expected to gain the most
-//! (`tune::search::budget`). Every trial is a line of the records before the next begins, so
-//! nothing that was measured is lost, however the command ends.
+//! The kernels share the budget: each batch goes to the one with the largest expected gain
+//! (`tune::search::budget`). Every trial is recorded before the next begins, so measurements are
+//! never lost, however the command ends.
 
 use super::log::{self, Log, context, owner};
 use super::protocol::Setup;
@@ -50,12 +50,12 @@ Examples:
 
 /// Search for the best schedule of each kernel.
 ///
-/// Candidates come from rules (or, with --schedule, from a schedule's knobs); a cost model and what
-/// was learned from the trials choose which are measured; each result is compared with the plain
-/// loops' before its time counts. Trials are kept in the records, and another run goes on from
-/// them. The best schedule is printed in the language, ready to be pasted into the file; what is
-/// said about it stands in comments. For a GPU that this machine does not have the cost model
-/// alone decides, which is said, and nothing is recorded. See docs/TUNING.md.
+/// Candidates come from rules or, with --schedule, from a schedule's knobs. A cost model and what
+/// it learned from the trials choose which are measured; each result is compared with the default
+/// schedule's before its time counts. Trials are recorded, and another run continues from them. The
+/// best schedule is printed in the language, ready to be pasted into the file, with notes in
+/// comments. For a GPU that this machine does not have, the cost model alone decides, and nothing
+/// is recorded. See docs/TUNING.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
@@ -67,25 +67,25 @@ pub struct TuneArgs {
     /// The `.te` file.
     #[arg(value_name = "FILE.te")]
     file: String,
-    /// Candidates to measure, all kernels together; as many as the budget allows by default.
+    /// Candidates to measure, for all kernels together; by default as many as the budget allows.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     trials: Option<usize>,
-    /// How long to search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
+    /// Time of the search: 60s, 5m, 1h; a minute by default, no limit with --trials alone.
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     budget: Option<Duration>,
-    /// Let a job system measure: `{}` stands for the script of a batch.
+    /// Measure by a job system: `{}` stands for the script of a batch.
     #[arg(long, value_name = "COMMAND {}")]
     runner: Option<String>,
-    /// Let candidates change the order of sums as if the kernels said `reassociate`.
+    /// Let candidates reorder sums as if the kernels said `reassociate`.
     #[arg(long)]
     reassociate: bool,
-    /// Measure nothing: the best schedule by the cost model alone.
+    /// Measure nothing: print the best schedule by the cost model alone.
     #[arg(long, conflicts_with = "runner")]
     estimate: bool,
     /// Draw the best rate over the seconds of the search.
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<String>,
-    /// Print what the kernels compute, and search nothing.
+    /// Print the stage graphs of the kernels, without a search.
     #[arg(long, conflicts_with_all = ["plot", "json"])]
     dag: bool,
     /// As JSON.
@@ -97,17 +97,17 @@ pub struct TuneArgs {
     compile: CompileArgs,
 }
 
-// What options of other commands mean here.
-const THREADS: &str = "Threads of parallel loops: the schedules are for so many; by default as \
-                       many as a module has, $TEC_NUM_THREADS or one for each CPU";
-const SEED: &str = "Of the search, and where the random inputs begin";
-const SCHEDULE: &str = "Search the knobs of this schedule, instead of what the rules can write";
-const RECORDS: &str = "Where trials are kept, and taken up from; FILE.records.jsonl by default";
+// The help of options that other commands have too.
+const THREADS: &str = "Threads of parallel loops, for which the schedules are tuned; by default \
+                       those of a module: $TEC_NUM_THREADS or one for each CPU";
+const SEED: &str = "Seed of the search and of the random inputs";
+const SCHEDULE: &str = "Search the knobs of this schedule instead of the rules' schedules";
+const RECORDS: &str = "File of records, read and extended; FILE.records.jsonl by default";
 
 /// Candidates of a batch.
 const BATCH: usize = 16;
-/// The part of the budget that the last comparison takes, and its bounds in seconds.
-const LAST: (f64, f64, f64) = (0.05, 0.5, 3.0);
+/// The part of the budget for the last comparison, and its bounds in seconds.
+const LAST_COMPARISON: (f64, f64, f64) = (0.05, 0.5, 3.0);
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -120,7 +120,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     };
     let seconds = number * unit;
     if !(0.1..=1e7).contains(&seconds) {
-        return Err("a tenth of a second at least, and not for ever".to_string());
+        return Err("the budget must be between 0.1 s and 1e7 s".to_string());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -147,7 +147,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     files.output("--records", Some(&path)).output("--plot", args.plot.as_ref()).check()?;
     let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
-    // Threads of the CPU say nothing about a GPU.
+    // The number of CPU threads does not affect a GPU.
     let usual = if options.target.is_gpu() { 1 } else { threads::usual() as i32 };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
     let how = (threads, args.reassociate);
@@ -184,7 +184,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let kernels = evaluators.iter().zip(&models).zip(&spaces);
     for (at, ((evaluator, model), (space, is_template))) in kernels.enumerate() {
         let search = Search::new(&**space, &**model, run.arguments.seed);
-        // Where the knobs of a schedule are searched, nothing else is an answer.
+        // A search of knobs ignores trials of other schedules.
         tasks.push(run.open(at, evaluator, search, is_template.then_some(&**space))?);
     }
     let limits = Limits::new(args, begin);
@@ -201,7 +201,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     print_and_plot(&text, args, reporter, || report::svg(&reports))
 }
 
-/// The results first: the picture may fail.
+/// Prints first, because writing the plot may fail.
 fn print_and_plot(
     text: &str,
     args: &TuneArgs,
@@ -218,11 +218,11 @@ fn print_and_plot(
 
 fn show_bugs(bugs: &RefCell<Vec<String>>) {
     for bug in bugs.borrow().iter() {
-        eprintln!("note: a candidate showed a defect of tec: {bug}");
+        eprintln!("note: a candidate triggered a bug in tec: {bug}");
     }
 }
 
-/// Why nothing is measured, if so: the user wants it, or the target is a GPU and there is none.
+/// Returns why nothing is measured, if so: `--estimate`, or no GPU for a GPU target.
 fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<String>> {
     let target = &options.target;
     if args.estimate {
@@ -240,7 +240,7 @@ fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<Str
     Err(Box::new(Diag::global("E0545", text).help(help)))
 }
 
-/// The search by the cost model alone, kernel after kernel, and what it prints.
+/// Searches by the cost model alone, kernel by kernel, and prints the results.
 fn estimate<'a>(
     args: &TuneArgs,
     program: &Program,
@@ -258,7 +258,7 @@ fn estimate<'a>(
     };
     let (mut all, parts) = (Vec::new(), kernels.len());
     for (evaluator, model, space) in kernels {
-        // Run-time integers may have no value: the model takes them to be some hundreds.
+        // Run-time integers may have no value; the model assumes one.
         let plain = driver::lower_naively(evaluator.graph, &head.options.target).ok();
         let work = plain.and_then(|plain| {
             let arguments = arguments.of(&plain);
@@ -276,16 +276,16 @@ fn estimate<'a>(
     print_and_plot(&text, args, reporter, || unmeasured::svg(&all))
 }
 
-/// What all kernels of a run have in common.
+/// The common state of all kernels of a run.
 struct Run<'a> {
     args: &'a TuneArgs,
-    /// With the number of threads in them.
+    /// The arguments, with the number of threads.
     arguments: Arguments,
     options: &'a Options,
     program: &'a Program,
-    /// The kernels' plain loops.
+    /// The loops of the kernels' default schedules.
     plain: Vec<Kernel>,
-    /// The machine's, if code for the target runs on it.
+    /// The machine's limits, if it can run code for the target.
     limits: Option<machine::Machine>,
     /// The records.
     path: PathBuf,
@@ -293,8 +293,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The search for a kernel, with what the records say of it, of trials of the space `own` if
-    /// there is one. What is wrong with the records is said for the first one.
+    /// Opens the search for a kernel with its recorded trials, only those of the space `own` if
+    /// there is one. Prints notes about the records for the first kernel.
     fn open<'s>(
         &self,
         at: usize,
@@ -307,11 +307,11 @@ impl Run<'_> {
         let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
         let arguments = self.arguments.of(plain);
         let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, &arguments);
-        // What cannot be written is not measured first.
+        // Fails before the measurements if the records cannot be written.
         Writer::open(&self.path)?;
         let owner = owner(&workload_hash(graph), &self.path);
         let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
-        // The limits are those of this machine.
+        // The limits are known for this machine only.
         let limits = self.limits.as_ref().filter(|_| machine == log::machine(&setup.target));
         let roof = limits.and_then(|limits| Roof::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
@@ -323,7 +323,7 @@ impl Run<'_> {
         let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
-            eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
+            eprintln!("note: {}: {count} trial{plural} resumed from {path}", graph.name);
         }
         if refused > 0 {
             let (plural, path) = (if refused == 1 { "" } else { "s" }, self.path.display());
@@ -331,7 +331,7 @@ impl Run<'_> {
             let first = all.iter().next().map(|(code, (_, text))| format!(", {code}: {text}"));
             let (kernel, why) = (&graph.name, first.unwrap_or_default());
             eprintln!(
-                "note: {kernel}: {refused} trial{plural} of {path} left out, whose schedules \
+                "note: {kernel}: {refused} trial{plural} of {path} ignored, whose schedules \
                        this version refuses{why}"
             );
         }
@@ -349,7 +349,7 @@ fn check_paths(args: &TuneArgs) -> Result<(), Error> {
         let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }
-    // Rather now than after the search.
+    // Check now, not after the search.
     match Path::new(path).parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
             let text = format!("cannot write `{path}`: there is no folder {}", folder.display());
@@ -359,7 +359,8 @@ fn check_paths(args: &TuneArgs) -> Result<(), Error> {
     }
 }
 
-/// What is measured is what `tec build` makes, and its results are compared to the bit.
+/// Refuses options for which candidates would differ from what `tec build` makes, or could not be
+/// compared bit by bit.
 pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
     let wrong = if compile.opt != 3 {
         "`--opt`: fully optimised code is measured; leave the option out"
@@ -373,16 +374,15 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
     Err(Error::Usage(wrong.to_string()))
 }
 
-/// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
-/// schedules.
+/// Returns the schedule whose knobs are searched, if any, and options that ignore all schedules.
 fn options_of(args: &TuneArgs) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
-    // The worker packs them before it measures.
+    // The worker packs inputs before it measures.
     options.free = Free::All;
     Ok((options.schedule.take(), options))
 }
 
-/// `FILE.records.jsonl` for `FILE.te`.
+/// Returns `FILE.records.jsonl` for `FILE.te`.
 pub fn default_records(file: &str) -> PathBuf {
     PathBuf::from(format!("{}.records.jsonl", file.strip_suffix(".te").unwrap_or(file)))
 }
@@ -398,7 +398,7 @@ fn dags(graphs: &[Graph]) -> String {
     text
 }
 
-/// What there is to decide about each kernel, and whether that is the knobs of a schedule.
+/// Returns the space of each kernel, and whether it is that of a schedule's knobs.
 fn spaces(
     program: &Program,
     graphs: &[Graph],
@@ -426,7 +426,7 @@ fn spaces(
         spaces.push((space, item.is_some()));
     }
     if let (true, Some((_, name))) = (spaces.iter().all(|(_, own)| !own), template) {
-        let text = format!("`{name}` is no schedule of the file, whose knobs could be searched");
+        let text = format!("`{name}` is no schedule of the file");
         let help = "leave out `--schedule`: the rules write schedules";
         return Err(Box::new(Diag::global("E0303", text).help(help)));
     }
@@ -439,7 +439,7 @@ fn spaces(
     Ok(spaces)
 }
 
-/// A template is searched, recorded and printed as it stands in the file.
+/// Refuses definitions of a searched schedule's parameters: it is searched as it is in the file.
 fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag::Result<()> {
     let Some(name) = &item.name else { return Ok(()) };
     let is_own = |(of, text, _): &&(Option<String>, String, String)| {
@@ -452,7 +452,7 @@ fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag:
     Err(Box::new(diag.help("write the value into the file, or a `knob` to search for it")))
 }
 
-/// What a call does.
+/// Counts the work of a call.
 fn work_of(
     graph: &Graph,
     plain: &Kernel,
@@ -470,9 +470,9 @@ fn work_of(
 /// When to stop.
 struct Limits {
     begin: Instant,
-    /// The search ends then; what is left is for the last comparison.
+    /// The end of the search; the rest of the budget is for the last comparison.
     search: Option<Duration>,
-    /// Everything ends then.
+    /// The end of the budget.
     end: Option<Instant>,
     /// Seconds of the last comparison of each kernel.
     last: f64,
@@ -485,8 +485,8 @@ impl Limits {
         let minute = Duration::from_secs(60);
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
-        let (part, least, most) = LAST;
-        // Of a short budget most is for the search.
+        let (part, least, most) = LAST_COMPARISON;
+        // Most of a short budget is for the search.
         let last = (whole * part).clamp(least, most).min(whole / (2.0 * MAX_COMPARISON_FACTOR));
         let stopped = stop_flag();
         let search = budget.map(|budget| {
@@ -503,8 +503,8 @@ impl Limits {
     }
 }
 
-/// Becomes true with the first Ctrl-C, which ends the search, and what is known is printed; the
-/// second one ends the process. Without a handler the first does.
+/// Returns a flag that the first Ctrl-C sets, which ends the search and prints the results; a
+/// second Ctrl-C ends the process.
 fn stop_flag() -> Arc<AtomicBool> {
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = stopped.clone();
@@ -512,12 +512,12 @@ fn stop_flag() -> Arc<AtomicBool> {
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after the candidates under way; again to stop at once");
+        eprintln!("\nstopping after the current candidates; press Ctrl-C again to stop at once");
     });
     stopped
 }
 
-/// Batches, until the limits are reached or nobody has anything left to try.
+/// Measures batches until a limit is reached or all spaces are exhausted.
 fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
     let mut sign = report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
@@ -540,13 +540,13 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
     Ok(())
 }
 
-/// The best of each kernel.
+/// Returns the best candidate of each kernel.
 fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
     let seconds = limits.last / tasks.len() as f64;
     let mut reports = Vec::new();
     let mut left = tasks.len() as u32;
     for task in tasks {
-        // The kernels that are not decided share what there is.
+        // The remaining kernels share the remaining time.
         let now = Instant::now();
         let ends = limits.end.map(|end| now + end.saturating_duration_since(now) / left);
         left -= 1;

@@ -1,4 +1,4 @@
-//! `tec records`: looks at files of records, joins them, thins them out, measures them again.
+//! `tec records`: shows, merges, prunes and replays records.
 
 use super::super::options::{self, CompileArgs};
 use super::super::paths::Files;
@@ -30,7 +30,7 @@ Examples:
   tec records prune all.records.jsonl --keep 20
   tec records replay old.records.jsonl matmul_add.te --threads 2";
 
-/// Look at, join, thin out or measure again what `tec tune` recorded.
+/// Show, merge, prune or replay the records of `tec tune`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecordsArgs {
@@ -42,7 +42,7 @@ const THREADS: &str = "Threads of parallel loops; as recorded by default";
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// A line for each record.
+    /// Print a line for each record.
     Show {
         /// Records.
         #[arg(value_name = "FILE.records.jsonl")]
@@ -50,31 +50,31 @@ enum Action {
         #[command(flatten)]
         which: RecordSelection,
     },
-    /// One file of several; a record that is in two of them comes once.
+    /// Merge several files; duplicates are dropped.
     Merge {
         /// Records.
         #[arg(value_name = "FILE.records.jsonl", required = true)]
         files: Vec<PathBuf>,
-        /// Where they go.
+        /// The output file.
         #[arg(short, long, value_name = "OUT")]
         output: PathBuf,
     },
-    /// Keep the fastest records of each workload, target, CPU and number of threads, and those
-    /// that are wrong.
+    /// Keep the fastest records of each workload, target, CPU and number of threads, and the wrong
+    /// ones.
     Prune {
         /// Records.
         #[arg(value_name = "FILE.records.jsonl")]
         file: PathBuf,
-        /// How many of each.
+        /// The number of records of each.
         #[arg(long, default_value_t = 10, value_name = "N")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
-        /// Where they go; the same file by default.
+        /// The output file; the same file by default.
         #[arg(short, long, value_name = "OUT")]
         output: Option<PathBuf>,
     },
-    /// Measure recorded schedules of a file's kernels on this machine, with this version, and add
-    /// the results; what was measured so already is left out.
+    /// Measure recorded schedules of a file's kernels on this machine with this version, and record
+    /// the results; schedules that were measured so already are skipped.
     #[command(mut_arg("threads", |arg| arg.help(THREADS)))]
     #[command(mut_arg("schedule", |arg| arg.hide(true)), mut_arg("records", |arg| arg.hide(true)))]
     #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
@@ -91,13 +91,13 @@ struct Replay {
     /// The file with the kernels.
     #[arg(value_name = "FILE.te")]
     file: String,
-    /// Where the results go; the same file by default.
+    /// The file for the results; the same file by default.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Measure by this command, which runs the script that `{}` stands for.
+    /// Measure by this command; `{}` stands for the script of a batch.
     #[arg(long, value_name = "COMMAND")]
     runner: Option<String>,
-    /// A call that takes longer is ended.
+    /// The time limit of a call.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", allow_negative_numbers = true)]
     limit: f64,
     #[command(flatten)]
@@ -194,7 +194,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
             let (old, name) = (args.old.display(), &graph.name);
             eprintln!("note: {old} has no record of what `{name}` computes for {target}");
         }
-        // With as many threads as before, unless the user says how many.
+        // With the recorded number of threads, unless the user gives one.
         let own = |record: &&Record| args.arguments.threads.unwrap_or(record.threads as i32);
         let threads: BTreeSet<i32> = wanted.iter().map(own).collect();
         for threads in threads {
@@ -207,8 +207,8 @@ fn replay(args: &Replay) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures those of the wanted records that were not measured so already; `before` are those of
-/// the file.
+/// Measures the wanted records that were not measured so already; `before` holds the records of the
+/// file.
 fn replay_kernel(
     args: &Replay,
     graph: &Graph,
@@ -223,7 +223,8 @@ fn replay_kernel(
         let owner = owner(&workload_hash(graph), output);
         open(setup.clone(), args.runner.as_deref(), owner)
     };
-    // Where another machine may measure, it says which it is; else nothing is begun in vain.
+    // A runner reports its machine; without one, the worker is started only if something is left to
+    // measure.
     let (opened, machine) = match &args.runner {
         Some(_) => open().map(|(measure, machine)| (Some(measure), machine))?,
         None => (None, machine(&setup.target)),
@@ -237,7 +238,7 @@ fn replay_kernel(
             && (&record.machine, &record.vars) == (&context.machine, &context.vars)
             && !matches!(record.failure, Some(TrialFailure::Runner(_)))
     };
-    // In the same file what to measure stands beside what was measured.
+    // The file of the wanted records is also that of the results.
     let known = if args.output.is_some() { &written.records[..] } else { before };
     let mut seen: FxHashSet<String> =
         known.iter().filter(done).map(|record| record.schedule.clone()).collect();
@@ -279,7 +280,7 @@ fn measure_all(log: &mut Log, mut measure: Box<dyn Measure>, jobs: &[Job]) -> Re
                 crate::tune::Outcome::Measured { .. } => "wrong".to_string(),
             },
         };
-        // The reader of standard output may be gone; the records are what counts.
+        // A closed standard output does not matter; the records are written.
         let _ = print(&format!("{kernel} {}/{}: {said}\n", at + 1, jobs.len()));
     });
     measure.notes().iter().for_each(|note| eprintln!("note: {note}"));

@@ -21,16 +21,16 @@ pub fn make(
     let key = key(harness, given);
     let kernel = harness.setup.kernel.clone();
     if let Some((outputs, how)) = cache::load(&key) {
-        notes.push(format!("the results of `{kernel}` are compared with those kept: {how}"));
+        notes.push(format!("the results of `{kernel}` are compared with cached ones: {how}"));
         return Ok(outputs);
     }
     let how = match reference {
-        Reference::Default | Reference::Patient => "of the plain loops",
-        Reference::Auto => "of the rules' schedule",
+        Reference::Default | Reference::Patient => "of the default schedule",
+        Reference::Auto => "of the automatic schedule",
     };
     let placed = harness.place_reference(reference).map_err(SampleError::Unavailable)?;
     if placed.schedule.reassociated {
-        let text = "the schedule of the reference output changes the order of sums";
+        let text = "the schedule of the reference output reorders sums";
         return Err(SampleError::Unavailable(text.to_string()));
     }
     let compiled =
@@ -47,7 +47,7 @@ pub fn make(
         }
     };
     if let Err(why) = cache::store(&key, &how, &outputs) {
-        notes.push(format!("the reference output is not kept: {why}"));
+        notes.push(format!("the reference output is not cached: {why}"));
     }
     notes.push(format!("the results of `{kernel}` are compared with those {how}"));
     Ok(outputs)

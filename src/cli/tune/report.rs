@@ -1,4 +1,4 @@
-//! What a search says: a sign of life while it runs, and its results.
+//! The output of a search: its progress and its results.
 
 use super::edit;
 use super::task::{CostEvaluator, FailureKind, Task, TaskView, Winner};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The result of one kernel's search.
 pub struct Report {
     name: String,
-    /// Where it was measured: so many threads, or a GPU's name.
+    /// The number of threads, or the GPU's name.
     place: String,
     workload: String,
     wrong: Vec<PathBuf>,
@@ -28,16 +28,16 @@ pub struct Report {
     work: Work,
     roof: Option<Roof>,
     winner: Option<Winner>,
-    /// What was packed before the winner was measured.
+    /// The inputs that the winner packs ahead.
     packed: Option<Packed>,
-    /// The best over the seconds of the search.
+    /// The best time over the seconds of the search.
     curve: Vec<(f64, f64)>,
     exhausted: bool,
     took: Duration,
 }
 
 impl Report {
-    /// Of a search that is over.
+    /// Returns the report of a finished search.
     pub fn new(task: &Task<'_>, winner: Option<Winner>, took: Duration) -> Report {
         let context = &task.log.context;
         let threads = context.threads;
@@ -64,14 +64,14 @@ impl Report {
         }
     }
 
-    /// Finds out what was packed ahead for the winner.
+    /// Finds the inputs that the winner packs ahead.
     pub fn find_packed(&mut self, evaluator: &CostEvaluator<'_>) {
         let winner = self.winner.as_ref();
         self.packed = winner.and_then(|one| Packed::of(evaluator, &one.trial.proposal.text));
     }
 }
 
-/// Inputs whose layout is free and that a schedule packs: the time is that without packing.
+/// Inputs with free layouts that a schedule packs; the measured time does not include packing.
 pub struct Packed {
     /// Their names.
     pub inputs: Vec<String>,
@@ -80,7 +80,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Of a schedule that was chosen, if it packs any.
+    /// Returns the packed inputs of a schedule, if there are any.
     pub fn of(evaluator: &CostEvaluator<'_>, text: &str) -> Option<Packed> {
         let inputs = driver::packed_ahead(evaluator.graph, text, evaluator.options).ok()?;
         if inputs.is_empty() {
@@ -96,7 +96,7 @@ impl Packed {
         Some(Packed { inputs, adds: adds.max(0.0) })
     }
 
-    /// What is to be done about it, and what it is worth.
+    /// Returns the options that pack ahead, and the time that they save.
     pub fn lines(&self) -> [String; 2] {
         let names: Vec<String> = self.inputs.iter().map(|name| format!("`{name}`")).collect();
         let (names, adds) = (names.join(" and "), duration(self.adds));
@@ -110,17 +110,17 @@ impl Packed {
     }
 }
 
-/// What all kernels of a run have in common.
+/// What all kernels of a run share.
 pub struct RunInfo<'a> {
-    /// How they were compiled.
+    /// The compile options.
     pub options: &'a Options,
     /// Threads of parallel loops.
     pub threads: usize,
-    /// Where the trials are.
+    /// The file of records.
     pub records: &'a Path,
 }
 
-/// The schedules, what is said about them in comments.
+/// Returns the schedules, with notes in comments.
 pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let mut text = String::new();
     for (at, report) in reports.iter().enumerate() {
@@ -145,13 +145,13 @@ fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
         report.took.as_secs_f64()
     )];
     if report.exhausted {
-        lines[0].push_str("; there is nothing more to try");
+        lines[0].push_str("; the space is exhausted");
     }
     match &report.winner {
         None if report.known == 0 => {
-            lines.push("no candidate was tried: the limits left none".to_string())
+            lines.push("no candidate was tried: the limits are too small".to_string())
         }
-        None => lines.push("no candidate ran: nothing is better than no schedule".to_string()),
+        None => lines.push("no candidate ran: use the default schedule".to_string()),
         Some(winner) => {
             let mut best = format!("the best takes {}", duration(winner.seconds));
             if report.work.flops > 0.0 {
@@ -167,11 +167,11 @@ fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
         }
     }
     for path in &report.wrong {
-        lines.push(format!("a defect of tec: {} holds a wrong candidate", path.display()));
+        lines.push(format!("a bug in tec: {} holds a wrong candidate", path.display()));
     }
     for (kind, (count, example)) in &report.failures {
         let example = example.lines().next().unwrap_or_default();
-        // What is wrong with a runner is for the user to see, all of it.
+        // The user needs the whole message of a runner.
         let most = if *kind == FailureKind::Runner { usize::MAX } else { 70 };
         let short: String = example.chars().take(most).collect();
         let dots = if short.len() < example.len() { "…" } else { "" };
@@ -181,12 +181,12 @@ fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
     lines
 }
 
-/// What a plural ends in.
+/// Returns the ending of a plural.
 pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Seconds with a unit.
+/// Formats seconds with a unit.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.3} s"),
@@ -195,7 +195,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The same for programs.
+/// Returns the results as JSON.
 pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let kernel = |report: &Report| {
         let failures: BTreeMap<&str, usize> =
@@ -236,24 +236,25 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// A line on a terminal that shows how the search goes; else a line of text now and then.
+/// Shows the progress of a search: a status line on a terminal, else a line of text from time to
+/// time.
 pub struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,
     budget: Option<Duration>,
     most: Option<usize>,
-    /// The best of each kernel that was shown.
+    /// The last best time of each kernel.
     best: BTreeMap<String, f64>,
-    /// When something was said last, where there is no terminal.
+    /// The time of the last line, without a terminal.
     said: Instant,
     trials: BTreeMap<String, usize>,
 }
 
-/// Without a terminal there is a line this often.
-const QUIET: Duration = Duration::from_secs(10);
+/// The interval of lines without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl ProgressLine {
-    /// At the beginning of a search.
+    /// Starts the display.
     pub fn new(
         reporter: &Reporter,
         budget: Option<Duration>,
@@ -265,7 +266,7 @@ impl ProgressLine {
         ProgressLine { bar, begin, budget, most, best, said: Instant::now(), trials }
     }
 
-    /// After some trials of a kernel.
+    /// Updates the display after trials of a kernel.
     pub fn show(&mut self, view: &TaskView<'_>) {
         self.trials.insert(view.name.to_string(), view.trials);
         let trials: usize = self.trials.values().sum();
@@ -300,25 +301,27 @@ impl ProgressLine {
         if let Some(best) = view.best {
             self.best.insert(view.name.to_string(), best);
         }
-        if self.bar.is_hidden() && (self.said.elapsed() >= QUIET || (better && known.is_none())) {
+        if self.bar.is_hidden()
+            && (self.said.elapsed() >= LINE_INTERVAL || (better && known.is_none()))
+        {
             eprintln!("{text}");
             self.said = Instant::now();
         }
         self.bar.set_message(text);
     }
 
-    /// Something that stays on the screen.
+    /// Prints a line that stays.
     pub fn note(&mut self, text: &str) {
         self.bar.suspend(|| eprintln!("{text}"));
     }
 
-    /// The search is over.
+    /// Ends the display.
     pub fn end(self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// The picture: the best rate of each kernel over the seconds of the search.
+/// Plots the best rate of each kernel over the seconds of the search.
 pub fn svg(reports: &[Report]) -> String {
     let computes =
         |report: &Report| report.work.flops >= report.work.bytes && report.work.flops > 0.0;

@@ -236,7 +236,7 @@ fn compare(
         };
         let (x, y) = (value(a), value(b));
         if a != b && !(x.is_nan() && y.is_nan()) {
-            let text = format!("{name}{point:?} is {x:e}, by the interpreter {y:e}");
+            let text = format!("{name}{point:?} is {x:e}, but the interpreter computes {y:e}");
             return Err(text + ": this is a bug in tec");
         }
     }

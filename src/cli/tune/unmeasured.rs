@@ -1,7 +1,7 @@
-//! `tec tune` where nothing can be measured: the best schedules by the cost model alone.
+//! `tec tune` without measurements: the best schedules by the cost model alone.
 //!
-//! Nothing is recorded, because records hold measurements. What is printed says so, with the terms
-//! of the estimate, and can be pasted into the file like what was measured.
+//! Nothing is recorded, because records hold measurements. The output states this and lists the
+//! terms of the estimate.
 
 use super::edit;
 use super::report::{Packed, duration, plural};
@@ -18,43 +18,43 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Candidates at the beginning, drawn at random.
-const FIRST: usize = 256;
-/// Without limits of the user's the search ends after so many generations that brought nothing.
-const PATIENCE: usize = 12;
+/// Random candidates at the beginning.
+const INITIAL_CANDIDATES: usize = 256;
+/// Generations without an improvement after which the search ends, unless the user gave limits.
+const MAX_IDLE_GENERATIONS: usize = 12;
 
-/// When to stop.
+/// The limits of the search.
 pub struct Limits<'a> {
-    /// Of all kernels together.
+    /// The time for all kernels together.
     pub budget: Option<Duration>,
-    /// Candidates, all kernels together.
+    /// The candidates for all kernels together.
     pub candidates: Option<usize>,
-    /// Whether the user gave any of the two: otherwise it ends where nothing better is found.
+    /// Whether the user gave one of these; otherwise the search ends without improvements.
     pub given: bool,
-    /// Ctrl-C.
+    /// Set by Ctrl-C.
     pub stopped: &'a AtomicBool,
 }
 
-/// What came out for a kernel.
+/// The result of a kernel.
 pub struct EstimatedKernel {
     name: String,
-    /// What a call does, if its arguments say so.
+    /// The work of a call, if its arguments are known.
     work: Option<Work>,
     candidates: usize,
     refused: BTreeMap<String, (usize, String)>,
     best: Option<(Proposal, Estimate)>,
-    /// What the best is estimated to have packed ahead.
+    /// The inputs that the best candidate packs ahead.
     packed: Option<Packed>,
     /// The best estimate over the seconds of the search.
     curve: Vec<(f64, f64)>,
     took: Duration,
 }
 
-/// What all kernels of a run have in common.
+/// What all kernels of a run share.
 pub struct EstimateInfo<'a> {
-    /// How they are compiled.
+    /// The compile options.
     pub options: &'a Options,
-    /// Whose speed is estimated.
+    /// The machine of the estimates.
     pub machine: &'a MachineModel,
     /// Threads of parallel loops.
     pub threads: usize,
@@ -62,7 +62,7 @@ pub struct EstimateInfo<'a> {
     pub why: &'a str,
 }
 
-/// Searches for one kernel's schedule: its part of the limits is one in `parts`.
+/// Searches for one kernel's schedule with one part in `parts` of the limits.
 pub fn search(
     evaluator: &CostEvaluator<'_>,
     (space, model): (&dyn Space, &CostModel<'_>),
@@ -76,7 +76,7 @@ pub fn search(
     let budget = limits.budget.map(|budget| budget / parts as u32);
     let most = limits.candidates.map(|all| (all / parts).max(1));
     let bar = reporter.spinner(format!("{name}: looking for candidates"));
-    let first = most.map_or(FIRST, |most| (most / 3).clamp(1, FIRST));
+    let first = most.map_or(INITIAL_CANDIDATES, |most| (most / 3).clamp(1, INITIAL_CANDIDATES));
     let mut search = ModelSearch::new(space, model, first, seed);
     let (mut curve, mut best, mut idle): (Vec<(f64, f64)>, f64, usize) =
         (Vec::new(), f64::INFINITY, 0);
@@ -91,9 +91,9 @@ pub fn search(
         let over = limits.stopped.load(Ordering::SeqCst)
             || budget.is_some_and(|budget| begin.elapsed() >= budget)
             || most.is_some_and(|most| search.evaluated() >= most)
-            || !limits.given && idle > PATIENCE;
-        // A generation may hold nothing new by chance; small spaces never do again.
-        if over || !search.step() && idle > PATIENCE {
+            || !limits.given && idle > MAX_IDLE_GENERATIONS;
+        // A generation may have no new candidate by chance; a small space is exhausted.
+        if over || !search.step() && idle > MAX_IDLE_GENERATIONS {
             break;
         }
     }
@@ -127,7 +127,7 @@ pub fn search(
     })
 }
 
-/// The machine of the table, in words.
+/// Describes the machine of the table.
 pub fn machine_text(machine: &MachineModel) -> String {
     match (&machine.gpu, &machine.target.gpu) {
         (Some(gpu), Some(named)) => format!(
@@ -138,7 +138,7 @@ pub fn machine_text(machine: &MachineModel) -> String {
     }
 }
 
-/// The schedules, what is said about them in comments.
+/// Returns the schedules, with notes in comments.
 pub fn text(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
     let mut text = String::new();
     for (at, found) in all.iter().enumerate() {
@@ -177,9 +177,7 @@ fn lines_of(head: &EstimateInfo<'_>, found: &EstimatedKernel) -> Vec<String> {
         ),
     ];
     match &found.best {
-        None => {
-            lines.push("every candidate was refused: nothing is better than no schedule".into())
-        }
+        None => lines.push("every candidate was refused: use the default schedule".into()),
         Some((_, estimate)) => {
             let seconds = estimate.seconds;
             let mut best = format!("the best is estimated to take {}", duration(seconds));
@@ -203,7 +201,7 @@ fn lines_of(head: &EstimateInfo<'_>, found: &EstimatedKernel) -> Vec<String> {
     lines
 }
 
-/// The same for programs.
+/// Returns the results as JSON.
 pub fn json(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
     let kernel = |found: &EstimatedKernel| {
         let refused: BTreeMap<&str, usize> =
@@ -240,7 +238,7 @@ pub fn json(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// The picture: the best estimate of each kernel over the seconds of the search.
+/// Plots the best estimate of each kernel over the seconds of the search.
 pub fn svg(all: &[EstimatedKernel]) -> String {
     let computes = |work: &Work| work.flops >= work.bytes && work.flops > 0.0;
     let gflops = all.iter().any(|found| found.work.as_ref().is_some_and(computes));

@@ -1,9 +1,8 @@
-//! The population: candidates that live on what the models say of them.
+//! The population: candidates that evolve by their predicted cost.
 //!
-//! A child takes its answers from a parent, but for some that are given anew, or from two parents,
-//! a stage from one and a stage from the other. A question that no parent was asked is answered
-//! as in a random draw. All children of a generation are written first and evaluated then,
-//! together, so that whoever lends the model may use every core.
+//! A child takes its decisions from one parent, with some mutated, or from two parents, each stage
+//! from one of them. Choices that no parent has are decided at random. All children of a generation
+//! are predicted together, so that the cost model can use all cores.
 
 use super::learned::Learned;
 use super::{CostModel, CostPrediction, Proposal, answers_of};
@@ -13,41 +12,41 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Candidates that stay alive.
-const SIZE: usize = 128;
+/// Candidates that survive a generation.
+const POPULATION_SIZE: usize = 128;
 /// Children of a generation.
 const CHILDREN: usize = 96;
 /// Generations between two batches.
 const GENERATIONS: usize = 4;
-/// Of how many a parent is the best.
+/// Candidates of a tournament, of which the best becomes a parent.
 const TOURNAMENT: usize = 4;
-/// A new answer is a neighbour of the old one this often.
-const NEAR: f64 = 0.6;
-/// Children of two parents.
-const CROSSED: f64 = 0.3;
+/// Probability that a mutation takes a neighbouring option.
+const NEIGHBOUR_PROBABILITY: f64 = 0.6;
+/// Probability of a crossover.
+const CROSSOVER_PROBABILITY: f64 = 0.3;
 
-/// Candidates and what is known of them.
+/// The candidates.
 pub(super) struct Population<'a> {
     space: &'a dyn Space,
     model: &'a CostModel<'a>,
     /// Best first after `evolve`.
     members: Vec<Member>,
-    /// Texts that were evaluated, refused ones too.
+    /// Texts that were evaluated, including refused ones.
     seen: FxHashSet<String>,
-    /// The stage of each question.
+    /// The stage of each choice, by name.
     stages: FxHashMap<String, String>,
 }
 
 struct Member {
     proposal: Proposal,
-    /// Seconds: measured, or as the models expect.
+    /// Seconds: measured or predicted.
     score: f64,
     /// Seconds, if it was measured.
     measured: Option<f64>,
 }
 
-/// A candidate at random: each question is answered with its default, but for a part of
-/// `mutation_rate` of them.
+/// Draws a candidate: each choice takes a random option with probability `mutation_rate`, else its
+/// default.
 pub(super) fn draw(space: &dyn Space, mutation_rate: f64, rng: &mut ChaCha8Rng) -> Candidate {
     space.replay(&mut |choice| any(choice, mutation_rate, rng))
 }
@@ -65,12 +64,12 @@ impl<'a> Population<'a> {
         Population { space, model, members, seen, stages }
     }
 
-    /// How many texts were evaluated.
+    /// Returns the number of texts that were evaluated.
     pub(super) fn evaluated(&self) -> usize {
         self.seen.len()
     }
 
-    /// The default of everything, the plain one, and random candidates of all degrees of mutation_rate.
+    /// Adds the default, the simple one, and random candidates with mutation rates from 0 to 1.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let mut first = vec![draw(self.space, 0.0, rng)];
         first.extend(self.space.plain());
@@ -78,13 +77,13 @@ impl<'a> Population<'a> {
         self.add(first);
     }
 
-    /// Candidates with these answers, as far as they are asked for.
+    /// Adds candidates with these decisions; choices that they do not have are ignored.
     pub(super) fn seed(&mut self, all: impl Iterator<Item = BTreeMap<String, String>>) {
         let candidates = all.map(|answers| self.inherit(&answers, 0.0, None)).collect();
         self.add(candidates);
     }
 
-    /// A measured candidate lives on with its time.
+    /// Replaces the prediction of a candidate by its measured time.
     pub(super) fn measured(&mut self, proposal: &Proposal, seconds: f64) {
         self.seen.insert(proposal.text.clone());
         let same = |member: &&mut Member| member.proposal.text == proposal.text;
@@ -94,8 +93,7 @@ impl<'a> Population<'a> {
                 member.score = seconds;
             }
             None => {
-                // Of a candidate that another run measured the questions' stages are not known
-                // before it is written again.
+                // A candidate of another run has no stages; writing it again finds them.
                 let candidate = self.inherit(&proposal.answers, 1.0, None);
                 self.note_stages(&candidate);
                 let (proposal, measured) = (proposal.clone(), Some(seconds));
@@ -104,7 +102,7 @@ impl<'a> Population<'a> {
         }
     }
 
-    /// What the model says of candidates; those that are refused are left out.
+    /// Predicts candidates; refused ones are left out.
     pub(super) fn evaluate(&mut self, candidates: Vec<Candidate>) -> Vec<Proposal> {
         for candidate in &candidates {
             self.note_stages(candidate);
@@ -113,14 +111,14 @@ impl<'a> Population<'a> {
         propose(candidates, self.model)
     }
 
-    /// Some generations.
+    /// Runs the generations of a batch.
     pub(super) fn evolve(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         for _ in 0..GENERATIONS {
             self.generation(learned, rng);
         }
     }
 
-    /// Children of those that are alive, of which the best stay.
+    /// Adds children, and keeps the best candidates.
     pub(super) fn generation(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         self.rank(learned);
         let children: Vec<Candidate> = (0..CHILDREN).map(|_| self.child(rng)).collect();
@@ -128,12 +126,12 @@ impl<'a> Population<'a> {
         self.rank(learned);
     }
 
-    /// All that are alive, the best first.
+    /// Returns all candidates, the best first.
     pub(super) fn ranked(&self) -> impl Iterator<Item = &Proposal> {
         self.members.iter().map(|member| &member.proposal)
     }
 
-    /// Best first; those that are far behind do not live on.
+    /// Sorts by score, and drops the worst.
     pub(super) fn rank(&mut self, learned: &Learned) {
         let predictions =
             learned.predict(self.members.iter().map(|member| &member.proposal.prediction));
@@ -141,20 +139,20 @@ impl<'a> Population<'a> {
             member.score = member.measured.unwrap_or(prediction);
         }
         self.members.sort_by(|a, b| f64::total_cmp(&a.score, &b.score));
-        self.members.truncate(SIZE);
+        self.members.truncate(POPULATION_SIZE);
     }
 
-    /// A child of members; of nobody, if there is none.
+    /// Makes a child of members; a random candidate if there are none.
     fn child(&self, rng: &mut ChaCha8Rng) -> Candidate {
         if self.members.is_empty() {
             return draw(self.space, 0.5, rng);
         }
         let first = &self.parent(rng).answers;
-        if rng.random_bool(CROSSED) {
+        if rng.random_bool(CROSSOVER_PROBABILITY) {
             let second = &self.parent(rng).answers;
             return self.cross(first, second, rng);
         }
-        // A few answers at once: what fits together is often more than one step away.
+        // Several mutations at once: good combinations are often more than one step away.
         let steps = match rng.random_range(0..10u32) {
             0..5 => 1,
             5..8 => 2,
@@ -168,7 +166,7 @@ impl<'a> Population<'a> {
         self.inherit_but(first, &anew, rng)
     }
 
-    /// The best of some members at random.
+    /// Returns the best of some random members.
     fn parent(&self, rng: &mut ChaCha8Rng) -> &Proposal {
         let at = (0..TOURNAMENT).map(|_| rng.random_range(0..self.members.len())).min();
         &self.members[at.expect("a tournament has members")].proposal
@@ -193,7 +191,8 @@ impl<'a> Population<'a> {
         self.inherit(&answers, 0.2, Some(rng))
     }
 
-    /// A candidate with these answers; other questions are answered at random, or by default.
+    /// Writes a candidate with these decisions; other choices are random, or take their defaults
+    /// without `rng`.
     fn inherit(
         &self,
         answers: &BTreeMap<String, String>,
@@ -210,7 +209,7 @@ impl<'a> Population<'a> {
         })
     }
 
-    /// A candidate with these answers but for some.
+    /// Writes a candidate with these decisions, except those in `anew`, which are mutated.
     fn inherit_but(
         &self,
         answers: &BTreeMap<String, String>,
@@ -222,12 +221,14 @@ impl<'a> Population<'a> {
             let count = choice.options.len();
             match old {
                 Some(at) if !anew.contains(&choice.name) || count == 1 => at,
-                Some(at) if rng.random_bool(NEAR) => match (rng.random_bool(0.5), at) {
-                    (true, at) if at + 1 < count => at + 1,
-                    (true, at) => at - 1,
-                    (false, 0) => 1,
-                    (false, at) => at - 1,
-                },
+                Some(at) if rng.random_bool(NEIGHBOUR_PROBABILITY) => {
+                    match (rng.random_bool(0.5), at) {
+                        (true, at) if at + 1 < count => at + 1,
+                        (true, at) => at - 1,
+                        (false, 0) => 1,
+                        (false, at) => at - 1,
+                    }
+                }
                 Some(at) => (at + rng.random_range(1..count)) % count,
                 None => any(choice, 0.3, rng),
             }
@@ -243,7 +244,7 @@ impl<'a> Population<'a> {
         }
     }
 
-    /// Judges candidates; those that are refused or known do not live.
+    /// Adds new candidates that the model does not refuse.
     fn add(&mut self, candidates: Vec<Candidate>) {
         let mut fresh = Vec::new();
         for candidate in candidates {
@@ -261,7 +262,7 @@ impl<'a> Population<'a> {
     }
 }
 
-/// Those of the candidates that are not refused.
+/// Predicts candidates, and leaves out refused ones.
 fn propose(candidates: Vec<Candidate>, model: &CostModel<'_>) -> Vec<Proposal> {
     let texts: Vec<&str> = candidates.iter().map(|candidate| &candidate.text[..]).collect();
     let predictions = model(&texts);

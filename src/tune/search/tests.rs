@@ -1,10 +1,10 @@
-//! The search on a made-up machine: a space whose times are a formula.
+//! The search on a synthetic machine: a space whose times are a formula.
 
 use super::budget::{Progress, next};
 use super::*;
 use crate::tune::{Choice, Decision, TrialFailure};
 
-/// Tile sizes of three loops and an order, which matters where it is asked for.
+/// Tile sizes of two loops, and packing with its own tile size.
 struct Tiles;
 
 const SIZES: &[&str] = &["1", "2", "4", "6", "8", "12", "16", "24", "32", "64"];
@@ -31,7 +31,7 @@ impl Space for Tiles {
     }
 }
 
-/// The seconds of a candidate: 6 by 64, packed by 24, is the best.
+/// Returns the seconds of a candidate: 6 by 64, packed by 24, is the best.
 fn truth(text: &str) -> f64 {
     let parts: Vec<&str> = text.split(' ').collect();
     let off = |part: &str, best: f64| (part.parse::<f64>().unwrap() / best).ln().abs();
@@ -39,7 +39,7 @@ fn truth(text: &str) -> f64 {
     1e-3 * (1.0 + off(parts[0], 6.0) + off(parts[1], 64.0) + packed)
 }
 
-/// A model that knows the sizes, and nothing of packing; it refuses tiles of 64 by 64.
+/// A cost model that ignores packing and refuses tiles of 64 by 64.
 fn model(texts: &[&str]) -> Vec<Option<CostPrediction>> {
     let prediction = |text: &&str| {
         let parts: Vec<&str> = text.split(' ').collect();
@@ -74,7 +74,7 @@ fn run(seed: u64, batches: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_best_is_found_though_the_model_does_not_know_it() {
+fn finds_the_best_candidate_that_the_model_misjudges() {
     let mut search = Search::new(&Tiles, &model, 1);
     for _ in 0..12 {
         let proposals = search.propose(8);
@@ -87,7 +87,7 @@ fn the_best_is_found_though_the_model_does_not_know_it() {
 }
 
 #[test]
-fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
+fn proposes_no_candidate_twice_and_no_refused_one() {
     let texts = run(2, 12);
     let distinct: FxHashSet<&String> = texts.iter().collect();
     assert_eq!(distinct.len(), texts.len());
@@ -95,13 +95,13 @@ fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
 }
 
 #[test]
-fn one_seed_and_the_same_measurements_make_the_same_decisions() {
+fn the_same_seed_and_outcomes_give_the_same_proposals() {
     assert_eq!(run(7, 8), run(7, 8));
     assert_ne!(run(7, 8), run(8, 8));
 }
 
 #[test]
-fn a_small_space_runs_dry() {
+fn a_small_space_is_exhausted() {
     struct One;
     impl Space for One {
         fn replay(&self, _: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
@@ -114,7 +114,7 @@ fn a_small_space_runs_dry() {
 }
 
 #[test]
-fn a_search_goes_on_from_what_was_measured_before() {
+fn a_search_continues_from_earlier_trials() {
     let mut first = Search::new(&Tiles, &model, 3);
     for _ in 0..4 {
         let proposals = first.propose(8);
@@ -128,7 +128,7 @@ fn a_search_goes_on_from_what_was_measured_before() {
 }
 
 #[test]
-fn a_search_begins_with_what_was_good_elsewhere() {
+fn a_search_begins_with_seeded_decisions() {
     let best = [("C.x.tile", "6"), ("C.y.tile", "64"), ("B.pack", "yes"), ("B.k.tile", "24")];
     let best = best.into_iter().chain([("D.tile", "a question that nobody asks here")]);
     let best = best.map(|(name, answer)| (name.to_string(), answer.to_string())).collect();
@@ -151,13 +151,13 @@ fn a_wrong_result_is_never_the_best() {
 }
 
 #[test]
-fn the_model_alone_chooses_its_own_best() {
+fn choose_by_model_returns_the_best_prediction() {
     let best = choose_by_model(&Tiles, &model, 600, 0).unwrap();
     assert!(best.text.starts_with("6 64 "), "{}", best.text);
 }
 
 #[test]
-fn trees_learn_what_the_model_does_not_know() {
+fn trees_learn_the_error_of_the_model() {
     let mut search = Search::new(&Tiles, &model, 6);
     for _ in 0..6 {
         let proposals = search.propose(16);
@@ -175,7 +175,7 @@ fn trees_learn_what_the_model_does_not_know() {
 }
 
 #[test]
-fn the_budget_goes_where_a_gain_is_expected() {
+fn the_budget_goes_to_the_largest_expected_gain() {
     let of = |best: &[f64], floor: f64| Progress {
         best: best.iter().map(|seconds| Some(*seconds)).collect(),
         floor,

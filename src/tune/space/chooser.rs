@@ -1,8 +1,8 @@
-//! How rules ask: one question for each decision, none where there is one choice only.
+//! How rules offer choices: one for each decision, none if there is a single option.
 
 use crate::tune::{Choice, Decision};
 
-/// Asks, and remembers the answers.
+/// Offers choices and records the decisions.
 pub(super) struct Chooser<'a> {
     answer: &'a mut dyn FnMut(&Choice) -> usize,
     pub(super) decisions: Vec<Decision>,
@@ -13,7 +13,7 @@ impl<'a> Chooser<'a> {
         Chooser { answer, decisions: Vec::new() }
     }
 
-    /// The index of the choice that is taken.
+    /// Returns the index of the option that is taken.
     pub(super) fn index(
         &mut self,
         stage: &str,
@@ -34,7 +34,8 @@ impl<'a> Chooser<'a> {
         chosen
     }
 
-    /// The value that is taken: `default` is one of them, or the first is.
+    /// Returns the value that is taken. The default is `default`, or the first value if it is not
+    /// among them.
     pub(super) fn pick<T: ToString + Clone + PartialEq>(
         &mut self,
         stage: &str,
@@ -47,7 +48,7 @@ impl<'a> Chooser<'a> {
         values[self.index(stage, what, choices, at)].clone()
     }
 
-    /// Whether the second of two choices is taken.
+    /// Whether the second of two options is taken.
     pub(super) fn is_second(
         &mut self,
         stage: &str,
@@ -59,7 +60,7 @@ impl<'a> Chooser<'a> {
         self.index(stage, what, choices, usize::from(default)) == 1
     }
 
-    /// Whether something is done.
+    /// Whether something is done (`no` or `yes`).
     pub(super) fn whether(&mut self, stage: &str, what: &str, default: bool) -> bool {
         self.is_second(stage, what, ["no", "yes"], default)
     }

@@ -1,8 +1,8 @@
 //! Rules for GPUs: `blocks` and `threads`.
 //!
-//! `blocks` is multi-level tiling, SSSRRSRS: blocks, virtual threads, threads; blocks of terms, for
-//! which the threads of a block fetch what they read together into shared memory; and the elements
-//! of a thread, in its registers.
+//! `blocks` is multi-level tiling (SSSRRSRS): blocks, virtual threads, threads; blocks of reduction
+//! terms, for which the threads of a block load their common inputs into shared memory; and the
+//! elements of a thread in registers.
 
 use super::Fit;
 use super::place::range;
@@ -11,14 +11,14 @@ use super::tile::{Subject, producer};
 use super::view::{Access, Stride};
 use crate::target::Gpu;
 
-/// Threads of a block: a few warps, so that a multiprocessor has several blocks at once.
-const BLOCK: i64 = 256;
-/// Sums that a thread keeps in registers.
+/// Usual threads of a block: a few warps, so that a multiprocessor has several resident blocks.
+const USUAL_BLOCK_THREADS: i64 = 256;
+/// The most sums that a thread keeps in registers.
 const MAX_SUMS: i64 = 128;
-/// Fewer terms than this are no work to fetch for.
+/// Fewer terms than this do not pay for loads into shared memory.
 const MIN_TERMS: i64 = 4;
-/// Elements of the vectors in which threads fetch.
-const FETCH: i64 = 4;
+/// Elements of a vector load into shared memory.
+const FETCH_LANES: i64 = 4;
 
 /// One tiled axis.
 struct TiledAxis {
@@ -39,7 +39,7 @@ pub(super) fn threads_fits(planner: &Planner, _: usize) -> Fit {
     if planner.target.is_gpu() { Fit::Possible } else { Fit::No }
 }
 
-/// Shares a stage out to threads, an element or a few to each.
+/// Writes a stage with one or a few elements per thread.
 pub(super) fn threads(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -59,8 +59,9 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
     }
     let each = planner.chooser.pick(&stage, "each", &each, &1);
     let elements = known.map(|n| n / each);
-    let usual = elements.map_or(BLOCK, |elements| elements.clamp(1, BLOCK));
-    let mut sizes = vec![32, 64, 128, BLOCK, 512, 1024];
+    let usual =
+        elements.map_or(USUAL_BLOCK_THREADS, |elements| elements.clamp(1, USUAL_BLOCK_THREADS));
+    let mut sizes = vec![32, 64, 128, USUAL_BLOCK_THREADS, 512, 1024];
     sizes.retain(|size| elements.is_none_or(|elements| *size <= elements));
     if !sizes.contains(&usual) {
         sizes.push(usual);
@@ -130,26 +131,26 @@ fn subject(planner: &Planner, at: usize) -> Option<Subject> {
 struct Blocks {
     row: TiledAxis,
     lane: TiledAxis,
-    /// Values of the first reduction axis that are fetched at once; 0 for all.
+    /// Values of the first reduction axis that are loaded at once; 0 for all.
     terms: i64,
     unroll: bool,
     vectorize: bool,
-    /// Copies of what is fetched: two are filled in turns, more by a pipeline.
+    /// Copies of the loaded data: two are a double buffer, more a pipeline.
     stages: i64,
-    /// What is fetched into shared memory, by index in the loads of the plain view.
+    /// The tensors in shared memory.
     shared: Vec<Fetch>,
 }
 
-/// A factor in shared memory.
+/// A tensor in shared memory, by its index among the loads without inlining.
 struct Fetch {
     load: usize,
     local: bool,
     vectors: bool,
-    /// Elements between rows beside the elements themselves; 0 for none.
+    /// Padding of rows in elements; 0 for none.
     padding: i64,
-    /// The two dimensions change places, so that neighbours along the rows are neighbours.
+    /// Whether it is transposed, so that neighbours along the rows are adjacent.
     turned: bool,
-    /// A thread reads its elements from it as vectors.
+    /// Whether a thread reads its elements as vectors.
     wide: bool,
 }
 
@@ -204,7 +205,7 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject) -> Blocks {
     blocks
 }
 
-/// Virtual threads, threads, and elements of a thread along an axis.
+/// Chooses threads, elements of a thread and virtual threads along an axis.
 fn choose_side(
     planner: &mut Planner,
     at: usize,
@@ -219,7 +220,7 @@ fn choose_side(
     let fits = |n: &i64| *n <= most && (*n <= size || *n == 1);
     let threads: Vec<i64> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(fits).collect();
     let usual = threads.iter().copied().filter(|n| *n <= 16).max().unwrap_or(1);
-    // A warp at least.
+    // At least a warp.
     let threads = match other {
         Some(side) => threads.into_iter().filter(|n| n * side.threads >= 32.min(usual)).collect(),
         None => threads,
@@ -237,7 +238,7 @@ fn choose_side(
     TiledAxis { axis, virtuals, threads, each }
 }
 
-/// What the threads of a block fetch together.
+/// Chooses the tensors that the threads of a block load together.
 fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
     let plain = planner.plain.clone();
     let view = &plain.views[subject.sum];
@@ -260,7 +261,7 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
             if let Some(step) = super::place::step(index, &view.reduce[0].var)
                 && blocks.terms > 0
             {
-                // Only a block of the terms.
+                // Only a block of the terms is loaded.
                 reach.1 -= step.abs() * (view.reduce[0].size() - blocks.terms);
             }
             Some((reach.1 - reach.0 + 1).min(whole))
@@ -269,7 +270,7 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
         let several = view.loads.iter().filter(|l| l.buffer == load.buffer).count() > 1;
         let bytes =
             sizes.iter().fold(load.buffer.dtype.bytes() as i64, |n, s| n.saturating_mul(*s));
-        // With as much again for rows that are apart.
+        // The copies of a double buffer or pipeline count.
         let bytes = bytes.saturating_mul(blocks.stages);
         if several || bytes > room || sizes.iter().any(|size| *size < 1) {
             continue;
@@ -282,7 +283,7 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
         }
         let chooser = &mut planner.chooser;
         let local = chooser.whether(&name, &format!("registers {buffer}"), true);
-        let whole = sizes.last().is_some_and(|size| size % FETCH == 0);
+        let whole = sizes.last().is_some_and(|size| size % FETCH_LANES == 0);
         let mut along = view.reduce.iter().chain(&view.data);
         let near = along.any(|axis| load.stride(&axis.var) == Stride::By(1));
         let vectors =
@@ -393,7 +394,7 @@ fn write(planner: &mut Planner, subject: &Subject, blocks: &Blocks) {
     }
 }
 
-/// The copies in shared memory and in registers.
+/// Writes the copies in shared memory and in registers.
 fn copies(
     planner: &mut Planner,
     subject: &Subject,
@@ -418,7 +419,7 @@ fn copies(
     made
 }
 
-/// The loops of the results; gives the innermost one for threads.
+/// Writes the loops of the output; returns the innermost thread loop.
 fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
     let home = subject.home;
     let name = planner.plans[home].name.clone();
@@ -469,12 +470,12 @@ fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
     levels[2][1].clone()
 }
 
-/// Shares the elements of a copy out to the threads of a block.
+/// Distributes the elements of a copy over the threads of a block.
 fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, fetch: &Fetch) {
     let text = &mut planner.text;
     let mut all = "ax0".to_string();
     if fetch.turned {
-        // Neighbouring threads read neighbours.
+        // Neighbouring threads read adjacent elements.
         text.push(format!("{shared}.reorder(p1, p0)"));
     }
     if rank > 1 {
@@ -483,7 +484,7 @@ fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, f
     }
     if fetch.vectors {
         let (outer, inner) = (text.fresh(shared, "_o"), text.fresh(shared, "_v"));
-        text.push(format!("let {outer}, {inner} = {shared}.split({all}, factor={FETCH})"));
+        text.push(format!("let {outer}, {inner} = {shared}.split({all}, factor={FETCH_LANES})"));
         text.push(format!("{shared}.vectorize({inner})"));
         all = outer;
     }

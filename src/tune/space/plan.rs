@@ -1,4 +1,4 @@
-//! The plan: which loops each stage has so far, and the directives that made them.
+//! The plan: the loops of each stage so far, and the directives that made them.
 
 use super::chooser::Chooser;
 use super::facts::StageFacts;
@@ -7,45 +7,45 @@ use super::view::{StageView, UNKNOWN};
 use crate::target::Target;
 use std::sync::Arc;
 
-/// Work below this, in simple operations, is not worth the start of threads.
+/// Fewer simple operations than this are not worth starting threads.
 pub(super) const MIN_PARALLEL_WORK: i64 = 1 << 17;
-/// As many tasks keep all threads busy, whatever their number.
+/// Tasks that keep any number of threads busy.
 const ENOUGH_TASKS: i64 = 64;
-/// No more loops than this are made one for threads.
+/// The most loops that are fused for threads.
 const MAX_JOINED: usize = 4;
 
-/// A candidate while it is written.
+/// A candidate that is being written.
 pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
-    /// How many threads will run it; 0 if that is not known.
+    /// The threads that will run it; 0 if unknown.
     pub(super) threads: usize,
     pub(super) facts: Arc<StageFacts>,
-    /// What is known while nothing is inlined.
+    /// The facts without inlining.
     pub(super) plain: Arc<StageFacts>,
     pub(super) plans: Vec<StagePlan>,
     pub(super) text: ScheduleText,
     pub(super) chooser: Chooser<'a>,
 }
 
-/// A stage's loops, outermost first, and where it stands.
+/// A stage's loops, outermost first, and where it is computed.
 #[derive(Clone, Default)]
 pub(super) struct StagePlan {
     /// The name in directives.
     pub(super) name: String,
     pub(super) leaves: Vec<Leaf>,
-    /// The stage in whose loops it is computed, and the index of the loop.
+    /// The stage at whose loop it is computed, and the index of the loop.
     pub(super) anchor: Option<(usize, usize)>,
-    /// Producers are computed in one of so many outer loops.
+    /// The number of outer loops at which producers may be computed.
     pub(super) open: usize,
-    /// Its loops store each element once, though it is a reduction.
+    /// Whether its loops store each element once, although it is a reduction.
     pub(super) copies: bool,
-    /// A copy of it at the root reads it.
+    /// Whether it must be at the root, because a copy at the root reads it.
     pub(super) pinned: bool,
-    /// A loop of it is parallel, or one around it.
+    /// Whether one of its loops or an enclosing loop is parallel.
     pub(super) parallel: bool,
-    /// The operations of what is computed in its tiles.
+    /// The operations of stages computed in its tiles.
     pub(super) tile_work: i64,
-    /// The rule of another stage wrote its directives.
+    /// Whether the rule of another stage wrote its directives.
     pub(super) done: bool,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct StagePlan {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Leaf {
     pub(super) name: String,
-    /// The data axes that it runs through, all or a part of each; empty for a reduction axis.
+    /// The data axes that it covers, wholly or in part; empty for a reduction axis.
     pub(super) axes: Vec<usize>,
     pub(super) reduce: bool,
     pub(super) extent: Option<i64>,
-    /// It runs through lanes, or its iterations are written out.
+    /// Whether it is vectorized or unrolled.
     pub(super) flat: bool,
-    /// It is an inner part of a split.
+    /// Whether it is an inner loop of a split.
     pub(super) inner: bool,
-    /// It is the outer part of a split whose last step may be a shorter one.
+    /// Whether it is the outer loop of a split with a tail.
     pub(super) tail: bool,
 }
 
@@ -119,7 +119,7 @@ impl Leaf {
 }
 
 impl Planner<'_> {
-    /// The operations of a stage; the largest number if they are known at run time only.
+    /// Returns the operations of a stage; `i64::MAX` if they are known at run time only.
     pub(super) fn work(&self, at: usize) -> i64 {
         let view = &self.facts.views[at];
         let known = view.data.iter().chain(&view.reduce).all(|axis| axis.extent.is_some());
@@ -156,7 +156,7 @@ impl Planner<'_> {
         names
     }
 
-    /// Gives the loops of a stage another order: all of them by name, outermost first.
+    /// Reorders all loops of a stage, given by name, outermost first.
     pub(super) fn reorder(&mut self, at: usize, names: &[String]) {
         let plan = &mut self.plans[at];
         let find = |name: &String| {
@@ -174,12 +174,12 @@ impl Planner<'_> {
         plan.leaves = leaves;
     }
 
-    /// The names of a stage's loops.
+    /// Returns the names of a stage's loops.
     pub(super) fn names(&self, at: usize) -> Vec<String> {
         self.plans[at].leaves.iter().map(|leaf| leaf.name.clone()).collect()
     }
 
-    /// The index of a loop.
+    /// Returns the index of a loop.
     pub(super) fn leaf(&self, at: usize, name: &str) -> usize {
         let mut leaves = self.plans[at].leaves.iter();
         leaves.position(|leaf| leaf.name == name).expect("a loop of the stage")
@@ -193,7 +193,7 @@ impl Planner<'_> {
         plan.leaves[leaf].flat = annotation != Annotation::Parallel;
     }
 
-    /// Makes one loop of neighbours.
+    /// Fuses neighbouring loops.
     pub(super) fn fuse(&mut self, at: usize, first: usize, count: usize) {
         if count < 2 {
             return;
@@ -208,8 +208,8 @@ impl Planner<'_> {
         self.plans[at].leaves.insert(first, leaf);
     }
 
-    /// Shares out the outer loops of a stage at the root: asks how many of the first `count` become
-    /// one loop for threads. Gives the number of loops that it took away.
+    /// Chooses how many of the first `count` loops of a stage at the root are fused to a parallel
+    /// loop. Returns the number of loops that fusion removed.
     pub(super) fn parallelize(&mut self, at: usize, count: usize) -> usize {
         let work = self.work(at).saturating_add(self.plans[at].tile_work);
         let count = count.min(MAX_JOINED);
@@ -242,11 +242,12 @@ impl Planner<'_> {
         joined - 1
     }
 
-    /// How many of the first loops have enough iterations for all threads; 0 if none have several.
+    /// Returns how many of the first loops together have enough iterations for all threads; 0 if
+    /// there is a single iteration.
     fn joined(&self, at: usize, count: usize) -> usize {
         let leaves = &self.plans[at].leaves[..count];
         let (mut tasks, mut joined) = (1i64, 0);
-        // The rest of a split is code of its own only while the loop stands alone.
+        // The tail of a split is peeled only if the loop is not fused.
         while joined < count && tasks < ENOUGH_TASKS && (joined == 0 || !leaves[joined].tail) {
             tasks = tasks.saturating_mul(leaves[joined].size());
             joined += 1;
@@ -287,12 +288,13 @@ impl StagePlan {
         StagePlan { name: view.name.clone(), leaves, ..StagePlan::default() }
     }
 
-    /// The loop of a data axis as declared.
+    /// Returns the loop of a data axis that is not split.
     pub(super) fn leaf_of(&self, axis: usize) -> Option<usize> {
         self.leaves.iter().position(|leaf| leaf.axes == [axis] && !leaf.inner)
     }
 
-    /// How many outer loops run over elements, are whole loops, and stand around all others.
+    /// Returns the number of outermost loops over data axes that are neither vectorized nor
+    /// unrolled.
     pub(super) fn outer(&self) -> usize {
         self.leaves.iter().take_while(|leaf| !leaf.reduce && !leaf.flat).count()
     }

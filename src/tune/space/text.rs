@@ -1,18 +1,18 @@
-//! The text of a schedule while it grows: groups of directives, each under a comment.
+//! The text of a schedule: groups of directives, each under a comment.
 
 use crate::diag::scan::RESERVED;
 use crate::schedule::Schedule;
 use crate::te::Input;
 use rustc_hash::FxHashSet;
 
-/// Directives and the names that they use.
+/// The directives so far, and the names in use.
 pub(super) struct ScheduleText {
     head: String,
     lines: Vec<String>,
     names: FxHashSet<String>,
 }
 
-/// Words that are not reserved and have a meaning of their own where a name may stand.
+/// Words that are not reserved, but have a meaning where a name may stand.
 const TAKEN: [&str; 4] = ["target", "global", "local", "shared"];
 
 impl ScheduleText {
@@ -32,7 +32,7 @@ impl ScheduleText {
         text
     }
 
-    /// The names of stages and axes that are there now are taken.
+    /// Marks the names of stages and axes as taken.
     pub(super) fn learn(&mut self, schedule: &Schedule) {
         for stage in &schedule.stages {
             self.names.insert(stage.te.name.clone());
@@ -41,7 +41,7 @@ impl ScheduleText {
         }
     }
 
-    /// A name that nothing has yet: `x_o`, `x_o2`, …
+    /// Returns a new name: `x_o`, `x_o2`, …
     pub(super) fn fresh(&mut self, base: &str, suffix: &str) -> String {
         let base: String = base.chars().map(|c| if c == '.' { '_' } else { c }).collect();
         let numbered = (2..).map(|number| format!("{base}{suffix}{number}"));
@@ -51,7 +51,7 @@ impl ScheduleText {
         name
     }
 
-    /// Begins a group: the rule, and why it applies.
+    /// Begins a group with a comment: the rule, and why it applies.
     pub(super) fn rule(&mut self, rule: &str, why: &str) {
         let mut line = format!("    # {rule}:");
         for word in why.split_whitespace() {
@@ -69,7 +69,7 @@ impl ScheduleText {
         self.lines.push(format!("    {statement}"));
     }
 
-    /// The whole schedule.
+    /// Returns the schedule.
     pub(super) fn finish(&self) -> String {
         let mut text = self.head.clone();
         for line in &self.lines {

@@ -1,4 +1,4 @@
-//! Rules for GPUs in which threads make one result together: `tensor` and `together`.
+//! Rules for GPUs in which threads cooperate on one result: `tensor` and `together`.
 
 use super::Fit;
 use super::plan::Planner;
@@ -6,17 +6,17 @@ use super::view::{StageView, Stride};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{BinOp, DType, ExprKind};
 
-/// Rows, columns and terms of a product of a warp.
+/// Rows, columns and terms of a warp product.
 const PRODUCT: (i64, i64, i64) = (16, 8, 16);
-/// Elements that are copied at once.
-const CHUNK: i64 = 8;
-/// The first capability whose tensor cores multiply these types, with copies that nobody waits for.
+/// Elements of one asynchronous copy: 16 bytes.
+const COPY_ELEMENTS: i64 = 8;
+/// The first compute capability with bfloat16 tensor cores and asynchronous copies.
 const CAPABILITY: u32 = 80;
 
-/// Fewer terms are added up by one thread.
+/// Fewer terms are added by one thread.
 const MANY_TERMS: i64 = 256;
-/// As many elements keep all threads busy by themselves.
-const ENOUGH: i64 = 1 << 15;
+/// Elements that keep all threads busy with one thread each.
+const ENOUGH_ELEMENTS: i64 = 1 << 15;
 
 pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= CAPABILITY);
@@ -27,8 +27,8 @@ pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     }
 }
 
-/// The intrinsic, and the two factors by index in the loads: `sum(A[x, k] * B[k, y])`, each element
-/// made a float32, all extents multiples of a product's.
+/// Matches `sum(A[x, k] * B[k, y])` with elements cast to float32 and extents that are multiples of
+/// a warp product's. Returns the intrinsic, and the two factors by index among the loads.
 fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
     let reduction = view.reduction.as_ref()?;
     let [x, y] = &view.data[..] else { return None };
@@ -65,12 +65,12 @@ fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
     }
 }
 
-/// The factors of an extent that a question may have.
+/// Returns the options that divide an extent.
 fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
     choices.iter().copied().filter(|count| extent % (unit * count) == 0).collect()
 }
 
-/// A tile by warps on tensor cores, as `samples/matmul_bf16.te` has it.
+/// Writes a tile of warps on tensor cores, like that of `samples/matmul_bf16.te`.
 pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -139,7 +139,8 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     }
 }
 
-/// A copy in shared memory, whose rows lie in different banks, by all warps of a block.
+/// Writes a copy in shared memory by all warps of a block; its rows are padded to avoid bank
+/// conflicts.
 fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wide): (i64, i64)) {
     let text = &mut planner.text;
     let [ro, ri, so, si] = ["_ro", "_ri", "_so", "_si"].map(|suffix| text.fresh(copy, suffix));
@@ -147,8 +148,8 @@ fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wid
     let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
     text.push(format!("{copy}.compute_at({sums}, {at})"));
     text.push(format!("{copy}.storage_align(ax0, 16, 8)"));
-    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={CHUNK})"));
-    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={CHUNK})"));
+    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={COPY_ELEMENTS})"));
+    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={COPY_ELEMENTS})"));
     text.push(format!("{copy}.reorder({ro}, {so}, {ri}, {si})"));
     text.push(format!("let {chunk} = {copy}.fuse({ro}, {so}, {ri})"));
     text.push(format!(
@@ -170,10 +171,10 @@ pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
     {
         return Fit::No;
     }
-    if view.elements() < ENOUGH { Fit::Best } else { Fit::Possible }
+    if view.elements() < ENOUGH_ELEMENTS { Fit::Best } else { Fit::Possible }
 }
 
-/// Partial results of the threads of a block, which one of them adds up.
+/// Writes partial results of the threads of a block, which one thread adds.
 pub(super) fn together(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];

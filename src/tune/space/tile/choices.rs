@@ -1,4 +1,4 @@
-//! The questions about a tiling.
+//! The choices of a tiling.
 
 use super::super::facts::{registers, stores_along};
 use super::super::plan::{Planner, Tail};
@@ -6,17 +6,17 @@ use super::super::view::{StageView, Stride};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 
-/// More vectors than this are not written out in the loops over terms.
+/// The most vectors that unrolled reduction loops write out.
 const MAX_CODE: i64 = 512;
-/// So many are, where nobody has a reason not to.
+/// Up to this many vectors, unrolling is the default.
 const FEW_VECTORS: i64 = 64;
-/// No more orders of loops than this are told apart.
+/// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
-/// A factor is packed along its rows only if that is at least so many bytes.
+/// A factor is packed only from this size in bytes on.
 const MIN_PACK_BYTES: i64 = 1 << 14;
-/// Elements of a tile along a third axis; a short axis is there as a whole.
-const THIRDS: [i64; 3] = [2, 3, 4];
-/// Terms of a block: fewer are no work between two visits, more are as good as all of them.
+/// Options for the elements of a tile along a third axis.
+const THIRD_AXIS_ELEMENTS: [i64; 3] = [2, 3, 4];
+/// Terms of a block: fewer do not pay for loading the sums again, more are as good as all.
 const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
 pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
@@ -39,7 +39,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     let size = view.data[lane].size();
     let mut wide = widths(size, lanes);
     wide.extend(same.map(|tile| tile.width));
-    // Whole vectors for all of a short axis, with lanes to spare.
+    // Whole vectors for all of a short axis, with unused lanes.
     let whole = (size + lanes - 1) / lanes * lanes;
     wide.extend((lanes > 1 && whole <= MAX_VECTORS * lanes).then_some(whole));
     wide.sort_unstable();
@@ -76,7 +76,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
         choose_packing(planner, subject, &mut form);
     }
     if let Some(row) = form.row.filter(|_| form.terms == 0 && is_window(planner, subject.sum)) {
-        // Rows that share no vectors need no registers at the same time.
+        // Rows that share no vectors can be computed one after the other.
         let of_row = &view.data[row].var;
         let mut vectors = view.loads.iter().filter(|l| l.mentions(&view.data[lane].var));
         let apart = !form.in_place && vectors.all(|load| load.mentions(of_row));
@@ -86,7 +86,8 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     choose_unroll(planner, subject, &mut form);
     choose_prefetch(planner, subject, &mut form);
     if size % width != 0 {
-        // Masks are for loops in lanes: that of the results is one only along their last axis.
+        // Only vectorized loops have masks; the loop of the output is vectorized only along its
+        // last axis.
         let last = subject.map[lane] + 1 == subject.map.len();
         let masks = lanes > 1 && (form.in_place || last);
         let mut tails = vec![Tail::Auto, Tail::Mask, Tail::Peel];
@@ -97,8 +98,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     form
 }
 
-/// The axis whose neighbours share vectors, a third axis with its elements, and the rows that a
-/// tile has.
+/// Chooses the axis of the rows, a third axis with its elements, and the number of rows.
 fn choose_rows(
     planner: &mut Planner,
     subject: &Subject,
@@ -116,7 +116,7 @@ fn choose_rows(
     let others: Vec<usize> = (0..view.data.len()).filter(several).collect();
     let mut names = vec!["none".to_string()];
     names.extend(others.iter().map(|axis| view.data[*axis].name.clone()));
-    // Rows that read the same vectors; else those next to the lanes.
+    // By default rows that read the same vectors, else the axis next to the lanes.
     let shares = |axis: &usize| {
         let mut moving = view.loads.iter().filter(|load| load.mentions(&view.data[lane].var));
         moving.all(|load| !load.mentions(&view.data[*axis].var))
@@ -146,14 +146,15 @@ fn choose_rows(
     }
     high.sort_unstable();
     high.dedup();
-    // What reads one tensor only needs few registers.
+    // A stage that reads one tensor needs few registers.
     let most = if view.loads.len() == 1 { (lanes / 2).max(1) } else { 4 };
     let usual = high.iter().copied().filter(|rows| *rows <= most).max().unwrap_or(high[0]);
     let rows = same.map_or(usual, |tile| tile.rows);
     (Some(row), third, planner.chooser.pick(&name, "rows", &high, &rows))
 }
 
-/// A third axis of a tile, and how many elements it has along it: as many as registers allow.
+/// Chooses a third axis of a tile, and its elements along it; by default as many as fit into
+/// registers.
 fn choose_third(
     planner: &mut Planner,
     at: usize,
@@ -166,7 +167,7 @@ fn choose_third(
     let name = planner.plans[at].name.clone();
     let counts = |axis: usize| -> Vec<i64> {
         let extent = view.data[axis].size();
-        THIRDS.into_iter().filter(|count| *count <= extent && fits(*count)).collect()
+        THIRD_AXIS_ELEMENTS.into_iter().filter(|count| *count <= extent && fits(*count)).collect()
     };
     let axes: Vec<usize> =
         third_axes(view, row, lane).filter(|axis| !counts(*axis).is_empty()).collect();
@@ -180,7 +181,7 @@ fn choose_third(
     Some((axis, planner.chooser.pick(&name, "also", &counts, &most)))
 }
 
-/// The tiles of blocks, the order of the loops over both, and the terms of a block.
+/// Chooses the tiles of blocks, the loop orders, and the terms of a block.
 fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -222,8 +223,8 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     form.terms = sizes[planner.chooser.index(&name, &what, names.collect(), 0)];
 }
 
-/// The order of the loops over tiles that has most to do with what the first cache holds: what
-/// the vectors of a tile do not depend on runs inside of the tiles' columns.
+/// Returns the loop order over tiles with the most reuse in L1: loops on which the vectors of a
+/// tile do not depend are innermost.
 fn usual_order(planner: &Planner, subject: &Subject, form: &Tiling) -> Vec<usize> {
     let view = &planner.facts.views[subject.sum];
     let lane = &view.data[form.lane];
@@ -238,7 +239,7 @@ fn usual_order(planner: &Planner, subject: &Subject, form: &Tiling) -> Vec<usize
     let (mut order, inside): (Vec<usize>, Vec<usize>) = others.partition(|axis| moves(*axis));
     let tail = lane.extent.is_none_or(|extent| extent % form.width != 0);
     let row = form.row;
-    // The rest of the columns is code of its own where threads do not share out the columns.
+    // The tail of the columns is peeled if the columns are not parallel.
     match (tail, inside.is_empty()) {
         (false, _) => {
             order.push(form.lane);
@@ -258,7 +259,8 @@ fn usual_order(planner: &Planner, subject: &Subject, form: &Tiling) -> Vec<usize
     order
 }
 
-/// An order of loops; `usual` is the default. Where there are many, only those of some axes move.
+/// Chooses a loop order; `usual` is the default. If there are many orders, only the axes in
+/// `moving` move.
 fn choose_order(
     planner: &mut Planner,
     at: usize,
@@ -319,7 +321,7 @@ fn permutations(head: &mut Vec<usize>, all: &[usize], found: &mut Vec<Vec<usize>
     }
 }
 
-/// Which factors are packed.
+/// Chooses the packed factors.
 fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -358,7 +360,7 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     }
 }
 
-/// Which loops over terms are written out, and whether those over rows are where results are
+/// Chooses which reduction loops are unrolled, and whether rows are unrolled where results are
 /// stored.
 fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
@@ -406,14 +408,14 @@ fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     }
 }
 
-/// How far ahead the memory is asked for vectors. Processors mostly see by themselves what comes
-/// next: only a measurement tells whether it helps, so there is no question where none is made.
+/// Chooses the prefetch distance. Hardware prefetchers mostly suffice, and only a measurement shows
+/// a benefit, so there is no choice without measurements.
 fn choose_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let target = planner.target;
     let has_instruction = target.simd().is_some();
-    // Loops that are all written out have no later iteration.
+    // Fully unrolled loops have no later iteration.
     let all = form.unroll == Unroll::Loops(view.reduce.len());
     if planner.threads == 0 || !has_instruction || all || is_window(planner, subject.sum) {
         return;
@@ -431,19 +433,19 @@ fn choose_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Tiling) 
 }
 
 impl Tiling {
-    /// What there is for each axis whose elements in a tile are written out, outermost first.
+    /// Returns the values of `of` for the unrolled axes of a tile, outermost first.
     pub(super) fn rows_of<T>(&self, of: impl Fn(usize) -> Option<T>) -> Vec<T> {
         let third = self.third.map(|(axis, _)| axis);
         third.into_iter().chain(self.row).filter_map(of).collect()
     }
 
-    /// The third axis, if a tile has all of it.
+    /// Returns the third axis, if a tile has all of it.
     pub(super) fn whole(&self, view: &StageView) -> Option<usize> {
         let (axis, count) = self.third?;
         (view.data[axis].extent == Some(count)).then_some(axis)
     }
 
-    /// Elements of a tile along an axis.
+    /// Returns the elements of a tile along an axis.
     pub(super) fn factor(&self, axis: usize) -> i64 {
         match axis {
             axis if axis == self.lane => self.width,

@@ -4,10 +4,10 @@ use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
 use super::{Subject, Tiling, Unroll};
 
-/// Fewer panels than this are no work for all threads.
+/// Fewer panels than this do not keep all threads busy.
 const FEW_PARTS: i64 = 16;
 
-/// The loops of one axis of the home, by level.
+/// The loops of an axis of the home, by level.
 #[derive(Default)]
 struct Loops {
     outer: Option<String>,
@@ -15,7 +15,7 @@ struct Loops {
     tile: Option<String>,
 }
 
-/// What is prefetched, and so many iterations ahead.
+/// A prefetched tensor, and the distance in iterations.
 struct Prefetch {
     name: String,
     distance: i64,
@@ -67,7 +67,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
         reduce.iter().filter(|leaf| leaf.reduce).map(|leaf| leaf.name.clone()).collect();
     planner.plans[home].copies = !form.in_place;
     if !form.in_place {
-        // The terms are another stage's now.
+        // The reduction is another stage now.
         planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
     }
     if form.in_place {
@@ -111,8 +111,8 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Tiling) -> Vec<Loops> 
     loops
 }
 
-/// The loops over blocks, those over the tiles of a block, and those of a tile: in the order of
-/// the result's axes.
+/// Returns the loops over blocks, those over the tiles of a block, and those of a tile in the order
+/// of the output's axes.
 fn levels(subject: &Subject, form: &Tiling, loops: &[Loops]) -> [Vec<String>; 3] {
     let outer = form.outer.iter().filter_map(|axis| loops[*axis].outer.clone()).collect();
     let inner = form.inner.iter().filter_map(|axis| loops[*axis].inner.clone()).collect();
@@ -123,7 +123,7 @@ fn levels(subject: &Subject, form: &Tiling, loops: &[Loops]) -> [Vec<String>; 3]
     [outer, inner, tile]
 }
 
-/// Sums where the results are: all loops belong to one stage.
+/// Writes sums in the output: all loops belong to one stage.
 fn in_place(
     planner: &mut Planner,
     subject: &Subject,
@@ -179,13 +179,13 @@ fn lane_annotation(planner: &Planner, at: usize) -> Annotation {
     if lanes { Annotation::Vectorize } else { Annotation::Unroll }
 }
 
-/// The loops over a tile's terms and rows, in their order.
+/// Returns the loops over a tile's terms and rows, in order.
 fn over_tile(form: &Tiling, terms: Vec<String>, rows: &[String]) -> Vec<String> {
     let rows = rows.iter().cloned();
     if form.by_row { rows.chain(terms).collect() } else { terms.into_iter().chain(rows).collect() }
 }
 
-/// The loops over terms that are written out.
+/// Returns the reduction loops that are unrolled.
 fn unrolled(form: &Tiling, terms: &[String]) -> Vec<String> {
     match form.unroll {
         Unroll::Loops(count) => terms[terms.len() - count..].to_vec(),
@@ -193,7 +193,7 @@ fn unrolled(form: &Tiling, terms: &[String]) -> Vec<String> {
     }
 }
 
-/// Sums in a buffer of their own, computed in the loops over tiles.
+/// Writes sums in a separate buffer, computed at the loops over tiles.
 fn apart(
     planner: &mut Planner,
     subject: &Subject,
@@ -234,13 +234,13 @@ fn apart(
     if home != subject.sum {
         let plan = &mut planner.plans[subject.sum];
         plan.done = true;
-        // Nothing is computed in its loops: they run once for each tile.
+        // No stage is computed at its loops.
         plan.leaves.clear();
         plan.anchor = place.map(|place| (home, place));
     }
 }
 
-/// The loops of the sums: of one tile, or of the tiles of a block.
+/// Writes the loops of the sums: of one tile, or of the tiles of a block.
 fn sums(
     planner: &mut Planner,
     subject: &Subject,
@@ -274,7 +274,7 @@ fn sums(
             *row = tile;
         }
         order.push(block);
-        // What has one loop only is a single tile in a block.
+        // Axes without a loop in a block have a single tile.
         let single = (0..tiles.len()).filter(|axis| !form.inner.contains(axis));
         let axes: Vec<usize> = single.chain(form.inner.iter().copied()).collect();
         order.extend(axes.iter().filter_map(|axis| tiles[*axis].clone()));
@@ -302,7 +302,7 @@ fn sums(
     prefetch(planner, sum, over_terms, ahead);
 }
 
-/// Asks the memory for what a later iteration of a loop over terms reads.
+/// Writes the prefetch for a later iteration of a reduction loop.
 fn prefetch(
     planner: &mut Planner,
     stage: &str,
@@ -314,7 +314,7 @@ fn prefetch(
     }
 }
 
-/// A split of a stage that has no plan.
+/// Splits a loop of a stage that has no plan.
 fn split_in(
     planner: &mut Planner,
     stage: &str,
@@ -329,8 +329,8 @@ fn split_in(
     (outer, inner)
 }
 
-/// A copy of a factor in which `width` elements along an axis are neighbours.
-/// Its name.
+/// Writes a packed copy of a factor in which `width` elements along an axis are adjacent, and
+/// returns its name.
 fn pack(
     planner: &mut Planner,
     sum: usize,
@@ -359,8 +359,8 @@ fn pack(
     layout.push(format!("ax{dim} % {width}"));
     let layout = layout.join(", ");
     text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
-    // The dimension along which the source is contiguous goes in pieces of a vector: together
-    // with the lanes a transposition in registers.
+    // The contiguous dimension of the source is split by the vector length: with the lanes, this is
+    // a transposition in registers.
     let along = rank - 1;
     if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
         let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));
