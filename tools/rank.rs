@@ -1,14 +1,14 @@
-//! How well the cost model ranks: Spearman's rank correlation between estimates and measurements
-//! of all schedules of a kernel in a file.
+//! Measures how well the cost model ranks: Spearman's rank correlation between estimates and
+//! measurements of all schedules of a kernel in a file.
 //!
 //! ```text
 //! cargo run --release --example rank -- FILE.te KERNEL TIMES.json [-D n=512] [--threads 2]
 //! ```
 //!
-//! Times that are not yet in TIMES.json are measured first, and kept there. `tools/rank.py` writes
-//! files with random schedules and calls this. With `--space N` the schedules of the file are
-//! joined by candidates of the tuner's space: the model's best N, and N at random; with `--kept` by
-//! all that have been measured.
+//! Schedules without a time in TIMES.json are measured, and their times are added. `tools/rank.py`
+//! writes files with random schedules and runs this program. `--space N` adds candidates of the
+//! tuner's space: the model's best N, and N random ones. `--kept` adds all candidates in
+//! TIMES.json.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,17 +26,17 @@ use tec::tune::Space;
 use tec::tune::model::{self, Estimate, MachineModel, Measured};
 use tec::tune::search::{CostPrediction, Search};
 
-/// Where tensors begin.
+/// Alignment of tensors in bytes.
 const ALIGNMENT: usize = 64;
 
-/// As many as `--schedule auto` looks at.
+/// The number of candidates of `--schedule auto`.
 const CANDIDATES: usize = 384;
 
 /// A schedule.
 enum Source {
-    /// One of the file.
+    /// A schedule of the file, by name.
     Named(String),
-    /// A candidate.
+    /// A candidate of the space, as text.
     Text(String),
 }
 
@@ -54,16 +54,15 @@ struct Args {
     times: String,
     defines: Vec<(Option<String>, String, String)>,
     threads: usize,
-    /// So many candidates of the tuner's space too, those the model likes best, and as many at
-    /// random.
+    /// The number of the model's best candidates of the tuner's space to add, and of random ones.
     space: usize,
-    /// All candidates that TIMES.json knows, and no others.
+    /// Whether to add all candidates in TIMES.json.
     kept: bool,
-    /// Print the text of this candidate.
+    /// The candidate whose text is printed.
     show: Option<String>,
-    /// Print every candidate.
+    /// Whether every candidate is printed.
     all: bool,
-    /// Print the features too.
+    /// Whether the features are printed.
     features: bool,
 }
 
@@ -202,7 +201,7 @@ fn schedule(args: &Args, program: &Program, source: &Source) -> Result<(Options,
     Ok((options, placed))
 }
 
-/// Candidates of the tuner's space.
+/// Returns candidates of the tuner's space.
 fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, String> {
     if args.space == 0 {
         return Ok(Vec::new());
@@ -242,7 +241,8 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     Ok(texts.into_iter().enumerate().map(named).collect())
 }
 
-/// The limits that `tec bench` measured on this machine, if they are in the file `MACHINE`.
+/// Returns the machine with the limits that `tec bench` measured, if the variable `MACHINE` names
+/// their file.
 fn machine(options: &Options, threads: usize) -> MachineModel {
     let typical = MachineModel::typical(&options.target);
     let text = std::env::var("MACHINE").ok().and_then(|path| std::fs::read_to_string(path).ok());
@@ -256,7 +256,7 @@ fn machine(options: &Options, threads: usize) -> MachineModel {
     typical.measured(&Measured { threads, peak_f32, levels })
 }
 
-/// Seconds of a call: the fastest of some batches.
+/// Returns the seconds of a call: the fastest of several batches.
 fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, String> {
     let mut trace = Trace::default();
     let failed = |failure: driver::Failure| format!("{failure:?}");
@@ -309,7 +309,7 @@ fn measure(args: &Args, options: &Options, placed: &Placed) -> Result<f64, Strin
     Ok(best)
 }
 
-/// A tensor whose elements begin at a multiple of 64 bytes, as arrays of other libraries do.
+/// A tensor aligned to 64 bytes, like arrays of other libraries.
 struct Values {
     dtype: DType,
     shape: Vec<i64>,
@@ -401,7 +401,7 @@ fn spearman(a: &[f64], b: &[f64]) -> f64 {
     product / (square(&a) * square(&b)).sqrt()
 }
 
-/// The rank of each value; equal ones share theirs.
+/// Returns the rank of each value; equal values share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
