@@ -71,9 +71,9 @@ pub struct Cache {
     /// Whether all threads share `bytes`.
     pub shared: bool,
     /// Cycles of a prefetched line from the next level.
-    pub in_order: f64,
+    pub prefetched_cycles: f64,
     /// Cycles of a line that is not prefetched.
-    pub alone: f64,
+    pub unprefetched_cycles: f64,
 }
 
 /// A GPU.
@@ -183,8 +183,8 @@ impl MachineModel {
             }
             if let Some((_, rate)) = measured.levels.get(at + 1) {
                 let cycles = cache.line / (rate / threads / self.ghz);
-                cache.alone *= (cycles / cache.in_order).max(0.5);
-                cache.in_order = cycles;
+                cache.unprefetched_cycles *= (cycles / cache.prefetched_cycles).max(0.5);
+                cache.prefetched_cycles = cycles;
             }
         }
         self
@@ -198,9 +198,17 @@ impl MachineModel {
 
 fn caches(small: bool) -> Vec<Cache> {
     let line = 64.0;
-    let make = |name, kib: f64, ways: f64, in_order, alone| {
+    let make = |name, kib: f64, ways: f64, prefetched_cycles, unprefetched_cycles| {
         let bytes = kib * 1024.0;
-        Cache { name, bytes, line, sets: bytes / line / ways, shared: false, in_order, alone }
+        Cache {
+            name,
+            bytes,
+            line,
+            sets: bytes / line / ways,
+            shared: false,
+            prefetched_cycles,
+            unprefetched_cycles,
+        }
     };
     let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 12.0) };
     match small {
@@ -225,8 +233,8 @@ fn pages() -> Vec<Cache> {
         line: 4096.0,
         sets: 1.0,
         shared: false,
-        in_order: cycles,
-        alone: cycles,
+        prefetched_cycles: cycles,
+        unprefetched_cycles: cycles,
     };
     vec![make("TLB", 96.0, 3.0), make("TLB2", 2048.0, 20.0)]
 }

@@ -129,14 +129,14 @@ struct TermTable<'p> {
     traffic: &'p Traffic,
     runs: Vec<f64>,
     /// By access: the fraction of its lines that is not prefetched, from L2 and from beyond it.
-    apart: Vec<(f64, f64)>,
+    unprefetched: Vec<(f64, f64)>,
     terms: Vec<(Term, f64)>,
 }
 
 impl<'p> TermTable<'p> {
     fn new(plan: &'p CostPlan, machine: &'p MachineModel, traffic: &'p Traffic) -> TermTable<'p> {
-        let apart = apart(plan);
-        TermTable { plan, machine, traffic, runs: plan.runs(), apart, terms: Vec::new() }
+        let unprefetched = unprefetched_fractions(plan);
+        TermTable { plan, machine, traffic, runs: plan.runs(), unprefetched, terms: Vec::new() }
     }
 
     fn add(
@@ -264,17 +264,18 @@ impl<'p> TermTable<'p> {
                 let both = if fills { 2.0 } else { 1.0 };
                 let each = match access.lanes {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
-                        cache.alone * GATHER_PAGE_MISS_FACTOR
+                        cache.unprefetched_cycles * GATHER_PAGE_MISS_FACTOR
                     }
-                    _ if access.nontemporal => cache.in_order * NONTEMPORAL_STORE_FACTOR,
+                    _ if access.nontemporal => cache.prefetched_cycles * NONTEMPORAL_STORE_FACTOR,
                     _ if access.masked && level + 1 == caches => {
-                        cache.alone * MASKED_LOAD_MISS_FACTOR
+                        cache.unprefetched_cycles * MASKED_LOAD_MISS_FACTOR
                     }
                     _ => {
                         let late = if level == 0 && access.write { STORE_MISS_FACTOR } else { 1.0 };
-                        let (near, far) = self.apart[*at];
-                        let apart = if level == 0 || level >= caches { near } else { far };
-                        (1.0 - apart) * cache.in_order + apart * cache.alone * late
+                        let (near, far) = self.unprefetched[*at];
+                        let fraction = if level == 0 || level >= caches { near } else { far };
+                        (1.0 - fraction) * cache.prefetched_cycles
+                            + fraction * cache.unprefetched_cycles * late
                     }
                 };
                 cycles += missed * both * each;
@@ -291,7 +292,7 @@ impl<'p> TermTable<'p> {
 /// Returns for each access the fraction of its lines that is not prefetched, from L2 and from
 /// beyond it. Accesses with the same strides share their streams: the border of a row moves with
 /// the row.
-fn apart(plan: &CostPlan) -> Vec<(f64, f64)> {
+fn unprefetched_fractions(plan: &CostPlan) -> Vec<(f64, f64)> {
     type Beside = (usize, usize, bool, Vec<(usize, u64)>);
     let key = |access: &Access| -> Beside {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
@@ -300,18 +301,18 @@ fn apart(plan: &CostPlan) -> Vec<(f64, f64)> {
     let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
     for access in &plan.accesses {
         let part = groups.entry(key(access)).or_insert(1.0);
-        *part = part.min(alone(access, &plan.extents));
+        *part = part.min(unprefetched_fraction(access, &plan.extents));
     }
     let parts = |access: &Access| {
         let near = groups[&key(access)];
-        (near, near.max(leaps(plan, access)))
+        (near, near.max(strided_fraction(plan, access)))
     };
     plan.accesses.iter().map(parts).collect()
 }
 
 /// Returns the fraction of the lines of a load in an unrolled loop that is not prefetched because
 /// the load skips lines that other iterations read.
-fn leaps(plan: &CostPlan, access: &Access) -> f64 {
+fn strided_fraction(plan: &CostPlan, access: &Access) -> f64 {
     let own = &plan.frames[access.frame].own;
     let moves = |own_dim: bool| {
         let of = move |dim: usize| own.contains(&dim) == own_dim && dim >= own.start;
@@ -331,7 +332,7 @@ fn leaps(plan: &CostPlan, access: &Access) -> f64 {
 
 /// Returns the fraction of the lines of one access that is not prefetched: 0 for long runs, 1 for
 /// single lines.
-fn alone(access: &Access, extents: &[f64]) -> f64 {
+fn unprefetched_fraction(access: &Access, extents: &[f64]) -> f64 {
     // The prefetcher follows runs of this length.
     const PREFETCHED_RUN_BYTES: f64 = 256.0;
     // The prefetcher follows at most this many streams.

@@ -233,8 +233,16 @@ pub(super) fn touched(
     runs: &dyn Fn(usize) -> bool,
 ) -> Vec<(usize, f64)> {
     let (line, bytes) = (32.0, f64::INFINITY);
-    let (in_order, alone, shared) = (0.0, 0.0, true);
-    let sectors = Cache { name: "sectors", bytes, line, sets: 1.0, shared, in_order, alone };
+    let (prefetched_cycles, unprefetched_cycles, shared) = (0.0, 0.0, true);
+    let sectors = Cache {
+        name: "sectors",
+        bytes,
+        line,
+        sets: 1.0,
+        shared,
+        prefetched_cycles,
+        unprefetched_cycles,
+    };
     let all = footprints(plan, range, &sectors, extents, runs);
     all.into_iter().map(|(buffer, print)| (buffer, print.lines * line)).collect()
 }
